@@ -10,9 +10,13 @@
 
 namespace cube::base {
 
-constinit LibcFunctions g_libc{pthread_mutex_lock,       pthread_mutex_unlock,
-                               pthread_mutex_timedlock,  pthread_mutex_clocklock,
-                               pthread_mutex_consistent, ::inet_pton};
+constinit LibcFunctions g_libc{pthread_mutex_lock,
+                               pthread_mutex_unlock,
+                               pthread_mutex_timedlock,
+                               pthread_mutex_clocklock,
+                               pthread_mutex_consistent,
+                               ::inet_pton,
+                               nullptr};
 
 namespace {
 
@@ -35,6 +39,7 @@ __attribute__((constructor)) void find_functions() {
     take(library, "pthread_mutex_clocklock", g_libc.clocklock);
     take(library, "pthread_mutex_consistent", g_libc.consistent);
     take(library, "inet_pton", g_libc.inet_pton);
+    take(library, "__pthread_get_minstack", g_libc.least_stack);
     dlclose(library);
   }
 }

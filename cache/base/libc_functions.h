@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include <cstddef>
 #include <ctime>
 
 namespace cube::base {
@@ -17,6 +18,9 @@ struct LibcFunctions {
   int (*clocklock)(pthread_mutex_t*, clockid_t, const timespec*);  // null before glibc 2.30
   int (*consistent)(pthread_mutex_t*);
   int (*inet_pton)(int, const char*, void*);
+  // The least stack of a thread, with the thread-local storage that libc puts there for libraries
+  // loaded at the start. Null: not known.
+  std::size_t (*least_stack)(const pthread_attr_t*);
 };
 extern constinit LibcFunctions g_libc;
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cache/base/clock.h"
+#include "cache/base/libc_functions.h"
 #include "cache/base/log.h"
 #include "cache/base/memory/kernel_page.h"
 #include "cache/base/memory/mapping.h"
@@ -149,6 +150,7 @@ constinit thread_local bool t_keeps_hosts_fds [[gnu::tls_model("initial-exec")]]
 // The keeper's part of the stack, above the worker's: for frames of handlers of libc's two signals,
 // and for pthread_create with everything that the host has hooked below it.
 constexpr std::size_t k_keepers_stack = 64 << 10;
+constexpr std::size_t k_most_stack = 64 << 20;
 
 std::uint32_t load(const std::uint32_t& word) { return __atomic_load_n(&word, __ATOMIC_ACQUIRE); }
 
@@ -186,16 +188,20 @@ void prepare(Pair& own, void* frame) {
 
 void* keep(void* of);
 
+std::size_t least_stack(const pthread_attr_t& attributes) {
+  return base::g_libc.least_stack != nullptr ? base::g_libc.least_stack(&attributes) : 0;
+}
+
 int create(Pair* pair, std::size_t stack) {
   pthread_attr_t attributes;
   if (const int error = pthread_attr_init(&attributes); error != 0) return error;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   int error = EINVAL;
-  // EINVAL: the static thread-local storage of all libraries lies in the stack and leaves too
-  // little of it.
-  for (std::size_t size = stack + k_keepers_stack; error == EINVAL && size <= (8U << 20);
-       size *= 2) {
+  // EINVAL: the thread-local storage of libraries, which lies in the stack, is not known and leaves
+  // too little of it.
+  for (std::size_t size = stack + k_keepers_stack + least_stack(attributes);
+       error == EINVAL && size <= k_most_stack; size *= 2) {
     Stack* const own = pair->own_stack = take_stack(size);
     error = own != nullptr ? pthread_attr_setstack(&attributes, own->at, own->bytes)
                            : pthread_attr_setstacksize(&attributes, size);

@@ -70,6 +70,9 @@ class Hooks(Job):
             self.settings["CUBESHIM_IO_ENGINE"] = engine
             self.check_hooks()
 
+    def test_thread_local_storage_larger_than_a_stack(self):
+        self.check(self.python(JOB), preload=[*self.preload, program("libcompany_large_tls.so")])
+
     def test_nor_in_the_thread_of_the_cluster(self):
         with Memcached() as server:
             self.settings["CUBESHIM_CLUSTER"] = f"memcached://127.0.0.1:{server.port}"
