@@ -195,8 +195,13 @@ void Corrections::learn(std::string_view key, const Told& told) {
 // All parents of the path are directories, or links to directories.
 bool Corrections::correct_way(std::string_view way) {
   bool has_corrected = false;
-  for (int level = 0; level < k_most_levels && !is_root(way) && !listing_of(way); ++level) {
-    has_corrected |= correct_presence(way, {.kinds = Told::k_directory});
+  for (int level = 0; level < k_most_levels && !is_root(way); ++level) {
+    // A listing may be older than what said that the way is a file.
+    if (correct_presence(way, {.kinds = Told::k_directory})) {
+      has_corrected = true;
+    } else if (listing_of(way)) {
+      break;
+    }
     way = base::split_path(way).directory;
   }
   return has_corrected;

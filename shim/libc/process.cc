@@ -4,6 +4,7 @@
 #include <alloca.h>
 
 #include <cstdarg>
+#include <cstring>
 
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name/kernel_answer.h"
@@ -43,6 +44,13 @@ int exec_has_failed(int result, int dir, const char* path, bool no_follow = fals
                     {.dir = dir, .path = path, .no_follow = no_follow, .has_other_reasons = true});
 }
 
+// PATH is searched for a name without a slash.
+bool is_searched(const char* file) { return file == nullptr || std::strchr(file, '/') == nullptr; }
+
+int search_has_failed(int result, const char* file) {
+  return is_searched(file) ? result : exec_has_failed(result, AT_FDCWD, file);
+}
+
 // Puts the arguments of execl and its kin into an array on the stack, because exec may be called
 // where malloc may not.
 std::size_t count_arguments(va_list list) {
@@ -77,11 +85,11 @@ void collect_arguments(const char* first, va_list list, char** to, std::size_t n
 CUBE_EXEC(execve, (const char* path, char* const* arguments, char* const* environment), path,
           arguments, environment)
 CUBE_EXEC(execv, (const char* path, char* const* arguments), path, arguments)
-#define CUBE_EXEC_SEARCH(name, declaration, ...) \
-  int export_##name declaration {                \
-    before_exec();                               \
-    CUBE_PROGRAM(file, arguments);               \
-    return real::name(__VA_ARGS__);              \
+#define CUBE_EXEC_SEARCH(name, declaration, ...)             \
+  int export_##name declaration {                            \
+    before_exec();                                           \
+    CUBE_PROGRAM(file, arguments);                           \
+    return search_has_failed(real::name(__VA_ARGS__), file); \
   }
 CUBE_EXEC_SEARCH(execvp, (const char* file, char* const* arguments), file, arguments)
 CUBE_EXEC_SEARCH(execvpe, (const char* file, char* const* arguments, char* const* environment),
@@ -127,7 +135,7 @@ int export_execle(const char* path, const char* first, ...) {
   return export_execve(path, arguments, environment);
 }
 
-#define CUBE_SPAWNS(name, Child, path, ...)                                                    \
+#define CUBE_SPAWNS(name, Child, is_path)                                                      \
   int export_##name(Child* child, const char* path, const posix_spawn_file_actions_t* actions, \
                     const posix_spawnattr_t* attributes, char* const* arguments,               \
                     char* const* environment) {                                                \
@@ -139,18 +147,15 @@ int export_execle(const char* path, const char* first, ...) {
       arguments = program.put_arguments(path, arguments, alloca(program.room_for(arguments))); \
     path = program.to_execute(path);                                                           \
     const int error = real::name(child, path, actions, attributes, arguments, environment);    \
-    __VA_ARGS__;                                                                               \
+    if (error != 0 && (is_path))                                                               \
+      shim::kernel_answer::learn({.path = path, .has_other_reasons = true}, error);            \
     shim::note_spawned_writers(actions);                                                       \
     return error;                                                                              \
   }
-#define CUBE_SPAWNS_PATH(name, Child) \
-  CUBE_SPAWNS(name, Child, path,      \
-              if (error != 0)         \
-                  shim::kernel_answer::learn({.path = path, .has_other_reasons = true}, error))
-CUBE_SPAWNS_PATH(posix_spawn, pid_t)
-CUBE_SPAWNS_PATH(pidfd_spawn, int)
-CUBE_SPAWNS(posix_spawnp, pid_t, file)
-CUBE_SPAWNS(pidfd_spawnp, int, file)
+CUBE_SPAWNS(posix_spawn, pid_t, true)
+CUBE_SPAWNS(pidfd_spawn, int, true)
+CUBE_SPAWNS(posix_spawnp, pid_t, !is_searched(path))
+CUBE_SPAWNS(pidfd_spawnp, int, !is_searched(path))
 int export_system(const char* command) {
   if (command != nullptr) lifecycle::prepare_child();
   const int status = real::system(command);

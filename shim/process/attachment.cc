@@ -28,6 +28,7 @@ enum class Attachment : int { none, busy, attached, failed, left };
 constinit std::atomic<Attachment> g_attachment{Attachment::none};
 // Whether a child has ended before there was a cache to report it to.
 constinit std::atomic<bool> g_has_untold_child{false};
+constinit std::atomic<bool> g_is_child_of_attached{false};
 // How often the program looked at files without a cache, and when to search for a cache again
 // (monotonic clock).
 constinit std::atomic<std::uint32_t> g_looks{0};
@@ -169,6 +170,8 @@ cache::FileCache* cache_for_buckets() {
   return attached != nullptr ? attached : g_spare.load(std::memory_order_acquire);
 }
 
+bool is_child_of_attached() { return g_is_child_of_attached.load(std::memory_order_relaxed); }
+
 bool has_failed() { return g_attachment.load(std::memory_order_acquire) == Attachment::failed; }
 
 namespace {
@@ -219,7 +222,10 @@ void leave() {
 
 void become_child() {
   cache::FileCache* const parents = g_cache.exchange(nullptr, std::memory_order_acq_rel);
-  if (parents != nullptr) parents->abandon();
+  if (parents != nullptr) {
+    parents->abandon();
+    g_is_child_of_attached.store(true, std::memory_order_relaxed);
+  }
   cache::FileCache* const spare = g_spare.exchange(nullptr, std::memory_order_acq_rel);
   if (spare != nullptr) spare->abandon();
   const auto was = g_attachment.load(std::memory_order_acquire);

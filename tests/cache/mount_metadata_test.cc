@@ -314,6 +314,24 @@ TEST_F(MountMetadataTest, FilesBelowABrokenWayAreNotServed) {
   EXPECT_FALSE(cache->open(tests::request_for(gone + "/two")).pin);
 }
 
+// A directory becomes a file, which is cached, and then a directory again. Memory still has the
+// first directory's listing.
+TEST_F(MountMetadataTest, FileOfBetweenIsNotServedOnceItsNameIsAWay) {
+  const std::string way = place + "/way";
+  ASSERT_EQ(mkdir(way.c_str(), 0700), 0);
+  const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, way.c_str(), times, 0), 0);
+  EXPECT_EQ(tests::entries_of(metadata(), way), 2);
+  ASSERT_EQ(rmdir(way.c_str()), 0);
+  tests::TempDir::write_file(way, "file");
+  EXPECT_TRUE(cache->open(tests::request_for(way)).pin);
+  ASSERT_EQ(unlink(way.c_str()), 0);
+  ASSERT_EQ(mkdir(way.c_str(), 0700), 0);
+  EXPECT_TRUE(cache->open(tests::request_for(way)).pin) << "nothing has told of it";
+  cache->corrections().learn(way + "/new", {.kinds = Told::k_other});
+  EXPECT_FALSE(cache->open(tests::request_for(way)).pin);
+}
+
 // Another node makes a file where memory has a negative entry, and a call below it is told ENOTDIR.
 TEST_F(MountMetadataTest, FileThatBreaksAWayIsNotAbsent) {
   EXPECT_EQ(list(), 5);

@@ -135,8 +135,13 @@ def in_root(fd, name):
     os.close(raw("openat2", fd, b"/" + name.encode(), how, 24))
 
 
-def spawned(path):
-    os.waitpid(os.posix_spawn(path, [path], {}), 0)
+def spawned(path, spawn=os.posix_spawn):
+    os.waitpid(spawn(path, [path], {}), 0)
+
+
+def executed(path):
+    arguments = (ctypes.c_char_p * 2)(path.encode(), None)
+    in_child(lambda: checked("execvp", path.encode(), arguments))
 
 
 def in_child(call):
@@ -190,6 +195,10 @@ USES = {
     "readlink by number": raw_readlink, "unlink": os.unlink, "rmdir": os.rmdir,
     "rename from": lambda p: os.rename(p, p + "-moved"),
     "link from": lambda p: os.link(p, p + "-linked"), "posix_spawn": spawned,
+    "posix_spawnp": lambda p: spawned(p, os.posix_spawnp), "execvp": executed,
+    "execv": lambda p: in_child(lambda: os.execv(p, [p])),
+    "chmod in a child": lambda p: in_child(lambda: os.chmod(p, 0o700)),
+    "getxattr in a child": lambda p: in_child(lambda: os.getxattr(p, "user.none")),
     "chmod below an fd": lambda p: relative(p, lambda fd, name: os.chmod(name, 0o700, dir_fd=fd)),
     "unlink below an fd": lambda p: relative(p, lambda fd, name: os.unlink(name, dir_fd=fd)),
     "r+ below an fd": lambda p: relative(p, lambda fd, name: opened(name, os.O_RDWR, dir_fd=fd)),

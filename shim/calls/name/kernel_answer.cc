@@ -127,11 +127,16 @@ bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath&
   return length != 0 && path_filter::join({room.data(), length}, name, covered);
 }
 
+// A child by fork attaches, too, if its answer is news to the memory of its parent.
+bool may_attach(const PathCall& call) {
+  return call.is_change || attachment::is_child_of_attached();
+}
+
 bool may_matter(const PathCall& call) {
   if (!process::is_active()) return false;
   const bool is_attached = attachment::attached_cache() != nullptr;
   return (is_attached && call.is_change) ||
-         ((is_attached || call.is_change) && !path_filter::passes_by(call.path));
+         ((is_attached || may_attach(call)) && !path_filter::passes_by(call.path));
 }
 
 template <typename Learn>
@@ -140,8 +145,9 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
   const KeepErrno keep;
   const auto use = [&](CoveredPath& covered) {
     const bool is_covered = covers(call, covered);
-    const bool may_attach = is_covered && call.is_change && process::owns_table();
-    auto* const cache = may_attach ? attachment::existing_cache() : attachment::attached_cache();
+    auto* const cache = is_covered && may_attach(call) && process::owns_table()
+                            ? attachment::existing_cache()
+                            : attachment::attached_cache();
     if (cache == nullptr || cache->corrections().has_nothing()) return;
     // The kernel does not know what a pack or a bucket has.
     const auto* const unmounted = is_covered ? process::origin_metadata() : nullptr;
