@@ -44,9 +44,13 @@ struct FileStat {
   std::uint64_t device() const {
     return (static_cast<std::uint64_t>(device_major) << 32) | device_minor;
   }
+  // A file system may give the inode of a removed file to the next one. If both stats have a time
+  // of birth, it tells the two apart.
   bool same_file(const FileStat& other) const {
-    return inode == other.inode && device() == other.device();
+    return inode == other.inode && device() == other.device() &&
+           (!has_births(other) || born == other.born);
   }
+  bool has_births(const FileStat& other) const { return (mask & other.mask & STATX_BTIME) != 0; }
   // True for the same file with the same attributes, except for those that differ from mount to
   // mount or from read to read.
   bool looks_like(FileStat other) const;

@@ -41,7 +41,10 @@ template <typename Call>
 int made(int fd, Owner owner, Call&& call) {
   placeholder::unpark_if(fd);
   if (g_fds.kind(fd) == RowKind::none) return call();
-  show_origin(fd);
+  if (show_origin(fd) != 0) {
+    errno = ENOLCK;
+    return -1;
+  }
   before_lock_of_large(fd, owner);
   const int result = call();
   if (result == 0) {

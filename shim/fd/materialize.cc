@@ -4,9 +4,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string_view>
 
 #include "cache/base/clock.h"
+#include "cache/base/memory/mapping.h"
 #include "cache/base/path.h"
 #include "cache/base/process/lifted_fd_limit.h"
 #include "cache/base/process/proc_fd_name.h"
@@ -74,15 +76,18 @@ int checked(long fd, const OpenFile& file, Accept accept) {
   return static_cast<int>(fd);
 }
 
+// The path leads to nothing, or to something else.
+bool leads_elsewhere(int error) {
+  return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -ESTALE ||
+         error == -ENXIO;
+}
+
 // The origin's own file, if it is still the one that the program has opened; or -errno.
 int open_origin(const OpenFile& file, Accept accept) {
   const cache::Record& record = *file.record;
   const int flags = (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK;
   const int fd = checked(sys::open(record.path_text(), flags), file, accept);
-  // The path leads to nothing, or to something else.
-  const bool may_have_moved =
-      fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP || fd == -ESTALE || fd == -ENXIO;
-  if (!may_have_moved || !record.is_in_kernel()) return fd;
+  if (!leads_elsewhere(fd) || !record.is_in_kernel()) return fd;
   return checked(moved_file::open(record, flags), file, accept);
 }
 
@@ -111,6 +116,8 @@ int open_kernel_file(const OpenFile& file, Accept accept) {
   if (file.large != nullptr) return copy_of_object(file);
   const int fd = open_origin(file, accept);
   if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
+  // A lock or a change of a copy would not reach the file, which is still there.
+  if (accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(fd)) return fd;
   return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
                       file.record->stat);
 }
@@ -226,11 +233,11 @@ void hand_over(OpenFile& file, int fd, std::uint64_t row) {
 
 int open_origin_again(const OpenFile& file) { return open_origin(file, Accept::same_file); }
 
-void show_origin(int fd) {
-  if (!process::owns_table()) return;
+int show_origin(int fd) {
+  if (!process::owns_table()) return 0;
   const BlockSignals block;
   const OpenFileRef file = g_fds.acquire(fd);
-  if (!file || file->is_origin()) return;
+  if (!file || file->is_origin()) return 0;
   std::uint64_t own_row = 0;
   if (!g_fds.lock_if(fd, file.get(), own_row)) return show_origin(fd);
   const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
@@ -240,8 +247,7 @@ void show_origin(int fd) {
     g_fds.unlock(fd, own_row);
     // A program that locks a file must see the bytes that other processes have written, and must
     // lock the file that they lock.
-    materialize_accepting(fd, Accept::same_file, "lock");
-    return;
+    return materialize_accepting(fd, Accept::same_file, "lock");
   }
   if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr)
     cache->stats().count(base::Counter::locked);
@@ -260,6 +266,7 @@ void show_origin(int fd) {
     if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
   }
   sys::close(kernel_fd);
+  return 0;
 }
 
 void materialize_if_changed(int fd) {
@@ -362,6 +369,27 @@ void materialize_all(bool only_inherited, const char* call) {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const std::optional<bool> close_on_exec = g_fds.close_on_exec(fd);
     if (close_on_exec && !(only_inherited && *close_on_exec)) materialize_slow(fd, call);
+  }
+}
+
+int materialize_to_change(int fd, const char* call) {
+  placeholder::unpark_if(fd);
+  return g_fds.kind(fd) == RowKind::served ? materialize_accepting(fd, Accept::same_file, call)
+                                           : materialize(fd, call);
+}
+
+void keep_own_copies() {
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    const OpenFileRef file = g_fds.acquire(fd);
+    if (!file || file->large != nullptr) continue;
+    const std::size_t head = file->record->data_offset;
+    auto copy = base::Mapping::anonymous(head + file->size);
+    if (!copy) continue;
+    std::memcpy(copy->data(), file->record, head);
+    std::memcpy(copy->data() + head, file->data, file->size);
+    file->record = reinterpret_cast<const cache::Record*>(copy->data());
+    file->data = copy->data() + head;
+    copy->forget();
   }
 }
 

@@ -27,8 +27,12 @@ inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
 void put_over(int kernel_fd, int fd, int flags);
 // Call it before a lock: puts the origin's own file over the fds, while reads are still answered
 // from memory. The file may have changed since the open. If the origin no longer has it, it is
-// materialized. Does nothing if fd is not served.
-void show_origin(int fd);
+// materialized. Does nothing if fd is not served. Returns 0, or -errno if the origin has the file
+// but does not let the process open it again.
+int show_origin(int fd);
+// Call it before a change of the file itself, such as fchmod: like materialize(), but the file may
+// have other bytes by now. Returns -errno in the case where show_origin() does.
+int materialize_to_change(int fd, const char* call = __builtin_FUNCTION());
 // Opens the origin's own file by an fd of ours, if it is still the one that the program has opened.
 // Returns the fd, or -errno.
 int open_origin_again(const OpenFile& file);
@@ -42,9 +46,12 @@ void follow_origin(int from, int copy);
 // Materializes every served file (or only those that an exec would hand on), and closes the parked
 // placeholders.
 void materialize_all(bool only_inherited = false, const char* call = __builtin_FUNCTION());
-// Call it before a change of rights, root or sandbox: replaces listed directories under streams by
-// the origin's own, which may be refused later.
+// Call it before a sandbox: replaces listed directories under streams by the origin's own, which
+// may be refused later.
 void materialize_streams();
+// In the child of a fork: the files that could not be materialized are served from memory of the
+// process's own, because the parent's region is about to go. That memory is never freed.
+void keep_own_copies();
 
 // Materializes the open files at or below this path.
 void materialize_below(std::string_view path);

@@ -3,7 +3,9 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -25,10 +27,10 @@ constexpr std::size_t k_page = 32 << 10;
 class Search {
  public:
   Search(const cache::Record& record, int flags)
-      : record_(record), flags_(flags | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW) {}
+      : record_(record), flags_(flags | O_CLOEXEC | O_NONBLOCK) {}
 
   int run() {
-    entries_ = scratch_.reserve(k_page + PATH_MAX);
+    entries_ = scratch_.reserve(2 * k_page + PATH_MAX);
     if (entries_ == nullptr) return -ENOMEM;
     name_ = reinterpret_cast<char*>(entries_ + k_page);
     const std::string_view path = record_.path();
@@ -72,6 +74,16 @@ class Search {
     }
   }
 
+  // A directory beside the path may be another mount, which may never answer. Before Linux 5.6,
+  // finds nothing.
+  static base::UniqueFd name_in_file_system(int directory, const char* path) {
+    ::open_how how{};
+    how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
+    how.resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS;
+    const long fd = sys::raw(SYS_openat2, directory, sys::arg(path), sys::arg(&how), sizeof how);
+    return base::UniqueFd(sys::failed(fd) ? -1 : static_cast<int>(fd));
+  }
+
   static bool may_lead_on(const base::DirectoryEntry& entry) {
     const std::string_view name = entry.name;
     return (entry.type == DT_DIR || entry.type == DT_UNKNOWN) && name != "." && name != "..";
@@ -80,10 +92,27 @@ class Search {
   // The stat comes first, because the open of something else may wait, or have effects.
   void try_path(int directory, const char* path) {
     ++tries_;
-    const auto stat = cache::stat_path(directory, path, AT_SYMLINK_NOFOLLOW);
+    const base::UniqueFd named = name_in_file_system(directory, path);
+    if (!named) return;
+    const auto stat = cache::stat_fd(named.get());
     if (!stat || !stat->same_file(record_.stat)) return;
     const long fd = sys::openat(directory, path, flags_);
-    if (!sys::failed(fd) || fd == -EMFILE || fd == -ENFILE) result_ = static_cast<int>(fd);
+    if (fd == -EMFILE || fd == -ENFILE) result_ = static_cast<int>(fd);
+    if (sys::failed(fd)) return;
+    base::UniqueFd opened(static_cast<int>(fd));
+    if (is_our_file(opened.get())) result_ = opened.release();
+  }
+
+  // Without times of birth, the inode may be that of a newer file. A file that somebody has written
+  // to since must at least begin as it did.
+  bool is_our_file(int fd) {
+    const auto stat = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
+    if (!stat || !stat->same_file(record_.stat)) return false;
+    if (stat->has_births(record_.stat) || stat->same_content(record_.stat)) return true;
+    const std::size_t n = std::min<std::size_t>(record_.data_size, k_page);
+    std::byte* const begin = entries_ + k_page + PATH_MAX;
+    return n != 0 && sys::pread(fd, begin, n, 0) == static_cast<long>(n) &&
+           std::memcmp(begin, record_.data(), n) == 0;
   }
 
   const char* joined(std::string_view first, std::string_view second) {

@@ -33,7 +33,8 @@ shim::Passage passage_before(std::string_view call, int fd) {
 #define CUBE_FD_CHANGE(result, name, parameters, arguments)                                \
   result export_##name parameters {                                                        \
     if (shim::unmounted_paths::is_read_only(fd)) return static_cast<result>(to_c(-EROFS)); \
-    shim::materialize(fd);                                                                 \
+    if (const int error = shim::materialize_to_change(fd); error != 0)                     \
+      return static_cast<result>(to_c(error));                                             \
     const shim::Passage before = passage_before(#name, fd);                                \
     const result outcome = real::name arguments;                                           \
     if (outcome == 0) shim::note_changed(fd, before);                                      \

@@ -46,7 +46,7 @@ template <typename Call>
 int change_identity(const char* name, Call&& call) {
   if (!shim::process::is_active() || !shim::process::owns_table()) return call();
   constexpr std::uint64_t k_until_gone_ns = 50'000'000;
-  if (name != nullptr) shim::lifecycle::prepare_identity();
+  if (name != nullptr) shim::lifecycle::prepare_identity(name);
   const bool had_threads = shim::own_threads::pause(hanging_at(name));
   const std::uint64_t until = had_threads ? cube::base::monotonic_ns() + k_until_gone_ns : 0;
   auto result = call();
@@ -119,14 +119,14 @@ int export_prctl(int option, ...) {
 }
 // setfsuid and setfsgid return the previous id, and no error.
 int export_setfsuid(uid_t id) {
-  if (id != static_cast<uid_t>(-1)) shim::lifecycle::prepare_identity();
+  if (id != static_cast<uid_t>(-1)) shim::lifecycle::prepare_identity("setfsuid");
   const int before = real::setfsuid(id);
   if (id != static_cast<uid_t>(-1) && static_cast<int>(id) != before)
     shim::process::disable("setfsuid");
   return before;
 }
 int export_setfsgid(gid_t id) {
-  if (id != static_cast<gid_t>(-1)) shim::lifecycle::prepare_identity();
+  if (id != static_cast<gid_t>(-1)) shim::lifecycle::prepare_identity("setfsgid");
   const int before = real::setfsgid(id);
   if (id != static_cast<gid_t>(-1) && static_cast<int>(id) != before)
     shim::process::disable("setfsgid");

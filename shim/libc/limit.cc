@@ -3,39 +3,55 @@
 #include <sys/resource.h>
 
 #include "shim/calls/new_fds.h"
+#include "shim/fd/materialize.h"
 #include "shim/fd/placeholder.h"
 #include "shim/libc/exports.h"
 #include "shim/process/process.h"
 #include "shim/process/real_libc.h"
+#include "shim/process/user_pointer.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 
 namespace {
 
-template <typename Call>
-int set_limit(bool is_of_fds, Call&& call) {
-  if (is_of_fds) shim::expect_new_fd();
+// Materializes open files that the process could not materialize under the new limit: there would
+// be no fd for them, or no room for a copy.
+void before_limit(int resource, std::uint64_t soft, std::uint64_t hard) {
+  if (resource == RLIMIT_NOFILE) shim::expect_new_fd();
+  const bool may_be_too_low =
+      resource == RLIMIT_NOFILE
+          ? hard < static_cast<std::uint64_t>(shim::g_fds.end())
+          : resource == RLIMIT_FSIZE && soft != std::uint64_t{RLIM64_INFINITY};
+  if (may_be_too_low && shim::process::owns_table())
+    shim::materialize_all(/*only_inherited=*/false, "setrlimit");
+}
+
+template <typename Limit, typename Call>
+int set_limit(int resource, const Limit* limit, Call&& call) {
+  if (shim::is_bad_pointer(limit, sizeof *limit)) return call();
+  before_limit(resource, limit->rlim_cur, limit->rlim_max);
   const int result = call();
-  if (is_of_fds && result == 0 && shim::process::owns_table()) shim::placeholder::note_limit();
+  if (resource == RLIMIT_NOFILE && result == 0 && shim::process::owns_table())
+    shim::placeholder::note_limit();
   return result;
 }
 
 }  // namespace
 
 int export_setrlimit(int resource, const struct ::rlimit* limit) {
-  return set_limit(resource == RLIMIT_NOFILE, [&] { return real::setrlimit(resource, limit); });
+  return set_limit(resource, limit, [&] { return real::setrlimit(resource, limit); });
 }
 int export_setrlimit64(int resource, const struct ::rlimit64* limit) {
-  return set_limit(resource == RLIMIT_NOFILE, [&] { return real::setrlimit64(resource, limit); });
+  return set_limit(resource, limit, [&] { return real::setrlimit64(resource, limit); });
 }
 int export_prlimit(pid_t process, int resource, const struct ::rlimit* limit,
                    struct ::rlimit* before) {
-  return set_limit(resource == RLIMIT_NOFILE && limit != nullptr,
+  return set_limit(resource, limit,
                    [&] { return real::prlimit(process, resource, limit, before); });
 }
 int export_prlimit64(pid_t process, int resource, const struct ::rlimit64* limit,
                      struct ::rlimit64* before) {
-  return set_limit(resource == RLIMIT_NOFILE && limit != nullptr,
+  return set_limit(resource, limit,
                    [&] { return real::prlimit64(process, resource, limit, before); });
 }

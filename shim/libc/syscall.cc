@@ -79,8 +79,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       }
       break;
     case shim::SyscallKind::identity:
-      shim::materialize_all(/*only_inherited=*/false, k_syscall);
-      shim::lifecycle::prepare_identity();
+      shim::lifecycle::prepare_identity(k_syscall);
       if (row.number == SYS_unshare) shim::let_writers_outlive_us();
       shim::process::disable("a system call that changes what paths or permissions mean");
       break;

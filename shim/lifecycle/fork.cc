@@ -66,6 +66,7 @@ void become_child() {
   open_files::forget_pins();
   g_fds.end_busy_rows();
   materialize_all(/*only_inherited=*/false, "fork");
+  keep_own_copies();
   mappings::forget_after_fork();
   own_threads::become_child();
   attachment::become_child();

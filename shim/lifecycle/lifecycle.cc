@@ -59,8 +59,8 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
   own_threads::allow_cluster();
 }
 
-void prepare_identity() {
-  materialize_streams();
+void prepare_identity(const char* call) {
+  if (process::owns_table()) materialize_all(/*only_inherited=*/false, call);
   attachment::existing_cache();
 }
 

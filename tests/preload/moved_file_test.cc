@@ -68,3 +68,42 @@ assert do_there('flock -n -E 99 .' + moved + ' true') == 99
 shell.communicate()
 )");
 }
+
+// ext4 gives the inode of a removed file to the next one of its directory.
+TEST(MovedFile, FdIsNeverOfANewFileWithTheSameInode) {
+  for (const char* name : {"log", "other"}) {
+    SCOPED_TRACE(name);
+    Job job;
+    job.env["NEW_NAME"] = name;
+    const auto outcome = job.python(std::string(k_helpers) + R"(
+fd = os.open(name, os.O_RDONLY)
+assert os.read(fd, 3) == b'fir'
+inode = os.fstat(fd).st_ino
+new = 'a/b/' + os.environ['NEW_NAME']
+for _ in range(50):
+  assert do_there('rm -f a/b/log ' + new + '; echo other > ' + new + '; touch -d @1000 ' + new) == 0
+  if os.stat(D + '/' + new).st_ino == inode: break
+else: sys.exit(99)
+fcntl.flock(fd, fcntl.LOCK_EX)
+os.fchmod(fd, 0o600)
+assert os.stat(D + '/' + new).st_mode & 0o777 != 0o600
+assert do_there('flock -n -E 99 ' + new + ' true') == 0
+assert os.pread(fd, 100, 0) == b'first\n'
+assert os.read(os.open(f'/proc/self/fd/{fd}', os.O_RDONLY), 100) == b'first\n'
+shell.communicate()
+)");
+    if (outcome.status == 99) GTEST_SKIP() << "inodes are not used again here";
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  }
+}
+
+// The flags are the program's own, except for O_LARGEFILE.
+TEST(MovedFile, FdHasTheFlagsOfItsOpen) {
+  run_for_each_move(R"(
+fd = os.open(name, os.O_RDONLY)
+assert do_there(command) == 0
+os.fchmod(fd, 0o640)
+assert fcntl.fcntl(fd, fcntl.F_GETFL) & ~0o100000 == os.O_RDONLY
+shell.communicate()
+)");
+}

@@ -89,6 +89,42 @@ check_all()
         self.check_job("half:DIR", f"limit:fsize:{MB}", "read:DIR", "hold:DIR", "held", "fork:DIR",
                        "send:DIR")
 
+    def test_limits_lowered_below_open_files(self):
+        self.settings["CUBESHIM_STATS"] = "off"  # no report could be written
+        for limit in ("RLIMIT_NOFILE, (10, 20)", "RLIMIT_FSIZE, (1000, 1000)"):
+            self.check(self.python(f"""
+import fcntl, resource
+check_all()
+fds = [os.open(f'{{D}}/f{{n}}', os.O_RDONLY) for n in range(20)]
+for fd in fds: os.read(fd, 3)
+resource.setrlimit(resource.{limit})
+child = os.fork()
+if child == 0: os._exit(sum(os.read(fd, 9) != CONTENT[n][3:12] for n, fd in enumerate(fds)))
+print(os.waitpid(child, 0)[1], [os.read(fd, 9) == CONTENT[n][12:21] for n, fd in enumerate(fds)])
+for fd in fds: fcntl.flock(fd, fcntl.LOCK_SH)
+"""), hits=None)
+
+    def test_copy_without_room_is_read_by_children(self):
+        self.settings["CUBESHIM_STATS"] = "off"
+        (self.dir / "far").mkdir()
+        self.check(self.python("""
+import resource, subprocess
+check_all()
+shell = subprocess.Popen(['/bin/sh'], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def there(command):
+    shell.stdin.write(command + '; echo done\\n')
+    shell.stdin.flush()
+    assert shell.stdout.readline() == 'done\\n'
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+fd = os.open(D + '/f5', os.O_RDONLY)
+os.read(fd, 3)
+there(f'mv {D}/f5 {sys.argv[2]}')
+child = os.fork()
+if child == 0: os._exit(os.read(fd, 9) != CONTENT[5][3:12] or os.fstat(fd).st_size != len(CONTENT[5]))
+print(os.waitpid(child, 0)[1], os.pread(fd, 9, 12) == CONTENT[5][12:21])
+there(f'mv {sys.argv[2]} {D}/f5')
+""") + [self.dir / "far" / "other"], hits=None)
+
     def test_report_beyond_the_file_size(self):
         self.settings["CUBESHIM_STATS_FORMAT"] = "text"
         command = [program("company_job"), *self.steps("read:DIR", "limit:fsize:0")]

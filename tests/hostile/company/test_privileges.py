@@ -1,4 +1,5 @@
 """Programs that have, drop or refuse privileges."""
+import os
 import shutil
 import subprocess
 import unittest
@@ -89,6 +90,54 @@ print(held.read() == CONTENT[3][10:], os.access(D + '/f3', os.R_OK))
         done = self.check(script)
         self.assertIn("3 13\n", done.out)
         self.assertEqual(done.out.count("read"), 19)
+
+    def test_a_file_opened_before_is_the_file_itself_afterwards(self):
+        self.settings["CUBESHIM_STATS"] = "off"  # no report could be written afterwards
+        (self.data / "f3").chmod(0o600)
+        for drop in ("os.setuid(65534)", "os.seteuid(65534)", "os.setresuid(65534, 65534, 0)",
+                     "libc.setfsuid(65534)", "os.chroot('/usr')"):
+            self.check(self.python(f"""
+import ctypes, fcntl
+libc = ctypes.CDLL(None)
+check_all()
+fd, other = os.open(D + '/f3', os.O_RDONLY), os.open(D + '/f3', os.O_RDONLY)
+inode = os.fstat(fd).st_ino
+os.read(fd, 10)
+{drop}
+fcntl.flock(fd, fcntl.LOCK_EX)
+try:
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    print('excluded')
+child = os.fork()
+if child == 0: os._exit(os.read(fd, 5) != CONTENT[3][10:15])
+print(os.waitpid(child, 0)[1], os.fstat(fd).st_ino == inode, os.read(fd, 5) == CONTENT[3][15:20])
+"""), hits=None)
+
+    def test_no_copy_is_locked_or_changed_in_place_of_a_file_that_is_refused_now(self):
+        self.settings["CUBESHIM_STATS"] = "off"
+        for n in range(20):
+            os.chown(self.data / f"f{n}", 65534, 65534)
+        done = self.run_one(self.python("""
+import errno, fcntl, subprocess
+check_all()
+shell = subprocess.Popen(['/bin/sh'], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def there(command):
+    shell.stdin.write(command + '; echo done\\n')
+    shell.stdin.flush()
+    assert shell.stdout.readline() == 'done\\n'
+fd = os.open(D + '/f3', os.O_RDONLY)
+os.read(fd, 10)
+there(f'chmod 0 {D}/f3')
+for call in (lambda: fcntl.flock(fd, fcntl.LOCK_EX), lambda: fcntl.lockf(fd, fcntl.LOCK_SH),
+             lambda: os.fchmod(fd, 0o640)):
+    try:
+        print(call())
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+print(os.read(fd, 5) == CONTENT[3][10:15])
+"""), shim=True, user=65534, group=65534, extra_groups=[])
+        self.assertEqual((done.out, done.theirs), ("ENOLCK\nENOLCK\nEACCES\nTrue\n", ""), str(done))
 
     def test_dropping_midway(self):
         self.check_job("read:DIR", "read:DIR", "hold:DIR", f"user:{NOBODY}", "read:DIR", "fork:DIR",
