@@ -59,6 +59,14 @@ std::string id_of(cache::MailKind kind, const cache::Mailbox::Request& request) 
                      request.prefix, request.below, part.size, part.modified, part.etag_mark);
 }
 
+// Gateways of other stores use the region only as long as programs do.
+bool has_programs(cache::Region& region) {
+  const auto gateways =
+      std::ranges::count_if(region.header().gateways,
+                            [](const cache::GatewayRow& row) { return row.process.load() != 0; });
+  return region.count_processes() > static_cast<std::uint32_t>(gateways);
+}
+
 }  // namespace
 
 // A transfer or a listing, for which several askers may wait.
@@ -104,7 +112,7 @@ bool Gateway::look_around() {
   });
   const bool has_objects =
       std::ranges::any_of(objects_, [](const auto& row) { return !row.second->is_idle(); });
-  if (cache_.region().count_processes() > 1 || !works_.empty() || has_objects) {
+  if (has_programs(cache_.region()) || !works_.empty() || has_objects) {
     alone_since_ns_ = 0;
   } else if (alone_since_ns_ == 0) {
     alone_since_ns_ = now;

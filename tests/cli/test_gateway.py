@@ -528,10 +528,13 @@ for _ in sys.stdin: print(read(), flush=True)
             " os.path.isdir(sys.argv[1] + '/0'))", self.mount)
         self.assertEqual((done.stdout, done.stderr), ("False False True\n", ""))
 
-    def test_it_ends_after_the_last_process(self):
-        done = self.run_job("import os, sys; os.listdir(sys.argv[1])", self.mount)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertEqual(len(self.gateways()), 1)
+    def test_gateways_end_after_the_last_program(self):
+        # One for each user's configuration: neither waits for the other.
+        for number in range(2):
+            done = self.run_job("import os, sys; os.listdir(sys.argv[1])", self.mount,
+                                HOME=str(self.data / str(number)))
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(len(self.gateways()), 2)
         self.wait_until(lambda: not self.gateways())
         self.assertEqual(self.sockets(), [])
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <climits>
 #include <fstream>
+#include <map>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -233,15 +234,18 @@ TEST(Exports, NeedOnlyLibc) {
   }
 }
 
-TEST(Calls, AThousandHitsCostOnlyThePlaceholders) {
-  Job job;
-  if (!cube::preload::exists("/usr/bin/strace")) GTEST_SKIP() << "no strace";
+namespace {
+
+// The system calls of a program with the library between its two opens of "MARK".
+std::map<std::string, int> calls_between_marks(Job& job, const std::vector<std::string>& program) {
   const std::string trace = job.path("trace");
   const std::string preload = job.env["LD_PRELOAD"];
   job.env.erase("LD_PRELOAD");
-  const auto o = job.run({"/usr/bin/strace", "-f", "-o", trace, "-E", "LD_PRELOAD=" + preload,
-                          cube::preload::helper_path(), "hits", job.file(4), "1000"});
-  ASSERT_EQ(o.status, 0) << o.err;
+  std::vector<std::string> command = {"/usr/bin/strace",      "-f", "-o", trace, "-E",
+                                      "LD_PRELOAD=" + preload};
+  command.insert(command.end(), program.begin(), program.end());
+  const auto o = job.run(command);
+  EXPECT_EQ(o.status, 0) << o.err;
   std::ifstream lines(trace);
   int marks = 0;
   std::map<std::string, int> calls;
@@ -255,6 +259,16 @@ TEST(Calls, AThousandHitsCostOnlyThePlaceholders) {
     if (marks == 1 && std::regex_match(line, match, call)) ++calls[match[1]];
   }
   EXPECT_EQ(marks, 2);
+  return calls;
+}
+
+}  // namespace
+
+TEST(Calls, AThousandHitsCostOnlyThePlaceholders) {
+  Job job;
+  if (!cube::preload::exists("/usr/bin/strace")) GTEST_SKIP() << "no strace";
+  const auto calls =
+      calls_between_marks(job, {cube::preload::helper_path(), "hits", job.file(4), "1000"});
   int total = 0;
   std::string text;
   for (const auto& [name, n] : calls) {
@@ -271,4 +285,33 @@ TEST(Calls, AThousandHitsCostOnlyThePlaceholders) {
   EXPECT_LE(total, 4 * 1000) << text;
   RecordProperty("calls", text);
   std::printf("1000 hits: %s\n", text.c_str());
+}
+
+// In a process that has a cache.
+TEST(Calls, RelativePathsOutsideThePrefixesCostNoMoreCalls) {
+  Job job;
+  if (!cube::preload::exists("/usr/bin/strace")) GTEST_SKIP() << "no strace";
+  const std::string script = job.path("script.py");
+  std::ofstream(script) << R"(
+import os, sys
+for _ in range(3): open(sys.argv[1]).read()
+os.mkdir(sys.argv[2])
+os.chdir(sys.argv[2])
+open('f', 'w').close()
+directory = os.open('.', os.O_RDONLY)
+def mark():
+  try: os.open('MARK', os.O_RDONLY)
+  except FileNotFoundError: pass
+mark()
+for _ in range(100):
+  os.close(os.open('f', os.O_RDONLY))
+  os.close(os.open('f', os.O_RDONLY, dir_fd=directory))
+  os.access('f', os.W_OK)
+mark()
+)";
+  auto calls =
+      calls_between_marks(job, {"/usr/bin/python3", script, job.file(4), job.path("outside")});
+  EXPECT_EQ(calls["openat"], 200);
+  for (const auto* name : {"getcwd", "readlink", "readlinkat", "statx", "newfstatat"})
+    EXPECT_LE(calls[name], 5) << name;
 }
