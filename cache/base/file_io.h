@@ -1,10 +1,11 @@
-// Reads and writes of whole ranges of a file, by raw calls, and the layout of getdents64's entries.
+// Reads and writes of whole ranges of a file, by raw calls, and of the entries of directories.
 // Thread safety and async-signal safety: all of it.
 #pragma once
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "cache/base/sys.h"
 
@@ -43,7 +44,27 @@ struct DirectoryEntry {
   std::int64_t next;
   unsigned short length;
   unsigned char type;
-  char name[1];
+  char name[1];  // goes on behind the structure, up to a zero
+  const char* c_str() const {
+    return reinterpret_cast<const char*>(this) + offsetof(DirectoryEntry, name);
+  }
 };
+
+// Calls visit(entry) for each entry of a directory, from the fd's position on. `block`: memory for
+// the entries, aligned to 8 bytes.
+template <typename Visit>
+Result<void> visit_entries(int fd, std::span<std::byte> block, Visit&& visit) {
+  while (true) {
+    const long n = sys::getdents64(fd, block.data(), block.size());
+    if (n == -EINTR) continue;
+    if (sys::failed(n)) return fail(static_cast<int>(-n));
+    if (n == 0) return {};
+    for (long at = 0; at < n;) {
+      const auto& entry = *reinterpret_cast<const DirectoryEntry*>(block.data() + at);
+      at += entry.length;
+      visit(entry);
+    }
+  }
+}
 
 }  // namespace cube::base

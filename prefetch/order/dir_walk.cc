@@ -110,8 +110,7 @@ DirWalk::FoundEntry DirWalk::next() {
                                  ? static_cast<void*>(level.listing->at(level.at))
                                  : level.block.get() + level.at;
     const auto* const entry = static_cast<const base::DirectoryEntry*>(here);
-    const char* const name =
-        reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name);
+    const char* const name = entry->c_str();
     level.at += entry->length;
     if (levels_.size() == 1) position_ = entry->next;
     if (std::strcmp(name, ".") == 0 || std::strcmp(name, "..") == 0) continue;

@@ -1,46 +1,21 @@
 #include "cache/pack/make/tree_names.h"
 
-#include <dirent.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
-#include "cache/base/sys.h"
+#include "cache/base/file_io.h"
 #include "cache/pack/pack_format.h"
 
 namespace cube::cache {
-namespace {
-
-// As getdents64 writes it.
-struct Dirent {
-  std::uint64_t inode;
-  std::int64_t next;
-  std::uint16_t length;
-  std::uint8_t type;
-  char name[1];
-};
-
-}  // namespace
 
 base::Result<TreeNames> TreeNames::list(int directory) {
-  constexpr std::size_t k_block = 64 << 10;
-  std::vector<std::byte> block(k_block);
+  std::vector<std::byte> block(64 << 10);
   TreeNames names;
-  for (;;) {
-    const long n = base::sys::getdents64(directory, block.data(), k_block);
-    if (n == -EINTR) continue;
-    if (base::sys::failed(n)) return base::fail(static_cast<int>(-n));
-    if (n == 0) break;
-    for (std::size_t at = 0; at < static_cast<std::size_t>(n);) {
-      Dirent entry{};
-      std::memcpy(&entry, block.data() + at, offsetof(Dirent, name));
-      const std::string_view name(reinterpret_cast<const char*>(block.data() + at) +
-                                  offsetof(Dirent, name));
-      at += entry.length;
-      if (name != "." && name != "..") names.add(name, entry.inode, entry.type);
-    }
-  }
+  const auto listed = base::visit_entries(directory, block, [&](const base::DirectoryEntry& entry) {
+    const std::string_view name = entry.c_str();
+    if (name != "." && name != "..") names.add(name, entry.inode, entry.type);
+  });
+  if (!listed) return base::fail(listed.error().value);
   names.sort();
   return names;
 }

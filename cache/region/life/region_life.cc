@@ -289,18 +289,12 @@ void Region::sweep_regions(const std::string& directory) {
   if (!fd || block == nullptr) return;
   const std::string prefix = fmt::format("cubeshim-{}-", sys::geteuid());
   RegionOptions options{.directory = directory, .job = {}};
-  while (true) {
-    const long n = sys::getdents64(fd->get(), block.get(), k_block);
-    if (n <= 0) return;
-    for (long at = 0; at < n;) {
-      const auto* const entry = reinterpret_cast<const base::DirectoryEntry*>(block.get() + at);
-      at += entry->length;
-      const std::string_view name(reinterpret_cast<const char*>(entry) +
-                                  offsetof(base::DirectoryEntry, name));
-      if (!name.starts_with(prefix)) continue;
-      sweep_name(options, name.substr(prefix.size()));
-    }
-  }
+  static_cast<void>(base::visit_entries(fd->get(), {block.get(), k_block},
+                                        [&](const base::DirectoryEntry& entry) {
+                                          const std::string_view name = entry.c_str();
+                                          if (name.starts_with(prefix))
+                                            sweep_name(options, name.substr(prefix.size()));
+                                        }));
 }
 
 }  // namespace cube::cache

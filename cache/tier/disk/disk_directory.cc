@@ -218,20 +218,13 @@ base::Result<std::vector<std::uint32_t>> DiskDirectory::list_segments() const {
   const std::unique_ptr<std::byte[]> block(new (std::nothrow) std::byte[k_block]);
   if (block == nullptr) return base::fail(ENOMEM);
   std::vector<std::uint32_t> numbers;
-  while (true) {
-    const long n = sys::raw(SYS_getdents64, fd->get(), sys::arg(block.get()), k_block);
-    if (n == -EINTR) continue;
-    if (sys::failed(n)) return base::fail(static_cast<int>(-n));
-    if (n == 0) break;
-    for (long at = 0; at < n;) {
-      const auto* const entry = reinterpret_cast<const base::DirectoryEntry*>(block.get() + at);
-      at += entry->length;
-      std::uint32_t number = 0;
-      if (parse_segment(reinterpret_cast<const char*>(entry) + offsetof(base::DirectoryEntry, name),
-                        number))
-        numbers.push_back(number);
-    }
-  }
+  const auto listed = base::visit_entries(fd->get(), {block.get(), k_block},
+                                          [&](const base::DirectoryEntry& entry) {
+                                            std::uint32_t number = 0;
+                                            if (parse_segment(entry.c_str(), number))
+                                              numbers.push_back(number);
+                                          });
+  if (!listed) return base::fail(listed.error().value);
   std::sort(numbers.begin(), numbers.end());
   return numbers;
 }
