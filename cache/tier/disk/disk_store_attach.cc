@@ -38,6 +38,18 @@ std::uint64_t word_of(std::uint64_t hash, std::uint32_t number, const DiskFooter
                             std::uint64_t{row.size} * k_record_alignment);
 }
 
+std::uint64_t bytes_of_segments(const DiskDirectory& directory,
+                                const std::vector<std::uint32_t>& numbers) {
+  std::uint64_t bytes = 0;
+  for (const std::uint32_t number : numbers) {
+    struct ::stat st {};
+    if (!sys::failed(sys::fstatat(AT_FDCWD, directory.path_of_segment(number).text, &st,
+                                  AT_SYMLINK_NOFOLLOW)))
+      bytes += static_cast<std::uint64_t>(st.st_size);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 base::Result<void> DiskStore::attach(std::string& why) {
@@ -57,13 +69,7 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
     const auto room = directory_.room();
     const auto numbers = directory_.list_segments();
     if (!room || !numbers) return base::fail(EIO);
-    std::uint64_t used = 0;
-    for (const std::uint32_t number : *numbers) {
-      struct ::stat st {};
-      if (!sys::failed(sys::fstatat(AT_FDCWD, directory_.path_of_segment(number).text, &st,
-                                    AT_SYMLINK_NOFOLLOW)))
-        used += static_cast<std::uint64_t>(st.st_size);
-    }
+    const std::uint64_t used = bytes_of_segments(directory_, *numbers);
     const std::uint64_t kept = room->total / 100 * options_.keep_free_percent;
     bound_ = used + (room->available > kept ? room->available - kept : 0);
     bound_ = bound_ / 100 * options_.size_percent;
@@ -146,15 +152,7 @@ base::Result<void> DiskStore::rebuild(const DiskGeometry& geometry, std::uint64_
 base::Result<void> DiskStore::attach_private(std::string& why) {
   is_private_ = true;
   const auto numbers = directory_.list_segments();
-  std::uint64_t bytes = 0;
-  if (numbers) {
-    for (const std::uint32_t number : *numbers) {
-      struct ::stat st {};
-      if (!sys::failed(sys::fstatat(AT_FDCWD, directory_.path_of_segment(number).text, &st,
-                                    AT_SYMLINK_NOFOLLOW)))
-        bytes += static_cast<std::uint64_t>(st.st_size);
-    }
-  }
+  const std::uint64_t bytes = numbers ? bytes_of_segments(directory_, *numbers) : 0;
   bound_ = std::max(bytes, k_least_bound);
   segment_bytes_ = k_least_disk_segment_bytes;
   auto index = DiskIndex::create_private(wanted_geometry());
