@@ -16,14 +16,22 @@ std::string pattern(std::size_t n) {
   return bytes;
 }
 
+// The bytes that a program expects of the file, in Python.
+const std::string k_wanted = "wanted = bytes((i * 31 + i // 4096) & 255 for i in range(2 << 20))\n";
+
+struct LargeFileJob : Job {
+  LargeFileJob() {
+    env["CUBESHIM_PREFETCH"] = "0";
+    std::ofstream(data() + "/large", std::ios::binary) << pattern(k_large);
+  }
+  void run_well(const std::string& script) const { expect_well(python(k_wanted + script)); }
+};
+
 }  // namespace
 
 TEST(Advice, AFileThatComesInPartsIsReadOnce) {
-  Job job;
-  job.env["CUBESHIM_PREFETCH"] = "0";
-  std::ofstream(job.data() + "/large", std::ios::binary) << pattern(k_large);
-  const auto outcome = job.python(R"(
-wanted = bytes((i * 31 + i // 4096) & 255 for i in range(2 << 20))
+  const LargeFileJob job;
+  job.run_well(R"(
 for epoch in range(2):
   fd = os.open(D + '/large', os.O_RDONLY)
   os.posix_fadvise(fd, 4, len(wanted) - 100, os.POSIX_FADV_WILLNEED)
@@ -32,7 +40,6 @@ for epoch in range(2):
   assert os.read(fd, 10) == wanted[:10]
   os.close(fd)
 )");
-  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_EQ(job.report("misses"), 1);
   EXPECT_EQ(job.report("hits.ram"), 1);
   EXPECT_EQ(job.report("origin.bytes"), k_large);
@@ -40,31 +47,24 @@ for epoch in range(2):
 }
 
 TEST(Parts, FileIsMappedWhileItsBytesCome) {
-  Job job;
-  job.env["CUBESHIM_PREFETCH"] = "0";
-  std::ofstream(job.data() + "/large", std::ios::binary) << pattern(k_large);
-  const auto outcome = job.python(R"(
+  const LargeFileJob job;
+  job.run_well(R"(
 import mmap
-wanted = bytes((i * 31 + i // 4096) & 255 for i in range(2 << 20))
 for epoch in range(2):
   fd = os.open(D + '/large', os.O_RDONLY)
   assert os.read(fd, 10) == wanted[:10]
   assert mmap.mmap(fd, 0, prot=mmap.PROT_READ)[:] == wanted
   os.close(fd)
 )");
-  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_EQ(job.report("hits.ram"), 1);
   EXPECT_EQ(job.report("materialized"), 0);
 }
 
 // As numpy.load does with a mapping: it reads the header by one fd and maps the file by another.
 TEST(Parts, SecondOpenSharesTheBytesThatComeByTheFirst) {
-  Job job;
-  job.env["CUBESHIM_PREFETCH"] = "0";
-  std::ofstream(job.data() + "/large", std::ios::binary) << pattern(k_large);
-  const auto outcome = job.python(R"(
+  const LargeFileJob job;
+  job.run_well(R"(
 import mmap
-wanted = bytes((i * 31 + i // 4096) & 255 for i in range(2 << 20))
 first = os.open(D + '/large', os.O_RDONLY)
 assert os.read(first, 10) == wanted[:10]
 second = os.open(D + '/large', os.O_RDONLY)
@@ -77,7 +77,6 @@ os.close(third)
 assert os.pread(second, 50, 70) == wanted[70:120]
 os.close(second)
 )");
-  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_EQ(job.report("misses"), 3);
   EXPECT_EQ(job.report("bypassed.busy"), 0);
   EXPECT_EQ(job.report("origin.bytes"), k_large);
@@ -85,13 +84,10 @@ os.close(second)
 }
 
 TEST(Parts, SecondOpenOfAnotherVersionIsTheKernels) {
-  Job job;
-  job.env["CUBESHIM_PREFETCH"] = "0";
-  std::ofstream(job.data() + "/large", std::ios::binary) << pattern(k_large);
-  const auto outcome = job.python(R"(
+  const LargeFileJob job;
+  job.run_well(R"(
 import subprocess
 without = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD'}
-wanted = bytes((i * 31 + i // 4096) & 255 for i in range(2 << 20))
 first = os.open(D + '/large', os.O_RDONLY)
 assert os.read(first, 10) == wanted[:10]
 subprocess.check_call(['sh', '-c', 'head -c 2097152 /dev/zero > "$0.new"; mv "$0.new" "$0"', D + '/large'], env=without)
@@ -99,14 +95,11 @@ second = os.open(D + '/large', os.O_RDONLY)
 assert os.read(second, 2 << 20) == bytes(2 << 20)
 assert os.read(first, 2 << 20) == wanted[10:]
 )");
-  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
 }
 
 TEST(Parts, ReadThatComesShortLeavesTheOffsetBehindItsBytes) {
-  Job job;
-  job.env["CUBESHIM_PREFETCH"] = "0";
-  std::ofstream(job.data() + "/large", std::ios::binary) << pattern(k_large);
-  const auto outcome = job.python(R"(
+  const LargeFileJob job;
+  job.run_well(R"(
 import subprocess
 without = {name: value for name, value in os.environ.items() if name != 'LD_PRELOAD'}
 other = subprocess.Popen(['sh', '-c', 'read go; truncate -s 1500000 "$0"; echo done', D + '/large'], env=without,
@@ -119,5 +112,4 @@ got = len(os.read(fd, 2 << 20))
 assert 0 < got < (2 << 20) - 10, got
 assert os.lseek(fd, 0, os.SEEK_CUR) == 10 + got
 )");
-  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
 }

@@ -3,10 +3,6 @@
 
 using cube::preload::Job;
 
-namespace {
-void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
-}  // namespace
-
 TEST(Fork, WithThreadsReading) {
   Job job;
   expect_well(job.helper({"fork-threads", job.data(), "10", "30"}));

@@ -6,8 +6,6 @@ using cube::preload::Job;
 
 namespace {
 
-void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
-
 // Writes a large file with the bytes of byte_of(number, ...).
 std::string write_large(const Job& job, int number, std::size_t size) {
   const std::string path = job.data() + "/large" + std::to_string(number);
@@ -17,13 +15,19 @@ std::string write_large(const Job& job, int number, std::size_t size) {
   return path;
 }
 
+// Reads files of more than 1 MiB in blocks of 4 KiB.
+struct BlocksJob : Job {
+  BlocksJob() {
+    env["CUBESHIM_MAX_FILE"] = "1M";
+    env["CUBESHIM_BLOCK"] = "4K";
+  }
+};
+
 }  // namespace
 
 // Half of what is read is in memory, and half comes through the fd.
 TEST(Large, FdThatBecomesAnotherFileDuringAReadMixesNothing) {
-  Job job;
-  job.env["CUBESHIM_MAX_FILE"] = "1M";
-  job.env["CUBESHIM_BLOCK"] = "4K";
+  BlocksJob job;
   job.env["CUBESHIM_RAM"] = "8M";
   constexpr std::size_t k_size = 12 << 20;
   expect_well(job.helper(
@@ -49,9 +53,7 @@ for at in range(0, size, 8192):
 )";
 
 TEST(Large, MappingsOfManyPiecesLeaveMappingsToTheProgram) {
-  Job job;
-  job.env["CUBESHIM_MAX_FILE"] = "1M";
-  job.env["CUBESHIM_BLOCK"] = "4K";
+  BlocksJob job;
   job.env["CUBESHIM_PREFETCH"] = "0";
   write_large(job, 0, 16 << 20);
   expect_well(job.python(std::string(k_read_every_other_page) + R"(
@@ -68,9 +70,7 @@ assert sum(1 for line in open('/proc/self/maps')) > 2000
 }
 
 TEST(Large, AMappingOfSeveralPartsGrows) {
-  Job job;
-  job.env["CUBESHIM_MAX_FILE"] = "1M";
-  job.env["CUBESHIM_BLOCK"] = "4K";
+  BlocksJob job;
   job.env["CUBESHIM_PREFETCH"] = "0";
   write_large(job, 0, 4 << 20);
   expect_well(job.python(std::string(k_read_every_other_page) + R"(
@@ -97,9 +97,7 @@ for n in (2, 3, 4):
 
 // The kernel moves and grows a single mapping only.
 TEST(Large, APrivateMappingOfSeveralPartsMovesAndGrowsWithWhatWasWritten) {
-  Job job;
-  job.env["CUBESHIM_MAX_FILE"] = "1M";
-  job.env["CUBESHIM_BLOCK"] = "4K";
+  BlocksJob job;
   job.env["CUBESHIM_PREFETCH"] = "0";
   write_large(job, 0, 4 << 20);
   expect_well(job.python(std::string(k_read_every_other_page) + R"(
@@ -140,9 +138,7 @@ with open('/proc/self/maps') as maps:
 
 // A block in the region is followed by one of another place or file.
 TEST(Large, APageThatGrowsOrIsDuplicatedShowsThePagesBehindItInTheFile) {
-  Job job;
-  job.env["CUBESHIM_MAX_FILE"] = "1M";
-  job.env["CUBESHIM_BLOCK"] = "4K";
+  BlocksJob job;
   job.env["CUBESHIM_PREFETCH"] = "0";
   write_large(job, 0, 4 << 20);
   expect_well(job.python(std::string(k_read_every_other_page) + R"(
@@ -161,26 +157,20 @@ assert ctypes.string_at(at + 7 * page, 50 * page) == content[7 * page:57 * page]
 
 // For a moment a fetch has an fd of the library's and a mapping to read into.
 TEST(Large, AHandlerThatLeavesReadsByAJumpLeavesNothingBehind) {
-  Job job;
-  job.env["CUBESHIM_MAX_FILE"] = "1M";
-  job.env["CUBESHIM_BLOCK"] = "4K";
+  BlocksJob job;
   expect_well(job.helper({"large-jumps", write_large(job, 0, 32 << 20), "3000"}));
   EXPECT_GT(job.report("blocks.misses"), 0) << job.report_text();
 }
 
 // A process has at most 2,048 large files.
 TEST(Large, ReadsThatAJumpHasLeftKeepNoFiles) {
-  Job job;
-  job.env["CUBESHIM_MAX_FILE"] = "1M";
-  job.env["CUBESHIM_BLOCK"] = "4K";
+  BlocksJob job;
   expect_well(job.helper({"large-left", write_large(job, 0, 2 << 20), "2500"}));
   EXPECT_EQ(job.report("blocks.files"), 2500) << job.report_text();
 }
 
 TEST(Large, AChildReturnsIntoTheReadInWhichAHandlerForked) {
-  Job job;
-  job.env["CUBESHIM_MAX_FILE"] = "1M";
-  job.env["CUBESHIM_BLOCK"] = "4K";
+  BlocksJob job;
   expect_well(job.helper({"large-fork", write_large(job, 0, 2 << 20)}));
 }
 

@@ -4,10 +4,6 @@
 
 using cube::preload::Job;
 
-namespace {
-void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
-}  // namespace
-
 TEST(Lock, ReadersThatLockReadTheOriginOnce) {
   Job job;
   expect_well(job.python(R"(

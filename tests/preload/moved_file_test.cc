@@ -37,7 +37,7 @@ void run_for_each_move(const char* script) {
     Job job;
     const auto outcome =
         job.python(k_helpers + ("command, moved = moves[" + std::to_string(move) + "]") + script);
-    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+    expect_well(outcome);
   }
 }
 

@@ -7,10 +7,6 @@
 
 using cube::preload::Job;
 
-namespace {
-void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
-}  // namespace
-
 TEST(Report, HasTheFieldsOfTheContract) {
   Job job;
   expect_well(
@@ -254,7 +250,7 @@ os.unlink(os.environ['REGION'])
 subprocess.run(['bash', '-c', 'echo changed > "$1"', 'bash', path(0)], check=True)
 assert read() == b'changed\n'
 )");
-  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  expect_well(outcome);
 }
 
 TEST(Region, StaysWhereItShall) {

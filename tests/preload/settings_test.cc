@@ -18,8 +18,6 @@ namespace {
 int lines_of(const std::string& text) {
   return static_cast<int>(std::count(text.begin(), text.end(), '\n'));
 }
-void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
-
 struct Wrong {
   const char* variable;
   const char* value;
@@ -268,7 +266,7 @@ for flags in (2, 1):
   locked = locked_of_region()
   assert len(locked) > 1 and sum(locked) == 0, locked
 )");
-  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
+  expect_well(outcome);
   EXPECT_EQ(job.report("hits.ram"), 1);
 }
 

@@ -67,8 +67,6 @@ long count_of(const std::string& part, const std::string& text) {
   return n;
 }
 
-void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
-
 }  // namespace
 
 TEST(Start, WithOtherAllocatorsInBothOrders) {

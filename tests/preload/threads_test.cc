@@ -5,10 +5,6 @@
 
 using cube::preload::Job;
 
-namespace {
-void expect_well(const cube::preload::Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
-}  // namespace
-
 TEST(Threads, OpenReadMapAndCloseTheSameFiles) {
   Job job;
   expect_well(job.helper({"threads", job.data(), "10", "1500"}));

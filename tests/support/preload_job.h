@@ -18,6 +18,8 @@ struct Outcome {
   std::string out, err;
 };
 
+inline void expect_well(const Outcome& o) { EXPECT_EQ(o.status, 0) << o.out << o.err; }
+
 class Job {
  public:
   explicit Job(int files = k_files);
