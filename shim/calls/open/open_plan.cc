@@ -4,17 +4,13 @@
 #include "shim/calls/directory/unmounted_directory.h"
 #include "shim/calls/large_reads.h"
 #include "shim/calls/loaded_calls.h"
-#include "shim/calls/name/kernel_answer.h"
-#include "shim/calls/name/name_change.h"
 #include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
-#include "shim/calls/open/opened_writers.h"
 #include "shim/calls/open/path_only_fd.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/noted_opens.h"
 #include "shim/path/fd_path.h"
-#include "shim/path/spelling.h"
 #include "shim/process/attachment.h"
 #include "shim/threads/own_threads.h"
 
@@ -40,15 +36,6 @@ int status_flags(int flags) {
   constexpr int k_kept =
       O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_DIRECT | O_NOATIME;
   return (flags & k_kept) | k_large_file;
-}
-
-void count_large_open() {
-  if (auto* const cache = attachment::cache(); cache != nullptr)
-    cache->stats().count(Counter::large_opens);
-}
-
-void count_unserved(Counter reason, std::string_view key) {
-  if (auto* const cache = attachment::cache(); cache != nullptr) cache->count_unserved(reason, key);
 }
 
 }  // namespace
@@ -120,7 +107,7 @@ void OpenPlan::plan_outside() {
 
 void OpenPlan::plan_change() {
   follow_ = Follow::writer;
-  count_unserved(Counter::bypassed_write, path_.key());
+  count_unserved(Counter::bypassed_write);
 }
 
 void OpenPlan::plan_directory() {
@@ -134,15 +121,8 @@ void OpenPlan::plan_kernel_flags() {
   if (is_direct && !process::is_forking() && attachment::cache() != nullptr) {
     follow_ = Follow::direct;
   } else {
-    count_unserved(Counter::bypassed_flags, path_.key());
+    count_unserved(Counter::bypassed_flags);
   }
-}
-
-void OpenPlan::note_direct(int fd) {
-  const KeepErrno keep;
-  const bool is_large = large_reads::serve(fd, path_.key(), (flags_ & O_CLOEXEC) != 0);
-  if (!is_large) return count_unserved(Counter::bypassed_flags, path_.key());
-  count_large_open();
 }
 
 // Looks the path up in our own tables first, and asks the kernel only if it is not there.
@@ -158,7 +138,7 @@ void OpenPlan::plan_name() {
     if (unmounted_directory::is_below(dir_, program_path_)) answer(-ENOENT);
     return;
   }
-  if (needs_kernel()) return count_unserved(Counter::bypassed_flags, path_.key());
+  if (needs_kernel()) return count_unserved(Counter::bypassed_flags);
   plan_file();
 }
 
@@ -221,6 +201,11 @@ bool OpenPlan::prefer_limit() {
   return false;
 }
 
+void OpenPlan::count_unserved(Counter reason) const {
+  if (auto* const cache = attachment::cache(); cache != nullptr)
+    cache->count_unserved(reason, path_.key());
+}
+
 void OpenPlan::answer(int result) {
   answered_ = true;
   result_ = result;
@@ -279,12 +264,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     if (result_ >= 0 && !outcome.is_filling) {
       g_fds.forget(result_);
       if (outcome.is_directory) g_fds.set_directory(result_);
-      if (outcome.unless_large) {
-        const bool is_large = metadata_ == nullptr &&
-                              large_reads::serve(result_, path_.key(), (flags_ & O_CLOEXEC) != 0);
-        if (is_large) count_large_open();
-        if (!is_large) count_unserved(*outcome.unless_large, path_.key());
-      }
+      if (outcome.unless_large) serve_in_blocks(result_, *outcome.unless_large);
     }
     return;
   }
@@ -372,60 +352,14 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   return true;
 }
 
-// True for the very file: not for a link that leads to it, nor for one that had this name before.
-bool OpenPlan::is_listed(const cache::FileCache& cache, int fd) const {
+// Blocks answer the reads of a large file, through the fd of the kernel's open.
+void OpenPlan::serve_in_blocks(int fd, Counter otherwise) {
   const KeepErrno keep;
-  const auto stat = cache::stat_path(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
-  return stat && cache.metadata().was_listed(path_.key(), *stat);
-}
-
-// Notes a name that the open has made. If the listing of the directory had it, it was there before.
-void OpenPlan::note_new_name(int fd) {
-  constexpr int k_nameless = O_TMPFILE & ~O_DIRECTORY;
-  if ((flags_ & O_CREAT) == 0 || (flags_ & k_nameless) != 0) return;
-  const bool has_key = follow_ == Follow::writer, may_be_old = (flags_ & O_EXCL) == 0;
-  const auto* const cache = attachment::attached_cache();
-  if (has_key && may_be_old && cache != nullptr && is_listed(*cache, fd)) return;
-  NameChange::note_entry_of(fd, dir_, program_path_);
-}
-
-// Learns from the kernel's answer.
-void OpenPlan::learn(int error) const {
-  using Wanted = PathCall::Wants;
-  const bool for_path_only = (flags_ & O_PATH) != 0,
-             is_nameless = (flags_ & O_TMPFILE) == O_TMPFILE;
-  const bool makes = (flags_ & O_CREAT) != 0 && !is_nameless && !for_path_only;
-  const Wanted wants = makes ? (flags_ & O_EXCL) != 0 ? Wanted::new_name : Wanted::any_name
-                       : (flags_ & O_DIRECTORY) != 0   ? Wanted::directory
-                       : may_write() && !for_path_only ? Wanted::file
-                                                       : Wanted::name;
-  kernel_answer::learn({.dir = dir_,
-                        .path = program_path_,
-                        .wants = wants,
-                        .no_follow = (flags_ & O_NOFOLLOW) != 0,
-                        .is_change = may_write() && !for_path_only},
-                       error);
-}
-
-int OpenPlan::note(int fd) {
-  learn(fd < 0 ? errno : 0);
-  if (fd < 0 || (!process::is_active() && follow_ == Follow::nothing)) return fd;
-  note_new_name(fd);
-  if (!process::owns_table()) {
-    if (follow_ == Follow::stranger) note_vforked_writer(fd);
-    return fd;
-  }
-  g_fds.forget(fd);
-  const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
-  if (follow_ == Follow::writer) note_writer(fd, path_.key(), close_on_exec);
-  if (follow_ == Follow::stranger) note_writer(fd, {}, close_on_exec);
-  if (follow_ == Follow::direct) note_direct(fd);
-  if (follow_ == Follow::outside) spelling::opened_outside(fd, program_path_);
-  if (follow_ == Follow::directory) {
-    g_fds.set_directory(fd);
-    listing_prefetch::note_listing(listed_);
-  }
-  return fd;
+  const bool is_large =
+      metadata_ == nullptr && large_reads::serve(fd, path_.key(), (flags_ & O_CLOEXEC) != 0);
+  if (!is_large) return count_unserved(otherwise);
+  if (auto* const cache = attachment::cache(); cache != nullptr)
+    cache->stats().count(Counter::large_opens);
 }
 
 }  // namespace cube::shim

@@ -59,11 +59,12 @@ class OpenPlan {
   void serve(cache::OpenOutcome&& outcome);
   void serve_object(cache::LargeFile& object);
   bool serve_fill(cache::PartialFill& fill, int fd);
+  void serve_in_blocks(int fd, base::Counter otherwise);
+  void count_unserved(base::Counter reason) const;
   bool prefer_limit();
   void answer(int result);
   bool may_write() const;
   bool is_listed(const cache::FileCache& cache, int fd) const;
-  void note_direct(int fd);
   void note_new_name(int fd);
   void learn(int error) const;
 
