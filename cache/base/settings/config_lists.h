@@ -1,0 +1,29 @@
+// Parses the settings that are lists: prefixes, packs, buckets, servers. Thread safety: pure
+// functions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "cache/base/settings/config.h"
+
+namespace cube::base {
+
+// One function for each such type named in config.def. False: the type does not take this value.
+struct ParseList {
+  static bool Prefixes(std::string_view text, config_types::Prefixes& value);
+  static bool Origins(std::string_view text, config_types::Origins& value);
+  static bool OriginIds(std::string_view text, config_types::OriginIds& value);
+  static bool Buckets(std::string_view text, config_types::Buckets& value);
+  static bool Servers(std::string_view text, config_types::Servers& value);
+};
+
+// A prefix within another adds nothing: the wider one covers it.
+void keep_outermost(config_types::Prefixes& value);
+
+// False: the text is not a number, or has more than a number.
+bool parse_number(std::string_view text, std::uint64_t& value);
+// Letters, digits, '.', '-' and '_'.
+bool is_name(std::string_view text);
+
+}  // namespace cube::base
