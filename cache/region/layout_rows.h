@@ -1,0 +1,320 @@
+// The rows of the tables of the region's control part (layout.h), in the order of the subjects:
+// tiers and gateways, jobs and processes, segments, writers, flights, directories, requests to
+// gateways, large files, the index. A change needs another k_layout_version. Thread safety:
+// atomics; a plain field says who writes it, or is written before others find the row.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "cache/base/lane.h"
+#include "cache/base/process/process_id.h"
+#include "cache/base/settings/server_row.h"
+#include "cache/base/settings/stats.h"
+#include "cache/region/noted_path.h"
+
+namespace cube::cache {
+
+// The status of a tier, as in base::TierStatus.
+struct TierRow {
+  std::atomic<std::uint64_t> capacity, used, entries, unwritten, is_there;
+};
+
+// A gateway (mailbox.h).
+struct GatewayRow {
+  // The mark of the store and of the credentials that it uses (bucket_mount.h).
+  std::atomic<std::uint64_t> store;
+  // generation:32 | slot + 1:32 of its process; 0: the row is free.
+  std::atomic<std::uint64_t> process;
+  // Coarse monotonic clock: a process has started a gateway, and the others wait for it until then.
+  // It belongs to the stores whose mark, modulo k_gateways, is this row's number.
+  std::atomic<std::uint64_t> due_ns;
+  // A bit for each error (modulo 32) that this gateway has answered and an asker has told the user.
+  std::atomic<std::uint32_t> told;
+  // A part of the name of its socket. It is random, so that no other user takes the name first.
+  std::atomic<std::uint32_t> socket;
+  // Since it began: attempts that the store has answered, those that were repeated, bytes of
+  // bodies, and the sum of the times to the first byte.
+  std::atomic<std::uint64_t> answers, retries, bytes, first_byte_ns;
+  // Requests in flight, and how many may be.
+  std::atomic<std::uint32_t> in_flight, most_in_flight;
+};
+
+// How often one call materialized served files. The call's name is cut to 16 bytes.
+struct CallCount {
+  std::atomic<std::uint64_t> name[2];
+  std::atomic<std::uint64_t> count;
+};
+// Only Counter::materialized counts further calls.
+inline constexpr std::uint32_t k_call_counts = 6;
+
+// The counters of opens that were not served follow each other.
+inline constexpr std::size_t k_unserved_reasons =
+    static_cast<std::size_t>(base::Counter::bypassed_error) -
+    static_cast<std::size_t>(base::Counter::bypassed_size) + 1;
+
+// The first file that was not served for each reason (unserved_paths.h).
+struct UnservedRow {
+  // JobRow::last_used of the job; 0: the row is free.
+  std::atomic<std::uint64_t> job;
+  NotedPath<128> first[k_unserved_reasons];
+};
+inline constexpr std::uint32_t k_unserved_rows = 16;
+
+// A job: the first process that loaded the shim, and its descendants. One more row follows the last
+// one; its `finished` is the sum over all jobs whose rows other jobs have taken.
+struct JobRow {
+  // pid 0: the row is free.
+  base::ProcessId leader;
+  // The order in which rows were claimed.
+  std::uint64_t last_used;
+  // base::boot_ns when its first process attached.
+  std::uint64_t started_ns;
+  // The job's first process has detached: nobody waits for the report.
+  std::atomic<std::uint32_t> reported;
+  // The job's last report has been written.
+  std::atomic<std::uint32_t> told;
+  // The sum over processes that are gone.
+  base::Stats finished;
+  // Monotonic clock.
+  std::atomic<std::uint64_t> next_report_ns;
+  // The counts at the last report.
+  std::atomic<std::uint64_t> reported_requests, reported_hits;
+  CallCount materialized_by[k_call_counts];
+  // A file below a prefix that was opened by a path that no prefix covers.
+  NotedPath<256> misspelled;
+  // Entries of its list that have been handled.
+  std::atomic<std::uint64_t> listed;
+  // base::boot_ns: a child ended that may have changed paths without reporting it. Listings that
+  // were verified earlier are revalidated.
+  std::atomic<std::uint64_t> metadata_doubted_ns;
+};
+
+struct alignas(64) ProcessSlot {
+  // A process that is alive, or was, uses the slot (life_lock.h).
+  std::atomic<std::uint32_t> used;
+  // Counts the claims of this slot.
+  std::atomic<std::uint32_t> generation;
+  std::uint32_t job;
+  // The bit of the process's view in Record::views.
+  std::atomic<std::uint32_t> view;
+  std::atomic<std::uint32_t> has_left_view;
+  // No lane of the slot's threads (lanes.h) from this one on has been used. Too high if another
+  // process had the slot earlier.
+  std::atomic<std::uint32_t> lanes_reached;
+  base::ProcessId process;
+  // Waits of programs for the origin while files are prefetched: in progress, and finished so far
+  // with their total time.
+  std::atomic<std::uint32_t> demand_waits;
+  std::atomic<std::uint32_t> demand_fetches;
+  std::atomic<std::uint64_t> demand_ns;
+  // `flights`: how many flights (single_flight.h) it has begun or ended. `stuck_at`: that count
+  // plus one when a process waited for a flight in vain.
+  std::atomic<std::uint64_t> flights, stuck_at;
+  base::Stats stats;
+};
+
+// The words that each hit writes, by the lane of its thread (lanes.h).
+struct alignas(base::k_cache_line) LaneRow {
+  static constexpr std::size_t k_hits_ram = 0, k_bytes_served = 1, k_calls_saved = 2,
+                               k_counters = 3, k_pins = 10;
+  static constexpr base::Counter k_counted[k_counters] = {
+      base::Counter::hits_ram, base::Counter::bytes_served, base::Counter::calls_saved};
+  std::atomic<std::uint64_t> counters[k_counters];
+  // segment:18 | pins on it:14. If there are no pins, the word belongs to no segment.
+  std::atomic<std::uint32_t> pins[k_pins];
+};
+
+// state:8 | owner slot:24 | generation:32, so that one compare-and-swap decides about a segment.
+// chunks: the segment belongs to large files (chunks.h) and has no records.
+enum class SegmentState : std::uint32_t {
+  free = 0,
+  open = 1,
+  sealed = 2,
+  tail = 3,
+  evicting = 4,
+  chunks = 5
+};
+inline constexpr std::uint32_t k_no_owner = 0xffffff;
+
+struct SegmentRow {
+  std::atomic<std::uint64_t> word;
+  // Bytes given out.
+  std::atomic<std::uint32_t> fill;
+  // Segments of the run that begins here.
+  std::atomic<std::uint32_t> run_length;
+  // Published records, stale ones included.
+  std::atomic<std::uint32_t> records;
+  // Prefetched records that have not been opened yet.
+  std::atomic<std::uint32_t> unread;
+  // Bytes that records use.
+  std::atomic<std::uint64_t> used_bytes;
+  // The ring has leased the segment or the segment has joined it; it then stays the ring's.
+  std::atomic<std::uint32_t> is_ring;
+  // Set until the memory is given back to others (room_for_others.h).
+  std::atomic<std::uint32_t> has_memory;
+  // Confirmed records that are not from the disk.
+  std::atomic<std::uint32_t> fresh;
+  // How many of these are on the disk, or will never be.
+  std::atomic<std::uint32_t> flushed;
+  // A program has mapped pages of it, and a child may have inherited the mapping.
+  std::atomic<std::uint32_t> is_mapped;
+  // The segment holds metadata (metadata_room.h).
+  std::atomic<std::uint32_t> holds_metadata;
+};
+
+// Files that are open for writing, by device and inode (writers.h).
+struct alignas(64) WriterStripe {
+  static constexpr std::uint32_t k_places = 7;
+  // hash:48 | how often:16
+  std::atomic<std::uint64_t> writers[k_places];
+  // Writers for which there was no place.
+  std::atomic<std::uint32_t> others;
+  // Changes of files of this stripe so far.
+  std::atomic<std::uint32_t> epoch;
+};
+
+// A file that a process had open for writing when it ended or became another program (writers.h).
+// The process is written under the lifecycle lock, while the row is free.
+struct LeftWriter {
+  // hash:48 | mapped:1 | order:14, so that a row is not mistaken for its successor | shared:1; 0:
+  // free
+  std::atomic<std::uint64_t> word;
+  // base::ProcessId of the process that had the file open.
+  std::atomic<std::uint64_t> pid, start_time, pid_namespace;
+};
+
+// One fetch under way: path tag:38 | its bytes come as a program reads them:1 | prefetch:1 |
+// generation of the owner's slot:12 | owner slot + 1:12; 0: free.
+struct FlightSlot {
+  std::atomic<std::uint64_t> word;
+  // Futex.
+  std::atomic<std::uint32_t> wakeups;
+  // A process may be waiting.
+  std::atomic<std::uint32_t> waiting;
+};
+
+// The path of a directory that a program reads file by file; the leader takes it from here. state:
+// 0 is free, 1 is posted, n >= 2 means that the process of slot n - 2 is writing it; the slot is
+// freed when that process ends.
+struct ListingSlot {
+  std::atomic<std::uint32_t> state;
+  std::uint32_t length;
+  // Hash of the path. It detects a path that two processes wrote at once, which can happen if a
+  // process ends while it writes.
+  std::uint64_t hash;
+  char path[1008];
+};
+
+// A directory that a program has listed (listings.h). The row does not count the directory's files,
+// so a large directory takes no more than a small one.
+struct ListedRow {
+  // Rows that a hash may take.
+  static constexpr std::uint32_t k_ways = 8;
+  // 0: the row is free.
+  std::atomic<std::uint64_t> hash;
+  // KiB of the directory's files: that programs have opened for the first time since; of these, in
+  // files that had been fetched ahead; that were fetched because of the listing.
+  std::atomic<std::uint32_t> read_kib, early_kib, fetched_kib;
+  // How many files read_kib covers.
+  std::atomic<std::uint32_t> files;
+  // Monotonic clock, seconds: the last listing or read.
+  std::atomic<std::uint32_t> used;
+  // RegionHeader::leads + 1 at the time when it was posted; 0: it was not.
+  std::atomic<std::uint32_t> lead;
+};
+
+// A request to the gateway (mailbox.h). state:4 | error:12 | generation of the owner's slot:12 |
+// owner slot + 1:12 | number of the request:24, so that one compare-and-swap decides about it.
+struct alignas(64) MailRow {
+  static constexpr std::uint32_t k_part_words = 6, k_words = 222, k_why_words = 22;
+  std::atomic<std::uint64_t> word;
+  // Coarse monotonic clock: nobody waits for the answer after this time.
+  std::atomic<std::uint64_t> overdue_ns;
+  // kind:8 | prefetch:8 | length of the prefix:16, of the URL:16, of the path below them:16
+  std::atomic<std::uint64_t> head;
+  // Futex: counts answers and steps of progress.
+  std::atomic<std::uint32_t> news;
+  // base::boot_ns: a record that was verified since then is the answer.
+  std::atomic<std::uint64_t> since_ns;
+  // GatewayRow::store of the gateway that is asked.
+  std::atomic<std::uint64_t> store;
+  // MailQuery::part.
+  std::atomic<std::uint64_t> part[k_part_words];
+  // These three texts, one behind the other.
+  std::atomic<std::uint64_t> text[k_words];
+  // The gateway's words about an error, filled up with zeros.
+  std::atomic<std::uint64_t> why[k_why_words];
+};
+
+// Each place where a record may begin has one bit: prefetched, and not opened yet. Records are
+// larger than this grain, so no two begin in the same place.
+inline constexpr std::uint64_t k_unread_grain = 256;
+
+// A chunk is a piece of a large file (chunks.h): k_chunk_bytes from a multiple of k_chunk_bytes on.
+// Every segment size is a multiple of it.
+inline constexpr std::uint32_t k_chunk_bytes = 2 << 20;
+
+// A place for a chunk. `word` is like SegmentRow::word: free; sealed: the place holds a chunk;
+// evicting: its owner checks whether another chunk may have it; open: its owner writes another
+// chunk's identity here.
+struct alignas(64) ChunkRow {
+  static constexpr std::uint32_t k_pages = k_chunk_bytes / 4096;
+  std::atomic<std::uint64_t> word;
+  std::atomic<std::uint64_t> path, version[2];  // FileKey
+  // The chunk's number in its file.
+  std::atomic<std::uint32_t> number;
+  // A program maps it, or did: no other file may have this place.
+  std::atomic<std::uint32_t> is_mapped;
+  // Bits in `ahead`; too high after a death.
+  std::atomic<std::uint32_t> unread;
+  // The job of `shown`, as the low bits of JobRow::last_used.
+  std::atomic<std::uint32_t> shown_to;
+  // A bit for each page of 4 KiB.
+  std::atomic<std::uint64_t> present[k_pages / 64];
+  // Like `present`: the page was fetched ahead, and nobody has read or mapped it yet.
+  std::atomic<std::uint64_t> ahead[k_pages / 64];
+  // 0: the chunk stays; otherwise its order among the chunks that pass.
+  std::atomic<std::uint64_t> passed;
+  // Like `present`: the page must not be offered to the tiers any more.
+  std::atomic<std::uint64_t> offered[k_pages / 64];
+  // Blocks that became whole since the chunk's pages were last offered to the tiers.
+  std::atomic<std::uint32_t> to_offer;
+  // Blocks that ever became whole at this place.
+  std::atomic<std::uint32_t> wholes;
+  // Like `present`: the page must not be sent to the cluster any more.
+  std::atomic<std::uint64_t> shared[k_pages / 64];
+  // Like `present`: a mapping of the job `shown_to` shows or showed the page.
+  std::atomic<std::uint64_t> shown[k_pages / 64];
+};
+
+// The path and the stat of a large file, for a reader that has only its FileKey (large_paths.h).
+// Rows are written without a lock: a reader verifies what it has read by the key.
+struct alignas(64) LargePathRow {
+  static constexpr std::uint32_t k_words = 127;
+  // FileKey::version[0] of the file with bit 0 set; 0: the row is free.
+  std::atomic<std::uint64_t> tag;
+  std::atomic<std::uint64_t> words[k_words];
+};
+
+// The places of chunks, plus one, by the hash of file and chunk number.
+struct ChunkBucket {
+  static constexpr std::uint32_t k_slots = 8;
+  std::atomic<std::uint32_t> slots[k_slots];
+};
+
+struct alignas(64) IndexBucket {
+  static constexpr int k_slots = 8;
+  std::atomic<std::uint64_t> slots[k_slots];
+};
+
+static_assert(sizeof(ChunkRow) == 384 && sizeof(ChunkBucket) == 32 && sizeof(LargePathRow) == 1024);
+static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 &&
+              sizeof(FlightSlot) == 16);
+static_assert(sizeof(LeftWriter) == 32 && sizeof(LaneRow) == 64);
+static_assert(sizeof(base::ServerRow) == 192);
+static_assert(sizeof(MailRow) == 2048);
+static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);
+
+}  // namespace cube::cache
