@@ -159,8 +159,7 @@ Done clear_learned(const std::string& parent, const std::string& name) {
 
 int clear(const Clear& clear) {
   const auto parsed = clear.settings.parse();
-  for (const auto& error : parsed.errors) tell("cubeshim: {}\n", error);
-  if (!parsed.errors.empty()) return 2;
+  if (tell_errors(parsed)) return 2;
   const base::Config& config = parsed.config;
   // A user of the region may also use the disk, so nothing is removed if the region must stay.
   const Done region = clear_region(config, clear.force);

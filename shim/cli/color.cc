@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "shim/cli/commands.h"
+
 namespace cube::cli {
 namespace {
 
@@ -21,11 +23,9 @@ bool shows_colors(std::FILE* stream) {
 }  // namespace
 
 void add_color_option(CLI::App& command) {
-  command
-      .add_option("--color", g_color_option,
-                  "Colours: always, never, or if the output is a terminal and NO_COLOR is not set; "
-                  "the default is auto")
-      ->type_name("auto|always|never")
+  add_value(command, "--color", "auto|always|never", g_color_option,
+            "Colours: always, never, or if the output is a terminal and NO_COLOR is not set; "
+            "the default is auto")
       ->check(CLI::IsMember({"auto", "always", "never"}));
 }
 

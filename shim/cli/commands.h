@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cube::cli {
@@ -36,5 +37,12 @@ void add_read_hits(CLI::App& app, int& status);
 void add_completion(CLI::App& app, int& status);
 // Hidden.
 void add_manual(CLI::App& app, int& status);
+
+// Adds an option that takes a value. `takes`: the value's name in the help, such as FILE.
+template <typename Value>
+CLI::Option* add_value(CLI::App& command, std::string name, std::string takes, Value& value,
+                       std::string help) {
+  return command.add_option(std::move(name), value, std::move(help))->type_name(std::move(takes));
+}
 
 }  // namespace cube::cli

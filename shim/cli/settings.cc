@@ -141,6 +141,11 @@ base::ParsedConfig Settings::parse(const std::map<std::string, std::string>& fur
   return parsed;
 }
 
+bool tell_errors(const base::ParsedConfig& parsed) {
+  for (const auto& error : parsed.errors) complain(2, error);
+  return !parsed.errors.empty();
+}
+
 cache::Region* look_at_region(const base::Config& config, std::string& why) {
   cache::RegionOptions options;
   options.directory = config.ram_dir;

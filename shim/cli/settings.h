@@ -37,6 +37,9 @@ class Settings {
   std::map<std::string, std::string> values_;
 };
 
+// Prints what is wrong with the settings. True: something is.
+bool tell_errors(const base::ParsedConfig& parsed);
+
 // "--ram-dir" for "CUBESHIM_RAM_DIR".
 std::string option_name(std::string_view variable);
 

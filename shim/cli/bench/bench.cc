@@ -93,8 +93,7 @@ int bench(const Bench& bench) {
     return bench_bucket(
         {.name = *name, .files = bench.files, .seconds = bench.seconds, .json = bench.json});
   const auto parsed = bench.settings.parse();
-  for (const auto& error : parsed.errors) complain(2, error);
-  if (!parsed.errors.empty()) return 2;
+  if (tell_errors(parsed)) return 2;
   struct ::stat st {};
   struct ::statfs fs {};
   if (stat(bench.directory.c_str(), &st) != 0 || statfs(bench.directory.c_str(), &fs) != 0)
@@ -141,15 +140,11 @@ void add_bench(CLI::App& app, int& status) {
       ->add_option("DIRECTORY", options->directory,
                    "A directory of the mount, or s3://BUCKET/PREFIX; nothing is written there")
       ->required();
-  command
-      ->add_option("--files", options->files,
-                   "Measure at most this many files; the default is 1000")
-      ->type_name("COUNT")
+  add_value(*command, "--files", "COUNT", options->files,
+            "Measure at most this many files; the default is 1000")
       ->check(whole_number(1, 1'000'000));
-  command
-      ->add_option("--seconds", options->seconds,
-                   "Measure the mount for at most this many seconds; the default is 30")
-      ->type_name("SECONDS")
+  add_value(*command, "--seconds", "SECONDS", options->seconds,
+            "Measure the mount for at most this many seconds; the default is 30")
       ->check(whole_number(1, 86400));
   command->add_flag("--json", options->json, "One JSON object");
   add_color_option(*command);

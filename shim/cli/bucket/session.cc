@@ -16,8 +16,7 @@ void hide_secrets() { prctl(PR_SET_DUMPABLE, 0); }
 std::optional<base::Config> bucket_config() {
   auto parsed =
       base::parse_config([](const char* name) { return std::getenv(name); }, base::IfWrong::end);
-  for (const auto& error : parsed.errors) complain(2, error);
-  if (!parsed.errors.empty()) return std::nullopt;
+  if (tell_errors(parsed)) return std::nullopt;
   return std::move(parsed.config);
 }
 

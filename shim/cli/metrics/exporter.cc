@@ -196,33 +196,23 @@ void add_exporter(CLI::App& app, int& status) {
                          "Tell Prometheus what the caches of this user do. It answers by HTTP, or "
                          "writes a file for node_exporter");
   const auto options = std::make_shared<Exporter>();
-  command
-      ->add_option("--listen", options->listen,
-                   fmt::format("Answer scrapes there, as [::1]:9437; the default is {}. Anyone who "
-                               "reaches it can read the metrics",
-                               k_default_address))
-      ->type_name("ADDRESS:PORT");
-  command
-      ->add_option("--textfile", options->textfile,
-                   "Write them to this file instead, for node_exporter's textfile collector; its "
-                   "name ends in .prom")
-      ->type_name("FILE");
+  add_value(*command, "--listen", "ADDRESS:PORT", options->listen,
+            fmt::format("Answer scrapes there, as [::1]:9437; the default is {}. Anyone who "
+                        "reaches it can read the metrics",
+                        k_default_address));
+  add_value(*command, "--textfile", "FILE", options->textfile,
+            "Write them to this file instead, for node_exporter's textfile collector; its "
+            "name ends in .prom");
   command->add_flag("--once", options->once, "Write that file once, and end");
-  command
-      ->add_option("--every", options->every,
-                   "Write that file again at this interval in seconds; the default is 15")
-      ->type_name("SECONDS")
+  add_value(*command, "--every", "SECONDS", options->every,
+            "Write that file again at this interval in seconds; the default is 15")
       ->check(whole_number(1, 86400));
   command->add_flag("--list", options->list, "Print a table of the metrics, and end");
-  command
-      ->add_option("--name", options->names,
-                   "Only the cache of this name; may be repeated; the default is all")
-      ->type_name("NAME")
+  add_value(*command, "--name", "NAME", options->names,
+            "Only the cache of this name; may be repeated; the default is all")
       ->allow_extra_args(false);
-  command
-      ->add_option("--ram-dir", options->ram_dir,
-                   "Where the caches lie; the default is that of CUBESHIM_RAM_DIR")
-      ->type_name("DIRECTORY");
+  add_value(*command, "--ram-dir", "DIRECTORY", options->ram_dir,
+            "Where the caches lie; the default is that of CUBESHIM_RAM_DIR");
   command->callback([options, &status] { status = exporter(*options); });
 }
 

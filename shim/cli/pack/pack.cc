@@ -290,18 +290,14 @@ void add_pack(CLI::App& app, int& status) {
                    "The pack. After an interrupted run, the same command goes on with FILE.partial "
                    "beside it")
       ->required();
-  command
-      ->add_option("--list", options->list,
-                   "Pack only what this file lists, one path per line or NUL-separated; - is "
-                   "standard input. Relative paths are below DIRECTORY. A directory stands for the "
-                   "files below it; directories without files are left out")
-      ->type_name("FILE");
+  add_value(*command, "--list", "FILE", options->list,
+            "Pack only what this file lists, one path per line or NUL-separated; - is "
+            "standard input. Relative paths are below DIRECTORY. A directory stands for the "
+            "files below it; directories without files are left out");
   command->add_flag("--verify", options->verify,
                     "Read the pack again when it is made, and check all of it");
-  command
-      ->add_option("--jobs", options->jobs,
-                   "Files that are read at the same time; the default is 16")
-      ->type_name("NUMBER")
+  add_value(*command, "--jobs", "NUMBER", options->jobs,
+            "Files that are read at the same time; the default is 16")
       ->check(whole_number(1, 256));
   command->add_flag("--json", options->json, "The summary as one JSON object");
   add_color_option(*command);

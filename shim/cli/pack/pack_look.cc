@@ -230,8 +230,8 @@ void add_pack_look(CLI::App& app, int& status) {
   CLI::App* const check =
       app.add_subcommand("verify", "Check all of a pack: its index, its records, its data");
   add_file(*check, verified);
-  check->add_option("--against", verified->against, "Compare it with this directory, too")
-      ->type_name("DIRECTORY");
+  add_value(*check, "--against", "DIRECTORY", verified->against,
+            "Compare it with this directory, too");
   add_progress_options(*check, verified->progress);
   check->callback([verified, &status] { status = verify(*verified); });
 }

@@ -128,26 +128,19 @@ void add_plan(CLI::App& app, int& status) {
                          "Predict an epoch with other memory, disk, nodes and packs. It needs a "
                          "run that cubeshim profile has observed, see its --observe");
   const auto options = std::make_shared<PlanCommand>();
-  command
-      ->add_option("directory", options->path,
-                   "Where cubeshim profile has put the run; the default is cubeshim-profile")
-      ->type_name("DIRECTORY");
-  command->add_option("--ram", options->rams, "Sizes of the memory of each node (CUBESHIM_RAM)")
-      ->type_name("SIZE,...")
+  add_value(*command, "directory", "DIRECTORY", options->path,
+            "Where cubeshim profile has put the run; the default is cubeshim-profile");
+  add_value(*command, "--ram", "SIZE,...", options->rams,
+            "Sizes of the memory of each node (CUBESHIM_RAM)")
       ->delimiter(',');
-  command
-      ->add_option("--disk", options->disks,
-                   "Sizes of the local disk of each node (CUBESHIM_DISK), 0 for none")
-      ->type_name("SIZE,...")
+  add_value(*command, "--disk", "SIZE,...", options->disks,
+            "Sizes of the local disk of each node (CUBESHIM_DISK), 0 for none")
       ->delimiter(',');
-  command->add_option("--nodes", options->nodes, "Numbers of nodes that share the files")
-      ->type_name("N,...")
+  add_value(*command, "--nodes", "N,...", options->nodes, "Numbers of nodes that share the files")
       ->delimiter(',')
       ->check(whole_number(1, 100'000));
-  command
-      ->add_option("--epochs", options->epochs,
-                   "How many epochs the run had, if not as many as a file was opened")
-      ->type_name("N")
+  add_value(*command, "--epochs", "N", options->epochs,
+            "How many epochs the run had, if not as many as a file was opened")
       ->check(whole_number(1, 100'000));
   command->add_flag("--json", options->is_json, "Print one JSON object");
   command->callback([options, &status] { status = predict(*options); });

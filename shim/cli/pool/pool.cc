@@ -95,8 +95,7 @@ int stop_pool(const base::Config& config) {
 
 int pool(const PoolCommand& command) {
   const auto parsed = command.settings.parse();
-  for (const auto& error : parsed.errors) tell("cubeshim: {}\n", error);
-  if (!parsed.errors.empty()) return 2;
+  if (tell_errors(parsed)) return 2;
   if (command.action == "start") return start_pool(parsed.config, command.wish);
   const PoolWish& wish = command.wish;
   if (!wish.memory.empty() || !wish.nvme.empty() || !wish.nvme_size.empty() || !wish.listen.empty())
@@ -152,22 +151,15 @@ void add_pool(CLI::App& app, int& status) {
   command->add_option("ACTION", options->action, "start, status or stop")
       ->required()
       ->check(CLI::IsMember({"start", "status", "stop"}));
-  command->add_option("--memory", options->wish.memory, "How much memory it takes, such as 64G")
-      ->type_name("SIZE");
-  command
-      ->add_option("--nvme", options->wish.nvme,
-                   "A directory on a local disk, for what memory has no room for")
-      ->type_name("DIRECTORY");
-  command
-      ->add_option("--nvme-size", options->wish.nvme_size,
-                   "How much of that disk it takes; by default four fifths of what is free")
-      ->type_name("SIZE");
-  command
-      ->add_option("--listen", options->wish.listen,
-                   "The address at which other nodes reach it; by default this node alone does")
-      ->type_name("ADDRESS");
-  command->add_option("--port", options->wish.port, "Its TCP port; by default 11211")
-      ->type_name("PORT")
+  add_value(*command, "--memory", "SIZE", options->wish.memory,
+            "How much memory it takes, such as 64G");
+  add_value(*command, "--nvme", "DIRECTORY", options->wish.nvme,
+            "A directory on a local disk, for what memory has no room for");
+  add_value(*command, "--nvme-size", "SIZE", options->wish.nvme_size,
+            "How much of that disk it takes; by default four fifths of what is free");
+  add_value(*command, "--listen", "ADDRESS", options->wish.listen,
+            "The address at which other nodes reach it; by default this node alone does");
+  add_value(*command, "--port", "PORT", options->wish.port, "Its TCP port; by default 11211")
       ->check(whole_number(1, 65535));
   options->settings.add_to(*command, Settings::Which::of_the_region);
   command->callback([options, &status] { status = pool(*options); });

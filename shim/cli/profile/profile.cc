@@ -88,31 +88,18 @@ void add_profile(CLI::App& app, int& status) {
   CLI::App* const command = app.add_subcommand(
       "profile", "Run a program, and show which code reads files, and at what cost");
   const auto options = std::make_shared<ProfileCommand>();
-  options->run.command = command;
   command->add_flag("--observe", options->observes,
                     "Serve nothing: watch the program as it is without a cache");
   command->add_flag("--all", options->has_all,
                     "Watch all files, not only those below the prefixes");
-  command
-      ->add_option("--every", options->every,
-                   "Walk the native stack of one call in so many; the default is 16")
-      ->type_name("N")
+  add_value(*command, "--every", "N", options->every,
+            "Walk the native stack of one call in so many; the default is 16")
       ->check(CLI::Range(1U, 256U));
-  command
-      ->add_option(
-          "--out", options->directory,
-          "Where profile.json, stacks.folded and the raw files go; the default is cubeshim-profile")
-      ->type_name("DIRECTORY");
-  command->add_option("--read", options->raw_files, "Run nothing: show these raw files")
-      ->type_name("FILE");
-  options->run.settings.add_to(*command, Settings::Which::but_for_profile);
-  command
-      ->add_option("--library", options->run.library,
-                   "libcubeshim.so, if it is not the one that came with this command")
-      ->type_name("PATH");
-  command->add_flag("--no-announce", options->run.is_not_announced,
-                    "Let no data loader announce what it will read: --announce 0");
-  command->prefix_command();
+  add_value(
+      *command, "--out", "DIRECTORY", options->directory,
+      "Where profile.json, stacks.folded and the raw files go; the default is cubeshim-profile");
+  add_value(*command, "--read", "FILE", options->raw_files, "Run nothing: show these raw files");
+  add_run_options(*command, options->run, Settings::Which::but_for_profile);
   command->callback([command, options, &status] {
     options->run.program = command->remaining();
     status = profile(*options);

@@ -123,8 +123,7 @@ int check_run(Run& run) {
     return 2;
   }
   const auto parsed = run.settings.parse();
-  for (const auto& error : parsed.errors) tell("cubeshim: {}\n", error);
-  if (!parsed.errors.empty()) return 2;
+  if (tell_errors(parsed)) return 2;
   if (run.needs_prefix && parsed.config.prefixes.empty()) {
     tell("cubeshim: no directory to serve: give --prefix DIRECTORY, or set CUBESHIM_PREFIXES\n");
     return 2;
@@ -288,20 +287,22 @@ void drop_separator_of_run(std::vector<std::string>& words) {
   if (i < words.size() && words[i] == "--") words.erase(words.begin() + static_cast<long>(i));
 }
 
+void add_run_options(CLI::App& command, Run& run, Settings::Which settings) {
+  run.command = &command;
+  run.settings.add_to(command, settings);
+  add_value(command, "--library", "PATH", run.library,
+            "libcubeshim.so, if it is not the one that came with this command");
+  command.add_flag("--no-announce", run.is_not_announced,
+                   "Let no data loader announce what it will read: --announce 0");
+  // The first word that is not one of our options begins the program's words.
+  command.prefix_command();
+}
+
 void add_run(CLI::App& app, int& status) {
   CLI::App* const command =
       app.add_subcommand("run", "Run a program whose files under the prefixes are served");
   const auto options = std::make_shared<Run>();
-  options->command = command;
-  options->settings.add_to(*command, Settings::Which::all);
-  command
-      ->add_option("--library", options->library,
-                   "libcubeshim.so, if it is not the one that came with this command")
-      ->type_name("PATH");
-  command->add_flag("--no-announce", options->is_not_announced,
-                    "Let no data loader announce what it will read: --announce 0");
-  // The first word that is not one of our options begins the program's words.
-  command->prefix_command();
+  add_run_options(*command, *options, Settings::Which::all);
   command->callback([command, options, &status] {
     options->program = command->remaining();
     status = check_run(*options);

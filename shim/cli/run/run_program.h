@@ -10,7 +10,7 @@
 namespace cube::cli {
 
 struct Run {
-  const CLI::App* command = nullptr;  // the subcommand that was given
+  const CLI::App* command = nullptr;  // the subcommand that was given; set by add_run_options
   Settings settings;
   std::string library;
   std::vector<std::string> program;
@@ -19,6 +19,8 @@ struct Run {
   base::Config config;  // set by check_run
 };
 
+// Adds the options that run and profile have in common. The rest is the program.
+void add_run_options(CLI::App& command, Run& run, Settings::Which settings);
 // Returns 0, or the exit status after a line that says why.
 int check_run(Run& run);
 // Runs the program in a child until it ends; this process is the first of its job. Writes the

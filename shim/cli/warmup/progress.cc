@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "cache/base/clock.h"
+#include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/wrong_use.h"
@@ -74,10 +75,8 @@ std::string progress_text(const Tally& tally, const Rate& rate, bool is_short) {
 
 void add_progress_options(CLI::App& command, ProgressOptions& options) {
   command.add_flag("-q,--quiet", options.quiet, "Show no progress");
-  command
-      .add_option("--interval", options.interval,
-                  "Between lines of progress where stderr is not a terminal; the default is 10")
-      ->type_name("SECONDS")
+  add_value(command, "--interval", "SECONDS", options.interval,
+            "Between lines of progress where stderr is not a terminal; the default is 10")
       ->check(whole_number(1, 86400));
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 
 #include "cache/base/clock.h"
@@ -129,8 +130,7 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
   if (warmup.names && !warmup.input.list.empty())
     return complain(2, "--metadata-only takes directories, and no --filelist");
   WarmupTarget target = find_target(warmup.settings, warmup.only_looks());
-  for (const auto& error : target.parsed.errors) complain(2, error);
-  if (!target.parsed.errors.empty()) return 2;
+  if (tell_errors(target.parsed)) return 2;
   // A command that only looks needs no cache.
   if (target.cache == nullptr && (!warmup.only_looks() || target.is_broken))
     return complain(k_no_cache, target.why);
@@ -180,8 +180,7 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
 // Loads into the servers of the cluster, past the cache of this node.
 int warmup_cluster(Warmup& warmup, BackgroundChild* child) {
   const auto parsed = warmup.settings.parse();
-  for (const auto& error : parsed.errors) complain(2, error);
-  if (!parsed.errors.empty()) return 2;
+  if (tell_errors(parsed)) return 2;
   const base::Config& config = parsed.config;
   if (warmup.input.paths.empty() && warmup.input.list.empty())
     return complain(2, "nothing to load: give paths of files or directories, or --filelist FILE");
@@ -245,46 +244,29 @@ void add_warmup(CLI::App& app, int& status) {
   command->add_option("PATH", options->input.paths,
                       "Files, and directories with all below them; also the s3:// names "
                       "of those in a bucket of CUBESHIM_BUCKETS");
-  command
-      ->add_option(
-          "--filelist", options->input.list,
-          "Load what this file lists, one path per line or NUL-separated; - is standard input")
-      ->type_name("FILE");
-  auto* const check =
-      command->add_flag("--check", options->check, "Only say how much of it is cached");
-  auto* const dry_run = command
-                            ->add_flag("--dry-run", options->dry_run,
-                                       "Only say what would be fetched; it needs no job")
-                            ->excludes(check);
-  auto* const evict = command
-                          ->add_flag("--evict", options->evict,
-                                     "Forget what is cached of it, so that it is fetched anew. It "
-                                     "frees no memory: forgotten files keep their room")
-                          ->excludes(check)
-                          ->excludes(dry_run);
-  auto* const to_cluster = command
-                               ->add_flag("--to-cluster", options->to_cluster,
-                                          "Fill the servers of CUBESHIM_CLUSTER instead of a cache "
-                                          "of this node. Nodes that do so at the same time share "
-                                          "the work")
-                               ->excludes(check)
-                               ->excludes(dry_run)
-                               ->excludes(evict);
-  command
-      ->add_flag("--metadata-only", options->names,
-                 "Load only metadata: the listings of these directories and of all below them, and "
-                 "the stats of their entries")
-      ->excludes(check)
-      ->excludes(dry_run)
-      ->excludes(evict)
-      ->excludes(to_cluster);
-  command
-      ->add_flag("--background", options->background,
-                 "Go on in the background once the arguments have been checked; the summary goes "
-                 "to standard output, unless that is a terminal")
-      ->excludes(check)
-      ->excludes(dry_run)
-      ->excludes(evict);
+  add_value(*command, "--filelist", "FILE", options->input.list,
+            "Load what this file lists, one path per line or NUL-separated; - is standard input");
+  CLI::Option* const ways[] = {
+      command->add_flag("--check", options->check, "Only say how much of it is cached"),
+      command->add_flag("--dry-run", options->dry_run,
+                        "Only say what would be fetched; it needs no job"),
+      command->add_flag("--evict", options->evict,
+                        "Forget what is cached of it, so that it is fetched anew. It frees no "
+                        "memory: forgotten files keep their room"),
+      command->add_flag("--to-cluster", options->to_cluster,
+                        "Fill the servers of CUBESHIM_CLUSTER instead of a cache of this node. "
+                        "Nodes that do so at the same time share the work"),
+      command->add_flag("--metadata-only", options->names,
+                        "Load only metadata: the listings of these directories and of all below "
+                        "them, and the stats of their entries")};
+  for (std::size_t i = 1; i < std::size(ways); ++i) {
+    for (std::size_t earlier = 0; earlier < i; ++earlier) ways[i]->excludes(ways[earlier]);
+  }
+  CLI::Option* const background =
+      command->add_flag("--background", options->background,
+                        "Go on in the background once the arguments have been checked; the summary "
+                        "goes to standard output, unless that is a terminal");
+  for (std::size_t i = 0; i < 3; ++i) background->excludes(ways[i]);
   command->add_flag("--json", options->json, "The summary as one JSON object");
   add_color_option(*command);
   add_progress_options(*command, options->progress);
