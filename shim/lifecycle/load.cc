@@ -198,6 +198,38 @@ void complain_of_no_work() {
   if (parsed.config.strict) base::sys::raw(SYS_exit_group, 2);
 }
 
+void start_by_settings() {
+  // Never freed: calls come after every destructor.
+  auto* const parsed = new (std::nothrow)
+      base::ParsedConfig(base::parse_config([](const char* name) { return getenv(name); }));
+  if (parsed == nullptr) return;
+  base::remember_stderr();
+  base::set_log_level(parsed->config.log_level);
+  if (parsed->config.observe) parsed->config.mode = base::Mode::off;
+  const base::ProcessId self = base::current_process();
+  const base::JobVariable job = find_job(self);
+  const bool speaks = job.first == self || job.speaker == self.pid;
+  const auto about_origins = open_origins(parsed->config);
+  std::vector<near_look::DirectoryLook> looks;
+  if (speaks) {
+    for (const auto& prefix : parsed->config.prefixes) looks.push_back(near_look::look_at(prefix));
+    complain(*parsed, about_origins, looks, /*is_told=*/job.first != self);
+    make_list_absolute(parsed->config);
+  }
+  if (parsed->config.mode != base::Mode::off && parsed->config.prefetch && parsed->config.announce)
+    python_site::start(speaks);
+  if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off")
+    spelling::start(parsed->config, std::move(looks));
+  lifecycle::start(parsed->config, job.first, speaks);
+  pthread_atfork(lifecycle::before_libc_fork, lifecycle::after_libc_fork,
+                 lifecycle::in_libc_fork_child);
+  at_quick_exit(lifecycle::leave);
+  if (process::is_active()) loaded_calls::start();
+  profile::start(parsed->config);
+  // Calls that check this mark first are recorded only after that check.
+  if (profile::is_on()) g_may_be_cancelled.store(true, std::memory_order_release);
+}
+
 __attribute__((constructor)) void load() {
   const int saved_errno = errno;
   ready_unwinder();
@@ -225,38 +257,7 @@ __attribute__((constructor)) void load() {
     errno = saved_errno;
     return;
   }
-  // Never freed: calls come after every destructor.
-  auto* const parsed = new (std::nothrow)
-      base::ParsedConfig(base::parse_config([](const char* name) { return getenv(name); }));
-  if (parsed != nullptr) {
-    base::remember_stderr();
-    base::set_log_level(parsed->config.log_level);
-    if (parsed->config.observe) parsed->config.mode = base::Mode::off;
-    const base::ProcessId self = base::current_process();
-    const base::JobVariable job = find_job(self);
-    const bool speaks = job.first == self || job.speaker == self.pid;
-    const auto about_origins = open_origins(parsed->config);
-    std::vector<near_look::DirectoryLook> looks;
-    if (speaks) {
-      for (const auto& prefix : parsed->config.prefixes)
-        looks.push_back(near_look::look_at(prefix));
-      complain(*parsed, about_origins, looks, /*is_told=*/job.first != self);
-      make_list_absolute(parsed->config);
-    }
-    if (parsed->config.mode != base::Mode::off && parsed->config.prefetch &&
-        parsed->config.announce)
-      python_site::start(speaks);
-    if (parsed->config.mode != base::Mode::off && parsed->config.stats != "off")
-      spelling::start(parsed->config, std::move(looks));
-    lifecycle::start(parsed->config, job.first, speaks);
-    pthread_atfork(lifecycle::before_libc_fork, lifecycle::after_libc_fork,
-                   lifecycle::in_libc_fork_child);
-    at_quick_exit(lifecycle::leave);
-    if (process::is_active()) loaded_calls::start();
-    profile::start(parsed->config);
-    // Calls that check this mark first are recorded only after that check.
-    if (profile::is_on()) g_may_be_cancelled.store(true, std::memory_order_release);
-  }
+  start_by_settings();
   errno = saved_errno;
 }
 

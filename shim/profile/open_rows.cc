@@ -42,6 +42,15 @@ void add_to_original(FdRow& original, const FdRow& copy) {
                       k_relaxed);
 }
 
+// Notes that all of the file has been read. True if a few opens ago it had been, too.
+bool note_whole(Tables& tables, std::uint64_t path_hash) {
+  FileRow* const file = file_of(tables, path_hash);
+  if (file == nullptr) return false;
+  const std::uint32_t now = tables.opens.load(k_relaxed);
+  const std::uint32_t last = file->last_whole.exchange(now, k_relaxed);
+  return last != 0 && now - last <= k_few_opens;
+}
+
 }  // namespace
 
 void begin_copy(Tables& tables, FdRow& from, FdRow& to) {
@@ -151,20 +160,15 @@ void end_open(Tables& tables, FdRow& row) {
   add(counts[k_read_bytes], bytes);
   add(counts[k_read_ns], ns);
   if (bytes == 0 && (flags & (k_mapped | k_saw_end | k_other_use)) == 0) add(counts[k_unread], 1);
-  bool is_whole_again = false;
   // Without the size, and without a read that reached the end, it is unknown whether this is all of
   // the file.
-  if (bytes != 0 && bytes >= size && (flags & (k_sized | k_saw_end)) != 0 &&
-      (flags & k_mapped) == 0) {
-    add(counts[k_whole], 1);
-    FileRow* const file = file_of(tables, path_hash);
-    const std::uint32_t now = tables.opens.load(k_relaxed);
-    const std::uint32_t last = file != nullptr ? file->last_whole.exchange(now, k_relaxed) : 0;
-    is_whole_again = last != 0 && now - last <= k_few_opens;
-    if (is_whole_again) {
-      add(counts[k_whole_again], 1);
-      add(counts[k_whole_again_ns], ns + row.open_ns.load(k_relaxed));
-    }
+  const bool is_whole = bytes != 0 && bytes >= size && (flags & (k_sized | k_saw_end)) != 0 &&
+                        (flags & k_mapped) == 0;
+  if (is_whole) add(counts[k_whole], 1);
+  const bool is_whole_again = is_whole && note_whole(tables, path_hash);
+  if (is_whole_again) {
+    add(counts[k_whole_again], 1);
+    add(counts[k_whole_again_ns], ns + row.open_ns.load(k_relaxed));
   }
   if ((flags & k_was_open) != 0 && !is_whole_again) {
     add(counts[k_opened_again], 1);

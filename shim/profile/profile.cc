@@ -135,6 +135,42 @@ bool is_recording() {
          reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < t_recorder;
 }
 
+struct TimedCall {
+  Kind kind;
+  bool has_failed;
+  std::size_t bytes;
+  base::Way way;
+  std::uint64_t begin_ns, end_ns;
+};
+
+void count_call(Tables& tables, SiteRow& site, const TimedCall& call) {
+  const std::uint64_t ns = call.end_ns - call.begin_ns;
+  add(site.counts[k_calls], 1);
+  add(site.counts[k_ns], ns);
+  if (call.bytes != 0) add(site.counts[k_bytes], call.bytes);
+  if (call.has_failed) add(site.counts[k_errors], 1);
+  if (call.kind == Kind::read && call.bytes != 0 && call.bytes <= k_tiny_read)
+    add(site.counts[k_tiny], 1);
+  if (call.way != base::Way::memory) {
+    add(site.counts[k_origin_calls], 1);
+    add(site.counts[k_origin_ns], ns);
+    add_to_time_line(tables, call.begin_ns, call.end_ns);
+  }
+  const auto bucket = ns == 0 ? 0 : std::bit_width(ns) - 1;
+  site.latency[std::min<std::size_t>(static_cast<std::size_t>(bucket), k_latency_buckets - 1)]
+      .fetch_add(1, k_relaxed);
+}
+
+void note_on_fd(FdRow& row, const Subject& subject, long result, std::size_t bytes,
+                std::uint64_t ns) {
+  if (subject.kind == Kind::seek) return note_seek(row, subject.at, subject.whence, result, ns);
+  if (result == -1) return;
+  if (subject.kind == Kind::read) note_read(row, subject.at, subject.wanted, bytes, ns);
+  if (subject.kind == Kind::map) row.flags.fetch_or(k_mapped, k_relaxed);
+  if (subject.kind == Kind::stat && subject.st != nullptr && S_ISREG(subject.st->st_mode))
+    note_size(row, static_cast<std::uint64_t>(subject.st->st_size));
+}
+
 }  // namespace
 
 void start(const base::Config& config) {
@@ -277,20 +313,13 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   const std::size_t bytes = failed || !moves_bytes      ? 0
                             : subject.kind == Kind::map ? subject.wanted
                                                         : static_cast<std::size_t>(result);
-  add(site->counts[k_calls], 1);
-  add(site->counts[k_ns], ns);
-  if (bytes != 0) add(site->counts[k_bytes], bytes);
-  if (failed) add(site->counts[k_errors], 1);
-  if (subject.kind == Kind::read && bytes != 0 && bytes <= k_tiny_read)
-    add(site->counts[k_tiny], 1);
-  if (way != base::Way::memory) {
-    add(site->counts[k_origin_calls], 1);
-    add(site->counts[k_origin_ns], ns);
-    add_to_time_line(*tables, start_ns_, end_ns);
-  }
-  const auto bucket = ns == 0 ? 0 : std::bit_width(ns) - 1;
-  site->latency[std::min<std::size_t>(static_cast<std::size_t>(bucket), k_latency_buckets - 1)]
-      .fetch_add(1, k_relaxed);
+  count_call(*tables, *site,
+             {.kind = subject.kind,
+              .has_failed = failed,
+              .bytes = bytes,
+              .way = way,
+              .begin_ns = start_ns_,
+              .end_ns = end_ns});
   if (subject.path != nullptr && site->example.load(k_relaxed) == 0)
     site->example.store(keep_path(*tables, subject), k_relaxed);
   const bool is_of_directory = subject.kind == Kind::list || (subject.flags & O_DIRECTORY) != 0 ||
@@ -309,20 +338,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   if (site->example.load(k_relaxed) == 0)
     site->example.store(tables->sites[row->site.load(k_relaxed)].example.load(k_relaxed),
                         k_relaxed);
-  switch (subject.kind) {
-    case Kind::read:
-      if (!failed) note_read(*row, subject.at, subject.wanted, bytes, ns);
-      break;
-    case Kind::seek: note_seek(*row, subject.at, subject.whence, result, ns); break;
-    case Kind::map:
-      if (!failed) row->flags.fetch_or(k_mapped, k_relaxed);
-      break;
-    case Kind::stat:
-      if (!failed && subject.st != nullptr && S_ISREG(subject.st->st_mode))
-        note_size(*row, static_cast<std::uint64_t>(subject.st->st_size));
-      break;
-    default: break;
-  }
+  note_on_fd(*row, subject, result, bytes, ns);
 }
 
 void Call::note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRow* row, bool failed,

@@ -71,17 +71,8 @@ nlohmann::json json_of(const ProfileSite& site) {
           {"latency", site.latency}};
 }
 
-}  // namespace
-
-std::string profile_as_table(const Profile& profile, const std::vector<Pattern>& patterns) {
-  std::string text = fmt::format(
-      "{} calls of {} process{}, {} read or mapped; {} in calls, {} of it at the origin; {} by the "
-      "clock\n",
-      profile.total(shim::profile::k_calls), profile.processes, profile.processes == 1 ? "" : "es",
-      in_units(profile.total(shim::profile::k_bytes)), in_time(profile.total(shim::profile::k_ns)),
-      in_time(profile.total(shim::profile::k_origin_ns)),
-      in_time(profile.end_ns - profile.start_ns));
-  text += text_of_cost(profile) + "\n";
+// The calls of each function, first those that cost most at the origin.
+std::vector<std::pair<std::string, Row>> rows_of(const Profile& profile) {
   std::vector<std::pair<std::string, Row>> rows;
   std::map<std::string, std::size_t> numbers;
   for (const auto& site : profile.sites) {
@@ -99,9 +90,13 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
   std::stable_sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) {
     return std::pair(a.second.origin_ns, a.second.ns) > std::pair(b.second.origin_ns, b.second.ns);
   });
+  return rows;
+}
+
+std::string text_of_rows(const std::vector<std::pair<std::string, Row>>& rows) {
   constexpr std::size_t k_shown_rows = 20;
-  text += fmt::format("\n{:>9} {:>10} {:>10} {:>10}  {}\n", "calls", "bytes", "time", "at origin",
-                      "call site");
+  std::string text = fmt::format("\n{:>9} {:>10} {:>10} {:>10}  {}\n", "calls", "bytes", "time",
+                                 "at origin", "call site");
   for (std::size_t i = 0; i < std::min(rows.size(), k_shown_rows); ++i) {
     const auto& [name, row] = rows[i];
     text +=
@@ -110,7 +105,11 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
   }
   if (rows.size() > k_shown_rows)
     text += fmt::format("{:44}{} more in profile.json\n", "", rows.size() - k_shown_rows);
-  text += patterns.empty() ? "\nno pattern that costs time\n" : "\npatterns\n";
+  return text;
+}
+
+std::string text_of_patterns(const std::vector<Pattern>& patterns) {
+  std::string text = patterns.empty() ? "\nno pattern that costs time\n" : "\npatterns\n";
   std::string minor;
   for (const auto& pattern : patterns) {
     if (pattern.is_minor) {
@@ -123,6 +122,21 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
       text += fmt::format("    such as {}\n", printable(pattern.example));
   }
   if (!minor.empty()) text += "  less than 1 % of the time\n" + minor;
+  return text;
+}
+
+}  // namespace
+
+std::string profile_as_table(const Profile& profile, const std::vector<Pattern>& patterns) {
+  std::string text = fmt::format(
+      "{} calls of {} process{}, {} read or mapped; {} in calls, {} of it at the origin; {} by the "
+      "clock\n",
+      profile.total(shim::profile::k_calls), profile.processes, profile.processes == 1 ? "" : "es",
+      in_units(profile.total(shim::profile::k_bytes)), in_time(profile.total(shim::profile::k_ns)),
+      in_time(profile.total(shim::profile::k_origin_ns)),
+      in_time(profile.end_ns - profile.start_ns));
+  text += text_of_cost(profile) + "\n";
+  text += text_of_rows(rows_of(profile)) + text_of_patterns(patterns);
   const auto& d = profile.dropped;
   if (d[shim::profile::k_no_site] + d[shim::profile::k_no_file] + d[shim::profile::k_no_text] +
           d[shim::profile::k_no_code] !=
