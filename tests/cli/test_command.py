@@ -434,11 +434,11 @@ class Run(Case):
 
     def test_every_setting_is_an_option(self):
         text = self.command("run", "--help-all").stdout.decode()
-        rows = (Path(__file__).parents[2] /
-                "cache/base/settings/config.def").read_text().split('"CUBESHIM_')[1:]
-        self.assertGreater(len(rows), 10)
-        for row in rows:
-            option = row.split('"')[0].lower().replace("_", "-").replace("prefixes", "prefix")
+        definition = (Path(__file__).parents[2] / "cache/base/settings/config.def").read_text()
+        names = re.findall(r'"CUBESHIM_(\w+)",', definition)
+        self.assertGreater(len(names), 10)
+        for name in names:
+            option = name.lower().replace("_", "-").replace("prefixes", "prefix")
             self.assertIn(f"--{option} ", text)
 
 
