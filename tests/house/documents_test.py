@@ -1,11 +1,13 @@
 """Checks that links of the documents lead somewhere, also to a heading, that the documents named in
-sources exist, and that none is longer than 480 lines."""
+sources exist, and that none is longer than 480 lines. The rows of .def files, which no formatter
+sees, have at most 100 columns."""
 
 import re
 import sys
 from pathlib import Path
 
 MOST_LINES = 480
+MOST_COLUMNS = 100
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED = re.compile(r"\bdoc/[\w/]+\.(?:md|svg)\b")
 SOURCES = {".cc", ".h", ".def", ".py", ".md", ".txt", ".toml", ".svg", ".sh"}
@@ -52,6 +54,12 @@ def main(root: Path) -> int:
                 f"{source}: names {name}"
                 for name in NAMED.findall(source.read_text(errors="replace"))
                 if not (root / name).exists()
+            ]
+        if source.suffix == ".def":
+            problems += [
+                f"{source}:{number}: more than {MOST_COLUMNS} columns"
+                for number, line in enumerate(source.read_text().splitlines(), 1)
+                if len(line) > MOST_COLUMNS
             ]
     print("\n".join(problems) or f"{len(documents)} documents")
     return int(bool(problems) or len(documents) < 5)
