@@ -11,37 +11,20 @@ import struct
 import subprocess
 import termios
 import unittest
-from pathlib import Path
 
 from cli_case import COMMAND, CONTENT, Case
+from slow_mount import SlowMount
 
-LAGFS = Path(COMMAND).parent / "lagfs"
 
-
-class Warmup(Case):
+class Warmup(SlowMount, Case):
     def setUp(self):
         super().setUp()
-        self.source, self.mount = self.data, self.data.parent / "mount"
-        self.mount.mkdir()
-        self.file.unlink()
         self.names = [f"{folder}/{i}" for folder in ("a", "b", "b/c") for i in range(20)]
         for name in self.names:
             path = self.source / name
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(name.encode() + CONTENT[:3000])
-        zero = [f"--{what}-us=0" for what in ("lookup", "open", "read", "getattr")]
-        subprocess.run(
-            [LAGFS, *zero, "--attr-timeout=0", "--entry-timeout=0", self.source, self.mount],
-            check=True)
-        self.addCleanup(lambda: subprocess.run(["umount", "-l", self.mount], check=True))
-        self.addCleanup(lambda: self.script("clear"))
-
-    def script(self, *lines):
-        with open(self.mount / ".lagfs/script", "wb", buffering=0) as file:
-            file.write("\n".join(lines).encode())
-
-    def wait_until_held(self):
-        self.assertTrue((self.mount / ".lagfs/held").read_text())
+        self.mount_it()
 
     def asked_of_files(self, *operations):
         counted = json.loads((self.mount / ".lagfs/counters.json").read_text())

@@ -9,23 +9,20 @@ import sys
 import unittest
 from pathlib import Path
 
-from cli_case import COMMAND, CONTENT, Case
+from cli_case import CONTENT, Case
+from slow_mount import SlowMount
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "preload"))
 from cluster_servers import Memcached, free_port, wait_until  # noqa: E402
 
-LAGFS = Path(COMMAND).parent / "lagfs"
 FILES = 600
 
 
 @unittest.skipUnless(shutil.which("memcached"), "memcached is not installed")
-class ToCluster(Case):
+class ToCluster(SlowMount, Case):
     def setUp(self):
         super().setUp()
-        self.source, self.mount = self.data, self.data.parent / "mount"
         self.data.parent.chmod(0o755)
-        self.mount.mkdir()
-        self.file.unlink()
         self.names = [f"d{i % 7}/f{i}" for i in range(FILES)]
         for number, name in enumerate(self.names):
             self.write(name, CONTENT[:number * 13])
@@ -37,22 +34,6 @@ class ToCluster(Case):
         if time:
             os.utime(path, (time, time))
         return path
-
-    def mount_it(self, latency_us=0):
-        delays = [f"--{what}-us={latency_us}" for what in ("lookup", "open", "read", "getattr")]
-        subprocess.run([
-            LAGFS, *delays, "--direct", "--attr-timeout=0", "--entry-timeout=0", self.source,
-            self.mount
-        ], check=True)
-        self.addCleanup(lambda: subprocess.run(["umount", "-l", self.mount], check=True))
-        self.addCleanup(lambda: self.script("clear"))
-
-    def script(self, *lines):
-        with open(self.mount / ".lagfs/script", "wb", buffering=0) as file:
-            file.write("\n".join(lines).encode())
-
-    def wait_until_held(self):
-        self.assertTrue((self.mount / ".lagfs/held").read_text())
 
     def origin(self, operation):
         return json.loads(
@@ -88,7 +69,7 @@ class ToCluster(Case):
 
     def test_nodes_share_the_work(self):
         self.pool()
-        self.mount_it(latency_us=300)
+        self.mount_it("--direct", latency_us=300)
         nodes = [self.node(self.mount) for _ in range(3)]
         summaries = [self.end(node) for node in nodes]
         self.assertEqual([s["there"] + s["shared"] + s["by_others"] for s in summaries],
@@ -106,7 +87,7 @@ class ToCluster(Case):
 
     def test_a_file_that_another_node_reads_is_waited_for(self):
         self.pool(1)
-        self.mount_it()
+        self.mount_it("--direct")
         self.script("hold open 1")
         first = self.node(self.mount, "--prefetch-depth", "1")
         self.wait_until_held()
@@ -121,7 +102,7 @@ class ToCluster(Case):
 
     def test_a_job_is_served_what_was_filled(self):
         self.pool()
-        self.mount_it()
+        self.mount_it("--direct")
         self.fill(self.mount)
         opened = self.origin("open")
         paths = [self.mount / name for name in self.names]
@@ -144,7 +125,7 @@ class ToCluster(Case):
         self.write("restricted", b"x").chmod(0o640)
         self.write("inner/f", b"x")
         (self.source / "inner").chmod(0o750)
-        self.mount_it()
+        self.mount_it("--direct")
         listed = self.data.parent / "list"
         listed.write_text("".join(
             f"{self.mount}/{name}\n" for name in ("large", "young", "restricted", "inner/f", "none",
@@ -171,7 +152,7 @@ class ToCluster(Case):
             pass
         for i in range(100):
             self.write(f"big/{i}", bytes(size))
-        self.mount_it()
+        self.mount_it("--direct")
         summary = self.fill(self.mount / "big", "--prefetch-depth", "1", status=1)
         self.assertEqual(self.reasons(summary), {"without room on its server": 100})
         # The first file is read in vain, the others are not read.
@@ -179,7 +160,7 @@ class ToCluster(Case):
 
     def test_a_server_without_room_for_a_lease(self):
         self.pool(1)
-        self.mount_it()
+        self.mount_it("--direct")
         there = self.fill(self.mount / "d0")["shared"]
         server, size, count = self.servers[0], 40_000, 2000
         while server.ask(b"ms fill%d %d\r\n%s\r\n" %
@@ -200,7 +181,7 @@ class ToCluster(Case):
     def test_a_server_that_takes_small_items_alone(self):
         self.pool(1, "-I", "1m")
         self.write("big/1", bytes(2_000_000))
-        self.mount_it()
+        self.mount_it("--direct")
         summary = self.fill(self.mount / "big", self.mount / "d0", status=1)
         self.assertEqual(self.reasons(summary), {"larger than its server takes (memcached -I)": 1})
         self.assertGreater(summary["shared"], 0)
@@ -208,7 +189,7 @@ class ToCluster(Case):
     def test_servers_that_are_gone(self):
         self.pool(1)
         self.text += f",127.0.0.1:{free_port()}"
-        self.mount_it()
+        self.mount_it("--direct")
         summary = self.fill(self.mount, status=1)
         lost = self.reasons(summary)["of a server that does not answer"]
         self.assertEqual((summary["shared"] + lost, summary["shared"]), (FILES, self.in_pool()))
@@ -218,7 +199,7 @@ class ToCluster(Case):
 
     def test_an_interrupt_gives_leases_back(self):
         self.pool(1)
-        self.mount_it()
+        self.mount_it("--direct")
         self.script("hold open 30")
         node = self.node(self.mount)
         self.wait_until_held()
@@ -234,7 +215,7 @@ class ToCluster(Case):
 
     def test_a_node_that_dies_is_followed_by_another(self):
         self.pool(1)
-        self.mount_it()
+        self.mount_it("--direct")
         self.script("hold open 30")
         node = self.node(self.mount)
         self.wait_until_held()
@@ -255,7 +236,7 @@ class ToCluster(Case):
         self.pool(1)
         for i in range(40):
             self.write(f"big/{i}", bytes(50_000))
-        self.mount_it()
+        self.mount_it("--direct")
         summary = self.fill(self.mount / "big", "--cluster-fill", "1M")
         # The 2 MB leave at 1 MB/s, except for a fifth of a second's worth at once.
         self.assertGreater(summary["seconds"], 1.4)
@@ -263,7 +244,7 @@ class ToCluster(Case):
 
     def test_wrong_words(self):
         self.pool(1)
-        self.mount_it()
+        self.mount_it("--direct")
         for words, text in ((["--cluster-fill", "0", self.mount],
                              "--to-cluster: CUBESHIM_CLUSTER_FILL=0 lets this node only read"),
                             ([], "nothing to load"), (["--check", self.mount], "--to-cluster"),
@@ -280,7 +261,7 @@ class ToCluster(Case):
 
     def test_the_text(self):
         self.pool(1)
-        self.mount_it()
+        self.mount_it("--direct")
         words = [word for word in self.words(self.mount) if word != "--json"]
         done = self.command(*words)
         self.assertRegex(

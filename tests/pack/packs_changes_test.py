@@ -6,12 +6,12 @@ import platform
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
-COMMAND, LIBRARY, HOOKS = os.environ["CUBESHIM_COMMAND"], os.environ[
-    "CUBESHIM_LIBRARY"], os.environ["HOOKS_DEF"]
+from pack_case import PackCase
+
+HOOKS = os.environ["HOOKS_DEF"]
 
 # The arguments of each call that changes a name, or the file behind it: F a file of the pack, D its
 # directory, N a new name there, O a file outside, d a directory fd of the pack, f the name relative
@@ -67,25 +67,14 @@ SYSCALLS_AT = {
 }
 
 
-class Changes(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.work = Path(os.path.realpath(folder.name))
-        self.data, self.pack = self.work / "data", self.work / "set.cube"
-        self.prefix = self.work / "packed"
+class Changes(PackCase):
+    def write_data(self):
         (self.data / "a/b").mkdir(parents=True)
         (self.data / "a/x").write_text("hello")
         os.symlink("a/b", self.data / "to b")
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
-                       stdout=subprocess.DEVNULL)
 
     def run_python(self, code, expected_stderr=""):
-        environment = {
-            "PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY,
-            "CUBESHIM_NAME": f"packs-changes-{os.getpid()}", "CUBESHIM_RAM": "64M",
-            "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS": "off"
-        }
+        environment = self.environment_of("packs-changes", CUBESHIM_STATS="off")
         text = ("import ctypes, errno, os, socket\n"
                 f"P, D = {str(self.prefix)!r}, {str(self.data)!r}\n"
                 "C = ctypes.CDLL(None, use_errno=True)\n") + code

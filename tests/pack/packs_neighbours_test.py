@@ -5,11 +5,11 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
-COMMAND, LIBRARY = os.environ["CUBESHIM_COMMAND"], os.environ["CUBESHIM_LIBRARY"]
+from pack_case import COMMAND, PackCase, make_pack
+
 COUNT = 400
 READ = """
 def read_all(seed):
@@ -20,29 +20,14 @@ def read_all(seed):
 """
 
 
-class Neighbours(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.work = Path(os.path.realpath(folder.name))
-        self.data, self.pack = self.work / "data", self.work / "set.cube"
-        self.prefix = self.work / "mounted"
+class Neighbours(PackCase):
+    def write_data(self):
         (self.data / "c").mkdir(parents=True)
         for i in range(COUNT):
             (self.data / f"c/f{i}").write_bytes(random.Random(i).randbytes(i * 200))
-        self.make_pack()
-
-    def make_pack(self):
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
-                       stdout=subprocess.DEVNULL)
 
     def check(self, code, **settings):
-        environment = {
-            "PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY,
-            "CUBESHIM_NAME": f"neighbours-{os.getpid()}", "CUBESHIM_RAM": "128M",
-            "CUBESHIM_PACKS": f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json",
-            "CUBESHIM_STATS": str(self.work / "stats"), **settings
-        }
+        environment = self.environment_of("neighbours", "128M", **settings)
         text = ("import errno, os, random, sys, threading\n"
                 f"P, D, COUNT = {str(self.prefix)!r}, {str(self.data)!r}, {COUNT}\n{READ}\n{code}")
         (self.work / "stats").unlink(missing_ok=True)
@@ -68,7 +53,7 @@ class Neighbours(unittest.TestCase):
         for i in range(COUNT):
             (self.data / f"c/f{i}").write_bytes(b"%d" % i)
         self.pack.unlink()
-        self.make_pack()
+        make_pack(self.data, self.pack)
         report = self.check(
             'open(f"{P}/c/f0").close(); os.close(os.open(f"{P}/c", os.O_RDONLY)); read_all(1)')
         self.assertEqual(report["misses"], 1)
@@ -82,7 +67,7 @@ class Neighbours(unittest.TestCase):
         for i in range(COUNT):
             (self.data / f"c/f{i}").write_bytes(random.Random(~i).randbytes(i * 200))
         self.pack.rename(self.work / "old.cube")
-        self.make_pack()
+        make_pack(self.data, self.pack)
         second = self.check("read_all(2)", CUBESHIM_RAM_KEEP="1")
         self.assertLess(first["misses"], COUNT // 2)
         self.assertLess(second["misses"], COUNT // 2)
@@ -125,12 +110,12 @@ assert all(os.waitpid(child, 0)[1] == 0 for child in children)
         inner.mkdir()
         for i in range(50):
             (inner / f"f{i}").write_bytes(b"the inner one's %d" % i)
-        subprocess.run([COMMAND, "pack", "-q", inner, pack], check=True, stdout=subprocess.DEVNULL)
+        make_pack(inner, pack)
         (self.data / "inner").mkdir()
         for i in range(50):
             (self.data / f"inner/f{i}").write_bytes(b"hidden by it %d" % i)
         self.pack.unlink()
-        self.make_pack()
+        make_pack(self.data, self.pack)
         packs = f"{self.prefix}={self.pack}:{self.prefix}/inner={pack}"
         report = self.check(
             """
@@ -152,7 +137,7 @@ for i in range(50): assert open(f"{P}/inner/f{i}", "rb").read() == b"the inner o
     def test_a_damaged_file_is_an_error_and_its_neighbours_are_right(self):
         (self.data / "c/f7").write_bytes(b"these bytes will be others")
         self.pack.unlink()
-        self.make_pack()
+        make_pack(self.data, self.pack)
         whole = self.pack.read_bytes()
         at = whole.index(b"these bytes will be others")
         self.pack.write_bytes(whole[:at] + b"T" + whole[at + 1:])

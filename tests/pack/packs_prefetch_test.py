@@ -5,35 +5,25 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
-from pathlib import Path
 
-COMMAND, LIBRARY = os.environ["CUBESHIM_COMMAND"], os.environ["CUBESHIM_LIBRARY"]
+from pack_case import COMMAND, LIBRARY, PackCase, make_pack
+
 COUNT = 200
 READ_ALL = ("for path in sorted(os.listdir(O + '/a')): assert open(f'{P}/a/{path}', 'rb').read() "
             "== open(f'{O}/a/{path}', 'rb').read(), path\n")
 
 
-class Prefetching(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.work = Path(os.path.realpath(folder.name))
-        self.data, self.pack = self.work / "data", self.work / "set.cube"
-        self.prefix, self.list = self.work / "packed", self.work / "list"
+class Prefetching(PackCase):
+    def write_data(self):
+        self.list = self.work / "list"
         (self.data / "a").mkdir(parents=True)
         for i in range(COUNT):
             (self.data / f"a/{i:03}").write_bytes(random.Random(i).randbytes(4 * i * i))
         (self.data / "trigger").write_text("go")
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
-                       stdout=subprocess.DEVNULL)
-        self.environment = {
-            "PATH": os.environ["PATH"], "CUBESHIM_NAME": f"packs-prefetch-{os.getpid()}",
-            "CUBESHIM_RAM": "128M", "CUBESHIM_PACKS": f"{self.prefix}={self.pack}",
-            "CUBESHIM_STATS_FORMAT": "json", "CUBESHIM_STATS": str(self.work / "stats")
-        }
+        self.environment = self.environment_of("packs-prefetch", "128M")
+        del self.environment["LD_PRELOAD"]
 
     def fetched(self):
         done = subprocess.run([COMMAND, "stats", "--json"], env=self.environment,
@@ -82,8 +72,7 @@ class Prefetching(unittest.TestCase):
     def test_through_links(self):
         os.symlink("a", self.data / "to a")
         self.pack.unlink()
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_pack(self.data, self.pack)
         self.list.write_text("".join(f"{self.prefix}/to a/{i:03}\n" for i in range(COUNT)))
         report = self.run_gated("open(P + '/trigger').close()", COUNT,
                                 READ_ALL.replace("{P}/a", "{P}/to a"),

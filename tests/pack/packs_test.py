@@ -4,20 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-COMMAND, LIBRARY = os.environ["CUBESHIM_COMMAND"], os.environ["CUBESHIM_LIBRARY"]
+from pack_case import COMMAND, PackCase, make_pack
 
 
-class Packs(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.work = Path(os.path.realpath(folder.name))
-        self.data, self.pack = self.work / "data", self.work / "set.cube"
-        self.prefix = self.work / "mounted"
+class Packs(PackCase):
+    def write_data(self):
         (self.data / "a").mkdir(parents=True)
         (self.data / "b").mkdir()
         (self.data / "a/x").write_bytes(b"hello")
@@ -29,16 +22,11 @@ class Packs(unittest.TestCase):
         os.symlink("../../outside", self.data / "b/out")
         os.symlink("loop", self.data / "loop")
         os.chmod(self.data / "a/x", 0o640)
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
-                       stdout=subprocess.DEVNULL)
 
     def run_python(self, code, packs=None, **settings):
-        environment = {
-            "PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY,
-            "CUBESHIM_NAME": f"packs-{os.getpid()}", "CUBESHIM_RAM": "64M", "CUBESHIM_PACKS": packs
-            or f"{self.prefix}={self.pack}", "CUBESHIM_STATS_FORMAT": "json",
-            "CUBESHIM_STATS": str(self.work / "stats"), **settings
-        }
+        if packs:
+            settings["CUBESHIM_PACKS"] = packs
+        environment = self.environment_of("packs", **settings)
         text = f"import errno, os, sys\nP, D = {str(self.prefix)!r}, {str(self.data)!r}\n" + code
         return subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True,
                               text=True, timeout=120, cwd=self.work)
@@ -226,8 +214,7 @@ assert open(P + "/a/x").read() == "hello"
         (self.data / "a/a").mkdir()
         (self.data / "a/a/x").write_bytes(b"other")
         self.pack.unlink()
-        subprocess.run([COMMAND, "pack", "-q", self.data, self.pack], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_pack(self.data, self.pack)
         self.check(f"""
 import subprocess
 assert open(P + "/a/a/x").read() == "other"
@@ -238,8 +225,7 @@ assert subprocess.run(["cat", P + "/a/a/x"], env=other, capture_output=True).std
     def test_packs_of_the_same_sizes_are_told_apart(self):
         (self.data / "a/x").write_bytes(b"jello")
         other = self.work / "other.cube"
-        subprocess.run([COMMAND, "pack", "-q", self.data, other], check=True,
-                       stdout=subprocess.DEVNULL)
+        make_pack(self.data, other)
         # The other job is already there when this one fetches.
         done = self.run_python(
             f"""

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include "tests/parity/fd_message.h"
 #include "tests/support/parity_case.h"
 
 namespace {
@@ -176,23 +177,12 @@ PARITY(Pass, FdsThroughASocket) {
   CALL(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   CALL(lseek(fd, 30, SEEK_SET));
-  char control[CMSG_SPACE(sizeof(int))] = {}, byte = 'x';
-  iovec part{&byte, 1};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const c = CMSG_FIRSTHDR(&message);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-  CALL(sendmsg(pair[0], &message, 0));
+  cube::parity::FdMessage message;
+  message.carry({fd});
+  CALL(sendmsg(pair[0], &message.head, 0));
   CALL(close(CALL(open(t / "a", O_RDONLY))));
-  CALL(recvmsg(pair[1], &message, 0));
-  int got = -1;
-  std::memcpy(&got, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof got);
+  CALL(recvmsg(pair[1], &message.head, 0));
+  const int got = message.fds().at(0);
   t.line("got " + std::to_string(got));
   char bytes[10];
   CALL(read(got, bytes, 10));
@@ -208,22 +198,12 @@ PARITY(Pass, FdsThroughASocket) {
 PARITY(Pass, ClosedFdDoesNotLeaveTheProcess) {
   int pair[2];
   CALL(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
-  char control[CMSG_SPACE(sizeof(int))] = {}, byte = 'x';
-  iovec part{&byte, 1};
-  mmsghdr messages[1] = {};
-  msghdr& message = messages[0].msg_hdr;
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  cmsghdr* const c = CMSG_FIRSTHDR(&message);
-  c->cmsg_level = SOL_SOCKET;
-  c->cmsg_type = SCM_RIGHTS;
-  c->cmsg_len = CMSG_LEN(sizeof(int));
   int fd = CALL(open(t.file("a", 300), O_RDONLY));
   CALL(close(fd));
-  std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-  EXPECT_EQ(CALL(sendmsg(pair[0], &message, 0)), -1);
+  cube::parity::FdMessage message;
+  message.carry({fd});
+  mmsghdr messages[1] = {{message.head, 0}};
+  EXPECT_EQ(CALL(sendmsg(pair[0], &message.head, 0)), -1);
   fd = CALL(open(t / "a", O_RDONLY));
   CALL(close(fd));
   EXPECT_EQ(CALL(sendmmsg(pair[0], messages, 1, 0)), -1);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cache/base/sys.h"
+#include "tests/parity/fd_message.h"
 #include "tests/support/parity_case.h"
 
 extern char** environ;
@@ -139,26 +140,14 @@ PARITY(Foreign, WritesThroughAReceivedFdAreSeen) {
     int pair[2];
     socketpair(AF_UNIX, SOCK_STREAM, 0, pair);
     const int behind = static_cast<int>(sys::open(t / name, O_WRONLY | O_CLOEXEC));
-    char byte = 'x';
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    iovec part{&byte, 1};
-    mmsghdr many{};
-    msghdr& message = many.msg_hdr;
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* const head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(head), &behind, sizeof behind);
-    CALL(sendmsg(pair[0], &message, 0));
+    cube::parity::FdMessage message;
+    message.carry({behind});
+    mmsghdr many{message.head, 0};
+    CALL(sendmsg(pair[0], &many.msg_hdr, 0));
     sys::close(behind);
-    message.msg_controllen = sizeof control;
     CALL(receive(i, pair[1], many));
-    int received = -1;
-    std::memcpy(&received, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof received);
+    message.head = many.msg_hdr;
+    const int received = message.fds().at(0);
     CALL(write(received, "CHANGED", 7));
     CALL(close(received));
     close(pair[0]);

@@ -2,40 +2,12 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
+#include "tests/parity/fd_message.h"
 #include "tests/support/parity_case.h"
 
-namespace {
+using cube::parity::FdMessage;
 
-// A message with one byte and some fds.
-struct Message {
-  char byte = 'm';
-  iovec part{&byte, 1};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 8)] = {};
-  msghdr head{};
-  explicit Message(std::size_t fds = 8) {
-    head.msg_iov = &part;
-    head.msg_iovlen = 1;
-    head.msg_control = control;
-    head.msg_controllen = CMSG_SPACE(sizeof(int) * fds);
-  }
-  Message(const Message&) = delete;
-  Message& operator=(const Message&) = delete;
-  void carry(const std::vector<int>& fds) {
-    head.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
-    cmsghdr* const c = CMSG_FIRSTHDR(&head);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
-    std::memcpy(CMSG_DATA(c), fds.data(), sizeof(int) * fds.size());
-  }
-  std::vector<int> fds() {
-    cmsghdr* const c = CMSG_FIRSTHDR(&head);
-    if (c == nullptr || c->cmsg_type != SCM_RIGHTS) return {};
-    std::vector<int> all((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    std::memcpy(all.data(), CMSG_DATA(c), sizeof(int) * all.size());
-    return all;
-  }
-};
+namespace {
 
 void show(cube::parity::Case& t, const char* label, int fd) {
   char got[8] = {};
@@ -57,12 +29,12 @@ PARITY(Message, ManyFdsInOne) {
   const int b = CALL(open(t / "b", O_RDONLY | O_CLOEXEC));
   const int copy = CALL(dup(a));
   CALL(lseek(a, 40, SEEK_SET));
-  Message out;
+  FdMessage out;
   out.carry({a, b, copy, a});
   CALL(sendmsg(pair[0], &out.head, 0));
   CALL(close(a));
   CALL(close(b));
-  Message in;
+  FdMessage in;
   CALL(recvmsg(pair[1], &in.head, MSG_CMSG_CLOEXEC));
   for (const int fd : in.fds()) show(t, "received", fd);
   show(t, "kept", copy);
@@ -71,7 +43,7 @@ PARITY(Message, ManyFdsInOne) {
   out.carry({c, c});
   CALL(sendmsg(pair[0], &out.head, 0));
   CALL(close(CALL(open(t / "a", O_RDONLY))));
-  Message small(1);
+  FdMessage small(1);
   CALL(recvmsg(pair[1], &small.head, 0));
   t.line("truncated " + std::to_string(small.head.msg_flags & MSG_CTRUNC));
   for (const int fd : small.fds()) show(t, "received", fd);
@@ -82,13 +54,13 @@ PARITY(Message, ManyMessagesAtOnce) {
   CALL(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
   t.file("a", 300);
   t.file("b", 300);
-  Message out[2];
+  FdMessage out[2];
   out[0].carry({CALL(open(t / "a", O_RDONLY))});
   out[1].carry({CALL(open(t / "b", O_RDONLY)), CALL(open("/dev/null", O_RDONLY))});
   mmsghdr both[2] = {{out[0].head, 0}, {out[1].head, 0}};
   CALL(sendmmsg(pair[0], both, 2, 0));
   CALL(close(CALL(open(t / "a", O_RDONLY))));
-  Message in[2];
+  FdMessage in[2];
   mmsghdr got[2] = {{in[0].head, 0}, {in[1].head, 0}};
   CALL(recvmmsg(pair[1], got, 2, MSG_DONTWAIT, nullptr));
   for (int i = 0; i < 2; ++i) {
@@ -106,22 +78,22 @@ PARITY(Message, ToAChildWithASharedOffset) {
   CALL(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   CALL(lseek(fd, 10, SEEK_SET));
-  Message out;
+  FdMessage out;
   out.carry({fd});
   CALL(sendmsg(pair[0], &out.head, 0));
   t.in_child([&] {
-    Message in;
+    FdMessage in;
     CALL(recvmsg(pair[1], &in.head, 0));
     for (const int received : in.fds()) show(t, "received", received);
     // The child sends one of its own fds back to the parent.
     const int own = CALL(open(t / "a", O_RDONLY));
     CALL(lseek(own, 100, SEEK_SET));
-    Message back;
+    FdMessage back;
     back.carry({own});
     CALL(sendmsg(pair[1], &back.head, 0));
     CALL(lseek(own, 8, SEEK_CUR));
   });
-  Message in;
+  FdMessage in;
   CALL(recvmsg(pair[0], &in.head, MSG_DONTWAIT));
   for (const int received : in.fds()) show(t, "from the child", received);
   show(t, "own", fd);
@@ -135,7 +107,7 @@ PARITY(Message, SocketCallsOnAFileAreRefused) {
   socklen_t n = sizeof option;
   sockaddr address{};
   socklen_t length = sizeof address;
-  Message message;
+  FdMessage message;
   message.head.msg_controllen = 0;
   message.head.msg_control = nullptr;
   mmsghdr many{message.head, 0};
