@@ -18,10 +18,10 @@ namespace cube::cache {
 RamTier::RamTier(Region& region)
     : region_(&region), index_(region), ring_(region), metadata_room_(region) {}
 
-const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const {
+Pin RamTier::pin(const RecordPlace& place) const {
   const RegionLayout& layout = region_->layout();
   if (place.segment >= layout.segment_count || place.offset + sizeof(Record) > layout.segment_bytes)
-    return nullptr;
+    return {};
   const std::byte* const at = region_->segment(place.segment) + place.offset;
   // Prefetches the header and the path while the pin is being made, which holds later loads back.
   for (std::size_t line = 0; line < sizeof(Record) + 2 * 64; line += 64)
@@ -29,15 +29,15 @@ const Record* RamTier::pin(const RecordPlace& place, std::atomic<std::uint32_t>*
   // seq_cst on both sides: the pinner makes its pin visible, then checks that the segment is still
   // the one it means. An evictor marks the segment, then checks the pins, so one of the two sees
   // the other.
-  counter = pin_segment(*region_, place.segment);
+  std::atomic<std::uint32_t>* const counter = pin_segment(*region_, place.segment);
   const SegmentWord word = SegmentWord::of_word(
       region_->segment_row(place.segment).word.load(std::memory_order_seq_cst));
   const auto& record = *reinterpret_cast<const Record*>(at);
   const bool is_living =
       word.is_readable() && (word.generation & Index::k_generation_mask) == place.generation;
-  if (is_living && is_within_region(record)) return &record;
+  if (is_living && is_within_region(record)) return {counter, &record};
   counter->fetch_sub(1, std::memory_order_release);
-  return nullptr;
+  return {};
 }
 
 bool RamTier::is_within_region(const Record& record) const {
@@ -54,13 +54,11 @@ Pin RamTier::find_if(RecordKind kind, std::string_view path, std::uint64_t hash,
                      Accept&& accept) const {
   Pin found;
   index_.visit(hash, [&](const RecordPlace& place) {
-    std::atomic<std::uint32_t>* counter = nullptr;
-    const Record* const record = pin(place, counter);
-    if (record == nullptr) return false;
-    Pin candidate(counter, record);
-    if (record->kind != kind || record->path() != path || record->is_stale() || !accept(*record))
+    Pin record = pin(place);
+    if (!record || record->kind != kind || record->path() != path || record->is_stale() ||
+        !accept(*record))
       return false;
-    found = std::move(candidate);
+    found = std::move(record);
     return true;
   });
   return found;
@@ -86,14 +84,11 @@ Pin RamTier::find_directory(const FileStat& directory) const {
   Pin found;
   index_.visit(base::hash_inode(directory.device(), directory.inode),
                [&](const RecordPlace& place) {
-                 std::atomic<std::uint32_t>* counter = nullptr;
-                 const Record* const record = pin(place, counter);
-                 if (record == nullptr) return false;
-                 Pin candidate(counter, record);
-                 if (record->kind != RecordKind::directory || record->is_stale() ||
+                 Pin record = pin(place);
+                 if (!record || record->kind != RecordKind::directory || record->is_stale() ||
                      !record->stat.same_file(directory) || !record->is_seen_by(region_->own_view()))
                    return false;
-                 found = std::move(candidate);
+                 found = std::move(record);
                  return true;
                });
   return found;
@@ -169,11 +164,8 @@ base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
     return old.stale.load(std::memory_order_acquire) == Record::k_changed;
   };
   const auto with_record = [&](const RecordPlace& other, auto&& says) {
-    std::atomic<std::uint32_t>* counter = nullptr;
-    const Record* const old = pin(other, counter);
-    if (old == nullptr) return false;
-    const Pin held(counter, old);
-    return says(*old);
+    const Pin old = pin(other);
+    return old && says(*old);
   };
   const auto may_replace = [&](const Record& old) {
     if (is_dead(old)) return true;
@@ -188,11 +180,8 @@ base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
 bool RamTier::has_many_names(const FileStat& stat) const {
   std::uint32_t names = 0;
   return index_.visit(base::hash_inode(stat.device(), stat.inode), [&](const RecordPlace& place) {
-    std::atomic<std::uint32_t>* counter = nullptr;
-    const Record* const record = pin(place, counter);
-    if (record == nullptr) return false;
-    const Pin held(counter, record);
-    if (record->stale.load(std::memory_order_acquire) == Record::k_changed ||
+    const Pin record = pin(place);
+    if (!record || record->stale.load(std::memory_order_acquire) == Record::k_changed ||
         !record->stat.same_file(stat))
       return false;
     return ++names == Index::k_most_of_one;
@@ -313,13 +302,10 @@ template <typename Wanted>
 std::size_t RamTier::mark_if(std::uint64_t hash, Wanted&& wanted) {
   std::size_t marked = 0;
   index_.visit(hash, [&](const RecordPlace& place) {
-    std::atomic<std::uint32_t>* counter = nullptr;
-    const Record* const record = pin(place, counter);
-    if (record == nullptr) return false;
-    const Pin held(counter, record);
-    if (record->stale.load(std::memory_order_acquire) == Record::k_changed) return false;
-    if (!wanted(*record)) return false;
-    if (mark_changed(*record)) ++marked;
+    const Pin record = pin(place);
+    if (record && record->stale.load(std::memory_order_acquire) != Record::k_changed &&
+        wanted(*record) && mark_changed(*record))
+      ++marked;
     return false;
   });
   return marked;
@@ -338,11 +324,8 @@ std::size_t RamTier::mark_stale_inode(const FileStat& stat) {
 std::size_t RamTier::mark_stale_tree(std::string_view directory) {
   std::size_t marked = 0;
   index_.visit_all([&](const RecordPlace& place) {
-    std::atomic<std::uint32_t>* counter = nullptr;
-    const Record* const record = pin(place, counter);
-    if (record == nullptr) return;
-    const Pin held(counter, record);
-    if (record->stale.load(std::memory_order_acquire) == Record::k_changed) return;
+    const Pin record = pin(place);
+    if (!record || record->stale.load(std::memory_order_acquire) == Record::k_changed) return;
     const bool below = base::is_below(record->path(), directory);
     // A path through a link may lead below the directory without showing it.
     if (!below && record->is_physical()) return;

@@ -244,7 +244,7 @@ class RamTier {
   template <typename Accept>
   Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
   // Pins the record at this place, if there is one and it ends within the region.
-  const Record* pin(const RecordPlace& place, std::atomic<std::uint32_t>*& counter) const;
+  Pin pin(const RecordPlace& place) const;
   template <typename Wanted>
   std::size_t mark_if(std::uint64_t hash, Wanted&& wanted);
   template <typename Change>
