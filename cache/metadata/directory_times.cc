@@ -89,24 +89,10 @@ bool DirectoryTimes::ask(int directory, std::uint64_t device) {
   return std::find(std::begin(k_kernels), std::end(k_kernels), type) != std::end(k_kernels);
 }
 
-bool DirectoryTimes::are_known_to_be_kept(std::uint64_t device) const {
-  const std::uint64_t word = (device + 1) << 1 | 1;
-  return std::any_of(std::begin(known_), std::end(known_), [&](const auto& known) {
-    return known.load(std::memory_order_relaxed) == word;
-  });
-}
-
 bool DirectoryTimes::are_kept(int directory, std::uint64_t device) {
-  const std::uint64_t word = (device + 1) << 1;
-  for (const auto& known : known_) {
-    const std::uint64_t found = known.load(std::memory_order_relaxed);
-    if ((found & ~1ULL) == word) return (found & 1) != 0;
-  }
+  if (const auto known = known_.find(device)) return *known;
   const bool are = ask(directory, device);
-  for (auto& known : known_) {
-    std::uint64_t none = 0;
-    if (known.compare_exchange_strong(none, word | (are ? 1 : 0), std::memory_order_relaxed)) break;
-  }
+  known_.note(device, are);
   return are;
 }
 

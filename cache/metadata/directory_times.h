@@ -4,10 +4,10 @@
 // of it; async-signal-safe.
 #pragma once
 
-#include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+#include "cache/metadata/device_answers.h"
 
 namespace cube::cache {
 
@@ -21,14 +21,15 @@ class DirectoryTimes {
   // Asks the kernel once for each device. `directory`: an fd of a directory on the device.
   bool are_kept(int directory, std::uint64_t device);
   // Does not ask the kernel. False if are_kept() was never called for the device.
-  bool are_known_to_be_kept(std::uint64_t device) const;
-  bool are_any_known() const { return known_[0].load(std::memory_order_relaxed) != 0; }
+  bool are_known_to_be_kept(std::uint64_t device) const {
+    return known_.find(device).value_or(false);
+  }
+  bool are_any_known() const { return known_.has_any(); }
 
  private:
   static bool ask(int directory, std::uint64_t device);
 
-  static constexpr std::size_t k_devices = 16;
-  std::atomic<std::uint64_t> known_[k_devices] = {};  // (device + 1) << 1 | are_kept; 0: free
+  DeviceAnswers known_;
 };
 
 }  // namespace cube::cache

@@ -31,19 +31,11 @@ bool may_be_negative(std::string_view name) {
 }
 
 bool NegativeEntryProof::makes_names_when_asked(int directory, std::uint64_t device) {
-  const std::uint64_t word = (device + 1) << 1;
-  for (const auto& known : known_) {
-    const std::uint64_t found = known.load(std::memory_order_relaxed);
-    if ((found & ~1ULL) == word) return (found & 1) != 0;
-  }
+  if (const auto known = known_.find(device)) return *known;
   struct ::statfs fs {};
   if (sys::failed(sys::raw(SYS_fstatfs, directory, sys::arg(&fs)))) return true;
   const bool makes = fs.f_type == AUTOFS_SUPER_MAGIC;
-  for (auto& known : known_) {
-    std::uint64_t none = 0;
-    if (known.compare_exchange_strong(none, word | (makes ? 1 : 0), std::memory_order_relaxed))
-      break;
-  }
+  known_.note(device, makes);
   return makes;
 }
 

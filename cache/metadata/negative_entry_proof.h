@@ -4,11 +4,11 @@
 // differ from one directory to the next. Thread safety: all of it; async-signal-safe.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string_view>
 
+#include "cache/metadata/device_answers.h"
 #include "cache/record/directory_data.h"
 
 namespace cube::cache {
@@ -27,8 +27,7 @@ class NegativeEntryProof {
  private:
   bool makes_names_when_asked(int directory, std::uint64_t device);
 
-  static constexpr std::size_t k_devices = 16;
-  std::atomic<std::uint64_t> known_[k_devices] = {};  // (device + 1) << 1 | makes_names; 0: free
+  DeviceAnswers known_;
 };
 
 }  // namespace cube::cache
