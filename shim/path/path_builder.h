@@ -33,10 +33,7 @@ class PathBuilder {
       const std::string_view part = path.substr(at, end - at);
       at = end + 1;
       if (part.empty() || part == ".") continue;
-      if (out_.length_ + part.size() + 2 > PATH_MAX) return false;
-      out_.text_[out_.length_++] = '/';
-      std::memcpy(out_.text_ + out_.length_, part.data(), part.size());
-      out_.length_ += part.size();
+      if (!add(part)) return false;
     }
     out_.text_[out_.length_] = '\0';
     return true;
@@ -55,10 +52,7 @@ class PathBuilder {
         continue;
       }
       if (part == ".." || (last && end < path.size())) return false;
-      if (out_.length_ + part.size() + 2 > PATH_MAX) return false;
-      out_.text_[out_.length_++] = '/';
-      std::memcpy(out_.text_ + out_.length_, part.data(), part.size());
-      out_.length_ += part.size();
+      if (!add(part)) return false;
     }
     out_.text_[out_.length_] = '\0';
     return out_.length_ != 0;
@@ -89,6 +83,14 @@ class PathBuilder {
   }
 
  private:
+  bool add(std::string_view part) {
+    if (out_.length_ + part.size() + 2 > PATH_MAX) return false;
+    out_.text_[out_.length_++] = '/';
+    std::memcpy(out_.text_ + out_.length_, part.data(), part.size());
+    out_.length_ += part.size();
+    return true;
+  }
+
   CoveredPath& out_;
 };
 
