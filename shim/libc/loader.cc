@@ -48,7 +48,7 @@ extern "C" __attribute__((visibility("hidden"))) Lookup cube_shim_before_dlsym(v
                                                                                const char* name,
                                                                                const void* caller) {
   void* const target = real::dlsym_target();
-  // What a library behind ours looks up, our own calls may use.
+  // Our own calls may use a function that a library behind ours looks up.
   if (library == RTLD_NEXT || library == RTLD_DEFAULT || is_own(caller) ||
       real::is_behind(caller) || !shim::process::is_active())
     return {target, nullptr};
