@@ -152,9 +152,14 @@ bool DemandOpen::take_filled(const Opened& opened, OpenOutcome& outcome) {
   outcome.pin = parts_.ram.find_of_origin(opened.file().origin, RecordKind::file, request_.key,
                                           base::hash_path(request_.key));
   if (!outcome.pin) return false;
-  parts_.stats().count(Counter::misses);
+  count_miss(/*is_of_bucket=*/true);
   outcome.was_fetched = true;
   return true;
+}
+
+void DemandOpen::count_miss(bool is_of_bucket) {
+  parts_.stats().count(Counter::misses);
+  if (is_of_bucket) parts_.stats().count(Counter::bucket_misses);
 }
 
 OpenOutcome DemandOpen::hand_over(Opened& opened, Counter reason) {
@@ -264,15 +269,19 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
 
 OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, RecordFill& fill,
                                      SingleFlight::Ticket& flight) {
-  base::Stats& stats = parts_.stats();
   const FileAtOrigin& file = opened.file();
   const bool has_been_read = origin.traits().is_whole_in_one_read;
+  const bool is_of_bucket = origin.traits().is_counted_elsewhere;
   OpenOutcome outcome;
   if (take_filled(opened, outcome)) return outcome;
   switch (fill.accept(file)) {
     case RecordFill::Next::refuse: return hand_over(opened, fill.reason());
     case RecordFill::Next::done:
-      stats.count(has_been_read ? Counter::misses : Counter::hits_ram);
+      if (has_been_read) {
+        count_miss(is_of_bucket);
+      } else {
+        parts_.stats().count(Counter::hits_ram);
+      }
       outcome.was_fetched = has_been_read;
       outcome.pin = std::move(fill.pin());
       if (outcome.pin->is_prefetched())
@@ -299,7 +308,11 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
   if (from_tier) fill.note_from_tier(from_tier->data_hash);
   if (const auto hash = opened.data_hash(); hash) fill.note_hash(*hash);
   if (!fill.publish()) return hand_over(opened, fill.reason());
-  stats.count(from_tier ? from_tier->tier->hits() : Counter::misses);
+  if (from_tier) {
+    parts_.stats().count(from_tier->tier->hits());
+  } else {
+    count_miss(is_of_bucket);
+  }
   outcome.pin = std::move(fill.pin());
   return outcome;
 }

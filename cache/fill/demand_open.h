@@ -43,6 +43,7 @@ class DemandOpen {
   void keep_neighbour(const Opened::Neighbour& neighbour);
   // Takes the record that the origin has put into RAM. False: there is none.
   bool take_filled(const Opened& opened, OpenOutcome& outcome);
+  void count_miss(bool is_of_bucket);
   // The result if the origin's open failed.
   OpenOutcome fail(const Origin& origin, int error);
   OpenOutcome open_plain(base::Counter reason);

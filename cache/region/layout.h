@@ -17,7 +17,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 28;
+inline constexpr std::uint32_t k_layout_version = 29;
 // The maxima; a smaller region has half or a quarter of them (RegionLayout::process_slots,
 // job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;

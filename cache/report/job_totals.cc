@@ -60,6 +60,17 @@ double JobTotals::hit_rate() const {
   return all == 0 ? 0.0 : static_cast<double>(hits()) / static_cast<double>(all);
 }
 
+const char* JobTotals::name_of_origin() const {
+  const bool has_asked_store = totals[Counter::bucket_gets] + totals[Counter::bucket_lists] +
+                                   totals[Counter::bucket_misses] !=
+                               0;
+  if (!has_asked_store) return "mount";
+  // Packs count no opens, but misses.
+  const bool has_asked_mount = totals[Counter::origin_opens] != 0 ||
+                               totals[Counter::misses] > totals[Counter::bucket_misses];
+  return has_asked_mount ? "origin" : "object store";
+}
+
 std::optional<double> JobTotals::ns_of_miss() const {
   if (timed_misses() == 0) return std::nullopt;
   const std::uint64_t at_most = base::quantile_ns(totals.miss_latency, 0.25);

@@ -72,7 +72,7 @@ ReportText progress_text(const JobTotals& before, const JobTotals& now) {
   append_bytes(text, now.ram_used);
   append(text, " cached ({:.0f} % of the room)",
          percent_of(static_cast<double>(now.ram_used), static_cast<double>(now.ram_capacity)));
-  append(text, "; mount ");
+  append(text, "; {} ", now.name_of_origin());
   if (const auto miss = rise.ns_of_miss(); miss) {
     append_time(text, *miss);
     append(text, " a file");

@@ -13,7 +13,7 @@
 namespace cube::cache {
 
 struct ReportText {
-  char bytes[4096];
+  char bytes[4352];
   std::size_t size = 0;
   std::string_view view() const { return {bytes, size}; }
 };

@@ -35,7 +35,10 @@ void append_served(ReportText& text, const JobTotals& job) {
     append(text, " ({} of them fetched ahead)", ahead);
   for (const base::TierKind& tier : base::k_tier_kinds)
     add(totals[tier.hits], "from the ", tier.name);
-  add(totals[Counter::misses], "from the ", "mount");
+  const std::uint64_t of_objects =
+      std::min(totals[Counter::bucket_misses], totals[Counter::misses]);
+  add(totals[Counter::misses] - of_objects, "from the ", "mount");
+  add(of_objects, "from the ", "object store");
   add(totals[Counter::large_opens], "of large files, ", "which are read in parts");
   append(text, "\n");
 }
@@ -50,7 +53,8 @@ void append_not_served(ReportText& text, const JobTotals& job,
     append_materializing_calls(text, job);
   }
   if (const std::uint64_t n = job.totals[Counter::locked]; n != 0)
-    append(text, "; locked, which opens {} at the mount, too: {}", n == 1 ? "the file" : "them", n);
+    append(text, "; locked, which opens {} at the {}, too: {}", n == 1 ? "the file" : "them",
+           job.name_of_origin(), n);
   if (job.misspelled[0] != '\0') append_not_seen(text, "; ", job, prefixes);
   append(text, "\n");
 }
@@ -65,10 +69,10 @@ void append_saved(ReportText& text, const JobTotals& job) {
     append(text, "none, no file was in the cache when it was opened");
   } else if (!saved && job.timed_misses() != 0) {
     const std::uint64_t n = job.timed_misses();
-    append(text, "not known, only {} {} fetched from the mount at {} open", n,
-           n == 1 ? "file was" : "files were", n == 1 ? "its" : "their");
+    append(text, "not known, only {} {} fetched from the {} at {} open", n,
+           n == 1 ? "file was" : "files were", job.name_of_origin(), n == 1 ? "its" : "their");
   } else if (!saved) {
-    append(text, "not known, no file was fetched from the mount at its open");
+    append(text, "not known, no file was fetched from the {} at its open", job.name_of_origin());
   } else {
     constexpr double k_a_range = 1.1;
     if (saved->most_ns == 0) {
@@ -87,7 +91,7 @@ void append_saved(ReportText& text, const JobTotals& job) {
     }
     append(text, ": a file took ");
     append_time(text, job.ns_of_miss().value_or(0));
-    append(text, " from the mount");
+    append(text, " from the {}", job.name_of_origin());
     if (const auto hit = job.ns_of_hit(); hit) {
       append(text, " and ");
       append_time(text, *hit);
@@ -125,10 +129,10 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   const std::uint64_t faulted = totals[Counter::block_faulted];
   const std::uint64_t mappings = totals[Counter::block_mappings],
                       watched = std::min(mappings, totals[Counter::block_watched]);
-  // Nothing is said of the mount if only the kernel may have read from it.
+  // Nothing is said of the origin if only the kernel may have read from it.
   if (const std::uint64_t fetched = totals[Counter::block_origin];
       fetched != 0 || (faulted == 0 && watched == mappings))
-    add("; ", fetched, " came from the mount");
+    add("; ", fetched, " came from the ", job.name_of_origin());
   for (const base::TierKind& tier : base::k_tier_kinds) {
     if (const std::uint64_t bytes = totals[tier.blocks]; bytes != 0)
       add(", ", bytes, " from the ", tier.name);
@@ -154,6 +158,16 @@ void append_metadata(ReportText& text, const JobTotals& job) {
          "absent names\n",
          job.metadata_answered(), totals[Counter::metadata_listed], totals[Counter::metadata_stats],
          totals[Counter::metadata_negative]);
+}
+
+// "cubeshim: object store: 500 GETs brought 28.3 MiB; 11 LISTs"
+void append_bucket(ReportText& text, const JobTotals& job) {
+  const std::uint64_t gets = job.totals[Counter::bucket_gets],
+                      lists = job.totals[Counter::bucket_lists];
+  if (gets + lists == 0) return;
+  append(text, "cubeshim: object store: {} GET{} brought ", gets, gets == 1 ? "" : "s");
+  append_bytes(text, job.totals[Counter::bucket_bytes]);
+  append(text, "; {} LIST{}\n", lists, lists == 1 ? "" : "s");
 }
 
 void append_vain_fetches(ReportText& text, const JobTotals& job) {
@@ -196,12 +210,14 @@ ReportText report_as_text(const JobTotals& job, std::span<const std::string> pre
   }
   if (job.opens() == 0) {
     append_metadata(text, job);
+    append_bucket(text, job);
     return text;
   }
   append_served(text, job);
   append_not_served(text, job, prefixes);
   append_saved(text, job);
   if (job.totals[Counter::large_opens] != 0) append_large_files(text, job);
+  append_bucket(text, job);
   append_vain_fetches(text, job);
   append_tiers(text, job);
   return text;

@@ -125,6 +125,8 @@ void BlockFetch::take(const LargeFile::Gap& gap, bool is_urgent, s3::Outcome& ou
   base::Stats& stats = mailbox_.stats_of(last_asker_);
   stats.count(base::Counter::origin_reads, outcome.answers);
   stats.count(base::Counter::origin_bytes, outcome.received);
+  stats.count(base::Counter::bucket_gets, outcome.answers);
+  stats.count(base::Counter::bucket_bytes, outcome.received);
   if (outcome.error == 0 && outcome.http.body_bytes != gap.bytes) outcome.error = ESTALE;
   if (outcome.error == 0) {
     if (outcome.ignores_range) warning_ = text_of_no_ranges(name_);

@@ -173,6 +173,9 @@ void Gateway::count(const cache::MailTicket& ticket, cache::MailKind kind,
   const bool is_about_names = kind == cache::MailKind::listing || kind == cache::MailKind::check;
   stats.count(is_about_names ? Counter::origin_stats : Counter::origin_reads, outcome.answers);
   if (!is_about_names) stats.count(Counter::origin_bytes, outcome.received);
+  const bool is_list = kind == cache::MailKind::listing;
+  stats.count(is_list ? Counter::bucket_lists : Counter::bucket_gets, outcome.answers);
+  if (!is_list) stats.count(Counter::bucket_bytes, outcome.received);
 }
 
 void Gateway::publish_figures() const {

@@ -120,6 +120,57 @@ TEST(JobReport, TextNamesEachPlaceThatServed) {
             "5 of large files, which are read in parts");
 }
 
+TEST(JobReport, TextNamesTheObjectStore) {
+  const auto lines = [](std::uint64_t opens_of_mounts, std::uint64_t misses_of_mounts) {
+    JobTotals job = totals({{Counter::hits_ram, 100},
+                            {Counter::misses, 40 + misses_of_mounts},
+                            {Counter::bucket_misses, 40},
+                            {Counter::bucket_gets, 41},
+                            {Counter::bucket_bytes, 3 << 20},
+                            {Counter::bucket_lists, 1},
+                            {Counter::origin_opens, opens_of_mounts},
+                            {Counter::locked, 1},
+                            {Counter::miss_ns, 1}});
+    job.totals.miss_latency[base::Histogram::bucket_of(2'000'000)] = 40;
+    return std::string(report_as_text(job).view());
+  };
+  const std::string requests = "cubeshim: object store: 41 GETs brought 3.0 MiB; 1 LIST\n";
+  const std::string time =
+      "cubeshim: time saved: 73.4 ms to 255 ms of waiting, all processes together: ";
+  EXPECT_EQ(lines(0, 0),
+            "cubeshim: served: 140 file opens, 0.0 KiB: 100 from memory, 40 from the object store\n"
+            "cubeshim: not served: nothing; locked, which opens the file at the object store, too: "
+            "1\n" +
+                time + "a file took 1.8 ms from the object store\n" + requests);
+  EXPECT_EQ(lines(2, 2),
+            "cubeshim: served: 142 file opens, 0.0 KiB: 100 from memory, 2 from the mount, 40 from "
+            "the object store\n"
+            "cubeshim: not served: nothing; locked, which opens the file at the origin, too: 1\n" +
+                time + "a file took 1.8 ms from the origin\n" + requests);
+  // A pack counts no opens.
+  EXPECT_NE(lines(0, 2).find("a file took 1.8 ms from the origin\n"), std::string::npos);
+}
+
+TEST(JobReport, TextNamesTheObjectStoreOfAJobThatOpensNoFile) {
+  const JobTotals job = totals({{Counter::metadata_stats, 9}, {Counter::bucket_lists, 2}});
+  EXPECT_EQ(report_as_text(job).view(),
+            "cubeshim: served: no file opens; 9 questions about names: 0 listings, 9 stats, 0 "
+            "absent names\n"
+            "cubeshim: object store: 0 GETs brought 0.0 KiB; 2 LISTs\n");
+}
+
+TEST(JobReport, TextOfLargeFilesNamesTheOrigin) {
+  const std::string begin = "cubeshim: large files: ";
+  JobTotals job = totals({{Counter::large_opens, 2},
+                          {Counter::block_misses, 1},
+                          {Counter::block_origin, 20 << 20},
+                          {Counter::bucket_gets, 10}});
+  const std::string read = begin + "0.0 KiB in 1 reads, 0.0 % of them without a wait; ";
+  EXPECT_EQ(line_of(job, begin), read + "20.0 MiB came from the object store");
+  job.totals.counters[static_cast<std::size_t>(Counter::origin_opens)] = 1;
+  EXPECT_EQ(line_of(job, begin), read + "20.0 MiB came from the origin");
+}
+
 TEST(JobReport, BytesHaveTheUnitThatFits) {
   const auto text_of = [](std::uint64_t bytes) {
     ReportText text;
@@ -531,7 +582,8 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
       report_as_json(job).view(),
       R"({"milliseconds":0,"opens":0,"hits":{"ram":0},"misses":0,"bypassed":{"size":0,"full":0,)"
       R"("links":0,"write":0,"flags":0,"kind":0,"busy":0,"error":0},"hit_rate":0,"bytes_served":0,)"
-      R"("origin":{"opens":0,"reads":0,"bytes":0,"stats":0},"stat_hits":0,)"
+      R"("origin":{"opens":0,"reads":0,"bytes":0,"stats":0},)"
+      R"("bucket":{"gets":0,"bytes":0,"lists":0,"misses":0},"stat_hits":0,)"
       R"("metadata":{"listings":0,"stats":0,"negative":0,"read":0,"stored":0,"revalidations":0,)"
       R"("gathered":0},"calls_saved":0,"materialized":0,"locked":0,"stale_marked":0,)"
       R"("prefetch":{"fetched":0,)"

@@ -327,6 +327,21 @@ with open(path, "rb") as file:
             "stats": self.store.requests("LIST")
         })
         self.assertEqual(report["metadata"]["read"], 5)
+        self.assertEqual(report["bucket"], {
+            "gets": self.store.requests("GET"), "bytes": self.store.given,
+            "lists": self.store.requests("LIST"), "misses": report["misses"]
+        })
+
+    def test_the_report_names_the_store_as_the_source(self):
+        self.store.objects = {"train/large": os.urandom((20 << 20) + 1), "train/small": b"s" * 2048}
+        done = self.run_job(READ_ALL, self.mount, CUBESHIM_STATS=str(self.data / "report"))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        served, _, saved, large, store = (self.data / "report").read_text().splitlines()
+        self.assertEqual(served, "cubeshim: served: 2 file opens, 20.0 MiB: 1 from the object "
+                         "store, 1 of large files, which are read in parts")
+        self.assertTrue(large.endswith("; 20.0 MiB came from the object store"), large)
+        self.assertEqual(store, f"cubeshim: object store: {self.store.requests('GET')} GETs "
+                         "brought 20.0 MiB; 1 LIST")
 
     def test_a_pack_in_a_bucket_is_one_clear_line(self):
         done = self.run_job("import os, sys; print(os.path.exists('/packed'))", self.mount,

@@ -9,11 +9,12 @@ import unittest
 
 from cli_case import Case
 from cli_terminal import Terminal
+from test_gateway import GatewayCase
 
 DOWN, LEFT, ESCAPE = "\x1b[B", "\x1b[D", "\x1b"
 
 
-class Screen(Case):
+class TopCase(Case):
     def job(self, opens=0, name=None):
         """A job that has opened its file this many times."""
         loop = f"for ((i = 0; i < {opens}; ++i)); do exec 4<{self.file}; done; " if opens else ""
@@ -43,6 +44,8 @@ class Screen(Case):
         terminal.settings = lambda: (before, termios.tcgetattr(terminal.slave))
         return terminal
 
+
+class Screen(TopCase):
     def test_the_first_page_has_caches_and_jobs(self):
         job = self.job()
         top = self.top()
@@ -52,7 +55,7 @@ class Screen(Case):
         self.assertRegex(lines[1], rf"^{self.name[:20]}.*used by 1 files, 1 processes$")
         self.assertRegex(lines[2], r"^memory \[\|* +52\.3K/\d+\.0M\]$")
         self.assertRegex(lines[3], r"^hits   \[ +no opens\]$")
-        self.assertRegex(lines[4], r"^mount  \[ +not asked\]$")
+        self.assertRegex(lines[4], r"^origin \[ +not asked\]$")
         self.assertEqual(
             lines[5], "     PID  opens/s   hits misses/s served/s origin/s ahead/s COMMAND")
         row, = top.selected()
@@ -211,6 +214,37 @@ class Screen(Case):
                 seen += os.read(top.master, 65536)
             self.assertNotIn(b"\x1b", seen)
             self.assertRegex(seen.decode(), rf"(?m)^ +{job.pid} ")
+
+
+class GatewayScreen(TopCase, GatewayCase):
+    def test_pages_of_a_cache_with_buckets_show_the_gateway(self):
+        job = self.start_job(
+            "import os, sys\n"
+            "for top, _, names in os.walk(sys.argv[1]):\n"
+            "    for name in names: open(os.path.join(top, name), 'rb').read()\n"
+            "print(flush=True); sys.stdin.read()", self.mount, CUBESHIM_PREFETCH="0")
+        job.stdout.readline()
+        top = self.top()
+        line = r"gateway: 0 of \d+ requests in flight, 0/s, 0\.0 ms, 0/s, 0 retries/s$"
+        top.until(rf"^  {line}")
+        top.press("\n")
+        top.until(rf"^job {job.pid}: ")
+        top.until(rf"^{line}")
+        top.until(r"^served: 41 file opens, .*: 41 from the object store$")
+        top.until(r"^object store: 41 GETs brought .*; 5 LISTs$")
+
+    def test_requests_in_flight_are_seen_on_the_screen(self):
+        # The store sends half a body and waits.
+        self.store.fault = [None, "stalled"]
+        job = self.start_job("import sys; open(sys.argv[1] + '/0/file 4+ü.jpg').read()",
+                             self.mount, CUBESHIM_S3_TIMEOUT="60")
+        for columns in (80, 40):
+            top = self.top(columns)
+            top.until(r"gateway: 1 of \d+ requests in flight")
+            top.until(r"retries/s$")
+            top.press("q")
+            self.assertEqual(top.child.wait(30), 0)
+        job.kill()
 
 
 if __name__ == "__main__":

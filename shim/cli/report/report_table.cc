@@ -49,6 +49,7 @@ constexpr struct {
                   {"hits", "Opens"},
                   {"bypassed", "Not served"},
                   {"origin", "Origin"},
+                  {"bucket", "Object store"},
                   {"metadata", "Metadata"},
                   {"prefetch", "Prefetching"},
                   {"blocks", "Large files"},
@@ -97,7 +98,8 @@ Better better_of(std::string_view group, const std::string& name, Unit unit) {
   };
   if (has(k_more_is_better)) return Better::more;
   const bool is_time = unit == Unit::us || unit == Unit::ms || unit == Unit::ns;
-  return has(k_less_is_better) || is_time || group == "origin" || group == "bypassed"
+  return has(k_less_is_better) || is_time || group == "origin" || group == "bucket" ||
+                 group == "bypassed"
              ? Better::less
              : Better::neither;
 }

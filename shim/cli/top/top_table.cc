@@ -156,6 +156,17 @@ std::string table_of_gateway(const CacheLook& cache) {
       short_count(per_second(gateway, gateway.rise.retries)));
 }
 
+std::string line_of_gateway(const CacheLook& cache) {
+  const GatewayRise& gateway = cache.gateway;
+  if (gateway.gateways == 0) return {};
+  return fmt::format("{}: {} of {} requests in flight, {}/s, {:.1f} ms, {}/s, {} retries/s",
+                     gateway.gateways == 1 ? "gateway" : "gateways", gateway.rise.in_flight,
+                     gateway.rise.most_in_flight,
+                     short_count(per_second(gateway, gateway.rise.answers)), latency_of(gateway),
+                     short_bytes(per_second(gateway, gateway.rise.bytes)),
+                     short_count(per_second(gateway, gateway.rise.retries)));
+}
+
 nlohmann::ordered_json json_of(const GatewayRise& gateway) {
   if (gateway.gateways == 0) return nullptr;
   return {{"gateways", gateway.gateways},

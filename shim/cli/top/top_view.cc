@@ -58,7 +58,7 @@ void add_wrapped(std::vector<std::string>& lines, std::string text, std::size_t 
   }
 }
 
-// Adds a line for each tier and server.
+// Adds a line for each tier and server, and one for the gateways.
 void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::size_t columns) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const base::TierStatus& tier = cache.tiers[i];
@@ -74,6 +74,7 @@ void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::si
                 fmt::format("server {}: {}; {} of {} used", server.name, server.state,
                             in_units(server.used), in_units(server.capacity)),
                 columns);
+  add_wrapped(lines, line_of_gateway(cache), columns);
 }
 
 // Returns as many columns as fit.
@@ -153,7 +154,7 @@ void TopView::note_course(const CacheLook& cache) {
   keep(course.miss_us, sum.timed_misses() != 0, sum.miss_us(0.5));
 }
 
-// Memory, hit ratio, and how long the mount takes for a file.
+// Memory, hit ratio, and how long the origin takes for a file.
 void TopView::add_gauges(std::vector<ScreenLine>& lines, const CacheLook& cache,
                          std::size_t columns) const {
   const double used = static_cast<double>(cache.used),
@@ -185,7 +186,7 @@ void TopView::add_gauges(std::vector<ScreenLine>& lines, const CacheLook& cache,
   GaugeHistory shares;
   for (const auto& value : course.miss_us) shares.push_back(share_of_latency(value));
   lines.push_back(
-      line_of_gauge({.name = "mount",
+      line_of_gauge({.name = "origin",
                      .full = share_of_latency(us),
                      .value = us ? short_value(cache::Unit::us, *us) + " a file" : "not asked",
                      .paint = !us               ? Paint::faint
@@ -335,7 +336,7 @@ std::string TopView::title() const {
                      caches_.size() == 1 ? "" : "s", jobs, jobs == 1 ? "" : "s", interval_);
 }
 
-// A line for each cache, and one for each of its tiers and servers.
+// A line for each cache, and those of its tiers, servers and gateways.
 std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) const {
   std::vector<ScreenLine> lines;
   if (page_ == Page::job) {
@@ -351,9 +352,10 @@ std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) co
           caches_.size() <= k_most_with_gauges && k_lines * caches_.size() + k_for_others <= most;
       lines.push_back({mark + line_of_cache(caches_[i]), Look::strong});
       if (has_gauges) add_gauges(lines, caches_[i], columns);
+      constexpr std::string_view k_indent = "  ";
       std::vector<std::string> places;
-      add_places(places, caches_[i], columns);
-      for (const auto& place : places) lines.push_back({"  " + place});
+      add_places(places, caches_[i], columns - std::min(columns, k_indent.size()));
+      for (const auto& place : places) lines.push_back({std::string(k_indent) + place});
     }
   }
   if (lines.size() > most && most != 0) {
