@@ -96,12 +96,16 @@ Done clear_socket(const std::string& path) {
   return Done::removed;
 }
 
+// A pattern of the same length as the word that it stands for.
+constexpr const char* k_any_socket = "????????";
+
 // Removes the sockets of announcements and of gateways.
 Done clear_sockets(const base::Config& config) {
   const std::string path = cache::Region::path_of(config.ram_dir, config.name);
   Done all = clear_socket(cache::Region::socket_path_of(path));
   glob_t found{};
-  if (glob(cache::Mailbox::socket_path_of(path, "*").c_str(), GLOB_NOSORT, nullptr, &found) == 0) {
+  if (glob(cache::Mailbox::socket_path_of(path, k_any_socket).c_str(), GLOB_NOSORT, nullptr,
+           &found) == 0) {
     for (std::size_t i = 0; i < found.gl_pathc; ++i) {
       const Done one = clear_socket(found.gl_pathv[i]);
       if (all == Done::nothing || one == Done::failed) all = one;

@@ -4,13 +4,17 @@ import base64
 import datetime
 import hashlib
 import json
+import os
+import signal
 import socket
 import struct
 import threading
 import time
 import zlib
+from collections.abc import Mapping
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote
 from xml.sax.saxutils import escape
 
@@ -18,14 +22,67 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+DEADLINE_S = 120
 SECRET = "s3cr3t/+="
 MODIFIED = 1_700_000_000
 
 
+def gateways_of(command: Path) -> list[int]:
+    """The gateways that were started by this name of the command."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[:2] == [os.fsencode(command), b"gateway"]:
+            found.append(int(folder.name))
+    return found
+
+
+def end_gateways(command: Path):
+    """They remove their caches and sockets."""
+    for pid in gateways_of(command):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + DEADLINE_S
+    while gateways_of(command):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{command} gateway does not end")
+        time.sleep(0.02)
+
+
+class FolderObjects(Mapping):
+    """The files below a directory as objects, and its directories as objects of no bytes."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __getitem__(self, key: str) -> bytes:
+        path = self.folder / key
+        if path.is_dir() != key.endswith("/") or not path.exists():
+            raise KeyError(key)
+        return b"" if path.is_dir() else path.read_bytes()
+
+    def below(self, prefix: str) -> list[str]:
+        """The keys with this prefix, which names a directory, as far as one listing shows them."""
+        if not (self.folder / prefix).is_dir():
+            return []
+        entries = os.scandir(self.folder / prefix)
+        names = [prefix + entry.name + "/" * entry.is_dir() for entry in entries]
+        return sorted([prefix, *names] if prefix else names, key=str.encode)
+
+    def __iter__(self):
+        raise NotImplementedError
+
+    def __len__(self):
+        raise NotImplementedError
+
+
 class Store:
 
-    def __init__(self):
-        self.objects: dict[str, bytes] = {}
+    def __init__(self, objects=None):
+        self.objects: Mapping[str, bytes] = {} if objects is None else objects
+        self.modified = MODIFIED  # when all objects were
         self.page = 1000  # keys of a listing
         self.region = "eu-central-1"
         self.clock_ahead = 0
@@ -61,6 +118,18 @@ class Store:
         self.ended.set()
         self.server.shutdown()
         self.server.server_close()
+
+    def keys(self, prefix: str) -> list[str]:
+        if isinstance(self.objects, FolderObjects):
+            return self.objects.below(prefix)
+        return [key for key in sorted(self.objects, key=str.encode) if key.startswith(prefix)]
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which a program finds this store and may read it."""
+        return {
+            "AWS_ENDPOINT_URL": self.url, "AWS_REGION": self.region, "AWS_ACCESS_KEY_ID": "KEY",
+            "AWS_SECRET_ACCESS_KEY": SECRET
+        }
 
     def requests(self, kind: str) -> int:
         return sum(one == kind for one, _ in self.log)
@@ -189,9 +258,7 @@ class Answer(BaseHTTPRequestHandler):
             return self.send(200, store.listing.encode())
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         names = []
-        for key in sorted(store.objects, key=str.encode):
-            if not key.startswith(prefix):
-                continue
+        for key in store.keys(prefix):
             end = key.find(delimiter, len(prefix)) if delimiter else -1
             name = key if end < 0 else key[:end + 1]
             if name not in names:
@@ -208,7 +275,7 @@ class Answer(BaseHTTPRequestHandler):
         if is_truncated:
             token = 1 if store.endless else begin + most
             text.append(f"<NextContinuationToken>{token}</NextContinuationToken>")
-        modified = datetime.datetime.fromtimestamp(MODIFIED, datetime.timezone.utc)
+        modified = datetime.datetime.fromtimestamp(store.modified, datetime.timezone.utc)
         for name in rows:
             shown = escape(name).replace("\x01", "&#x1;")
             if delimiter and name.endswith(delimiter) and name != prefix:
@@ -250,7 +317,7 @@ class Answer(BaseHTTPRequestHandler):
         etag = f'"{hashlib.md5(content).hexdigest()}"'
         if self.headers.get("if-match", etag) != etag:
             return self.deny(412, "PreconditionFailed")
-        headers = [("etag", etag), ("last-modified", formatdate(MODIFIED, usegmt=True)),
+        headers = [("etag", etag), ("last-modified", formatdate(store.modified, usegmt=True)),
                    ("accept-ranges", "bytes")]
         if "if-none-match" in self.headers:
             self.note("CONDITIONAL", key)

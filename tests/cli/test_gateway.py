@@ -5,15 +5,16 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 from pathlib import Path
 
-from bucket_store import SECRET, Store
+from bucket_store import DEADLINE_S, SECRET, Store, end_gateways, gateways_of
 from cli_case import COMMAND, Case
 
 LIBRARY = os.environ["CUBESHIM_LIBRARY"]
-PYTHON, DEADLINE_S = "/usr/bin/python3", 120
+PYTHON = "/usr/bin/python3"
 READ_ALL = """
 import hashlib, json, os, sys
 found = {}
@@ -60,9 +61,8 @@ class GatewayCase(Case):
             "CUBESHIM_STATS": "off", "CUBESHIM_ANNOUNCE": "0",
             "CUBESHIM_COMMAND": str(self.own_command),
             "CUBESHIM_BUCKETS": f"{self.mount}=s3://bucket/train", "CUBESHIM_S3_TIMEOUT": "5",
-            "AWS_ENDPOINT_URL": self.store.url, "AWS_REGION": self.store.region,
-            "AWS_ACCESS_KEY_ID": "KEY", "AWS_SECRET_ACCESS_KEY": SECRET, "HOME": str(self.data)
-        } | settings
+            "HOME": str(self.data)
+        } | self.store.environment() | settings
 
     def start_job(self, text, *words, **settings):
         job = subprocess.Popen([PYTHON, "-uc", text, *map(str, words)],
@@ -79,15 +79,7 @@ class GatewayCase(Case):
 
     def gateways(self):
         """The gateways of this test, by the name of their command."""
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (folder / "cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if words[:2] == [os.fsencode(self.own_command), b"gateway"]:
-                found.append(int(folder.name))
-        return found
+        return gateways_of(self.own_command)
 
     def sockets(self):
         return list(Path(self.region).parent.glob(Path(self.region).name + ".gateway-*"))
@@ -100,8 +92,7 @@ class GatewayCase(Case):
 
     def let_gateways_end(self):
         """They remove their caches and sockets, whatever their names."""
-        self.end_gateways(signal.SIGTERM)
-        self.wait_until(lambda: not self.gateways())
+        end_gateways(self.own_command)
 
     def wait_until(self, is_so):
         deadline = time.monotonic() + DEADLINE_S
@@ -146,6 +137,31 @@ class Serves(GatewayCase):
         self.assertIn("PermissionError", without.stderr)
         self.assertEqual(len(self.gateways()), 3)
         job.communicate()
+
+    def test_any_valid_name_has_a_socket_for_copies(self):
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+            known = {"CUBESHIM_RAM_DIR": directory, "CUBESHIM_NAME": "n" * 64}
+            job = self.start_job(
+                "import sys\n"
+                "print(len(open(sys.argv[1] + '/0/file 4+ü.jpg', 'rb').read()), flush=True)\n"
+                "sys.stdin.read()", self.mount, CUBESHIM_MODE="real", **known)
+            self.assertEqual(job.stdout.readline(), "5000\n")
+            self.end_gateways()
+            self.wait_until(lambda: not self.gateways())
+            [socket] = Path(directory).glob("*.sock")
+            job.kill()
+            job.wait()
+            told = f"removed {socket}, on which nobody listened"
+            self.wait_until(lambda: told in self.command("clear", env=known).stdout.decode())
+
+    def test_a_directory_without_room_for_the_name_of_a_socket_is_one_line(self):
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+            long = Path(directory) / ("d" * 80)
+            long.mkdir()
+            done = self.run_job("import os, sys; os.listdir(sys.argv[1])", self.mount,
+                                CUBESHIM_RAM_DIR=str(long))
+        self.assertIn("Input/output error", done.stderr)
+        self.assertIn(f"no socket for copies: File name too long: {long}", done.stderr)
 
     def test_a_store_beyond_the_eighth_is_refused_with_the_reason(self):
         job = self.start_job("import os, sys; os.listdir(sys.argv[1]); print(); sys.stdin.read()",

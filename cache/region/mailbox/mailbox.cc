@@ -1,6 +1,7 @@
 #include "cache/region/mailbox/mailbox.h"
 
 #include <fmt/format.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include <cstring>
 
 #include "cache/base/clock.h"
+#include "cache/base/hash.h"
 #include "cache/base/process/interrupting_handlers.h"
 #include "cache/base/process/went_out.h"
 #include "cache/region/life/process_slots.h"
@@ -330,7 +332,13 @@ std::string Mailbox::socket_path() const {
 }
 
 std::string Mailbox::socket_path_of(const std::string& region_path, std::string_view socket) {
-  return Region::socket_path_of(fmt::format("{}.gateway-{}", region_path, socket));
+  const auto path_with = [&](const std::string& region) {
+    return Region::socket_path_of(fmt::format("{}.gateway-{}", region, socket));
+  };
+  std::string path = path_with(region_path);
+  if (path.size() < sizeof(sockaddr_un::sun_path)) return path;
+  const std::string hash = fmt::format("{:016x}", base::hash_path(region_path));
+  return path_with(Region::path_of(region_path.substr(0, region_path.rfind('/')), hash));
 }
 
 int Mailbox::become_gateway() {

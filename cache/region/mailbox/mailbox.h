@@ -156,6 +156,8 @@ class Mailbox {
   bool has_gateway() const;
   // The Unix socket on which the gateway hands over copies.
   std::string socket_path() const;
+  // `socket`: the eight letters that tell the gateways of a region apart. If the address of a
+  // socket has no room for the region's name, the path has its hash instead.
   static std::string socket_path_of(const std::string& region_path, std::string_view socket);
 
  private:

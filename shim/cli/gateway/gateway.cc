@@ -32,15 +32,9 @@ base::ProcessId job_of_environment() {
 }
 
 // The programs hear why, because nobody reads our stderr.
-void refuse_all(cache::Mailbox& mailbox) {
-  for (;;) {
-    const auto request = mailbox.take();
-    if (!request) return;
-    mailbox.finish(request->ticket, EIO,
-                   fmt::format("{}: jobs of this cache use {} stores or credentials already; set "
-                               "another CUBESHIM_NAME",
-                               request->url, cache::RegionHeader::k_gateways));
-  }
+void refuse_all(cache::Mailbox& mailbox, const std::string& why) {
+  while (const auto request = mailbox.take())
+    mailbox.finish(request->ticket, EIO, fmt::format("{}: {}", request->url, why));
 }
 
 int gateway(const Settings& settings) {
@@ -62,7 +56,10 @@ int gateway(const Settings& settings) {
   cache::Region& region = (*cache)->region();
   cache::Mailbox mailbox(region, cache::BucketMount::store());
   if (const int error = mailbox.become_gateway(); error != 0) {
-    if (error == EUSERS) refuse_all(mailbox);
+    if (error == EUSERS)
+      refuse_all(mailbox, fmt::format("jobs of this cache use {} stores or credentials already; "
+                                      "set another CUBESHIM_NAME",
+                                      cache::RegionHeader::k_gateways));
     (*cache)->detach();
     return 0;
   }
@@ -76,7 +73,10 @@ int gateway(const Settings& settings) {
   auto listener = cache::listen_for_copies(path);
   int status = 0;
   if (!listener) {
-    status = complain(1, fmt::format("{}: {}", path, base::text_of_error(listener.error().value)));
+    why = fmt::format("no socket for copies: {}: {}", base::text_of_error(listener.error().value),
+                      path);
+    refuse_all(mailbox, why);
+    status = complain(1, why);
   } else {
     prefetch::CopyDesk desk(mailbox, std::move(*listener));
     const auto found = session->credentials.current(std::time(nullptr));
