@@ -91,6 +91,22 @@ long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
   return faults && at < file.size ? -EFAULT : 0;
 }
 
+// Reads where the kernel keeps the offset, for several processes (share_offset).
+long read_at_shared_offset(OpenFile& file, int fd, const struct ::iovec* parts, int count) {
+  bool faults = false;
+  std::size_t asked = 0;
+  const long total = total_of(parts, count, faults, asked);
+  if (total < 0) return total;
+  const long end = sys::lseek(fd, total, SEEK_CUR);
+  if (sys::failed(end)) return end;
+  const auto at = static_cast<std::uint64_t>(end - total);
+  if (total == 0) return nothing_fits(file, at, faults);
+  const auto granted = at < file.size ? std::min<std::uint64_t>(total, file.size - at) : 0;
+  const long got = granted == 0 ? 0 : origins::preadv(file, fd, parts, at, granted);
+  if (got < total) sys::lseek(fd, std::max(got, 0L) - total, SEEK_CUR);
+  return got;
+}
+
 // A hole begins at the end of the bytes. There is no hole before that, unless the origin's file has
 // fewer blocks than bytes.
 bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < file.size; }
@@ -100,8 +116,12 @@ bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < f
 Answer read(int fd, void* to, std::size_t n) {
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {
-      if (const Answer done = at_offset_of_copy(file, fd, [&] { return sys::read(fd, to, n); }))
-        return done;
+      const iovec part{to, n};
+      const auto of_kernel = [&] {
+        return file->shares_offset() ? read_at_shared_offset(*file, fd, &part, 1)
+                                     : sys::read(fd, to, n);
+      };
+      if (const Answer done = at_offset_of_copy(file, fd, of_kernel)) return done;
       continue;
     }
     if (is_bad_range(to, n)) return -EFAULT;
@@ -145,7 +165,10 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
 Answer readv(int fd, const struct ::iovec* parts, int count) {
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {
-      const auto of_kernel = [&] { return sys::raw(SYS_readv, fd, sys::arg(parts), count); };
+      const auto of_kernel = [&] {
+        return file->shares_offset() ? read_at_shared_offset(*file, fd, parts, count)
+                                     : sys::raw(SYS_readv, fd, sys::arg(parts), count);
+      };
       if (const Answer done = at_offset_of_copy(file, fd, of_kernel)) return done;
       continue;
     }
@@ -208,9 +231,13 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
         materialize_slow(fd);
         return {};
       }
-      if (const Answer done =
-              at_offset_of_copy(file, fd, [&] { return sys::lseek(fd, offset, whence); }))
-        return done;
+      // A memfd that only keeps the offset has no end.
+      const bool is_from_end = whence == SEEK_END && file->shares_offset();
+      const auto of_kernel = [&, size = static_cast<std::int64_t>(file->size)] {
+        return is_from_end ? sys::lseek(fd, size + offset, SEEK_SET)
+                           : sys::lseek(fd, offset, whence);
+      };
+      if (const Answer done = at_offset_of_copy(file, fd, of_kernel)) return done;
       continue;
     }
     const auto size = static_cast<std::int64_t>(file->size);

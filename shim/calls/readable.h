@@ -19,7 +19,7 @@ enum class Copies : bool { left_to_the_kernel, too };
     materialize_slow(fd, "change");
     return {};
   }
-  if (file->is_copy() && copies == Copies::left_to_the_kernel) return {};
+  if (file->is_copy() && copies == Copies::left_to_the_kernel && !file->shares_offset()) return {};
   return file;
 }
 

@@ -364,6 +364,58 @@ int materialize_accepting(int fd, Accept accept, const char* call) {
 
 }  // namespace
 
+namespace {
+
+// A memfd without bytes, open neither for reading nor for writing; or -errno.
+int make_offset_keeper() {
+  const base::UniqueFd memfd(static_cast<int>(sys::memfd_create("cubeshim", MFD_CLOEXEC)));
+  if (!memfd) return memfd.get();
+  return static_cast<int>(sys::open(base::ProcFdName(memfd.get()).c_str(), O_ACCMODE | O_CLOEXEC));
+}
+
+// Call it before a fork if the gateway cannot make the copy of an object that is served in blocks:
+// the kernel keeps the offset, which parent and child share. The blocks go on to serve the bytes.
+void share_offset(int fd) {
+  const BlockSignals block;
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file || file->large == nullptr || !file->is_placeholder()) return;
+  std::uint64_t own_row = 0;
+  if (!g_fds.lock_if(fd, file.get(), own_row)) return;
+  const int keeper = make_offset_keeper();
+  if (keeper < 0) return g_fds.unlock(fd, own_row);
+  sys::lseek(keeper, static_cast<std::int64_t>(take_offset(*file, fd)), SEEK_SET);
+  // Stored first, so that a thread that has dup'ed the placeholder in the meantime sees it.
+  file->fd_kind.store(OpenFile::FdKind::copy, std::memory_order_seq_cst);
+  file->offset.fetch_and(~OpenFile::k_moved, std::memory_order_acq_rel);
+  const auto replace = [&](int other_fd, std::uint64_t row) {
+    put_over(keeper, other_fd, O_CLOEXEC);
+    g_fds.unlock(other_fd, row);
+  };
+  replace(fd, own_row);
+  tell_before_rows();
+  for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 2;
+       ++other) {
+    std::uint64_t row = 0;
+    if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
+  }
+  sys::close(keeper);
+}
+
+}  // namespace
+
+void materialize_for_child() {
+  if (!process::owns_table()) return;
+  placeholder::unpark();
+  for (int fd = 0; fd < g_fds.end(); ++fd) {
+    if (!g_fds.close_on_exec(fd)) continue;
+    const auto is_shared = [&] {
+      const OpenFileRef file = g_fds.acquire(fd);
+      return file && file->shares_offset();
+    };
+    if (!is_shared() && materialize_slow(fd, "fork") < 0) share_offset(fd);
+  }
+}
+
 void materialize_all(bool only_inherited, const char* call) {
   placeholder::unpark();
   for (int fd = 0; fd < g_fds.end(); ++fd) {

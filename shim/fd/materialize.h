@@ -46,6 +46,9 @@ void follow_origin(int from, int copy);
 // Materializes every served file (or only those that an exec would hand on), and closes the parked
 // placeholders.
 void materialize_all(bool only_inherited = false, const char* call = __builtin_FUNCTION());
+// Call it before and after a fork: materializes every served file. If that fails for an object in
+// blocks, only its offset becomes the kernel's, which parent and child share.
+void materialize_for_child();
 // Call it before a sandbox: replaces listed directories under streams by the origin's own, which
 // may be refused later.
 void materialize_streams();

@@ -22,9 +22,9 @@ struct alignas(64) OpenFile {
   static constexpr std::uint64_t k_moved = 1ULL << 63;
   enum class Kind : std::uint8_t { served, writer, directory, large };
   // The kernel's file under the fds. `blocks`: a placeholder, of an object whose bytes come in
-  // blocks. `copy`: a memfd, which keeps the offset and answers reads (mode real). `origin`: the
-  // origin's own file, for locks; the bytes and the offset are still ours, and the kernel is told
-  // the offset.
+  // blocks. `copy`: a memfd, which keeps the offset and answers reads (mode real); that of an
+  // object in blocks only keeps the offset, for parent and child. `origin`: the origin's own file,
+  // for locks; the bytes and the offset are still ours, and the kernel is told the offset.
   enum class FdKind : std::uint8_t { placeholder, blocks, copy, origin };
 
   std::atomic<std::uint32_t> refs{0};
@@ -51,6 +51,7 @@ struct alignas(64) OpenFile {
     calls_saved.store(calls_saved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   bool is_copy() const { return fd_kind.load(std::memory_order_relaxed) == FdKind::copy; }
+  bool shares_offset() const { return large != nullptr && is_copy(); }
   // `fd_kind` is stored before the fds change (show_origin); pairs with the loads of it after a
   // dup.
   bool is_placeholder() const { return fd_kind.load(std::memory_order_acquire) <= FdKind::blocks; }

@@ -20,7 +20,7 @@ void expect_shared_memory_child() {
 
 void prepare_child() {
   if (process::g_sealed.load(std::memory_order_relaxed) || !process::owns_table()) return;
-  materialize_all(/*only_inherited=*/false, "fork");
+  materialize_for_child();
   // The child's dup2 must find a parked fd closed, as the parent's does.
   placeholder::unpark();
   let_writers_outlive_us();
@@ -65,7 +65,7 @@ void become_child() {
   cache::FileCache::forget_fills();
   open_files::forget_pins();
   g_fds.end_busy_rows();
-  materialize_all(/*only_inherited=*/false, "fork");
+  materialize_for_child();
   keep_own_copies();
   mappings::forget_after_fork();
   own_threads::become_child();

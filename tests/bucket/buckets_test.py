@@ -348,6 +348,42 @@ with open(P + "/huge", "rb", buffering=0) as file:
 """, CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M", AWS_TEST_FAULT="no_room")
         self.assertEqual(self.requests("COPY"), ["huge"])
 
+    def test_parent_and_child_share_an_offset_though_the_store_gives_no_copy(self):
+        done = self.run_python("""
+import mmap
+data = open(D + "/huge", "rb").read()
+fd = os.open(P + "/huge", os.O_RDONLY)
+other = os.dup(fd)
+assert os.read(fd, 1000) == data[:1000]
+def in_child(body):
+    if os.fork() == 0:
+        try: body()
+        except BaseException as trouble: print(trouble, file=sys.stderr, flush=True)
+        else: os._exit(0)
+        os._exit(1)
+    assert os.wait()[1] == 0
+def child():
+    parts = [bytearray(10), bytearray(90)]
+    assert os.read(fd, 1000) == data[1000:2000]
+    assert os.readv(other, parts) == 100 and b"".join(parts) == data[2000:2100]
+    assert os.pread(fd, 10, 5) == data[5:15] and os.fstat(fd).st_size == len(data)
+    in_child(lambda: os.read(os.dup(other), 900))
+    assert os.read(fd, 1000) == data[3000:4000]
+    assert mmap.mmap(fd, 0, prot=mmap.PROT_READ)[:] == data
+    try: os.write(fd, b"x")
+    except OSError as error: assert error.errno == errno.EBADF, error
+    else: raise AssertionError("it can be written")
+in_child(child)
+assert os.read(other, 1000) == data[4000:5000]
+in_child(lambda: os.lseek(fd, -50, os.SEEK_END))
+assert os.lseek(other, 0, os.SEEK_CUR) == len(data) - 50 and os.read(fd, 100) == data[-50:]
+assert os.read(fd, 100) == b"" and os.lseek(fd, 0, os.SEEK_CUR) == len(data)
+os.close(fd)
+assert os.lseek(other, 7, os.SEEK_SET) == 7 and os.read(other, 3) == data[7:10]
+""", CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M", AWS_TEST_FAULT="no_copies")
+        self.assertEqual((done.returncode, done.stderr),
+                         (0, "cubeshim: error: s3://bucket/train: Input/output error\n"))
+
     def test_a_region_without_room_costs_no_file(self):
         self.check("""
 for _ in range(2):

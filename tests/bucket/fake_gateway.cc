@@ -86,7 +86,7 @@ class FakeGateway {
         error = fault_ == "no_room" ? ENOSPC : fetch(mount, request, file);
         break;
       case MailKind::listing: error = list(mount, request, file); break;
-      case MailKind::copy: error = copy(mount, request, file); break;
+      case MailKind::copy: error = fault_ == "no_copies" ? EIO : copy(mount, request, file); break;
       case MailKind::check: error = check(request, file); break;
       case MailKind::blocks:
         error = fault_ == "no_room" ? ENOSPC : fetch_blocks(mount, request, file);
