@@ -12,6 +12,8 @@
 #include "cache/base/path.h"
 #include "cache/base/process/lifted_fd_limit.h"
 #include "cache/base/process/proc_fd_name.h"
+#include "cache/bucket/copy_stat.h"
+#include "cache/origin/origins.h"
 #include "cache/region/lanes.h"
 #include "cache/report/notes.h"
 #include "shim/fd/moved_file.h"
@@ -23,14 +25,20 @@ namespace {
 
 namespace sys = base::sys;
 
-// A memfd with the bytes of a record, or -errno.
+bool is_object(const cache::Record& record) {
+  return process::has_buckets() &&
+         process::origins()->of(record.path()).traits().is_counted_elsewhere;
+}
+
+// A memfd with the bytes of a record, or -errno. That of an object shows the stat of its path.
 int write_memfd(const cache::Record& record) {
   struct ::rlimit limit {};
   // A write beyond the limit raises SIGXFSZ.
   if (!sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) &&
       record.data_size > limit.rlim_cur)
     return -EFBIG;
-  const long fd = sys::memfd_create("cubeshim", MFD_CLOEXEC);
+  const cache::CopyName name(record.stat);
+  const long fd = sys::memfd_create(is_object(record) ? name.c_str() : "cubeshim", MFD_CLOEXEC);
   if (sys::failed(fd)) return static_cast<int>(fd);
   base::UniqueFd memfd(static_cast<int>(fd));
   for (std::uint64_t done = 0; done < record.data_size;) {

@@ -495,6 +495,16 @@ for _ in range(2):
                    CUBESHIM_BUCKETS=f"{self.prefix}=s3://bucket/train:"
                    f"{self.prefix}/inner=s3://bucket/other")
 
+    def test_a_materialized_object_has_the_stat_of_its_path(self):
+        self.check("""
+fd, pipe = os.open(P + "/a/x", os.O_RDONLY), os.pipe()
+assert os.sendfile(pipe[1], fd, 0, 3) == 3
+assert os.readlink(f"/proc/self/fd/{fd}").startswith("/memfd:")
+names = [name for name in dir(os.stat_result) if name.startswith("st_")]
+mine, its = os.fstat(fd), os.stat(P + "/a/x")
+assert all(getattr(mine, name) == getattr(its, name) for name in names), (mine, its)
+""", CUBESHIM_PREFETCH="0")
+
     def test_mode_real_gives_kernel_files(self):
         self.check("""
 for _ in range(2):
