@@ -15,7 +15,8 @@ constexpr std::uint64_t k_mib = 1 << 20;
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
 // Each mail row stands for a thread that waits for an object store.
-constexpr std::uint32_t k_most_mail_rows = 64;
+// As many requests can be on their way to stores. Each row takes 2 KiB.
+constexpr std::uint32_t k_most_mail_rows = 256;
 constexpr std::uint32_t k_fewest_large_paths = 32, k_most_large_paths = 4096;
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {

@@ -73,6 +73,7 @@ struct FetchResult {
   int error = 0;   // if failed
   int reason = 0;  // the client's reason, if it has declined
   std::uint64_t bytes = 0;
+  bool is_counted_elsewhere = false;  // Origin::Traits
   // The hash by which the origin has checked the bytes of a whole file, if it has.
   std::optional<std::uint64_t> data_hash = {};
 };

@@ -224,7 +224,8 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
   if (error != 0) {
     result.error = EFBIG;
   } else if (const auto read = place.opened()->read_whole(room.data); read) {
-    result.bytes = origin.traits().is_counted_elsewhere ? 0 : file.stat.size;
+    result.bytes = file.stat.size;
+    result.is_counted_elsewhere = origin.traits().is_counted_elsewhere;
     result.data_hash = place.opened()->data_hash();
     result.ending = Ending::whole;
   } else {

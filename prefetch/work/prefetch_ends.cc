@@ -79,7 +79,7 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   stats.count(Counter::origin_opens, result.opens);
   stats.count(Counter::origin_stats, result.stats);
   stats.count(Counter::origin_reads, result.reads);
-  stats.count(Counter::origin_bytes, result.bytes);
+  if (!result.is_counted_elsewhere) stats.count(Counter::origin_bytes, result.bytes);
   const bool is_declined = result.ending == Ending::declined;
   if (is_declined && result.reason == k_ask_origin) return ask_origin(std::move(flight));
   const bool is_remote = is_declined && result.reason == k_published;

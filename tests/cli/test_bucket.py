@@ -173,7 +173,7 @@ class PacksBuckets(BucketCase):
         self.assertEqual(self.packed(), {"good": b"12345", "a/b": b"12345"})
 
     def test_an_interrupted_run_goes_on(self):
-        wanted = {f"{i // 90}/{i % 3}/{i:04}": b"%d" % i for i in range(270)}
+        wanted = {f"{i // 90}/{i % 3}/{i:04}": b"%d" % i for i in range(600)}
         self.store.objects = {f"train/{name}": content for name, content in wanted.items()}
         self.store.is_public = True
         known = self.known_environment(keys=False, timeout=30) | {"CUBESHIM_S3_ANONYMOUS": "1"}
@@ -183,7 +183,7 @@ class PacksBuckets(BucketCase):
         self.assertIn(b"interrupted", child.communicate(timeout=60)[1])
         done = self.command("pack", "--json", "s3://bucket/train", self.file, env=known)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(json.loads(done.stdout)["resumed"], 256)
+        self.assertEqual(json.loads(done.stdout)["resumed"], 512)
         self.assertEqual(self.store.requests("GET"), len(wanted))
         self.assertEqual(self.packed(), wanted)
 

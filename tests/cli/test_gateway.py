@@ -611,7 +611,9 @@ class WarmsUp(GatewayCase):
         kept = {"CUBESHIM_RAM_KEEP": "1"}
         done = self.warm_up("--json", "s3://bucket/train", **kept)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
-        self.assertEqual(json.loads(done.stdout)["fetched"], len(self.store.objects))
+        report = json.loads(done.stdout)
+        self.assertEqual((report["fetched"], report["fetched_bytes"]),
+                         (len(self.store.objects), sum(map(len, self.store.objects.values()))))
         self.assert_reads_all(self.run_job(READ_ALL, self.mount, **kept))
         gets = sorted(key for kind, key in self.store.log if kind == "GET")
         self.assertEqual(gets, sorted(self.store.objects))

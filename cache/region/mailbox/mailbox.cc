@@ -391,7 +391,10 @@ void Mailbox::publish(const GatewayFigures& figures) const {
 }
 
 std::optional<Mailbox::Request> Mailbox::take() {
-  for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
+  const std::uint32_t rows = region_->layout().mail_rows();
+  for (std::uint32_t looked = 0; looked < rows; ++looked) {
+    const std::uint32_t i = next_row_;
+    next_row_ = (next_row_ + 1) % rows;
     MailRow& row = region_->mail_row(i);
     std::uint64_t word = row.word.load(std::memory_order_acquire);
     const std::uint64_t mine = with_state(word, MailState::taken);

@@ -175,6 +175,7 @@ class Mailbox {
   Region* region_;
   std::uint64_t store_;
   GatewayRow* own_ = nullptr;
+  std::uint32_t next_row_ = 0;  // where take() goes on
 };
 
 // Frees the rows of a process that is gone, and its place as the gateway.

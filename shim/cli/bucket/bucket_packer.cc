@@ -103,7 +103,7 @@ class OrderedBytes final : public s3::ObjectSink {
 }  // namespace
 
 struct BucketPacker::Fetched {
-  bool is_old = false, is_large = false;
+  bool is_old = false, is_large = false, is_coming = false;
   int error = 0;
   std::vector<std::byte> data;
 };
@@ -188,15 +188,21 @@ End BucketPacker::run(std::string& why) {
   writer_ = std::move(*writer);
   levels_.emplace_back();
   bool is_well = true;
-  for (std::size_t i = 0; is_well && i < rows_.size();) {
-    if (!build_.go_on(writer_->header())) {
+  // A batch is asked for before the one ahead of it has come, so that the store always has
+  // requests. But what is kept of an unfinished pack becomes known as it is written.
+  const bool is_new = writer_->old() == nullptr;
+  Batch batch = begin_batch(0), next;
+  while (is_well && batch.first < rows_.size()) {
+    // What has been asked for is written before the run stops.
+    const bool goes_on = build_.go_on(writer_->header());
+    if (goes_on && is_new) next = begin_batch(batch.end);
+    is_well = take_batch(batch);
+    if (is_well && !goes_on) {
       is_well = check(writer_->pause());
       if (is_well) return End::stopped;
       break;
     }
-    const std::size_t end = end_of_batch(i);
-    is_well = take_batch(i, end);
-    i = end;
+    batch = is_new ? std::move(next) : begin_batch(batch.end);
   }
   while (is_well && !levels_.empty()) is_well = leave();
   if (is_well && check(writer_->finish())) return End::done;
@@ -213,12 +219,13 @@ std::size_t BucketPacker::end_of_batch(std::size_t first) const {
   return end;
 }
 
-bool BucketPacker::take_batch(std::size_t first, std::size_t end) {
-  std::vector<Fetched> fetched(end - first);
+BucketPacker::Batch BucketPacker::begin_batch(std::size_t first) {
+  Batch batch{first, end_of_batch(first), {}};
+  batch.fetched.resize(batch.end - first);
   std::size_t ahead = 0;
-  for (std::size_t i = first; i < end; ++i) {
+  for (std::size_t i = first; i < batch.end; ++i) {
     const Row& row = rows_[i];
-    Fetched& one = fetched[i - first];
+    Fetched& one = batch.fetched[i - first];
     if (row.is_directory) continue;
     const auto is_of_directory = [](const cache::OldRecord* old) {
       return old != nullptr && old->entry.kind == cache::RecordKind::directory;
@@ -231,11 +238,16 @@ bool BucketPacker::take_batch(std::size_t first, std::size_t end) {
       fetch(row, one);
     }
   }
-  client_.run_until_idle();
-  for (std::size_t i = first; i < end; ++i) {
+  return batch;
+}
+
+bool BucketPacker::take_batch(Batch& batch) {
+  constexpr int k_step_ms = 1000;
+  while (std::ranges::any_of(batch.fetched, &Fetched::is_coming)) client_.step(k_step_ms);
+  for (std::size_t i = batch.first; i < batch.end; ++i) {
     const Row& row = rows_[i];
     if (!go_to(row.is_directory ? std::string_view(row.path) : parent_of(row.path))) return false;
-    if (!row.is_directory && !take(row, fetched[i - first])) return false;
+    if (!row.is_directory && !take(row, batch.fetched[i - batch.first])) return false;
   }
   return true;
 }
@@ -244,6 +256,7 @@ void BucketPacker::fetch(const Row& row, Fetched& fetched) {
   fetched.is_large = row.object.size > k_large;
   if (fetched.is_large) return;
   fetched.data.resize(row.object.size);
+  fetched.is_coming = true;
   client_.get({.bucket = name_.bucket,
                .key = key_of(row),
                .begin =
@@ -253,6 +266,7 @@ void BucketPacker::fetch(const Row& row, Fetched& fetched) {
                      return 0;
                    }},
               [&](s3::Outcome& outcome) {
+                fetched.is_coming = false;
                 fetched.error = outcome.error;
                 if (outcome.error != 0) return;
                 const bool is_whole = outcome.bytes == row.object.size &&

@@ -43,6 +43,11 @@ class BucketPacker {
     std::vector<DirectoryRecord> done;
   };
   struct Fetched;
+  // Rows that are fetched together.
+  struct Batch {
+    std::size_t first = 0, end = 0;
+    std::vector<Fetched> fetched;
+  };
 
   bool list(std::string& why);
   void add_page(s3::ListPage& page);
@@ -51,7 +56,10 @@ class BucketPacker {
   bool leave();
   bool write(const DirectoryRecord& record);
   std::size_t end_of_batch(std::size_t first) const;
-  bool take_batch(std::size_t first, std::size_t end);
+  // Asks for the objects of the batch that begins with this row.
+  Batch begin_batch(std::size_t first);
+  // Waits for these objects and writes them.
+  bool take_batch(Batch& batch);
   void fetch(const Row& row, Fetched& fetched);
   bool take(const Row& row, Fetched& fetched);
   base::Result<void> add_large(const Row& row);
