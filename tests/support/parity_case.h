@@ -110,6 +110,8 @@ class Case {
  private:
   void end_note(std::string text, bool failed, int error);
   void warm_made(const char* path, std::size_t size);
+  // Returns the path at which the file of this path is made.
+  std::string at_origin(const std::string& path) const;
   const char* keep(std::string text);
 
   Pass pass_;
@@ -128,6 +130,9 @@ bool is_virtual();
 bool asks_the_origin();
 // True if every file of two or more bytes is large.
 bool serves_in_blocks();
+// True if the covered tree is a bucket. The yardstick is a read-only mount of the directory whose
+// files the store has as objects. A test that makes what is no object is skipped.
+bool is_in_bucket();
 // True if libc has at least this version.
 inline bool is_libc_from(const char* version) {
   return strverscmp(gnu_get_libc_version(), version) >= 0;
