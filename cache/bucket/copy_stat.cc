@@ -27,11 +27,9 @@ bool read_number(std::string_view& text, std::uint64_t& value) {
   return true;
 }
 
-// `text`: the target of the fd's link in /proc, or the value of the attribute.
 bool read_name(std::string_view text, FileStat& stat) {
-  const std::size_t at = text.find(k_mark);
-  if (at == std::string_view::npos) return false;
-  text.remove_prefix(at + k_mark.size());
+  if (!text.starts_with(k_mark)) return false;
+  text.remove_prefix(k_mark.size());
   std::uint64_t inode = 0, device = 0, seconds = 0, nanoseconds = 0;
   if (!read_number(text, inode) || !read_number(text, device) || !read_number(text, seconds) ||
       !read_number(text, nanoseconds))
@@ -50,9 +48,12 @@ bool read_name(std::string_view text, FileStat& stat) {
 }
 
 bool read_name_of(const char* path, FileStat& stat) {
+  constexpr std::string_view k_memfd = "/memfd:";
   char text[k_most];
   long length = sys::readlink(path, text, sizeof text);
-  if (length > 0 && read_name({text, static_cast<std::size_t>(length)}, stat)) return true;
+  // A file of the program may have such a name, too.
+  const std::string_view link(text, length > 0 ? static_cast<std::size_t>(length) : 0);
+  if (link.starts_with(k_memfd) && read_name(link.substr(k_memfd.size()), stat)) return true;
   length =
       sys::raw(SYS_getxattr, sys::arg(path), sys::arg(k_attribute), sys::arg(text), sizeof text);
   return length > 0 && read_name({text, static_cast<std::size_t>(length)}, stat);

@@ -3,15 +3,19 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/xattr.h>
 
 #include <memory>
 #include <thread>
 
 #include "cache/bucket/copy_socket.h"
+#include "cache/bucket/copy_stat.h"
 #include "cache/bucket/gateway_start.h"
 #include "cache/metadata/listed_objects.h"
 #include "prefetch/object/copy_desk.h"
+#include "prefetch/object/copy_file.h"
 #include "tests/support/child.h"
+#include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
 namespace cube::cache {
@@ -202,6 +206,53 @@ TEST(CopyDesk, ForgetsCopiesOnceNobodyWantsThem) {
   desk.drop_unwanted();
   EXPECT_TRUE(kept.expired());
   unlink(path.c_str());
+}
+
+TEST(CopyStat, IsThatOfTheObjectByTheFdAndByEachLinkOfIt) {
+  const FileStat stat = mount().stat_of_object("x", {5, 1'700'000'000, 1});
+  const auto file = copy_of_bytes(reinterpret_cast<const std::byte*>("hello"), stat, O_CLOEXEC);
+  ASSERT_TRUE(file);
+  char byte;
+  ASSERT_EQ(read(file->get(), &byte, 1), 1);
+  FileStat seen;
+  ASSERT_TRUE(stat_of_copy(file->get(), seen));
+  EXPECT_TRUE(seen.is_unchanged_since(stat));
+  EXPECT_EQ(seen.accessed.seconds, 1'700'000'000);
+  EXPECT_EQ(seen.blocks, 1U);
+  for (const std::string folder : {"/proc/self/fd/", "/dev/fd/"}) {
+    FileStat by_link;
+    ASSERT_TRUE(stat_of_copy((folder + std::to_string(file->get())).c_str(), by_link)) << folder;
+    EXPECT_TRUE(by_link.is_unchanged_since(stat)) << folder;
+  }
+}
+
+TEST(CopyStat, OfAFileWithSuchANameIsItsOwn) {
+  const tests::TempDir dir;
+  const std::string path = dir.write("cubeshim:1:2:3:4:", "x");
+  const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  FileStat seen;
+  EXPECT_FALSE(stat_of_copy(fd.get(), seen));
+  unlink(path.c_str());
+  EXPECT_FALSE(stat_of_copy(fd.get(), seen)) << "it has no name in a directory, either";
+}
+
+TEST(CopyStat, IsKnownOfACopyOnTheDisk) {
+  const tests::TempDir dir;
+  if (setxattr(dir.path().c_str(), "user.cubeshim.test", "x", 1, 0) != 0)
+    GTEST_SKIP() << "the file system has no attributes";
+  constexpr std::uint64_t k_size = (256 << 20) + 1;  // smaller copies are kept in memory
+  const FileStat stat = mount().stat_of_object("x", {k_size, 1'700'000'000, 1});
+  prefetch::CopyFile copy(
+      dir.path(), [&](const s3::Outcome&) { return stat; }, [] {}, nullptr);
+  s3::Outcome head;
+  head.size = k_size;
+  ASSERT_EQ(copy.begin(head), 0);
+  const base::UniqueFd file = copy.finish();
+  const FileStat own = *stat_fd(file.get(), AT_STATX_DONT_SYNC);
+  EXPECT_EQ(own.device(), stat_path(AT_FDCWD, dir.path().c_str(), AT_STATX_DONT_SYNC)->device());
+  FileStat seen;
+  ASSERT_TRUE(stat_of_copy(file.get(), seen));
+  EXPECT_TRUE(seen.same_file(stat));
 }
 
 TEST(CopySocket, HandsOverASealedFileWithAnOffsetOfItsOwn) {
