@@ -213,6 +213,8 @@ cache::FileCache* cache_to_report_by() {
 }
 
 void leave() {
+  if (auto* const spare = g_spare.exchange(nullptr, std::memory_order_acq_rel); spare != nullptr)
+    spare->detach();
   cache::FileCache* const cache = attached_cache();
   if (cache == nullptr) return;
   g_cache.store(nullptr, std::memory_order_release);

@@ -253,6 +253,24 @@ except Alarm: print("interrupted")
         self.assertEqual(self.store.requests("LIST"), 5)
         self.let_gateways_end()
 
+    def test_children_of_a_program_without_a_cache_read_and_say_nothing_again(self):
+        # As long as a name may be.
+        name = self.name.ljust(64, "x")
+        region = self.region.with_name(self.region.name.replace(self.name, name))
+        region.write_bytes(b"not a region")
+        self.addCleanup(region.unlink)
+        first = "import sys; open(sys.argv[1] + '/empty', 'rb').read()\n"
+        last = "\nif children: sys.stdin.read()"
+        job = self.start_job(first + FORK_THREE + READ_ALL + WAIT + last, self.mount,
+                             CUBESHIM_NAME=name, CUBESHIM_RAM_KEEP="1")
+        for _ in range(4):
+            self.assertEqual(json.loads(job.stdout.readline()), self.wanted())
+        # The job is the last to leave the region that it has made for the gateway.
+        self.let_gateways_end()
+        trouble = job.communicate(timeout=DEADLINE_S)[1]
+        self.assertEqual(trouble.count("\n"), 1, trouble)
+        self.assertEqual(list(region.parent.glob(f"*{self.name[:20]}*spare*")), [])
+
     def test_a_copy_has_the_stat_of_its_path(self):
         # The region has no room for most of them.
         self.store.objects = {f"train/{i}": os.urandom(400_000) for i in range(30)}
@@ -301,6 +319,36 @@ with open(path, "rb") as file:
             self.assertIn("Input/output error", done.stderr)
             self.assertEqual(done.stderr.count("s3://bucket/train/large: the bytes that came"), 1)
         self.let_gateways_end()
+
+    def test_a_damaged_block_in_memory_is_fetched_again_for_a_copy(self):
+        self.store.objects = {"train/large": os.urandom(20 << 20)}
+        self.store.fault = [None, "damaged"]
+        done = self.run_job(
+            "import os, subprocess, sys\n"
+            "fd = os.open(sys.argv[1] + '/large', os.O_RDONLY)\n"
+            "os.pread(fd, 1, 0)\n"
+            "done = subprocess.run(['sha256sum'], stdin=fd, capture_output=True, text=True)\n"
+            "print(done.stdout.split()[0])", self.mount)
+        self.assertEqual((done.stdout.strip(), done.stderr), (self.wanted()["large"][0], ""))
+        self.assertEqual(self.store.fault, [])
+
+    def test_a_kernel_file_of_a_former_version_has_no_bytes_of_the_new_one(self):
+        job = """
+import os, subprocess, sys
+fd = os.open(sys.argv[1] + "/large", os.O_RDONLY)
+if sys.argv[2] == "read": os.pread(fd, 3, 0)
+print("open", flush=True)
+sys.stdin.readline()
+print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
+"""
+        for word, new in (("read", b"new"), ("none", b"n" * (20 << 20))):
+            self.store.objects = {"train/large": b"o" * (20 << 20)}
+            with self.start_job(job, self.mount, word) as process:
+                self.assertEqual(process.stdout.readline(), "open\n")
+                self.store.objects["train/large"] = new
+                self.assert_reads_all(self.run_job(READ_ALL, self.mount))
+                self.assertNotIn("n", process.communicate("\n", timeout=DEADLINE_S)[0])
+            self.let_gateways_end()
 
     def test_a_store_that_ignores_ranges_serves_large_objects(self):
         self.store.objects = {"train/large": os.urandom((20 << 20) + 1)}
@@ -406,6 +454,7 @@ with open(path, "rb") as file:
         self.assertEqual(done.stdout.strip(), self.wanted()["large"][0])
         fetched = [(begin, until) for _, begin, until in self.store.ranges if begin < 8 << 20]
         self.assertEqual(sum(until - begin for begin, until in fetched), 8 << 20)
+        self.assertLess(self.store.given, 24 << 20)
 
     def test_a_large_object_that_changes_or_vanishes_between_ranges_is_eio(self):
         job = """
@@ -519,7 +568,30 @@ for _ in sys.stdin: print(read(), flush=True)
                     self.assertEqual(ask(), "2")
                     self.store.objects["train/file"] = b"back"
                     self.assertEqual(ask(), "(b'back', 4)")
+                    self.store.objects["train/file"] = b""
+                    self.assertEqual(ask(), "(b'', 0)")
+                    # The next gateway does not know the ETag.
+                    self.end_gateways()
+                    self.wait_until(lambda: not self.gateways())
+                    lists = counts()[0]
+                    self.assertEqual(ask(), "(b'', 0)")
+                    self.assertEqual(counts()[0], lists)
                     self.assertEqual(process.communicate(timeout=DEADLINE_S), ("", ""))
+
+    def test_each_of_two_mounts_of_a_bucket_sees_a_change(self):
+        other = self.data / "other"
+        self.store.objects["train/file"] = b"old"
+        job = self.start_job(
+            "import sys\n"
+            "for _ in sys.stdin:\n"
+            "    print(*(open(p + '/file').read() for p in sys.argv[1:]), flush=True)", self.mount,
+            other, CUBESHIM_CONSISTENCY="open",
+            CUBESHIM_BUCKETS=f"{self.mount}=s3://bucket/train:{other}=s3://bucket/train")
+        for content in (b"old", b"new"):
+            self.store.objects["train/file"] = content
+            job.stdin.write("\n")
+            job.stdin.flush()
+            self.assertEqual(job.stdout.readline().encode(), content + b" " + content + b"\n")
 
     def test_a_file_is_checked_again_when_its_time_is_over(self):
         self.store.objects["train/file"] = b"old"
