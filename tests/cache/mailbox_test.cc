@@ -254,6 +254,21 @@ TEST(Mailbox, NewGatewayHasToldNoError) {
   EXPECT_TRUE(next.is_to_be_told(EACCES));
 }
 
+TEST(Mailbox, NewGatewayHasFetchedNothing) {
+  const TestRegion region;
+  Mailbox former(*region, /*store=*/1);
+  ASSERT_EQ(former.become_gateway(), 0);
+  former.publish({.answers = 7, .bytes = 1000});
+  former.resign();
+  Mailbox next(*region, /*store=*/2);
+  ASSERT_EQ(next.become_gateway(), 0);
+  std::uint32_t gateways = 0;
+  const GatewayFigures figures = figures_of_gateways(*region, gateways);
+  EXPECT_EQ(gateways, 1U);
+  EXPECT_EQ(figures.answers, 0U);
+  EXPECT_EQ(figures.bytes, 0U);
+}
+
 // The next gateway is in another process of this test, and the asker's Start only says that there
 // will be one.
 TEST(Mailbox, NextGatewayAnswersTheRequestThatADeadOneHadTaken) {

@@ -288,8 +288,9 @@ TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
   if (child == 0) {
     FileCache::forget_fills();
     const bool goes_on = opened.fill->goes_on();
+    const bool is_coming = PartialFill::may_be_coming(base::hash_path(path));
     end(opened);
-    _exit(goes_on ? 1 : 0);
+    _exit(goes_on || is_coming ? 1 : 0);
   }
   int status = -1;
   waitpid(child, &status, 0);
@@ -306,6 +307,65 @@ TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
   EXPECT_EQ(tests::bytes_of(*second.pin), content_of('z'));
   EXPECT_EQ(kept(), data);
   end(opened);
+}
+
+// A process may open a file again while its bytes come.
+TEST_F(FillTest, SecondOpenSharesTheFetchAndGoesOnAloneAfterTheFirstClose) {
+  const auto fetched = [&] { return cache.count(Counter::origin_bytes); };
+  const Open former = open(path);
+  EXPECT_EQ(bring(former, 0, 1000), Bytes::here);
+  end(former);
+  const std::uint64_t before = fetched();
+  const Open first = open(path), second = open(path);
+  ASSERT_NE(first.fill, nullptr);
+  ASSERT_EQ(second.fill, first.fill);
+  EXPECT_EQ(bring(first, 0, 1000), Bytes::here);
+  first.fill->finish_at_close(first.fd);
+  EXPECT_EQ(fetched() - before, k_part) << "the second open need not wait for the rest";
+  end(first);
+  EXPECT_EQ(bring(second, 0, k_size), Bytes::here);
+  EXPECT_EQ(fetched() - before, k_size);
+  EXPECT_EQ(kept(), data);
+  end(second);
+}
+
+TEST_F(FillTest, OpenThatSharesAFetchMakesRoomForTheLowestFdFirst) {
+  static int calls;
+  calls = 0;
+  const Open first = open(path);
+  Open second;
+  OpenRequest request = tests::request_for(path, O_RDONLY);
+  request.before_kernel_open = [] { ++calls; };
+  request.who = &second;
+  request.serve_fill = [](void* who, PartialFill& fill, int fd) {
+    *static_cast<Open*>(who) = {&fill, fd};
+    return calls == 1;
+  };
+  EXPECT_TRUE(cache->open(request).is_filling);
+  end(second);
+  end(first);
+}
+
+TEST_F(FillTest, OpenOfANewVersionSharesNoFetch) {
+  const Open former = open(path);
+  dir.write("f", content_of('b') + "b");
+  EXPECT_EQ(open(path).fill, nullptr);
+  end(former);
+  EXPECT_FALSE(PartialFill::may_be_coming(base::hash_path(path)));
+  const Open now = open(path);
+  EXPECT_NE(now.fill, nullptr) << "a user was left behind";
+  end(now);
+}
+
+TEST_F(FillTest, OpenThatCannotServeASharedFetchLeavesNoUserBehind) {
+  const Open first = open(path);
+  OpenRequest request = tests::request_for(path, O_RDONLY);
+  request.serve_fill = [](void*, PartialFill&, int) { return false; };
+  const OpenOutcome second = cache->open(request);
+  EXPECT_FALSE(second.is_filling);
+  if (second.kernel_fd >= 0) close(second.kernel_fd);
+  end(first);
+  EXPECT_FALSE(PartialFill::may_be_coming(base::hash_path(path)));
 }
 
 TEST_F(FillTest, FlightEndsWithTheFill) {

@@ -143,6 +143,13 @@ TEST_F(MappedFilesTest, RowHasNothingOfItsFormerMapping) {
   EXPECT_EQ(bring(), k_head) << "another version";
   touch(k_head - 1);
   EXPECT_GT(bring(), k_head);
+  close_file();
+  map(safetensors());
+  mapped.advised(programs.data(), k_size, MADV_WILLNEED);
+  mapped.unmapped(programs.data(), k_size);
+  close_file();
+  map(safetensors());
+  EXPECT_EQ(bring(), k_head);
 }
 
 TEST_F(MappedFilesTest, OtherFileIsLeftToTheKernelUntilATenthIsPresent) {

@@ -9,6 +9,7 @@
 #include "prefetch/object/s3/digest.h"
 #include "prefetch/object/s3/pace.h"
 #include "prefetch/object/s3/place.h"
+#include "prefetch/object/s3/whole_object.h"
 #include "prefetch/object/s3/xml.h"
 
 namespace cube::s3 {
@@ -119,6 +120,22 @@ TEST(S3Xml, GivesPathsAndTextsAndRefusesWhatIsNotWellFormed) {
     }
     EXPECT_FALSE(bad.is_sound()) << text;
   }
+}
+
+TEST(S3WholeObject, SinkWithoutRoomEndsTheFetchBeforeARequest) {
+  struct FullSink final : ObjectSink {
+    int begin(const Outcome& /*first*/) override { return ENOSPC; }
+    std::byte* room(std::uint64_t /*first*/, std::size_t /*bytes*/) override { return nullptr; }
+    int take(std::uint64_t /*first*/, std::size_t /*bytes*/) override { return 0; }
+  };
+  KeptCredentials credentials([](std::string&) { return base::fail(EACCES); });
+  Client client({}, credentials, {});
+  int error = 0;
+  get_whole(client, "bucket", "key", std::make_shared<FullSink>(),
+            {.version = WholeOptions::Version{.size = 20 << 20, .modified = 1, .etag = "e"}},
+            [&](Outcome& outcome) { error = outcome.error; });
+  EXPECT_EQ(error, ENOSPC);
+  EXPECT_TRUE(client.is_idle());
 }
 
 TEST(KeptCredentials, AreRenewedAheadAndKeptIfThatFails) {

@@ -499,6 +499,19 @@ said["quiet"], said["by_the_library"] = quiet, opens() > rounds
 """)
         self.assertEqual(said, {"same": True, "quiet": 20, "by_the_library": True})
 
+    def test_a_file_that_does_not_fit_is_not_brought_for_its_mappings(self):
+        self.run_job("""
+rng = random.Random(2)
+for _ in range(60):
+    with open(path, "rb") as file:
+        mapping = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    for at in rng.choices(range(len(mapping)), k=4):
+        mapping[at]
+    mapping.close()
+""", CUBESHIM_RAM="16M")
+        blocks = self.blocks()
+        self.assertEqual((blocks["mappings"], blocks["origin"]), (60, 0))
+
     def test_mapping_of_what_was_read(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)

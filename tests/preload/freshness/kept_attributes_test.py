@@ -199,6 +199,14 @@ while os.read(fd, 1 << 20):
         self.assertEqual(half.returncode, 0)
         self.assertEqual(self.ask(job, "read", "parts"), digest(new))
 
+    def test_an_open_during_a_fetch_in_parts_sees_the_new_bytes(self):
+        old, new = (random.Random(seed).randbytes(3 << 20) for seed in (1, 2))
+        self.put("parts", old)
+        job = self.start()
+        self.assertEqual(self.ask(job, "hold", "parts"), "1")
+        self.change("parts", new)
+        self.assertEqual(self.ask(job, "read", "parts"), digest(new))
+
 
 class LargeFile(KeptAttributes):
     def setUp(self):
