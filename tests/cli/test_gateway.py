@@ -326,7 +326,7 @@ with open(path, "rb") as file:
         done = self.run_job(
             "import os, subprocess, sys\n"
             "fd = os.open(sys.argv[1] + '/large', os.O_RDONLY)\n"
-            "os.pread(fd, 1, 0)\n"
+            "for at in range(0, 10 << 20, 1 << 20): os.pread(fd, 1 << 20, at)\n"
             "done = subprocess.run(['sha256sum'], stdin=fd, capture_output=True, text=True)\n"
             "print(done.stdout.split()[0])", self.mount)
         self.assertEqual((done.stdout.strip(), done.stderr), (self.wanted()["large"][0], ""))

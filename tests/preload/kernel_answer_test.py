@@ -99,8 +99,8 @@ def size(name):
     return tried(lambda: os.stat(f"{tree}/{name}").st_size)
 for _ in range(2):
     print(os.path.exists(f"{tree}/new"), os.path.exists(f"{tree}/real/new"), read("out/x"),
-          read("link"), size("link"))
-    for name in ("", "out", "next", "real"):
+          read("link"), size("link"), read("gone/x"))
+    for name in ("", "out", "next", "real", "gone"):
         os.listdir(f"{tree}/{name}")
 others("rm", "-r", "out")
 os.rename(f"{tree}/next", f"{tree}/out")
@@ -113,11 +113,14 @@ print("by a link", tried(os.mkdir, f"{tree}/way/new"), os.path.isdir(f"{tree}/re
 others("ln", "-sfn", "two", "link")
 os.truncate(f"{tree}/link", 1)
 print("truncated", read("link"), size("link"))
+others("rm", "-r", "gone")
+print("made in a removed one", tried(os.mkdir, f"{tree}/gone/new"), read("gone/x"), size("gone/x"))
 """
 
     def run_in(self, name: str, settings: dict | None) -> str:
         origin, tree = self.mount(name)
-        for directory, data in (("out", "old"), ("next", "new bytes"), ("real", "x")):
+        for directory, data in (("out", "old"), ("next", "new bytes"), ("real", "x"),
+                                ("gone", "left")):
             (origin / directory).mkdir()
             (origin / directory / "x").write_text(data)
         (origin / "one").write_text("first")
