@@ -175,7 +175,7 @@ bool covers_from(int dir, std::string_view path, CoveredPath& covered, Care care
 
 // Whether no relative path from there can lead under a prefix: text, and what we have seen of the
 // directory's open.
-bool leads_elsewhere(int dir, std::string_view path) {
+bool stays_outside(int dir, std::string_view path) {
   if (dir == AT_FDCWD) {
     const WorkingDirectory* const seen = last_seen_directory();
     return seen == nullptr || !may_cover({seen->text, seen->length}, path);
@@ -196,7 +196,7 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
     if (up && has_dot_dot(path))
       return covers_dot_dot(dir, {seen->text, seen->length}, path, covered, care);
   } else {
-    if (care == Care::quick && leads_elsewhere(dir, path)) return false;
+    if (care == Care::quick && stays_outside(dir, path)) return false;
     // The kernel knows neither the entries nor the neighbors of a served directory.
     if (has_dot_dot(path) && g_fds.kind(dir) == RowKind::unmounted_directory) return false;
     if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered, care);
@@ -239,7 +239,7 @@ bool covers_directory(int dir, const char* path, CoveredPath& covered) {
   if (text.empty() || has_dot_dot(text)) return false;
   PathBuilder builder(covered);
   if (*path != '/') {
-    if (leads_elsewhere(dir, text)) return false;
+    if (stays_outside(dir, text)) return false;
     const bool is_added = with_room([&](auto& directory) {
       const std::string_view base = directory_of(dir, directory, Care::quick);
       return !base.empty() && (base == "/" || builder.append(base, false));
