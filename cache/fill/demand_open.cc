@@ -191,7 +191,7 @@ bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::
   if (request_.serve_fill == nullptr || !parts_.serves_in_parts || !is_worth_it) return false;
   // Until the program's fd is registered for the fill, a handler must not leave by a jump.
   const base::BlockSignals block;
-  PartialFill* const parts = PartialFill::begin(fill, flight);
+  PartialFill* const parts = PartialFill::begin(parts_, fill, flight);
   if (parts == nullptr) return false;
   outcome.kernel_fd = opened.hand_over(request_.flags).value_or(-1);
   outcome.is_filling =

@@ -38,7 +38,8 @@ PartialFill& fill_at(std::size_t i) { return reinterpret_cast<PartialFill*>(g_po
 
 }  // namespace
 
-PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& flight) {
+PartialFill* PartialFill::begin(CacheParts& parts, RecordFill& fetch,
+                                SingleFlight::Ticket& flight) {
   PartialFill* fill = nullptr;
   for (std::size_t i = 0; i < k_fills && fill == nullptr; ++i) {
     State none = State::free;
@@ -68,9 +69,12 @@ PartialFill* PartialFill::begin(RecordFill& fetch, SingleFlight::Ticket& flight)
   fill->ahead_.store(0, std::memory_order_relaxed);
   fill->window_.store(0, std::memory_order_relaxed);
   fill->hashing_.store(false, std::memory_order_relaxed);
+  fill->has_read_.store(false, std::memory_order_relaxed);
+  fill->cache_ = &parts;
   fill->hashed_ = 0;
   new (fill->hasher_) base::Hasher;
   fill->hash_of_path_.store(base::hash_path(fill->record_->path()), std::memory_order_relaxed);
+  fill->take_kept();
   fill->flight_ = flight.come_in_parts();
   fill->users_.store(1, std::memory_order_relaxed);
   fill->state_.store(State::open, std::memory_order_release);
@@ -145,7 +149,7 @@ PartialFill::Bytes PartialFill::bring(int fd, FdEpoch fd_epoch, std::uint64_t at
         (std::min(end, at + k_first_step) + part_bytes_ - 1) / part_bytes_);
     if (const Bytes bytes = bring_parts(fd, fd_epoch, first, some); bytes != Bytes::here)
       return bytes;
-    look_for_pages(fd);
+    if (has_read_.load(std::memory_order_relaxed)) look_for_pages(fd);
   }
   const std::uint64_t wanted = read_ahead(fd, at, end);
   Bytes bytes = bring_parts(fd, fd_epoch, first,
@@ -236,6 +240,7 @@ PartialFill::Bytes PartialFill::bring_parts(int fd, FdEpoch fd_epoch, std::uint3
       if (error == -ESTALE && may_go_on(fd_epoch)) give_up();
       return error == -EINTR ? Bytes::interrupted : Bytes::at_origin;
     }
+    has_read_.store(true, std::memory_order_relaxed);
     hash_parts(from, to);
     for (std::uint32_t i = part; i < taken; ++i)
       parts_[i].store(Part::here, std::memory_order_release);
@@ -312,6 +317,7 @@ void PartialFill::publish(int fd, FdEpoch fd_epoch) {
     published = fetch().publish();
     fetch().pin().release();
     if (published) note_read();
+    if (published) drop_kept();
   }
   state_.store(published ? State::published : State::given_up, std::memory_order_release);
   flight_.end_copy();
@@ -321,11 +327,15 @@ void PartialFill::finish_at_close(int fd) {
   if (users_.load(std::memory_order_relaxed) > 1) return;
   if (state_.load(std::memory_order_acquire) != State::open) return;
   const std::uint64_t missing = missing_.load(std::memory_order_relaxed) * part_bytes_;
-  const bool is_wanted =
-      missing * 8 <= size() ||
-      is_noted_miss(fetch().tier().region(), hash_of_path_.load(std::memory_order_relaxed)) ||
-      !fetch().can_be_undone();
-  if (is_wanted) bring_all(fd, fd_epoch());
+  const bool was_read_before =
+      is_noted_miss(cache_->region, hash_of_path_.load(std::memory_order_relaxed));
+  const bool is_wanted = missing * 8 <= size() || (was_read_before && missing * 2 <= size()) ||
+                         !fetch().can_be_undone();
+  if (missing == 0) {
+    publish(fd, fd_epoch());
+  } else if (is_wanted || (!keep(fd) && was_read_before)) {
+    bring_all(fd, fd_epoch());
+  }
 }
 
 void PartialFill::give_up() {

@@ -12,7 +12,10 @@
 // a read counts only if no fd has left the file since it began.
 #pragma once
 
+#include <algorithm>
+
 #include "cache/base/hash.h"
+#include "cache/fill/cache_parts.h"
 #include "cache/fill/record_fill.h"
 #include "cache/region/single_flight.h"
 
@@ -35,7 +38,7 @@ class PartialFill {
 
   // Takes over an accepted fetch and its flight. Null: there are too many fills, and nothing was
   // taken.
-  static PartialFill* begin(RecordFill& fetch, SingleFlight::Ticket& flight);
+  static PartialFill* begin(CacheParts& parts, RecordFill& fetch, SingleFlight::Ticket& flight);
   // Whether a file of this path may be coming in parts in this process.
   static bool may_be_coming(std::uint64_t hash_of_path);
   // Adds a user to a fill of this process that goes on and is of this version. Null: there is none.
@@ -56,8 +59,9 @@ class PartialFill {
   Bytes bring(int fd, FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
   Bytes bring_all(int fd, FdEpoch fd_epoch);
-  // A user closes its last fd. If no other user is left, completes a file that is nearly whole, or
-  // that was read in part before.
+  // A user closes its last fd. If no other user is left, completes a file that is nearly whole, and
+  // one that was read in part before if half of it is here. Of any other file, what is here is kept
+  // for the next open (kept_parts.h).
   void finish_at_close(int fd);
   // Ends the fill: from now on the program has only the origin's file.
   void give_up();
@@ -78,6 +82,10 @@ class PartialFill {
 
   std::uint64_t read_ahead(int fd, std::uint64_t at, std::uint64_t end);
   void look_for_pages(int fd);
+  bool may_have_kept() const;
+  void take_kept();
+  void drop_kept();
+  bool keep(int fd);
   Bytes bring_parts(int fd, FdEpoch fd_epoch, std::uint32_t first, std::uint32_t end);
   std::uint32_t take_parts(std::uint32_t first, std::uint32_t end);
   void put_back(std::uint32_t first, std::uint32_t end);
@@ -88,6 +96,7 @@ class PartialFill {
   bool may_go_on(FdEpoch fd_epoch) const;
   void note_read() const;
   void publish(int fd, FdEpoch fd_epoch);
+  std::uint64_t begin_of(std::uint32_t part) const { return std::min(part * part_bytes_, size()); }
   bool is_under_way() const {
     const State state = state_.load(std::memory_order_acquire);
     return state == State::open || state == State::publishing;
@@ -101,6 +110,7 @@ class PartialFill {
   std::atomic<FdEpoch> fd_epoch_{0};
   std::atomic<std::uint32_t> missing_{0};  // parts that are not here
   std::atomic<bool> hashing_{false};
+  std::atomic<bool> has_read_{false};    // a part has come from the origin
   std::atomic<std::uint64_t> shown_{0};  // the end of the furthest read
   // The next four serve speed only.
   std::atomic<Pages> pages_{Pages::unknown};
@@ -113,6 +123,7 @@ class PartialFill {
   std::uint32_t part_count_ = 0;
   std::atomic<std::uint64_t> hash_of_path_{0};
   std::uint64_t hashed_ = 0;  // the file is hashed up to here; guarded by hashing_
+  CacheParts* cache_ = nullptr;
   const Record* record_ = nullptr;
   Pin pin_;
   SingleFlight::Hold flight_;

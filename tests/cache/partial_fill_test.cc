@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -34,8 +35,9 @@ std::string content_of(char seed) {
 }
 
 struct FillTest : testing::Test {
+  explicit FillTest(void (*change)(base::Config&) = nullptr) : cache(64 * tests::k_mib, change) {}
   tests::TempDir dir;
-  tests::TestCache cache{64 * tests::k_mib};
+  tests::TestCache cache;
   const std::string data = content_of('a');
   const std::string path = dir.write("f", data);
 
@@ -236,15 +238,98 @@ TEST_F(FillTest, FileIsFetchedAsAWholeIfAllPartialFillsAreTaken) {
   for (const Open& opened : all) end(opened);
 }
 
-TEST_F(FillTest, AClosedPartGivesItsRoomBackAndTheSecondTimeIsBroughtToTheEnd) {
-  for (int time = 0; time < 2; ++time) {
+// Reads bytes as a program that opens the file, reads them and closes it.
+struct KeptPartsTest : FillTest {
+  explicit KeptPartsTest(void (*change)(base::Config&) = nullptr) : FillTest(change) { age(); }
+  // Makes the file one whose times would show a change.
+  void age() const {
+    const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+    EXPECT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  }
+  std::uint64_t origin_bytes() const { return cache.count(Counter::origin_bytes); }
+  void read(std::uint64_t at, std::uint64_t n, const std::string& right) const {
     const Open opened = open(path);
     ASSERT_NE(opened.fill, nullptr);
-    EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+    EXPECT_EQ(bring(opened, at, n), Bytes::here);
+    EXPECT_TRUE(bytes(opened, at, n) == right.substr(at, n));
     opened.fill->finish_at_close(opened.fd);
     end(opened);
-    EXPECT_EQ(kept(), time == 0 ? "" : data);
   }
+  std::uint64_t chunk_bytes() const {
+    const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
+    return cache->large().present_bytes(path, *stat, {0, k_size});
+  }
+};
+
+struct WithoutBlocksTest : KeptPartsTest {
+  WithoutBlocksTest() : KeptPartsTest([](base::Config& config) { config.block = 0; }) {}
+};
+
+TEST_F(WithoutBlocksTest, SecondTimeIsBroughtToTheEnd) {
+  read(0, 1000, data);
+  EXPECT_EQ(kept(), "");
+  read(0, 1000, data);
+  EXPECT_TRUE(kept() == data);
+}
+
+TEST_F(KeptPartsTest, PartsOfAFileThatWasJustWrittenAreNotKept) {
+  dir.write("f", data);
+  read(0, 1000, data);
+  EXPECT_EQ(chunk_bytes(), 0U);
+}
+
+TEST_F(KeptPartsTest, NextOpenGoesOnFromWhatWasRead) {
+  read(k_part, k_part, data);
+  EXPECT_EQ(origin_bytes(), k_part);
+  read(k_part, k_part, data);
+  EXPECT_EQ(origin_bytes(), k_part);
+  // The last part ends with the file.
+  read(k_size - 10, 10, data);
+  const std::uint64_t last = k_size % k_part;
+  EXPECT_EQ(origin_bytes(), k_part + last);
+  read(k_size - 10, 10, data);
+  read(k_part, k_part, data);
+  EXPECT_EQ(origin_bytes(), k_part + last);
+  EXPECT_EQ(kept(), "");
+  EXPECT_EQ(chunk_bytes(), k_part + last);
+}
+
+TEST_F(KeptPartsTest, ARecordThatIsCompletedReplacesThem) {
+  read(0, 2 * k_part, data);
+  read(0, k_size, data);
+  EXPECT_EQ(origin_bytes(), k_size);
+  EXPECT_TRUE(kept() == data);
+  EXPECT_EQ(chunk_bytes(), 0U);
+}
+
+TEST_F(KeptPartsTest, CloseCompletesAFileOfWhichHalfHasCome) {
+  read(0, k_size / 3, data);
+  EXPECT_EQ(kept(), "");
+  read(k_size / 3, k_size / 3, data);
+  EXPECT_TRUE(kept() == data);
+  EXPECT_EQ(origin_bytes(), k_size);
+}
+
+TEST_F(KeptPartsTest, AnotherVersionOfTheFileBeginsAnew) {
+  read(0, k_part, data);
+  const std::string other = content_of('b');
+  dir.write("f", other);
+  age();
+  read(0, k_part, other);
+  EXPECT_EQ(origin_bytes(), 2 * k_part);
+}
+
+TEST_F(KeptPartsTest, ChangeBeforeTheCloseKeepsNothing) {
+  const Open opened = open(path);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+  const auto before = stat_path(AT_FDCWD, path.c_str(), 0);
+  const int writer = ::open(path.c_str(), O_WRONLY);
+  EXPECT_EQ(pwrite(writer, "x", 1, 0), 1);
+  close(writer);
+  opened.fill->finish_at_close(opened.fd);
+  end(opened);
+  EXPECT_EQ(cache->large().present_bytes(path, *before, {0, k_size}), 0U);
+  EXPECT_EQ(chunk_bytes(), 0U);
 }
 
 TEST_F(FillTest, NextReadBringsTheRestForAWaitingProcess) {

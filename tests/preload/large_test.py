@@ -437,6 +437,43 @@ said["statuses"] = [os.waitpid(pid, 0)[1] for pid in children]
         self.assertEqual(said["statuses"], [9, 0, 0, 0, 0, 0])
 
 
+class FileReadInPart(Job):
+    # A file of at most CUBESHIM_MAX_FILE.
+    def test_next_open_goes_on_from_what_was_read(self):
+        said = self.run_job("""
+def read_at(*places):
+    before, parts = asked(), []
+    for at in places:
+        with open(path, "rb", buffering=0) as file:
+            parts.append(os.pread(file.fileno(), 1 << 20, at))
+    return digest(b"".join(parts)), asked() - before
+said["first"], said["again"] = read_at(3 << 20), read_at(3 << 20)
+said["other"], said["both"] = read_at(9 << 20), read_at(3 << 20, 9 << 20)
+""", CUBESHIM_MAX_FILE="32M")
+        def right(*places):
+            return hashlib.blake2b(b"".join(DATA[at:at + (1 << 20)] for at in places)).hexdigest()
+        self.assertEqual([said[name][0] for name in ("first", "again", "other", "both")],
+                         [right(3 << 20), right(3 << 20), right(9 << 20), right(3 << 20, 9 << 20)])
+        self.assertEqual((said["again"][1], said["both"][1]), (0, 0))
+        # The kernel reads ahead.
+        self.assertLessEqual(said["other"][1], 2 << 20)
+
+    def test_half_of_it_brings_the_rest(self):
+        said = self.run_job("""
+def read_to(end):
+    with open(path, "rb", buffering=0) as file:
+        return digest(os.pread(file.fileno(), end, 0))
+said["digests"] = [read_to(10 << 20), read_to(14 << 20)]
+before = asked()
+said["digests"].append(digest(read_all()))
+said["asked"] = asked() - before
+""", CUBESHIM_MAX_FILE="32M")
+        self.assertEqual(said["digests"], [
+            hashlib.blake2b(part).hexdigest() for part in (DATA[:10 << 20], DATA[:14 << 20], DATA)
+        ])
+        self.assertEqual(said["asked"], 0)
+
+
 class LargeFilesWithoutPages(LargeFiles):
     direct = True
 

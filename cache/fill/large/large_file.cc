@@ -262,8 +262,7 @@ Chunks::Claim LargeFile::find(const Chunks& chunks, std::uint32_t number) const 
 }
 
 std::uint64_t LargeFile::block_hash(std::uint64_t at, std::uint64_t block) const {
-  const std::uint64_t words[3] = {key_.version[0], key_.version[1], at / block};
-  return base::hash_bytes(words, sizeof words);
+  return block_hash_of(key_, at / block);
 }
 
 std::size_t LargeFile::copy_present(CacheParts& parts, std::byte* to, std::size_t n,

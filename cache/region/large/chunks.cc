@@ -71,6 +71,11 @@ FileKey key_of_file(std::string_view path, const FileStat& stat) {
   return key;
 }
 
+std::uint64_t block_hash_of(const FileKey& key, std::uint64_t number) {
+  const std::uint64_t words[3] = {key.version[0], key.version[1], number};
+  return base::hash_bytes(words, sizeof words);
+}
+
 std::uint32_t Chunks::Claim::end_of_run(std::uint32_t page, std::uint32_t end, bool present) const {
   end = std::min(end, ChunkRow::k_pages);
   if (row_ == nullptr) return present ? page : end;

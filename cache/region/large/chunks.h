@@ -30,6 +30,8 @@ struct FileKey {
   friend bool operator==(const FileKey&, const FileKey&) = default;
 };
 FileKey key_of_file(std::string_view path, const FileStat& stat);
+// Names the flight of a block of this version (single_flight.h).
+std::uint64_t block_hash_of(const FileKey& key, std::uint64_t number);
 
 // Pages of a chunk, from `first` up to but not including `end`.
 struct PageRun {
