@@ -292,7 +292,7 @@ TEST(Calls, RelativePathsOutsideThePrefixesCostNoMoreCalls) {
   const std::string script = job.path("script.py");
   std::ofstream(script) << R"(
 import os, sys
-for _ in range(3): open(sys.argv[1]).read()
+for _ in range(3): open(sys.argv[1], 'rb').read()
 os.mkdir(sys.argv[2])
 os.chdir(sys.argv[2])
 open('f', 'w').close()
