@@ -134,9 +134,9 @@ VARIANTS = {
     "bucket": ("disk", ("virtual",),
                {"CUBESHIM_CONSISTENCY": "open", "PARITY_BUCKET": "s3://bucket"}),
 }
-# Tests of calls that read. Those left out write, or see what SEMANTICS says of packs and buckets: an
+# Tests of calls that read. Other tests write, or see what SEMANTICS says of packs and buckets: an
 # object has no holes, and a copy of one is a file of a tmpfs; the kernel opens no object by its
-# path, as for a child by clone, a file action of a spawn, freopen, or a program without the library.
+# path: for a child by clone, a file action of a spawn, freopen, a program without the library.
 IN_BUCKET = [
     "Fd*", "Read*", "Seek*", "Stat*", "Stdio*", "Signal*", "Thread*", "Map*", "Child*", "Stream*",
     "Exec*", "Transfer*", "Copy*"
@@ -236,7 +236,8 @@ def run_variant(name: str, arguments: argparse.Namespace) -> Count:
     modes = [mode for mode in modes if mode in arguments.modes]
     binary = arguments.build / "tests/parity/parity_tests"
     total = Count()
-    with place(kind, arguments.build) as where, servers(settings, where, arguments.build) as settings, \
+    build = arguments.build
+    with place(kind, build) as where, servers(settings, where, build) as settings, \
             ThreadPoolExecutor(arguments.jobs) as pool:
         environment = {**os.environ, **settings, "PARITY_TMP": str(where)}
         for mode in modes:
