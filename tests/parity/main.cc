@@ -2,6 +2,7 @@
 // or real), in directories of its own, under a cache name of its own. The outer process then checks
 // what only it can: that the report of the job shows the hits that were proven, and that the region
 // is gone.
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -171,11 +172,14 @@ void set_up_library(const std::string& base, const std::string& name, const std:
   setenv("CUBESHIM_STATS_FORMAT", "json", 1);
 }
 
-// Shows the directory of the store, read-only, as the yardstick of a bucket.
+// Shows the directory of the store, read-only, as the yardstick of a bucket. The mount exists only
+// for this process and its children.
 void mount_store(const std::string& base) {
   const std::string store = base + "/store", plain = base + "/plain";
   std::filesystem::create_directory(store);
-  if (mount(store.c_str(), plain.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+  if (unshare(CLONE_NEWNS) != 0 ||
+      mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      mount(store.c_str(), plain.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
       mount(nullptr, plain.c_str(), nullptr, MS_BIND | MS_REMOUNT | MS_RDONLY, nullptr) != 0)
     std::perror("parity: mount"), std::abort();
 }
