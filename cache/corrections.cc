@@ -196,7 +196,7 @@ void Corrections::learn(std::string_view key, const Told& told) {
 bool Corrections::correct_way(std::string_view way) {
   bool has_corrected = false;
   for (int level = 0; level < k_most_levels && !is_root(way); ++level) {
-    // A listing may be older than what said that the way is a file.
+    // A listing of the path may be older than the record that says it is a file.
     if (correct_presence(way, {.kinds = Told::k_directory})) {
       has_corrected = true;
     } else if (listing_of(way)) {

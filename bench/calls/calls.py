@@ -138,8 +138,8 @@ def time_start(command: list[str], environment: dict[str, str]) -> Start:
 
 
 def measure_system_calls(bench: Bench) -> Section:
-    """Counts the calls that strace sees for 1,000 hits: a run with three passes less a run with
-    two."""
+    """Counts the system calls of 1,000 hits by strace: those of a run with three passes less those
+    of a run with two."""
     section = Section("system calls of a hit")
     tool = shutil.which("strace")
     if tool is None:
@@ -167,10 +167,10 @@ def measure_system_calls(bench: Bench) -> Section:
     section.tables.append(
         Table(
             f"System calls of {HITS:,} reads",
-            f"`strace -f -c` of a run with three passes over {HITS:,} files, less one with two; with"
-            " CUBESHIM_PREFETCH=0, because the library's threads would fetch the other files of the"
-            " directory meanwhile. One file at a time is open, so the placeholder's fd is parked and costs nothing; with more"
-            " files open at a time, a hit costs fcntl and close.",
+            f"`strace -f -c` of a run with three passes over {HITS:,} files, less one with two."
+            " Both have CUBESHIM_PREFETCH=0, because the library's threads would fetch the other files"
+            " of the directory meanwhile. One file is open at a time, so the placeholder's fd is"
+            " parked and costs nothing. With more files open, a hit costs fcntl and close.",
             ("way", "calls", "which"), rows))
     return section
 

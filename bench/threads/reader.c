@@ -81,9 +81,9 @@ static void* work(void* argument) {
   char* const buffer = aligned_alloc(4096, (largest + 4095) / 4096 * 4096);
   if (order == NULL || buffer == NULL) fail("malloc");
   for (size_t i = number; i < count; i += workers) order[mine++] = i;
-  /* So that what comes once has come: page faults, the library's attaching, the record's fetch. Not
-   * yet shuffled: records lie in the order of their fetches, and no later run may read them in the
-   * order in which they lie. */
+  /* This pass takes what happens once: page faults, the attaching of the library, the fetches. It
+   * does not shuffle, because records lie in the order of their fetches, and the timed pass must
+   * read them in another order. */
   for (size_t i = 0; i < mine; ++i) {
     if (arena != NULL) {
       copy_file(order[i], buffer);

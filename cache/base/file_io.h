@@ -1,4 +1,4 @@
-// Reads and writes of whole ranges of a file, by raw calls, and of the entries of directories.
+// Reads and writes whole ranges of a file, and visits the entries of a directory, by raw calls.
 // Thread safety and async-signal safety: all of it.
 #pragma once
 
@@ -44,14 +44,14 @@ struct DirectoryEntry {
   std::int64_t next;
   unsigned short length;
   unsigned char type;
-  char name[1];  // goes on behind the structure, up to a zero
+  char name[1];  // extends beyond the structure; ends with a zero
   const char* c_str() const {
     return reinterpret_cast<const char*>(this) + offsetof(DirectoryEntry, name);
   }
 };
 
-// Calls visit(entry) for each entry of a directory, from the fd's position on. `block`: memory for
-// the entries, aligned to 8 bytes.
+// Calls visit(entry) for each entry of a directory, beginning at the fd's position. `block`: memory
+// for the entries, aligned to 8 bytes.
 template <typename Visit>
 Result<void> visit_entries(int fd, std::span<std::byte> block, Visit&& visit) {
   while (true) {

@@ -1,6 +1,6 @@
-// What the kernel has answered to one question about each device, so that it is asked once. Thread
-// safety: all of it. Async-signal-safe, no allocation. Further devices than there is room for are
-// asked about each time.
+// The kernel's answer to one question about each device, so that it is asked only once. Devices for
+// which there is no room are asked about each time. Thread safety: all of it; async-signal-safe, no
+// allocation.
 #pragma once
 
 #include <atomic>

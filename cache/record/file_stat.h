@@ -44,8 +44,8 @@ struct FileStat {
   std::uint64_t device() const {
     return (static_cast<std::uint64_t>(device_major) << 32) | device_minor;
   }
-  // A file system may give the inode of a removed file to the next one. If both stats have a time
-  // of birth, it tells the two apart.
+  // A file system may give the inode of a removed file to a new one. The time of birth tells the
+  // two apart, if both stats have it.
   bool same_file(const FileStat& other) const {
     return inode == other.inode && device() == other.device() &&
            (!has_births(other) || born == other.born);

@@ -14,8 +14,8 @@ constexpr std::uint64_t k_mib = 1 << 20;
 // and all five for label files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
-// Each mail row stands for a thread that waits for an object store.
-// As many requests can be on their way to stores. Each row takes 2 KiB.
+// Each mail row stands for a thread that waits for an object store, so the rows bound the requests
+// in flight. A row takes 2 KiB.
 constexpr std::uint32_t k_most_mail_rows = 256;
 constexpr std::uint32_t k_fewest_large_paths = 32, k_most_large_paths = 4096;
 

@@ -1,4 +1,4 @@
-// The rows of the tables of the region's control part (layout.h), in the order of the subjects:
+// The rows of the tables in the region's control part (layout.h), by subject:
 // tiers and gateways, jobs and processes, segments, writers, flights, directories, requests to
 // gateways, large files, the index. A change needs another k_layout_version. Thread safety:
 // atomics; a plain field says who writes it, or is written before others find the row.

@@ -65,7 +65,7 @@ const char* JobTotals::name_of_origin() const {
                                    totals[Counter::bucket_misses] !=
                                0;
   if (!has_asked_store) return "mount";
-  // Packs count no opens, but misses.
+  // A file of a pack counts as a miss, but not as an open at the origin.
   const bool has_asked_mount = totals[Counter::origin_opens] != 0 ||
                                totals[Counter::misses] > totals[Counter::bucket_misses];
   return has_asked_mount ? "origin" : "object store";

@@ -51,7 +51,8 @@ struct JobTotals {
   // hits / requests.
   double hit_rate() const;
   std::uint64_t timed_misses() const { return base::count_of(totals.miss_latency); }
-  // What the job has read from: "mount" (also a pack), "object store", or "origin" if both.
+  // Names what the job has read from: "mount" (also for a pack), "object store", or "origin" for
+  // both.
   const char* name_of_origin() const;
   // The time of an undisturbed fetch from the origin: the lower quartile of the fetches.
   // Prefetching slows the others down, so their mean says nothing about the origin. Never more than

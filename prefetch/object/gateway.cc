@@ -59,7 +59,8 @@ std::string id_of(cache::MailKind kind, const cache::Mailbox::Request& request) 
                      request.prefix, request.below, part.size, part.modified, part.etag_mark);
 }
 
-// Gateways of other stores use the region only as long as programs do.
+// Whether any process besides gateways uses the region. Gateways do not count, because two of them
+// would keep each other alive.
 bool has_programs(cache::Region& region) {
   const auto gateways =
       std::ranges::count_if(region.header().gateways,
@@ -121,7 +122,7 @@ bool Gateway::look_around() {
 }
 
 void Gateway::take_requests() {
-  // Read before the rows: a request that is posted later counts as news again.
+  // Read before the rows, so that a request posted meanwhile counts as news the next time.
   const std::uint32_t news = mailbox_.news();
   if (taken_news_ == news) return;
   taken_news_ = news;

@@ -82,7 +82,7 @@ class Gateway {
   std::map<std::string, std::shared_ptr<BlockFetch>> objects_;  // that are read in blocks
   // The ETags of objects that were fetched or checked, for conditional requests.
   std::unordered_map<std::string, std::string> etags_;
-  std::optional<std::uint32_t> taken_news_;  // Mailbox::news() when all requests were taken
+  std::optional<std::uint32_t> taken_news_;  // Mailbox::news() before the rows were last read
   std::uint64_t alone_since_ns_ = 0, looked_around_ns_ = 0;
 };
 

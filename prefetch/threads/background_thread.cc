@@ -198,8 +198,8 @@ int create(Pair* pair, std::size_t stack) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   int error = EINVAL;
-  // EINVAL: the thread-local storage of libraries, which lies in the stack, is not known and leaves
-  // too little of it.
+  // EINVAL: least_stack() is not known, and the thread-local storage of libraries leaves too little
+  // of the stack.
   for (std::size_t size = stack + k_keepers_stack + least_stack(attributes);
        error == EINVAL && size <= k_most_stack; size *= 2) {
     Stack* const own = pair->own_stack = take_stack(size);

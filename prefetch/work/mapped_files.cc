@@ -18,9 +18,10 @@ namespace {
 // The pause between two looks at what the kernel has of mapped files. It lasts at least
 // k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on copying
 // extends it to k_most_pause_ns at most. A look that has taken longer than k_longest_look_ns leaves
-// the other mappings to the next look. After a look that found something the pause is short: the
-// open of another process, such as a rank that loads the same model, may make the kernel drop what
-// has not been copied.
+// the other mappings to the next look. After a look that has copied something, the least
+// pause is k_pause_after_copies_ns, or k_pause_for_copies times as long as look and copying:
+// another process, such as a rank that loads the same model, may open the file and so make the
+// kernel drop what has not been copied.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000,
                         k_pause_for_each = 20, k_pause_after_copies_ns = 20'000'000,
                         k_pause_for_copies = 2;
@@ -30,11 +31,10 @@ constexpr std::uint64_t k_part = 1 << 20;
 // The first bytes, which tell the format. A program reads them first, and the kernel reads as many
 // for it.
 constexpr std::uint64_t k_head = base::k_one_readahead;
-// How far ahead of the program a mapping is read, or the kernel asked for it: at first, after a
-// drop of pages, and at most. It is a share of what has come already. While a file is read in order
-// and less than k_part of it has come, its parts are of k_first_part: the opens of other ranks that
-// load the same file follow in the next milliseconds, and each costs what has come beyond the
-// program.
+// How far ahead of the program a mapping is read, or the kernel asked for it: a share of what has
+// come already, within bounds; k_nearest at most after a drop of pages. A file that is read in
+// order begins with parts of k_first_part, because other ranks open the same model some
+// milliseconds later, and each open may drop what the program has not touched yet.
 constexpr std::uint64_t k_first_part = 256 << 10, k_first_share = 2;
 constexpr std::uint64_t k_nearest = 2 << 20, k_farthest = 16 << 20, k_ahead_share = 4;
 // A mapping that has lasted for less time may be one of many.
@@ -187,7 +187,7 @@ std::optional<MappedFiles::Part> MappedFiles::next_part(Row& row) {
     return {};
   }
   const bool is_first = row.reading == LargeFile::Reading::in_order && row.next < k_part;
-  // Two parts of one block have one flight.
+  // A second part of the same block would only wait for the flight of the first.
   if (is_first && row.users.load(std::memory_order_relaxed) != 0) return {};
   if (!may_go_on(row)) return {};
   waits_since_ns_.store(0, std::memory_order_relaxed);

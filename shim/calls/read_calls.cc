@@ -91,7 +91,7 @@ long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
   return faults && at < file.size ? -EFAULT : 0;
 }
 
-// Reads where the kernel keeps the offset, for several processes (share_offset).
+// Reads at the offset that the kernel keeps for parent and child (share_offset).
 long read_at_shared_offset(OpenFile& file, int fd, const struct ::iovec* parts, int count) {
   bool faults = false;
   std::size_t asked = 0;
@@ -231,7 +231,7 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
         materialize_slow(fd);
         return {};
       }
-      // A memfd that only keeps the offset has no end.
+      // A memfd that only keeps the offset is empty, so its end is not the file's.
       const bool is_from_end = whence == SEEK_END && file->shares_offset();
       const auto of_kernel = [&, size = static_cast<std::int64_t>(file->size)] {
         return is_from_end ? sys::lseek(fd, size + offset, SEEK_SET)

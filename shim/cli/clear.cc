@@ -96,7 +96,7 @@ Done clear_socket(const std::string& path) {
   return Done::removed;
 }
 
-// A pattern of the same length as the word that it stands for.
+// As long as the word that it stands for, so that socket_path_of() shortens the same paths.
 constexpr const char* k_any_socket = "????????";
 
 // Removes the sockets of announcements and of gateways.

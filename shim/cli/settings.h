@@ -37,7 +37,7 @@ class Settings {
   std::map<std::string, std::string> values_;
 };
 
-// Prints what is wrong with the settings. True: something is.
+// Prints what is wrong with the settings. Returns true if anything is.
 bool tell_errors(const base::ParsedConfig& parsed);
 
 // "--ram-dir" for "CUBESHIM_RAM_DIR".

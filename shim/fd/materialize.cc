@@ -30,7 +30,8 @@ bool is_object(const cache::Record& record) {
          process::origins()->of(record.path()).traits().is_counted_elsewhere;
 }
 
-// A memfd with the bytes of a record, or -errno. That of an object shows the stat of its path.
+// A memfd with the bytes of a record, or -errno. The memfd of an object shows the stat of the
+// object's path.
 int write_memfd(const cache::Record& record) {
   struct ::rlimit limit {};
   // A write beyond the limit raises SIGXFSZ.
@@ -124,7 +125,7 @@ int open_kernel_file(const OpenFile& file, Accept accept) {
   if (file.large != nullptr) return copy_of_object(file);
   const int fd = open_origin(file, accept);
   if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
-  // A lock or a change of a copy would not reach the file, which is still there.
+  // The origin still has the file, and a lock or a change of a copy would not reach it.
   if (accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(fd)) return fd;
   return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
                       file.record->stat);
@@ -381,8 +382,8 @@ int make_offset_keeper() {
   return static_cast<int>(sys::open(base::ProcFdName(memfd.get()).c_str(), O_ACCMODE | O_CLOEXEC));
 }
 
-// Call it before a fork if the gateway cannot make the copy of an object that is served in blocks:
-// the kernel keeps the offset, which parent and child share. The blocks go on to serve the bytes.
+// Lets the kernel keep the offset of an object that is served in blocks, so that parent and child
+// share it. Blocks still serve the bytes. Call it before a fork if the gateway cannot make a copy.
 void share_offset(int fd) {
   const BlockSignals block;
   const OpenFileRef file = g_fds.acquire(fd);

@@ -27,11 +27,11 @@ inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
 void put_over(int kernel_fd, int fd, int flags);
 // Call it before a lock: puts the origin's own file over the fds, while reads are still answered
 // from memory. The file may have changed since the open. If the origin no longer has it, it is
-// materialized. Does nothing if fd is not served. Returns 0, or -errno if the origin has the file
-// but does not let the process open it again.
+// materialized. Does nothing if fd is not served. Returns 0; or -errno if the origin has the file
+// but does not let the process open it again, or if no kernel file could be opened.
 int show_origin(int fd);
-// Call it before a change of the file itself, such as fchmod: like materialize(), but the file may
-// have other bytes by now. Returns -errno in the case where show_origin() does.
+// Call it before a change of the file itself, such as fchmod. Like materialize(), but accepts the
+// origin's file even if its bytes have changed, and fails with -errno where show_origin() does.
 int materialize_to_change(int fd, const char* call = __builtin_FUNCTION());
 // Opens the origin's own file by an fd of ours, if it is still the one that the program has opened.
 // Returns the fd, or -errno.
@@ -47,7 +47,7 @@ void follow_origin(int from, int copy);
 // placeholders.
 void materialize_all(bool only_inherited = false, const char* call = __builtin_FUNCTION());
 // Call it before and after a fork: materializes every served file. If that fails for an object in
-// blocks, only its offset becomes the kernel's, which parent and child share.
+// blocks, the kernel keeps at least its offset, so that parent and child share it.
 void materialize_for_child();
 // Call it before a sandbox: replaces listed directories under streams by the origin's own, which
 // may be refused later.

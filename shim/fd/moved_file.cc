@@ -74,8 +74,8 @@ class Search {
     }
   }
 
-  // A directory beside the path may be another mount, which may never answer. Before Linux 5.6,
-  // finds nothing.
+  // Stays in the file system, because a directory beside the path may be another mount, which may
+  // never answer. Finds nothing before Linux 5.6, which lacks openat2.
   static base::UniqueFd name_in_file_system(int directory, const char* path) {
     ::open_how how{};
     how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;

@@ -22,7 +22,7 @@ struct alignas(64) OpenFile {
   static constexpr std::uint64_t k_moved = 1ULL << 63;
   enum class Kind : std::uint8_t { served, writer, directory, large };
   // The kernel's file under the fds. `blocks`: a placeholder, of an object whose bytes come in
-  // blocks. `copy`: a memfd, which keeps the offset and answers reads (mode real); that of an
+  // blocks. `copy`: a memfd, which keeps the offset and answers reads (mode real); the memfd of an
   // object in blocks only keeps the offset, for parent and child. `origin`: the origin's own file,
   // for locks; the bytes and the offset are still ours, and the kernel is told the offset.
   enum class FdKind : std::uint8_t { placeholder, blocks, copy, origin };

@@ -21,7 +21,7 @@ namespace {
 
 bool is_own(const void* address) { return address >= __ehdr_start && address < _end; }
 
-// Our function in front of this one of libc. Null: there is none.
+// Our function that replaces this one of libc. Null: none does.
 void* function_in_front_of(const void* function) {
 #define CUBE_HOOK(result, name, parameters) \
   if (real::name.found() == function) return reinterpret_cast<void*>(&export_##name);
@@ -38,7 +38,7 @@ extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_dlopen(c
   return real::g_dlopen.find();
 }
 
-// In two registers. No target: the answer is there already.
+// Returned to jumps.S in two registers. If `target` is null, dlsym returns `answer`.
 struct Lookup {
   void* target;
   void* answer;
@@ -48,7 +48,7 @@ extern "C" __attribute__((visibility("hidden"))) Lookup cube_shim_before_dlsym(v
                                                                                const char* name,
                                                                                const void* caller) {
   void* const target = real::dlsym_target();
-  // Our own calls may use a function that a library behind ours looks up.
+  // A library behind ours gets libc's function, because our own calls may end in that library.
   if (library == RTLD_NEXT || library == RTLD_DEFAULT || is_own(caller) ||
       real::is_behind(caller) || !shim::process::is_active())
     return {target, nullptr};

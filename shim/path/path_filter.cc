@@ -173,8 +173,8 @@ bool covers_from(int dir, std::string_view path, CoveredPath& covered, Care care
   });
 }
 
-// Whether no relative path from there can lead under a prefix: text, and what we have seen of the
-// directory's open.
+// Whether this path seems to lead under no prefix, by the working directory as last seen or by the
+// row of `dir`. Does not ask the kernel.
 bool stays_outside(int dir, std::string_view path) {
   if (dir == AT_FDCWD) {
     const WorkingDirectory* const seen = last_seen_directory();

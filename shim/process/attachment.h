@@ -31,7 +31,8 @@ void note_child_ended(std::uint32_t pid);
 cache::FileCache* cache_for_buckets();
 // Whether attaching was tried and failed.
 bool has_failed();
-// Whether this is a child by fork of an attached process, whose memory it shares once it attaches.
+// Whether this is a forked child of an attached process. It shares that process's memory once it
+// attaches.
 bool is_child_of_attached();
 // For a call that only asks for metadata of a file: the attached cache. If there is none, attaches
 // to a region that others have made. It makes a region only if there is a list to fetch, or if

@@ -5,8 +5,8 @@
 //   dlopen  Libc takes the library search path (RPATH) from the library that contains the return
 //           address. The path of a library that only we have is replaced.
 //   dlsym   RTLD_NEXT and RTLD_DEFAULT search from the library that contains the return address.
-//           For other handles our function may have the answer: then it returns null for a target,
-//           and the answer behind it.
+//           For other handles, our function may return the answer itself: the address that it
+//           returns is then null, and the answer is in the second register.
 #if defined(__x86_64__)
         .text
         .globl  vfork

@@ -77,7 +77,7 @@ void* dlsym_target() {
   constexpr const char* k_first_version = "GLIBC_2.17";
 #endif
   void* known = g_known.load(std::memory_order_relaxed);
-  // dlsym here would be our own. Newer versions of libc keep the first version of the symbol.
+  // A call of dlsym would be ours. Newer versions of libc keep the first version of the symbol.
   if (known == nullptr)
     g_known.store(known = dlvsym(RTLD_NEXT, "dlsym", k_first_version), std::memory_order_relaxed);
   return known;

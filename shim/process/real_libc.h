@@ -29,7 +29,7 @@ class JumpTarget {
   const char* name_;
 };
 extern constinit JumpTarget g_vfork, g_dlopen;
-// dlsym's. Null if libc has none, which never happens.
+// The address of libc's dlsym. Null if libc has none, which never happens.
 void* dlsym_target();
 
 template <typename Signature>

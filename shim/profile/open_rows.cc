@@ -42,7 +42,7 @@ void add_to_original(FdRow& original, const FdRow& copy) {
                       k_relaxed);
 }
 
-// Notes that all of the file has been read. True if a few opens ago it had been, too.
+// Notes that the whole file has been read. Returns true if it had been a few opens ago, too.
 bool note_whole(Tables& tables, std::uint64_t path_hash) {
   FileRow* const file = file_of(tables, path_hash);
   if (file == nullptr) return false;

@@ -208,7 +208,7 @@ TEST(CopyDesk, ForgetsCopiesOnceNobodyWantsThem) {
   unlink(path.c_str());
 }
 
-TEST(CopyStat, IsThatOfTheObjectByTheFdAndByEachLinkOfIt) {
+TEST(CopyStat, IsTheObjectsByFdAndByEachLink) {
   const FileStat stat = mount().stat_of_object("x", {5, 1'700'000'000, 1});
   const auto file = copy_of_bytes(reinterpret_cast<const std::byte*>("hello"), stat, O_CLOEXEC);
   ASSERT_TRUE(file);
@@ -226,7 +226,7 @@ TEST(CopyStat, IsThatOfTheObjectByTheFdAndByEachLinkOfIt) {
   }
 }
 
-TEST(CopyStat, OfAFileWithSuchANameIsItsOwn) {
+TEST(CopyStat, FileWithSuchANameHasItsOwn) {
   const tests::TempDir dir;
   const std::string path = dir.write("cubeshim:1:2:3:4:", "x");
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));

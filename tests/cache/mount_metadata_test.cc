@@ -315,8 +315,8 @@ TEST_F(MountMetadataTest, FilesBelowABrokenWayAreNotServed) {
 }
 
 // A directory becomes a file, which is cached, and then a directory again. Memory still has the
-// first directory's listing.
-TEST_F(MountMetadataTest, FileOfBetweenIsNotServedOnceItsNameIsAWay) {
+// listing of the first directory.
+TEST_F(MountMetadataTest, FileThatWasADirectoryIsNotServedOnceItIsOneAgain) {
   const std::string way = place + "/way";
   ASSERT_EQ(mkdir(way.c_str(), 0700), 0);
   const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};

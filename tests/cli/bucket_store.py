@@ -28,7 +28,7 @@ MODIFIED = 1_700_000_000
 
 
 def gateways_of(command: Path) -> list[int]:
-    """The gateways that were started by this name of the command."""
+    """The pids of the gateways that were started by this path of the command."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -41,7 +41,7 @@ def gateways_of(command: Path) -> list[int]:
 
 
 def end_gateways(command: Path):
-    """They remove their caches and sockets."""
+    """Ends these gateways cleanly, so that they remove their caches and sockets."""
     for pid in gateways_of(command):
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + DEADLINE_S
@@ -82,7 +82,7 @@ class Store:
 
     def __init__(self, objects=None):
         self.objects: Mapping[str, bytes] = {} if objects is None else objects
-        self.modified = MODIFIED  # when all objects were
+        self.modified = MODIFIED  # the time of all objects
         self.page = 1000  # keys of a listing
         self.region = "eu-central-1"
         self.clock_ahead = 0

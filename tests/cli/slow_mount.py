@@ -1,5 +1,5 @@
-"""A part of a test of the command: its data set lies on a mount that counts the operations that
-reach it, and that stops on request."""
+"""For tests of the command whose data set lies on a slow mount. The mount counts the operations
+that reach it, and holds them on request."""
 import subprocess
 from pathlib import Path
 

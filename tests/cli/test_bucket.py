@@ -223,7 +223,7 @@ class Faults(BucketCase):
             ([("x-cos-hash-crc64ecma", crc64)], [("x-cos-hash-crc64ecma", "1")]),
             ([("x-goog-hash", "crc32c=4waSgw==,md5=eA==")], [("x-goog-hash", "crc32c=AAAAAA==")]),
             ([("x-goog-hash", "crc32c=AAAAAA=="), unpacked], None),
-            # Of the parts of an upload.
+            # An upload in parts has a checksum of the parts, not of the bytes.
             ([("x-amz-checksum-crc32", "AAAAAA==-4")], None),
         ):
             with self.subTest(headers=good):

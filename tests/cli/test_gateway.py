@@ -154,7 +154,7 @@ class Serves(GatewayCase):
             told = f"removed {socket}, on which nobody listened"
             self.wait_until(lambda: told in self.command("clear", env=known).stdout.decode())
 
-    def test_a_directory_without_room_for_the_name_of_a_socket_is_one_line(self):
+    def test_a_path_too_long_for_any_socket_is_told_at_once(self):
         with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
             long = Path(directory) / ("d" * 80)
             long.mkdir()
@@ -254,7 +254,7 @@ except Alarm: print("interrupted")
         self.let_gateways_end()
 
     def test_children_of_a_program_without_a_cache_read_and_say_nothing_again(self):
-        # As long as a name may be.
+        # No name may be longer.
         name = self.name.ljust(64, "x")
         region = self.region.with_name(self.region.name.replace(self.name, name))
         region.write_bytes(b"not a region")
@@ -632,7 +632,7 @@ for _ in sys.stdin: print(read(), flush=True)
         self.assertEqual((done.stdout, done.stderr), ("False False True\n", ""))
 
     def test_gateways_end_after_the_last_program(self):
-        # One for each user's configuration: neither waits for the other.
+        # Each configuration of a user has its own gateway, and neither waits for the other.
         for number in range(2):
             done = self.run_job("import os, sys; os.listdir(sys.argv[1])", self.mount,
                                 HOME=str(self.data / str(number)))

@@ -1,4 +1,4 @@
-"""A part of the tests of CUBESHIM_PACKS: a data set, its pack, and the directory at which programs
+"""For tests of CUBESHIM_PACKS: a data set, its pack, and the directory at which programs
 see it. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
 import os
 import subprocess
@@ -24,7 +24,7 @@ class PackCase(unittest.TestCase):
         make_pack(self.data, self.pack)
 
     def environment_of(self, name, ram="64M", **settings):
-        """That of a program whose report goes to the file `stats`."""
+        """The environment of a program whose report goes to the file `stats`."""
         return {
             "PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY,
             "CUBESHIM_NAME": f"{name}-{os.getpid()}", "CUBESHIM_RAM": ram,

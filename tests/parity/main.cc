@@ -140,7 +140,7 @@ int check_what_is_left(const std::string& base, const std::string& name) {
   }
   if (has_other_node()) unlink(region_of(name + "-other").c_str());
   const std::string region = region_of(name);
-  // The gateway goes on to use it for some seconds.
+  // A gateway still uses it for some seconds.
   if (!is_in_bucket() && access(region.c_str(), F_OK) == 0) {
     std::printf("parity: FAILED: the region is still there: %s\n", region.c_str());
     unlink(region.c_str());

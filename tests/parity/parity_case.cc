@@ -214,7 +214,7 @@ void Case::stat(const char* label, const struct ::stat& st, const char* of, bool
   } else if (stat_text(kernel) != stat_text(st)) {
     same = "kernel: " + stat_text(kernel);
   } else if (is_in_bucket()) {
-    // It has other inodes than the directory of the store.
+    // An object has another inode than its file in the store's directory.
   } else if (kernel.st_ino != st.st_ino || kernel.st_dev != st.st_dev) {
     same = "another inode or device";
   } else if (kernel.st_ctim.tv_sec != st.st_ctim.tv_sec ||

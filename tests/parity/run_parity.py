@@ -134,9 +134,10 @@ VARIANTS = {
     "bucket": ("disk", ("virtual",),
                {"CUBESHIM_CONSISTENCY": "open", "PARITY_BUCKET": "s3://bucket"}),
 }
-# Tests of calls that read. Other tests write, or see what SEMANTICS says of packs and buckets: an
-# object has no holes, and a copy of one is a file of a tmpfs; the kernel opens no object by its
-# path: for a child by clone, a file action of a spawn, freopen, a program without the library.
+# Tests of calls that read. Other tests write, or see a difference that SEMANTICS.md lists
+# for packs and buckets. An object has no holes. A copy of an object is a file of a tmpfs. The
+# kernel opens no object by its path, so a clone's child, a file action of a spawn, freopen and a
+# program without the library cannot.
 IN_BUCKET = [
     "Fd*", "Read*", "Seek*", "Stat*", "Stdio*", "Signal*", "Thread*", "Map*", "Child*", "Stream*",
     "Exec*", "Transfer*", "Copy*"
@@ -165,7 +166,8 @@ FILTERS = {
 
 @contextmanager
 def bucket_of(where: Path, build: Path):
-    """Variables that name a store whose bucket has the files of the directory, and the command."""
+    """A store whose objects are the files of the directory. Yields the variables that name the
+    store and the command."""
     if os.geteuid() != 0:
         raise CannotRun("only root can mount")
     import bucket_store  # it needs botocore

@@ -627,7 +627,7 @@ touched = sum(mapping[at] for at in range(0, 192 << 10, 4096))
 while asked() < 512 << 10 and time.monotonic() < deadline:
     os.sched_yield()
 said["ahead"] = asked() >= 512 << 10
-# The threads bring this part after all that they would read ahead.
+# While the threads bring this part, they could also read farther ahead.
 mapping.madvise(mmap.MADV_WILLNEED, 12 << 20, 4 << 20)
 while asked() < (4 << 20) + (512 << 10) and time.monotonic() < deadline:
     os.sched_yield()

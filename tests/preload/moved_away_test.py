@@ -1,4 +1,4 @@
-"""An open file that another node has moved out of reach: the search for it asks a slow mount for a
+"""The search for an open file that another node has moved out of reach asks a slow mount for a
 bounded number of names. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import subprocess

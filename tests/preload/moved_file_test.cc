@@ -69,7 +69,7 @@ shell.communicate()
 )");
 }
 
-// ext4 gives the inode of a removed file to the next one of its directory.
+// ext4 gives the inode of a removed file to the next file that is made in the directory.
 TEST(MovedFile, FdIsNeverOfANewFileWithTheSameInode) {
   for (const char* name : {"log", "other"}) {
     SCOPED_TRACE(name);

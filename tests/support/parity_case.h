@@ -110,7 +110,7 @@ class Case {
  private:
   void end_note(std::string text, bool failed, int error);
   void warm_made(const char* path, std::size_t size);
-  // Returns the path at which the file of this path is made.
+  // Returns the path at which the file is made: for a bucket, in the store's directory.
   std::string at_origin(const std::string& path) const;
   const char* keep(std::string text);
 
@@ -131,7 +131,7 @@ bool asks_the_origin();
 // True if every file of two or more bytes is large.
 bool serves_in_blocks();
 // True if the covered tree is a bucket. The yardstick is a read-only mount of the directory whose
-// files the store has as objects. A test that makes what is no object is skipped.
+// files the store has as objects. Tests that make anything but objects are skipped.
 bool is_in_bucket();
 // True if libc has at least this version.
 inline bool is_libc_from(const char* version) {

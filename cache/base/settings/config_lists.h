@@ -21,7 +21,7 @@ struct ParseList {
 // A prefix within another adds nothing: the wider one covers it.
 void keep_outermost(config_types::Prefixes& value);
 
-// False: the text is not a number, or has more than a number.
+// False: the text is not a number, or something follows the number.
 bool parse_number(std::string_view text, std::uint64_t& value);
 // Letters, digits, '.', '-' and '_'.
 bool is_name(std::string_view text);

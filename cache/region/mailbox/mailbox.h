@@ -156,8 +156,8 @@ class Mailbox {
   bool has_gateway() const;
   // The Unix socket on which the gateway hands over copies.
   std::string socket_path() const;
-  // `socket`: the eight letters that tell the gateways of a region apart. If the address of a
-  // socket has no room for the region's name, the path has its hash instead.
+  // `socket`: the eight letters that tell the gateways of a region apart. If the path would be too
+  // long for the address of a socket, it has a hash of the region's path instead of its name.
   static std::string socket_path_of(const std::string& region_path, std::string_view socket);
 
  private:
@@ -175,7 +175,7 @@ class Mailbox {
   Region* region_;
   std::uint64_t store_;
   GatewayRow* own_ = nullptr;
-  std::uint32_t next_row_ = 0;  // where take() goes on
+  std::uint32_t next_row_ = 0;  // the first row that take() will examine
 };
 
 // Frees the rows of a process that is gone, and its place as the gateway.

@@ -127,7 +127,8 @@ bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath&
   return length != 0 && path_filter::join({room.data(), length}, name, covered);
 }
 
-// A child by fork attaches, too, if its answer is news to the memory of its parent.
+// A forked child of an attached process attaches for any call, because the answer may contradict
+// the memory that it shares with its parent.
 bool may_attach(const PathCall& call) {
   return call.is_change || attachment::is_child_of_attached();
 }

@@ -352,7 +352,8 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   return true;
 }
 
-// Blocks answer the reads of a large file, through the fd of the kernel's open.
+// Lets blocks answer the reads of an fd that the kernel has opened. If its file is not large,
+// counts the open under `otherwise`.
 void OpenPlan::serve_in_blocks(int fd, Counter otherwise) {
   const KeepErrno keep;
   const bool is_large =

@@ -188,12 +188,13 @@ End BucketPacker::run(std::string& why) {
   writer_ = std::move(*writer);
   levels_.emplace_back();
   bool is_well = true;
-  // A batch is asked for before the one ahead of it has come, so that the store always has
-  // requests. But what is kept of an unfinished pack becomes known as it is written.
+  // A new pack asks for the next batch before it waits for this one, so that the store always has
+  // requests. A pack that is continued cannot, because it learns only as it writes which rows it
+  // keeps.
   const bool is_new = writer_->old() == nullptr;
   Batch batch = begin_batch(0), next;
   while (is_well && batch.first < rows_.size()) {
-    // What has been asked for is written before the run stops.
+    // A run that stops still writes the batch that it has asked for.
     const bool goes_on = build_.go_on(writer_->header());
     if (goes_on && is_new) next = begin_batch(batch.end);
     is_well = take_batch(batch);

@@ -19,7 +19,8 @@ struct Run {
   base::Config config;  // set by check_run
 };
 
-// Adds the options that run and profile have in common. The rest is the program.
+// Adds the options that run and profile have in common. The rest of the command line is
+// the program.
 void add_run_options(CLI::App& command, Run& run, Settings::Which settings);
 // Returns 0, or the exit status after a line that says why.
 int check_run(Run& run);

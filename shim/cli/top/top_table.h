@@ -27,7 +27,7 @@ std::string cell_of(const TopColumn& column, const JobRise& job);
 std::string line_of_cache(const CacheLook& cache);
 // A line for each server after a line of headings; empty if the cache has no servers.
 std::string table_of_servers(const CacheLook& cache);
-// Both are empty if no gateway lives. The line has no end.
+// Both are empty if no gateway is alive. The line has no newline.
 std::string table_of_gateway(const CacheLook& cache);
 std::string line_of_gateway(const CacheLook& cache);
 // "4.1k", "50.0M": at most four digits and a letter.

@@ -1,4 +1,4 @@
-// For test_threads.py: thread-local storage that is larger than a stack of the library's threads, as
-// that of a program with many libraries (ffmpeg).
+// For test_threads.py: more thread-local storage than the stack of one of the library's threads
+// holds. A program with many libraries (ffmpeg) has much of it.
 extern __thread volatile char company_large_tls[200000];
 __thread volatile char company_large_tls[200000];

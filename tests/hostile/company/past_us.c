@@ -1,4 +1,4 @@
-// For test_past_us.py: libraries whose calls never come to the library in LD_PRELOAD, and one
+// For test_past_us.py: libraries whose calls may bypass the library in LD_PRELOAD, and one
 // behind it that answers fstat.
 //   -DDEEP     deep_read(fd), for dlopen(RTLD_DEEPBIND): read() of libc
 //   -DLOADER   load(name): dlopen by a library that has a search path of its own
