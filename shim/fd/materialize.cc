@@ -439,10 +439,21 @@ int materialize_to_change(int fd, const char* call) {
                                            : materialize(fd, call);
 }
 
+namespace {
+
+bool is_of_lower_fd(const OpenFile& file, int fd) {
+  for (int lower = 0; lower < fd; ++lower) {
+    if (g_fds.acquire(lower).get() == &file) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void keep_own_copies() {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const OpenFileRef file = g_fds.acquire(fd);
-    if (!file || file->large != nullptr) continue;
+    if (!file || file->large != nullptr || is_of_lower_fd(*file, fd)) continue;
     const std::size_t head = file->record->data_offset;
     auto copy = base::Mapping::anonymous(head + file->size);
     if (!copy) continue;

@@ -27,6 +27,8 @@ void before_limit(int resource, std::uint64_t soft, std::uint64_t hard) {
     shim::materialize_all(/*only_inherited=*/false, "setrlimit");
 }
 
+bool is_own(pid_t process) { return process == 0 || process == cube::base::sys::getpid(); }
+
 template <typename Limit, typename Call>
 int set_limit(int resource, const Limit* limit, Call&& call) {
   if (shim::is_bad_pointer(limit, sizeof *limit)) return call();
@@ -47,11 +49,11 @@ int export_setrlimit64(int resource, const struct ::rlimit64* limit) {
 }
 int export_prlimit(pid_t process, int resource, const struct ::rlimit* limit,
                    struct ::rlimit* before) {
-  return set_limit(resource, limit,
-                   [&] { return real::prlimit(process, resource, limit, before); });
+  const auto call = [&] { return real::prlimit(process, resource, limit, before); };
+  return is_own(process) ? set_limit(resource, limit, call) : call();
 }
 int export_prlimit64(pid_t process, int resource, const struct ::rlimit64* limit,
                      struct ::rlimit64* before) {
-  return set_limit(resource, limit,
-                   [&] { return real::prlimit64(process, resource, limit, before); });
+  const auto call = [&] { return real::prlimit64(process, resource, limit, before); };
+  return is_own(process) ? set_limit(resource, limit, call) : call();
 }

@@ -3,6 +3,7 @@
 #include <linux/seccomp.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <cstdarg>
@@ -39,6 +40,14 @@ std::uint64_t clone_flags(long number, const long (&arguments)[6]) {
   // The flags are the first member of clone3's structure. A fork has none.
   const auto* const flags = reinterpret_cast<const std::uint64_t*>(arguments[0]);
   return number == SYS_clone3 && !shim::is_bad_pointer(flags, sizeof *flags) ? *flags : 0;
+}
+
+// Whether the call sets a limit under which open files may not be able to materialize.
+bool sets_limit_of_files(long number, const long (&arguments)[6]) {
+  const bool is_of_any_process = number == SYS_prlimit64;
+  const long resource = arguments[is_of_any_process ? 1 : 0];
+  return (!is_of_any_process || arguments[2] != 0) &&
+         (resource == RLIMIT_NOFILE || resource == RLIMIT_FSIZE);
 }
 
 void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
@@ -90,7 +99,12 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
           (arguments[0] == SECCOMP_SET_MODE_FILTER && arguments[2] != 0))
         shim::lifecycle::seal();
       break;
-    case shim::SyscallKind::limits: shim::expect_new_fd(); break;
+    case shim::SyscallKind::limits:
+      // As setrlimit does. The limits themselves may lie in memory that is not there.
+      if (sets_limit_of_files(row.number, arguments))
+        shim::materialize_all(/*only_inherited=*/false, k_syscall);
+      shim::expect_new_fd();
+      break;
     case shim::SyscallKind::hands_on: shim::let_writers_outlive_us(); [[fallthrough]];
     case shim::SyscallKind::everything:
       shim::materialize_all(/*only_inherited=*/false, k_syscall);

@@ -61,6 +61,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
 
 void prepare_identity(const char* call) {
   if (process::owns_table()) materialize_all(/*only_inherited=*/false, call);
+  materialize_streams();
   attachment::existing_cache();
 }
 

@@ -94,6 +94,7 @@ print(held.read() == CONTENT[3][10:], os.access(D + '/f3', os.R_OK))
     def test_a_file_opened_before_is_the_file_itself_afterwards(self):
         self.settings["CUBESHIM_STATS"] = "off"  # no report could be written afterwards
         (self.data / "f3").chmod(0o600)
+        self.data.chmod(0o700)
         for drop in ("os.setuid(65534)", "os.seteuid(65534)", "os.setresuid(65534, 65534, 0)",
                      "libc.setfsuid(65534)", "os.chroot('/usr')"):
             self.check(self.python(f"""
@@ -101,7 +102,11 @@ import ctypes, fcntl
 libc = ctypes.CDLL(None)
 check_all()
 fd, other = os.open(D + '/f3', os.O_RDONLY), os.open(D + '/f3', os.O_RDONLY)
-inode = os.fstat(fd).st_ino
+os.listdir(D)
+libc.opendir.restype = ctypes.c_void_p
+stream = ctypes.c_void_p(libc.opendir(D.encode()))
+libc.readdir(stream)
+inode, directory = os.fstat(fd).st_ino, os.stat(D).st_ino
 os.read(fd, 10)
 {drop}
 fcntl.flock(fd, fcntl.LOCK_EX)
@@ -112,6 +117,7 @@ except BlockingIOError:
 child = os.fork()
 if child == 0: os._exit(os.read(fd, 5) != CONTENT[3][10:15])
 print(os.waitpid(child, 0)[1], os.fstat(fd).st_ino == inode, os.read(fd, 5) == CONTENT[3][15:20])
+print(os.fstat(libc.dirfd(stream)).st_ino == directory)
 """), hits=None)
 
     def test_no_copy_is_locked_or_changed_in_place_of_a_file_that_is_refused_now(self):
