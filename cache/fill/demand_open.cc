@@ -27,13 +27,15 @@ constexpr std::uint64_t k_in_parts_from = 1 << 20;
 }  // namespace
 
 OpenOutcome DemandOpen::open(std::uint64_t hash) {
+  OpenOutcome outcome;
+  if (join_parts(hash, outcome)) return outcome;
   keep_room_for_others(parts_.region);
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
   // Without room, and without a fetch that may be about to add the file, the open goes to the
   // origin at once.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
   const std::uint64_t began = base::monotonic_ns();
-  OpenOutcome outcome = open_in_flight(hash, has_room);
+  outcome = open_in_flight(hash, has_room);
   if (outcome.pin && !outcome.was_fetched)
     parts_.stats().count(Counter::slow_hit_ns, base::monotonic_ns() - began);
   return outcome;
@@ -46,25 +48,18 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   SingleFlight::Ticket ticket;
   OpenOutcome outcome;
   bool waited_for_prefetch = false;
-  if (join_parts(hash, outcome)) return outcome;
   // A caller that asks not to wait may be opening a FIFO, and the holder of the flight may be
   // waiting in its open.
   const bool may_wait = (request_.flags & O_NONBLOCK) == 0;
   const SingleFlight::Outcome flight =
       parts_.flights.begin(hash, ticket, &waited_for_prefetch, may_wait);
-  if (flight == SingleFlight::Outcome::too_long) return open_uncached(Counter::bypassed_busy);
+  const bool is_left = flight == SingleFlight::Outcome::too_long;
+  // While this open came to the flight, another one of this process may have begun to fetch the
+  // file in parts. If it is not coming now, it may have come.
+  if (is_left && join_parts(hash, outcome)) return outcome;
   scope.hold(ticket.hold());
-  // Another process may have fetched the file since the first lookup, whether this open has waited
-  // for it or not. Its record is checked for freshness as any other, because its stat may be older
-  // than this open or this job.
-  outcome.pin = parts_.ram.find(request_.key, hash);
-  if (outcome.pin &&
-      parts_.freshness.is_fresh(*outcome.pin, request_.path, outcome.has_waited_for_stat)) {
-    parts_.stats().count(Counter::hits_ram);
-    if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, waited_for_prefetch);
-    return outcome;
-  }
-  outcome.pin.release();
+  if (find_again(hash, waited_for_prefetch, outcome)) return outcome;
+  if (is_left) return open_uncached(Counter::bypassed_busy);
   // From here on the program waits for the origin, not for a prefetch.
   scope.begin_wait(parts_.region.own_process());
   if (!has_room) note_miss(parts_.region, hash);
@@ -91,6 +86,20 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
     }
   }
   return outcome;
+}
+
+// The record is checked for freshness as any other, because its stat may be older than this open or
+// this job.
+bool DemandOpen::find_again(std::uint64_t hash, bool waited_for_prefetch, OpenOutcome& outcome) {
+  outcome.pin = parts_.ram.find(request_.key, hash);
+  if (!outcome.pin ||
+      !parts_.freshness.is_fresh(*outcome.pin, request_.path, outcome.has_waited_for_stat)) {
+    outcome.pin.release();
+    return false;
+  }
+  parts_.stats().count(Counter::hits_ram);
+  if (outcome.pin->is_prefetched()) parts_.note_opened(*outcome.pin, waited_for_prefetch);
+  return true;
 }
 
 bool DemandOpen::open_from_tier(Lane lane, OpenOutcome& outcome) {

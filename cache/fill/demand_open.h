@@ -23,6 +23,9 @@ class DemandOpen {
  private:
   // Waits for the flight, looks for the record again, and fetches.
   OpenOutcome open_in_flight(std::uint64_t hash, bool has_room);
+  // Finds the record that another fetch may have published since the first lookup, whether this
+  // open has waited for that fetch or not.
+  bool find_again(std::uint64_t hash, bool waited_for_prefetch, OpenOutcome& outcome);
   // Neither this nor fetch() is inlined: a thread may have a stack of 16 KB.
   [[gnu::noinline]] bool open_from_tier(Lane lane, OpenOutcome& outcome);
   [[gnu::noinline]] OpenOutcome fetch(Lane lane, SingleFlight::Ticket& flight);

@@ -18,6 +18,9 @@ namespace {
 using base::Counter;
 
 constexpr std::size_t k_fills = 64;
+// A reader that has waited so long for another one's part reads for itself. That other reader may
+// have left the part by a jump.
+constexpr std::uint64_t k_longest_wait_ns = base::k_ns_per_s;
 // Small enough to be still in the processor's caches when the bytes are copied to the program.
 constexpr std::uint64_t k_step = 1 << 20;
 // Used while another process waits for the flight, because that process takes a long silence for
@@ -63,6 +66,7 @@ PartialFill* PartialFill::begin(CacheParts& parts, RecordFill& fetch,
   fill->missing_.store(fill->part_count_, std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < fill->part_count_; ++i)
     fill->parts_[i].store(Part::missing, std::memory_order_relaxed);
+  fill->waiters_.store(0, std::memory_order_relaxed);
   fill->shown_.store(0, std::memory_order_relaxed);
   fill->pages_.store(Pages::unknown, std::memory_order_relaxed);
   fill->next_.store(0, std::memory_order_relaxed);
@@ -75,17 +79,18 @@ PartialFill* PartialFill::begin(CacheParts& parts, RecordFill& fetch,
   new (fill->hasher_) base::Hasher;
   fill->hash_of_path_.store(base::hash_path(fill->record_->path()), std::memory_order_relaxed);
   fill->take_kept();
-  fill->flight_ = flight.come_in_parts();
+  fill->flight_ = flight.in_parts();
   fill->users_.store(1, std::memory_order_relaxed);
   fill->state_.store(State::open, std::memory_order_release);
+  // An open that has waited for the flight joins the fill as soon as the flight is in parts.
+  flight.come_in_parts();
   return fill;
 }
 
 bool PartialFill::may_be_coming(std::uint64_t hash_of_path) {
   for (std::size_t i = 0, end = g_fills_reached.load(std::memory_order_acquire); i < end; ++i) {
     const PartialFill& fill = fill_at(i);
-    if (fill.state_.load(std::memory_order_acquire) == State::open &&
-        fill.hash_of_path_.load(std::memory_order_relaxed) == hash_of_path)
+    if (fill.is_under_way() && fill.hash_of_path_.load(std::memory_order_relaxed) == hash_of_path)
       return true;
   }
   return false;
@@ -95,7 +100,7 @@ PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path
                                const FileStat& stat) {
   for (std::size_t i = 0, end = g_fills_reached.load(std::memory_order_acquire); i < end; ++i) {
     PartialFill& fill = fill_at(i);
-    if (fill.state_.load(std::memory_order_acquire) != State::open) continue;
+    if (!fill.is_under_way()) continue;
     std::uint32_t users = fill.users_.load(std::memory_order_relaxed);
     while (users != 0 &&
            !fill.users_.compare_exchange_weak(users, users + 1, std::memory_order_acquire)) {
@@ -228,7 +233,10 @@ PartialFill::Bytes PartialFill::bring_parts(int fd, FdEpoch fd_epoch, std::uint3
     const std::uint64_t step = flight_.is_waited_for() ? k_waited_step : k_step;
     const auto most = std::max<std::uint32_t>(1, static_cast<std::uint32_t>(step / part_bytes_));
     const std::uint32_t taken = take_parts(part, std::min(end, part + most));
-    if (taken == part) return Bytes::at_origin;
+    if (taken == part) {
+      if (!wait_for(part)) return Bytes::at_origin;
+      continue;
+    }
     const std::uint64_t from = part * part_bytes_, to = std::min(taken * part_bytes_, size());
     const std::uint64_t began = base::monotonic_ns();
     const long error = read_parts(fd, from, to);
@@ -236,14 +244,13 @@ PartialFill::Bytes PartialFill::bring_parts(int fd, FdEpoch fd_epoch, std::uint3
     // The fd may have become another file's during the read.
     const bool is_right = error == 0 && may_go_on(fd_epoch) && scope.is_own();
     if (!is_right) {
-      put_back(part, taken);
+      mark(part, taken, Part::missing);
       if (error == -ESTALE && may_go_on(fd_epoch)) give_up();
       return error == -EINTR ? Bytes::interrupted : Bytes::at_origin;
     }
     has_read_.store(true, std::memory_order_relaxed);
     hash_parts(from, to);
-    for (std::uint32_t i = part; i < taken; ++i)
-      parts_[i].store(Part::here, std::memory_order_release);
+    mark(part, taken, Part::here);
     if (missing_.fetch_sub(taken - part, std::memory_order_acq_rel) == taken - part)
       publish(fd, fd_epoch);
     flight_.tell_progress();
@@ -263,9 +270,31 @@ std::uint32_t PartialFill::take_parts(std::uint32_t first, std::uint32_t end) {
   return part;
 }
 
-void PartialFill::put_back(std::uint32_t first, std::uint32_t end) {
-  for (std::uint32_t i = first; i < end; ++i)
-    parts_[i].store(Part::missing, std::memory_order_release);
+// Ends the fetch of parts that this reader has taken, and wakes their waiters.
+void PartialFill::mark(std::uint32_t first, std::uint32_t end, Part as) {
+  for (std::uint32_t i = first; i < end; ++i) parts_[i].store(as, std::memory_order_release);
+  // seq_cst: either we see the waiter, or the waiter sees the new count and does not sleep.
+  marks_.fetch_add(1, std::memory_order_seq_cst);
+  if (waiters_.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&marks_);
+}
+
+// Waits for a part that another reader is fetching. False: it does not come.
+bool PartialFill::wait_for(std::uint32_t part) {
+  const std::uint64_t until = base::monotonic_ns() + k_longest_wait_ns;
+  Part seen = Part::under_way;
+  waiters_.fetch_add(1, std::memory_order_seq_cst);
+  while (seen == Part::under_way) {
+    const std::uint32_t marks = marks_.load(std::memory_order_seq_cst);
+    seen = parts_[part].load(std::memory_order_acquire);
+    if (seen != Part::under_way) break;
+    const std::uint64_t now = base::monotonic_ns();
+    if (now < until) base::sys::futex_wait(&marks_, marks, until - now);
+    // Later readers need not find out again that it does not come.
+    if (now >= until)
+      parts_[part].compare_exchange_strong(seen, Part::overdue, std::memory_order_relaxed);
+  }
+  waiters_.fetch_sub(1, std::memory_order_relaxed);
+  return seen == Part::here || seen == Part::missing;
 }
 
 // Returns 0 or -errno. ESTALE: the length of the file has changed.

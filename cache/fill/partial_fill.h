@@ -1,15 +1,16 @@
 // A fetch whose bytes come as the program reads them: accept -> (the program opens the file) ->
 // parts, each when it is read -> publish. It needs no thread. A file has up to 256 parts. A reader
 // takes the parts that its read needs, unless another reader has taken them. The reader fetches
-// these parts through its own fd, which is the origin's file. It never waits: it asks the kernel
-// for the bytes of a part that another reader is fetching. The reader that fetches the last part
-// revalidates the file and publishes the record. Objects live in a static pool of the process.
-// Thread safety: all of it, lock-free except for publishing; async-signal-safe. In a handler that
-// interrupts a fetch, nothing is fetched. Invariants: the record lies in its room from the
-// beginning, marked unconfirmed so that it is not found; publishing clears the mark. If a reader
-// leaves a part unfinished (by a jump or its death), that part stays under way, and the record is
-// never published. While an fd is read, another thread may close it and open another file there. So
-// a read counts only if no fd has left the file since it began.
+// these parts through its own fd, which is the origin's file. It waits for a part that another
+// reader is fetching, but at most a second; then it asks the kernel for those bytes. The reader
+// that fetches the last part revalidates the file and publishes the record. Objects live in a
+// static pool of the process. Thread safety: all of it, lock-free except for waiting and
+// publishing; async-signal-safe. In a handler that interrupts a fetch, nothing is fetched, and
+// nothing waits. Invariants: the record lies in its room from the beginning, marked unconfirmed so
+// that it is not found; publishing clears the mark. If a reader leaves a part unfinished (by a jump
+// or its death), that part stays under way, and the record is never published. While an fd is read,
+// another thread may close it and open another file there. So a read counts only if no fd has left
+// the file since it began.
 #pragma once
 
 #include <algorithm>
@@ -75,7 +76,8 @@ class PartialFill {
 
  private:
   enum class State : std::uint32_t { free, making, open, publishing, published, given_up };
-  enum class Part : std::uint8_t { missing, under_way, here };
+  // Overdue: under way, and somebody has waited for it in vain.
+  enum class Part : std::uint8_t { missing, under_way, overdue, here };
   // Whether the kernel keeps pages of the file. If so, the kernel reads ahead while the program
   // works; if not, more parts are read at once. `secret`: the kernel does not say.
   enum class Pages : std::uint8_t { unknown, kept, none, secret };
@@ -88,7 +90,8 @@ class PartialFill {
   bool keep(int fd);
   Bytes bring_parts(int fd, FdEpoch fd_epoch, std::uint32_t first, std::uint32_t end);
   std::uint32_t take_parts(std::uint32_t first, std::uint32_t end);
-  void put_back(std::uint32_t first, std::uint32_t end);
+  void mark(std::uint32_t first, std::uint32_t end, Part as);
+  bool wait_for(std::uint32_t part);
   bool has_any_part(std::uint64_t at, std::uint64_t n) const;
   long read_parts(int fd, std::uint64_t from, std::uint64_t to);
   void hash_parts(std::uint64_t from, std::uint64_t to);
@@ -109,6 +112,9 @@ class PartialFill {
   std::atomic<std::uint32_t> users_{0};
   std::atomic<FdEpoch> fd_epoch_{0};
   std::atomic<std::uint32_t> missing_{0};  // parts that are not here
+  // A futex: counts the ends of fetches of parts. A waiter increments waiters_, then loads it.
+  std::atomic<std::uint32_t> marks_{0};
+  std::atomic<std::uint32_t> waiters_{0};  // a jump out of a wait leaves it too high
   std::atomic<bool> hashing_{false};
   std::atomic<bool> has_read_{false};    // a part has come from the origin
   std::atomic<std::uint64_t> shown_{0};  // the end of the furthest read

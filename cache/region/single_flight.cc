@@ -105,11 +105,16 @@ void SingleFlight::Hold::tell_progress() const {
   if (is_waited_for()) wake(*slot);
 }
 
+SingleFlight::Hold SingleFlight::Ticket::in_parts() const {
+  Hold hold = hold_;
+  if (hold.slot != nullptr) hold.word |= k_in_parts;
+  return hold;
+}
+
 SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
-  Hold hold = std::exchange(hold_, {});
+  const Hold hold = in_parts();
+  std::uint64_t before = std::exchange(hold_, {}).word;
   if (hold.slot == nullptr) return {};
-  std::uint64_t before = hold.word;
-  hold.word |= k_in_parts;
   // Another process may have ended the flight.
   if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst))
     return {};

@@ -60,6 +60,8 @@ class SingleFlight {
     }
     ~Ticket() { hold_.end(); }
     Hold hold() const { return hold_; }
+    // The flight as it will be after come_in_parts().
+    Hold in_parts() const;
     // Declares that the bytes come as the program reads them, which may be never, so waiters wait
     // only as long as they come. The caller owns the returned flight; the ticket no longer holds
     // it.

@@ -4,11 +4,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cache/base/process/signal_frame.h"
@@ -46,9 +48,11 @@ struct FillTest : testing::Test {
     PartialFill* fill = nullptr;
     int fd = -1;
   };
-  Open open(const std::string& of) const {
+  Open open(
+      const std::string& of, void (*before_kernel_open)() = [] {}) const {
     Open opened;
     OpenRequest request = tests::request_for(of, O_RDONLY);
+    request.before_kernel_open = before_kernel_open;
     request.who = &opened;
     request.serve_fill = [](void* who, PartialFill& fill, int fd) {
       *static_cast<Open*>(who) = {&fill, fd};
@@ -68,6 +72,10 @@ struct FillTest : testing::Test {
   }
   std::string bytes(const Open& opened, std::uint64_t at, std::uint64_t n) const {
     return {reinterpret_cast<const char*>(opened.fill->record().data()) + at, n};
+  }
+  FlightSlot& flight() const {
+    return cache->region().flight_slot(
+        static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
   }
   // The bytes with which the next open is answered; empty if they are not in memory.
   std::string kept() const {
@@ -334,8 +342,7 @@ TEST_F(KeptPartsTest, ChangeBeforeTheCloseKeepsNothing) {
 
 TEST_F(FillTest, NextReadBringsTheRestForAWaitingProcess) {
   const Open opened = open(path);
-  FlightSlot& slot = cache->region().flight_slot(
-      static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  FlightSlot& slot = flight();
   ASSERT_NE(slot.word.load(), 0U);
   const std::uint32_t wakeups = slot.wakeups.load();
   slot.waiting.store(1);
@@ -365,6 +372,45 @@ TEST_F(FillTest, BytesReadInAListedDirectoryAreCounted) {
   }
 }
 
+// The first open holds the flight until the second one waits for it, and then turns it into parts.
+TEST_F(FillTest, OpenThatWaitsForTheFlightJoinsItsParts) {
+  static const FlightSlot* slot = nullptr;
+  slot = &flight();
+  Open second;
+  std::thread waiter([&] {
+    while (slot->word.load() == 0) sched_yield();
+    second = open(path);
+  });
+  const Open first = open(path, [] {
+    while (slot->waiting.load() == 0) sched_yield();
+  });
+  waiter.join();
+  ASSERT_NE(first.fill, nullptr);
+  ASSERT_EQ(second.fill, first.fill);
+  EXPECT_EQ(cache.count(Counter::bypassed_busy), 0U);
+  EXPECT_EQ(bring(first, 0, k_size / 2), Bytes::here);
+  EXPECT_EQ(bring(second, 0, k_size), Bytes::here);
+  EXPECT_EQ(cache.count(Counter::origin_bytes), k_size);
+  EXPECT_EQ(kept(), data);
+  end(first);
+  end(second);
+}
+
+TEST_F(FillTest, OpenJoinsPartsWhileMemoryIsFull) {
+  const Open first = open(path);
+  ASSERT_NE(first.fill, nullptr);
+  std::vector<OpenOutcome> others;
+  do {
+    const std::string other = dir.write(std::to_string(others.size()), data);
+    others.push_back(cache->open(tests::request_for(other, O_RDONLY)));
+  } while (others.back().pin);
+  close(others.back().kernel_fd);
+  const Open second = open(path);
+  EXPECT_EQ(second.fill, first.fill);
+  end(first);
+  if (second.fill != nullptr) end(second);
+}
+
 // A forked child has its parent's memory, and shares the region with it.
 TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
   const Open opened = open(path);
@@ -381,8 +427,7 @@ TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(opened.fill->goes_on());
-  const FlightSlot& slot = cache->region().flight_slot(
-      static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  const FlightSlot& slot = flight();
   EXPECT_NE(slot.word.load(), 0U) << "the turn is the parent's";
   // If the room were given back, another file would lie in it.
   const std::string other = dir.write("other", content_of('z'));
@@ -454,8 +499,7 @@ TEST_F(FillTest, OpenThatCannotServeASharedFetchLeavesNoUserBehind) {
 }
 
 TEST_F(FillTest, FlightEndsWithTheFill) {
-  const FlightSlot& slot = cache->region().flight_slot(
-      static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
+  const FlightSlot& slot = flight();
   const Open opened = open(path);
   EXPECT_NE(slot.word.load(), 0U);
   end(opened);
