@@ -9,6 +9,7 @@ TRACE_SYSCALLS, ENTRY = 1, 1
 THREADS_TOO = 0x40000000  # __WALL
 IS_X86 = os.uname().machine == "x86_64"
 PREAD, PREADV, MMAP = (17, 295, 9) if IS_X86 else (67, 69, 222)
+FUTEX, STATX = (202, 332) if IS_X86 else (98, 291)
 OPENAT, SCHED_YIELD, GETPPID = (257, 24, 110) if IS_X86 else (56, 124, 173)
 RENAMES = (82, 264, 316) if IS_X86 else (38, 276)  # rename, renameat, renameat2
 
