@@ -99,7 +99,7 @@ int BlockFetch::start(std::uint64_t begin, std::uint64_t end, bool is_urgent) {
 int BlockFetch::check(const s3::Outcome& head) {
   if (head.size != version_.size || cache::mark_of_etag(head.etag) != version_.etag_mark)
     return ESTALE;
-  if (etag_.empty()) etag_ = head.etag;
+  if (etag_.empty() && !head.has_weak_etag) etag_ = head.etag;
   return 0;
 }
 

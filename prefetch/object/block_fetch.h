@@ -37,7 +37,7 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   static std::string text_of_no_ranges(const s3::ObjectName& name);
 
   void ask(const cache::MailTicket& ticket, const cache::MailPart& part);
-  // Empty: no answer has told it yet.
+  // Empty: no answer has told it yet, or it is weak.
   const std::string& etag() const { return etag_; }
   // Copies bytes that are present. False: not all of them are.
   bool copy(std::byte* to, std::uint64_t begin, std::size_t bytes) const;
@@ -72,7 +72,7 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   // The job of the last asker gets the counts.
   cache::MailTicket last_asker_;
   std::string warning_;                             // for the askers of what comes
-  std::string etag_;                                // empty: not known yet
+  std::string etag_;                                // empty: not known yet, or weak
   std::map<std::uint64_t, std::uint64_t> running_;  // ranges on their way: begin, end
   std::vector<Waiting> waiting_;
   std::uint64_t used_ns_ = 0;

@@ -87,7 +87,7 @@ class Store:
         self.region = "eu-central-1"
         self.clock_ahead = 0
         self.is_public = self.endless = self.expire_first_token = False
-        self.ignores_ranges = False
+        self.ignores_ranges = self.weak_etags = False
         self.fault: list[str] = []  # of the next requests for objects or listings
         self.checksums = None  # headers of objects instead of x-amz-checksum-crc32
         self.listing = None  # the text of all listings
@@ -315,7 +315,10 @@ class Answer(BaseHTTPRequestHandler):
         if content is None:
             return self.deny(404, "NoSuchKey")
         etag = f'"{hashlib.md5(content).hexdigest()}"'
-        if self.headers.get("if-match", etag) != etag:
+        if store.weak_etags:
+            etag = "W/" + etag
+        wanted = self.headers.get("if-match")
+        if wanted is not None and (wanted != etag or store.weak_etags):
             return self.deny(412, "PreconditionFailed")
         headers = [("etag", etag), ("last-modified", formatdate(store.modified, usegmt=True)),
                    ("accept-ranges", "bytes")]

@@ -361,6 +361,29 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
             self.assertIn("s3://bucket/train/large: the store ignores ranges", done.stderr)
         self.let_gateways_end()
 
+    def test_a_range_that_is_longer_than_asked_for_is_one_line_and_eio(self):
+        self.store.objects = {"train/large": os.urandom(20 << 20)}
+        self.store.fault = [None, *["long"] * 99]  # after the listing
+        read = "import os, sys; os.pread(os.open(sys.argv[1] + '/large', 0), 1000, 5 << 20)"
+        done = self.run_job(read, self.mount, CUBESHIM_BLOCK="1M")
+        self.assertIn("OSError: [Errno 5]", done.stderr)
+        self.assertEqual(done.stderr.count("s3://bucket/train/large: the store has sent more"), 1)
+        self.let_gateways_end()
+
+    def test_a_store_with_weak_etags_serves_large_objects_of_one_version(self):
+        content, changed = os.urandom(20 << 20), os.urandom(20 << 20)
+        self.store.weak_etags = True
+        for block in ("0", "1M"):
+            self.store.objects = {"train/large": content}
+            done = self.run_job(READ_ALL, self.mount, CUBESHIM_BLOCK=block,
+                                CUBESHIM_NAME=f"{self.name[:60]}-{block}")
+            self.assertEqual((json.loads(done.stdout), done.stderr), (self.wanted(), ""))
+            self.store.after(2, lambda: self.store.objects.update({"train/large": changed}))
+            done = self.run_job(READ_ALL, self.mount, CUBESHIM_BLOCK=block,
+                                CUBESHIM_NAME=f"{self.name[:60]}-{block}x")
+            self.assertIn("OSError: [Errno 5]", done.stderr)
+        self.let_gateways_end()
+
     def test_an_absent_bucket_is_one_line_and_one_request(self):
         done = self.run_job(
             "import sys\n"

@@ -396,6 +396,7 @@ bool Client::is_intact(const Job& job) {
 // False: the answer is not for the range that was asked for, nor for the whole object.
 bool Client::read_head(const HttpAnswer& http, const GetWish& wish, Outcome& outcome) {
   outcome.etag = without_quotes(http.header("etag"));
+  outcome.has_weak_etag = http.header("etag").starts_with("W/");
   outcome.modified = http_time(http.header("last-modified"));
   outcome.ignores_range = wish.range && http.status == 200;
   const auto size = wish.range && !outcome.ignores_range
@@ -416,6 +417,11 @@ Client::Next Client::judge_answer(Job& job) {
   if (!http.is_whole() && !is_cut) {
     if (const int error = job.transfer->begin_error(); error != 0) {
       outcome.error = error;
+      return Next::fail;
+    }
+    if (job.transfer->has_overflowed() && job.wish.range) {
+      outcome.kind = "range";
+      fail(job, EIO, "the store has sent more than the range that was asked for");
       return Next::fail;
     }
     if (job.transfer->has_overflowed()) {

@@ -38,6 +38,8 @@ struct Outcome {
   bool ignores_range = false;  // the store has sent the whole object instead of a range
   std::time_t modified = 0;
   std::string etag;  // without its quotes
+  // Weak ETags can be compared, but never match in If-Match (RFC 9110, 13.1.1).
+  bool has_weak_etag = false;
   unsigned retries = 0;
   // All attempts together: how often the store answered, and the bytes of bodies that came.
   std::uint64_t answers = 0, received = 0;

@@ -56,6 +56,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
     if (is_first) {
       total_.size = head.size;
       total_.etag = head.etag;
+      total_.has_weak_etag = head.has_weak_etag;
       total_.modified = head.modified;
       next_ = std::min(head.size, options_.range_bytes);
       running_.insert(0);
@@ -140,13 +141,13 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
       client_.get({.bucket = bucket_,
                    .key = key_,
                    .begin =
-                       [at = sink_->room(first, bytes), bytes](const Outcome& /*head*/,
-                                                               Transfer::Room& room) {
+                       [this, at = sink_->room(first, bytes), bytes](const Outcome& head,
+                                                                     Transfer::Room& room) {
                          room = {at, bytes};
-                         return 0;
+                         return total_.has_weak_etag && head.etag != total_.etag ? ESTALE : 0;
                        },
                    .range = {{first, bytes}},
-                   .if_match = total_.etag},
+                   .if_match = total_.has_weak_etag ? "" : total_.etag},
                   [self = shared_from_this(), first, bytes](Outcome& outcome) {
                     self->take(first, bytes, outcome);
                   });
@@ -156,10 +157,10 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
 
   void take(std::uint64_t first, std::size_t bytes, Outcome& outcome) {
     running_.erase(first);
-    if (outcome.error == 0 && outcome.http.body_bytes != bytes) {  // the object has shrunk
-      outcome.error = ESTALE;
+    if (outcome.error == 0 && outcome.http.body_bytes != bytes)
+      outcome.error = ESTALE;  // the object has shrunk
+    if (outcome.error == ESTALE && outcome.trouble.empty())
       outcome.trouble = key_ + ": the object has changed";
-    }
     if (outcome.error == 0) outcome.error = sink_->take(first, bytes);
     note_end(outcome);
     start_ranges();
