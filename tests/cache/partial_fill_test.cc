@@ -400,11 +400,14 @@ TEST_F(FillTest, OpenJoinsPartsWhileMemoryIsFull) {
   const Open first = open(path);
   ASSERT_NE(first.fill, nullptr);
   std::vector<OpenOutcome> others;
-  do {
-    const std::string other = dir.write(std::to_string(others.size()), data);
-    others.push_back(cache->open(tests::request_for(other, O_RDONLY)));
-  } while (others.back().pin);
-  close(others.back().kernel_fd);
+  for (const std::size_t size : {k_size, std::size_t{50'000}, std::size_t{2'000}}) {
+    do {
+      const std::string name = std::to_string(others.size());
+      const std::string other = dir.write(name, data.substr(0, size));
+      others.push_back(cache->open(tests::request_for(other, O_RDONLY)));
+    } while (others.back().pin);
+    close(others.back().kernel_fd);
+  }
   const Open second = open(path);
   EXPECT_EQ(second.fill, first.fill);
   end(first);
