@@ -3,23 +3,17 @@
 // Called by jumps.S.
 #include <dlfcn.h>
 
-#include <cstdint>
-
 #include "shim/calls/loaded_calls.h"
 #include "shim/calls/open/program_file.h"
 #include "shim/libc/exports.h"
+#include "shim/process/own_library.h"
 #include "shim/process/process.h"
 #include "shim/process/real_libc.h"
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 
-// From the linker: the first byte of this library, and the one after its last.
-extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start[], _end[];
-
 namespace {
-
-bool is_own(const void* address) { return address >= __ehdr_start && address < _end; }
 
 // Our function that replaces this one of libc. Null: none does.
 void* function_in_front_of(const void* function) {
@@ -49,7 +43,7 @@ extern "C" __attribute__((visibility("hidden"))) Lookup cube_shim_before_dlsym(v
                                                                                const void* caller) {
   void* const target = real::dlsym_target();
   // A library behind ours gets libc's function, because our own calls may end in that library.
-  if (library == RTLD_NEXT || library == RTLD_DEFAULT || is_own(caller) ||
+  if (library == RTLD_NEXT || library == RTLD_DEFAULT || shim::is_in_library(caller) ||
       real::is_behind(caller) || !shim::process::is_active())
     return {target, nullptr};
   void* const found = reinterpret_cast<void* (*)(void*, const char*)>(target)(library, name);

@@ -13,13 +13,8 @@
 #include "shim/calls/map/process_maps.h"
 #include "shim/fd/open_file.h"
 #include "shim/process/attachment.h"
+#include "shim/process/own_library.h"
 #include "shim/process/process.h"
-
-// The library itself, as the linker has laid it out.
-extern "C" {
-[[gnu::visibility("hidden")]] extern const std::byte __ehdr_start[];
-[[gnu::visibility("hidden")]] extern const std::byte _end[];
-}
 
 namespace cube::shim::memory_locks {
 namespace {

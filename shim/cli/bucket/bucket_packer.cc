@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "cache/base/error_text.h"
@@ -192,10 +193,11 @@ End BucketPacker::run(std::string& why) {
   // requests. A pack that is continued cannot, because it learns only as it writes which rows it
   // keeps.
   const bool is_new = writer_->old() == nullptr;
-  Batch batch = begin_batch(0), next;
+  Batch batch = begin_batch(0);
   while (is_well && batch.first < rows_.size()) {
     // A run that stops still writes the batch that it has asked for.
     const bool goes_on = build_.go_on(writer_->header());
+    std::optional<Batch> next;
     if (goes_on && is_new) next = begin_batch(batch.end);
     is_well = take_batch(batch);
     if (is_well && !goes_on) {
@@ -203,7 +205,7 @@ End BucketPacker::run(std::string& why) {
       if (is_well) return End::stopped;
       break;
     }
-    batch = is_new ? std::move(next) : begin_batch(batch.end);
+    batch = next ? std::move(*next) : begin_batch(batch.end);
   }
   while (is_well && !levels_.empty()) is_well = leave();
   if (is_well && check(writer_->finish())) return End::done;

@@ -8,6 +8,7 @@
 #include "cache/base/settings/config.h"
 #include "prefetch/object/s3/curl_api.h"
 #include "shim/cli/complaint.h"
+#include "shim/cli/settings.h"
 
 namespace cube::cli {
 

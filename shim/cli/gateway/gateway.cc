@@ -33,8 +33,11 @@ base::ProcessId job_of_environment() {
 
 // The programs hear why, because nobody reads our stderr.
 void refuse_all(cache::Mailbox& mailbox, const std::string& why) {
-  while (const auto request = mailbox.take())
+  for (;;) {
+    const auto request = mailbox.take();
+    if (!request) return;
     mailbox.finish(request->ticket, EIO, fmt::format("{}: {}", request->url, why));
+  }
 }
 
 int gateway(const Settings& settings) {
