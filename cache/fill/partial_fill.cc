@@ -289,9 +289,11 @@ bool PartialFill::wait_for(std::uint32_t part) {
     if (seen != Part::under_way) break;
     const std::uint64_t now = base::monotonic_ns();
     if (now < until) base::sys::futex_wait(&marks_, marks, until - now);
-    // Later readers need not find out again that it does not come.
-    if (now >= until)
-      parts_[part].compare_exchange_strong(seen, Part::overdue, std::memory_order_relaxed);
+    // Later readers need not find out again that it does not come, nor the parts after it.
+    for (std::uint32_t i = part; now >= until && i < part_count_; ++i) {
+      Part late = Part::under_way;
+      if (!parts_[i].compare_exchange_strong(late, Part::overdue, std::memory_order_relaxed)) break;
+    }
   }
   waiters_.fetch_sub(1, std::memory_order_relaxed);
   return seen == Part::here || seen == Part::missing;

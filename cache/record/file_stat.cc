@@ -1,5 +1,7 @@
 #include "cache/record/file_stat.h"
 
+#include <linux/magic.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 
 #include <cerrno>
@@ -39,6 +41,13 @@ base::Result<FileStat> stat_any(int dir, const char* path, int flags) {
 }
 
 }  // namespace
+
+bool is_same_life(int fd, const FileStat& now, const FileStat& then) {
+  if (!now.has_births(then) || now.born == then.born) return true;
+  struct ::statfs of_file {};
+  return !base::sys::failed(base::sys::raw(SYS_fstatfs, fd, base::sys::arg(&of_file))) &&
+         of_file.f_type == OVERLAYFS_SUPER_MAGIC;
+}
 
 FileStat FileStat::from(const struct ::statx& x) {
   FileStat s{};

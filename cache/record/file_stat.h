@@ -44,11 +44,9 @@ struct FileStat {
   std::uint64_t device() const {
     return (static_cast<std::uint64_t>(device_major) << 32) | device_minor;
   }
-  // A file system may give the inode of a removed file to a new one. The time of birth tells the
-  // two apart, if both stats have it.
+  // A file system may give the inode of a removed file to a new one (is_same_life).
   bool same_file(const FileStat& other) const {
-    return inode == other.inode && device() == other.device() &&
-           (!has_births(other) || born == other.born);
+    return inode == other.inode && device() == other.device();
   }
   bool has_births(const FileStat& other) const { return (mask & other.mask & STATX_BTIME) != 0; }
   // True for the same file with the same attributes, except for those that differ from mount to
@@ -74,6 +72,11 @@ struct FileStat {
 // though it would read newer bytes. A stat that proves a record, or proves that nothing has
 // changed, needs this flag. On a local file system the flag does nothing.
 inline constexpr int k_ask_server = AT_STATX_FORCE_SYNC;
+
+// Whether the open file, whose stat is `now`, may be the file of an earlier stat with the same
+// inode: false if their times of birth differ. overlayfs changes the birth of a file that it copies
+// up, so births say nothing there.
+bool is_same_life(int fd, const FileStat& now, const FileStat& then);
 
 // The stat of an open file, or of a path (relative to `dir`).
 base::Result<FileStat> stat_fd(int fd, int flags = 0);

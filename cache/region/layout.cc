@@ -33,6 +33,11 @@ std::uint32_t rows_for(std::uint32_t segment_bytes, std::uint32_t most) {
   return segment_bytes >= 16 * k_mib ? most : segment_bytes >= 4 * k_mib ? most / 2 : most / 4;
 }
 
+// For rows of which a small region needs far fewer.
+std::uint32_t share_of_rows(std::uint32_t segment_bytes) {
+  return segment_bytes >= 16 * k_mib ? 1 : segment_bytes >= 4 * k_mib ? 4 : 16;
+}
+
 RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   RegionLayout layout;
   layout.segment_bytes = segment_bytes;
@@ -91,12 +96,12 @@ std::uint32_t RegionLayout::large_path_rows() const {
   return std::clamp(chunk_count(), k_fewest_large_paths, k_most_large_paths);
 }
 
-std::uint32_t RegionLayout::mail_rows() const { return rows_for(segment_bytes, k_most_mail_rows); }
+std::uint32_t RegionLayout::mail_rows() const {
+  return k_most_mail_rows / share_of_rows(segment_bytes);
+}
 
 std::uint32_t RegionLayout::listed_rows() const {
-  return k_most_listed_rows / (segment_bytes >= 16 * k_mib  ? 1
-                               : segment_bytes >= 4 * k_mib ? 4
-                                                            : 16);
+  return k_most_listed_rows / share_of_rows(segment_bytes);
 }
 
 RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count) {

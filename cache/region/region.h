@@ -158,6 +158,8 @@ class Region {
   std::uint64_t offset_in_data(const void* at) const {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data_.data());
   }
+  // Whether the address lies in the segments as they are mapped here.
+  bool holds(const void* at) const { return offset_in_data(at) < data_.size(); }
   std::uint64_t offset_of(const std::byte* data) const {
     return layout_.data + static_cast<std::uint64_t>(data - data_.data());
   }

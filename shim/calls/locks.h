@@ -9,8 +9,10 @@
 
 #include <fcntl.h>
 
+#include "cache/base/memory/can_read.h"
 #include "shim/fd/materialize.h"
 #include "shim/process/c_result.h"
+#include "shim/process/user_pointer.h"
 
 namespace cube::shim::locks {
 
@@ -27,10 +29,15 @@ inline bool is_lock(int command) {
 }
 
 // The owner of a lock, which decides when the lock ends by itself.
-enum class Owner : std::uint8_t { process, flock, flock_ends, open_file };
+enum class Owner : std::uint8_t { process, process_ends, flock, flock_ends, open_file };
 
-inline Owner owner_of(int command) {
-  return command == F_OFD_SETLK || command == F_OFD_SETLKW ? Owner::open_file : Owner::process;
+inline Owner owner_of(int command, const void* argument) {
+  if (command == F_OFD_SETLK || command == F_OFD_SETLKW) return Owner::open_file;
+  const auto* const lock = static_cast<const struct ::flock*>(argument);
+  const bool ends = (command == F_SETLK || command == F_SETLKW) &&
+                    !is_bad_pointer(lock, sizeof *lock) &&
+                    base::can_read_around(address_of(lock)) && lock->l_type == F_UNLCK;
+  return ends ? Owner::process_ends : Owner::process;
 }
 
 void before_lock_of_large(int fd, Owner owner);
@@ -42,6 +49,8 @@ int made(int fd, Owner owner, Call&& call) {
   placeholder::unpark_if(fd);
   if (g_fds.kind(fd) == RowKind::none) return call();
   if (show_origin(fd) != 0) {
+    // The kernel has never seen this open file, so it holds no lock.
+    if (owner == Owner::flock_ends || owner == Owner::process_ends) return 0;
     errno = ENOLCK;
     return -1;
   }

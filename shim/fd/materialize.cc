@@ -74,8 +74,9 @@ int checked(long fd, const OpenFile& file, Accept accept) {
   const bool may_differ = accept == Accept::same_file || file.record->is_stale();
   const auto now =
       cache::stat_fd(static_cast<int>(fd), may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
-  const bool same = now && (may_differ ? now->same_file(file.record->stat)
-                                       : now->same_content(file.record->stat));
+  const cache::FileStat& then = file.record->stat;
+  const bool same = now && (may_differ ? now->same_file(then) : now->same_content(then)) &&
+                    cache::is_same_life(static_cast<int>(fd), *now, then);
   if (!same) {
     sys::close(static_cast<int>(fd));
     return -ESTALE;

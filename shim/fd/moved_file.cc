@@ -75,12 +75,14 @@ class Search {
   }
 
   // Stays in the file system, because a directory beside the path may be another mount, which may
-  // never answer. Finds nothing before Linux 5.6, which lacks openat2.
+  // never answer. Before Linux 5.6, and in sandboxes that refuse openat2, it is asked nevertheless.
   static base::UniqueFd name_in_file_system(int directory, const char* path) {
     ::open_how how{};
     how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
-    how.resolve = RESOLVE_NO_XDEV | RESOLVE_NO_SYMLINKS;
-    const long fd = sys::raw(SYS_openat2, directory, sys::arg(path), sys::arg(&how), sizeof how);
+    how.resolve = RESOLVE_NO_XDEV;
+    long fd = sys::raw(SYS_openat2, directory, sys::arg(path), sys::arg(&how), sizeof how);
+    if (fd == -ENOSYS || fd == -EPERM)
+      fd = sys::openat(directory, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     return base::UniqueFd(sys::failed(fd) ? -1 : static_cast<int>(fd));
   }
 
@@ -108,7 +110,9 @@ class Search {
   bool is_our_file(int fd) {
     const auto stat = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
     if (!stat || !stat->same_file(record_.stat)) return false;
-    if (stat->has_births(record_.stat) || stat->same_content(record_.stat)) return true;
+    if (!cache::is_same_life(fd, *stat, record_.stat)) return false;
+    const bool has_its_birth = stat->has_births(record_.stat) && stat->born == record_.stat.born;
+    if (has_its_birth || stat->same_content(record_.stat)) return true;
     const std::size_t n = std::min<std::size_t>(record_.data_size, k_page);
     std::byte* const begin = entries_ + k_page + PATH_MAX;
     return n != 0 && sys::pread(fd, begin, n, 0) == static_cast<long>(n) &&

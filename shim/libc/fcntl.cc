@@ -16,6 +16,14 @@ namespace real = cube::shim::real;
 namespace calls = cube::shim::file_calls;
 using cube::shim::to_c;
 
+namespace {
+
+shim::locks::Owner owner_of_lockf(int command) {
+  return command == F_ULOCK ? shim::locks::Owner::process_ends : shim::locks::Owner::process;
+}
+
+}  // namespace
+
 #define CUBE_FCNTL(name)                                                                           \
   int export_##name(int fd, int command, ...) {                                                    \
     va_list list;                                                                                  \
@@ -24,7 +32,7 @@ using cube::shim::to_c;
     va_end(list);                                                                                  \
     if (shim::locks::is_lock(command)) {                                                           \
       CUBE_PLAIN(int, {                                                                            \
-        return shim::locks::made(fd, shim::locks::owner_of(command), [&] {                         \
+        return shim::locks::made(fd, shim::locks::owner_of(command, argument), [&] {               \
           return shim::by_kernel(real::name(fd, command, argument));                               \
         });                                                                                        \
       });                                                                                          \
@@ -57,14 +65,14 @@ int export_flock(int fd, int operation) {
 }
 int export_lockf(int fd, int command, off_t n) {
   CUBE_PLAIN(int, {
-    return shim::locks::made(fd, shim::locks::Owner::process,
+    return shim::locks::made(fd, owner_of_lockf(command),
                              [&] { return shim::by_kernel(real::lockf(fd, command, n)); });
   });
   CUBE_PROFILED(lock, .fd = fd);
 }
 int export_lockf64(int fd, int command, off_t n) {
   CUBE_PLAIN(int, {
-    return shim::locks::made(fd, shim::locks::Owner::process,
+    return shim::locks::made(fd, owner_of_lockf(command),
                              [&] { return shim::by_kernel(real::lockf64(fd, command, n)); });
   });
   CUBE_PROFILED(lock, .fd = fd);

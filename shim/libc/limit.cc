@@ -2,6 +2,7 @@
 // of fds, no open may return an fd that the kernel would refuse.
 #include <sys/resource.h>
 
+#include "cache/base/memory/can_read.h"
 #include "shim/calls/new_fds.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/placeholder.h"
@@ -27,11 +28,18 @@ void before_limit(int resource, std::uint64_t soft, std::uint64_t hard) {
     shim::materialize_all(/*only_inherited=*/false, "setrlimit");
 }
 
-bool is_own(pid_t process) { return process == 0 || process == cube::base::sys::getpid(); }
+// Only the kernel may follow a pointer that leads nowhere.
+template <typename Limit>
+bool is_readable(const Limit* limit) {
+  const std::uintptr_t begin = shim::address_of(limit);
+  return !shim::is_bad_pointer(limit, sizeof *limit) && cube::base::can_read_around(begin) &&
+         cube::base::can_read_around(begin + sizeof *limit - 1);
+}
 
 template <typename Limit, typename Call>
 int set_limit(int resource, const Limit* limit, Call&& call) {
-  if (shim::is_bad_pointer(limit, sizeof *limit)) return call();
+  const bool matters = resource == RLIMIT_NOFILE || resource == RLIMIT_FSIZE;
+  if (!matters || !is_readable(limit)) return call();
   before_limit(resource, limit->rlim_cur, limit->rlim_max);
   const int result = call();
   if (resource == RLIMIT_NOFILE && result == 0 && shim::process::owns_table())
@@ -49,11 +57,11 @@ int export_setrlimit64(int resource, const struct ::rlimit64* limit) {
 }
 int export_prlimit(pid_t process, int resource, const struct ::rlimit* limit,
                    struct ::rlimit* before) {
-  const auto call = [&] { return real::prlimit(process, resource, limit, before); };
-  return is_own(process) ? set_limit(resource, limit, call) : call();
+  return set_limit(resource, limit,
+                   [&] { return real::prlimit(process, resource, limit, before); });
 }
 int export_prlimit64(pid_t process, int resource, const struct ::rlimit64* limit,
                      struct ::rlimit64* before) {
-  const auto call = [&] { return real::prlimit64(process, resource, limit, before); };
-  return is_own(process) ? set_limit(resource, limit, call) : call();
+  return set_limit(resource, limit,
+                   [&] { return real::prlimit64(process, resource, limit, before); });
 }

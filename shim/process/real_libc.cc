@@ -78,8 +78,14 @@ void* dlsym_target() {
 #endif
   void* known = g_known.load(std::memory_order_relaxed);
   // A call of dlsym would be ours. Newer versions of libc keep the first version of the symbol.
-  if (known == nullptr)
-    g_known.store(known = dlvsym(RTLD_NEXT, "dlsym", k_first_version), std::memory_order_relaxed);
+  if (known == nullptr) {
+    // Libc's own, which finds the dlsym of a library behind ours, too.
+    auto* const libcs = reinterpret_cast<void* (*)(void*, const char*)>(
+        dlvsym(RTLD_NEXT, "dlsym", k_first_version));
+    void* const next = libcs != nullptr ? libcs(RTLD_NEXT, "dlsym") : nullptr;
+    known = next != nullptr ? next : reinterpret_cast<void*>(libcs);
+    g_known.store(known, std::memory_order_relaxed);
+  }
   return known;
 }
 

@@ -144,7 +144,8 @@ void publish_without(MappingRow& entry, const PageRange& all, const PageRange& g
 
 long map_into(MappingRow& entry, cache::FileCache& cache, const OpenFile& file,
               const MapRequest& request) {
-  entry.is_copy = cache.ahead().ring().holds(*file.record);
+  // A forked child may have a record in memory of its own (keep_own_copies).
+  entry.is_copy = !cache.region().holds(file.record) || cache.ahead().ring().holds(*file.record);
   if (entry.is_copy) {
     const std::uint64_t most = cache.region().layout().file_bytes / k_copies_share;
     const long at = mapped_copy::map(file, request, most);

@@ -43,7 +43,7 @@ NameChange::NameChange(int dir, const char* path, Of of)
   // The file of the fd itself.
   by_fd_ =
       dir >= 0 && (path == nullptr || (path_filter::is_readable_pointer(path) && *path == '\0'));
-  if (by_fd_) materialize(dir, "fchownat");
+  if (by_fd_) materialize_to_change(dir, "fchownat");
   auto* const cache = attachment::existing_cache();
   was_empty_ = cache == nullptr || cache->changes().is_empty();
   if (was_empty_) return;

@@ -107,8 +107,9 @@ for fd in fds: fcntl.flock(fd, fcntl.LOCK_SH)
     def test_copy_without_room_is_read_by_children(self):
         self.settings["CUBESHIM_STATS"] = "off"
         (self.dir / "far").mkdir()
+        self.settings["CUBESHIM_DISK_DIR"] = str(self.dir)  # makes a ring
         self.check(self.python("""
-import resource, subprocess
+import mmap, resource, subprocess
 check_all()
 shell = subprocess.Popen(['/bin/sh'], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 def there(command):
@@ -120,7 +121,11 @@ fd = os.open(D + '/f5', os.O_RDONLY)
 os.read(fd, 3)
 there(f'mv {D}/f5 {sys.argv[2]}')
 child = os.fork()
-if child == 0: os._exit(os.read(fd, 9) != CONTENT[5][3:12] or os.fstat(fd).st_size != len(CONTENT[5]))
+if child == 0:
+    check(6)
+    right = (os.read(fd, 9) == CONTENT[5][3:12] and os.fstat(fd).st_size == len(CONTENT[5]) and
+             mmap.mmap(fd, 0, prot=mmap.PROT_READ)[:9] == CONTENT[5][:9])
+    os._exit(not right)
 print(os.waitpid(child, 0)[1], os.pread(fd, 9, 12) == CONTENT[5][12:21])
 there(f'mv {sys.argv[2]} {D}/f5')
 """) + [self.dir / "far" / "other"], hits=None)

@@ -136,14 +136,15 @@ fd = os.open(D + '/f3', os.O_RDONLY)
 os.read(fd, 10)
 there(f'chmod 0 {D}/f3')
 for call in (lambda: fcntl.flock(fd, fcntl.LOCK_EX), lambda: fcntl.lockf(fd, fcntl.LOCK_SH),
-             lambda: os.fchmod(fd, 0o640)):
+             lambda: os.fchmod(fd, 0o640), lambda: fcntl.flock(fd, fcntl.LOCK_UN),
+             lambda: fcntl.lockf(fd, fcntl.LOCK_UN)):
     try:
         print(call())
     except OSError as error:
         print(errno.errorcode[error.errno])
 print(os.read(fd, 5) == CONTENT[3][10:15])
 """), shim=True, user=65534, group=65534, extra_groups=[])
-        self.assertEqual((done.out, done.theirs), ("ENOLCK\nENOLCK\nEACCES\nTrue\n", ""), str(done))
+        self.assertEqual((done.out, done.theirs), ("ENOLCK\nENOLCK\nEACCES\nNone\nNone\nTrue\n", ""), str(done))
 
     def test_dropping_midway(self):
         self.check_job("read:DIR", "read:DIR", "hold:DIR", f"user:{NOBODY}", "read:DIR", "fork:DIR",
