@@ -18,24 +18,17 @@ namespace {
 // The pause between two looks at what the kernel has of mapped files. It lasts at least
 // k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on copying
 // extends it to k_most_pause_ns at most. A look that has taken longer than k_longest_look_ns leaves
-// the other mappings to the next look. After a look that has copied something, the least
-// pause is k_pause_after_copies_ns, or k_pause_for_copies times as long as look and copying:
-// another process, such as a rank that loads the same model, may open the file and so make the
-// kernel drop what has not been copied.
+// the other mappings to the next look.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000,
-                        k_pause_for_each = 20, k_pause_after_copies_ns = 20'000'000,
-                        k_pause_for_copies = 2;
+                        k_pause_for_each = 20;
 constexpr std::uint64_t k_longest_look_ns = 50'000'000;
 // A thread brings so much of a mapping at once.
 constexpr std::uint64_t k_part = 1 << 20;
 // The first bytes, which tell the format. A program reads them first, and the kernel reads as many
 // for it.
 constexpr std::uint64_t k_head = base::k_one_readahead;
-// How far ahead of the program a mapping is read, or the kernel asked for it: a share of what has
-// come already, within bounds; k_nearest at most after a drop of pages. A file that is read in
-// order begins with parts of k_first_part, because other ranks open the same model some
-// milliseconds later, and each open may drop what the program has not touched yet.
-constexpr std::uint64_t k_first_part = 256 << 10, k_first_share = 2;
+// How far ahead of the program a mapping is read, or the kernel asked for it: at first, after a
+// drop of pages, and at most. It is a share of what has come already.
 constexpr std::uint64_t k_nearest = 2 << 20, k_farthest = 16 << 20, k_ahead_share = 4;
 // A mapping that has lasted for less time may be one of many.
 constexpr std::uint64_t k_brief_ns = 1'000'000'000;
@@ -122,9 +115,8 @@ bool MappedFiles::may_go_on(const Row& row) {
   const bool has_lost = row.begin == 0 && !is_in_kernel(row.own.data());
   const bool is_narrow = is_narrow_.load(std::memory_order_relaxed) || !row.tells_pages || has_lost;
   if (is_narrow) is_narrow_.store(true, std::memory_order_relaxed);
-  const std::uint64_t farthest =
+  const std::uint64_t far =
       is_narrow ? k_nearest : std::clamp(row.next / k_ahead_share, k_nearest, k_farthest);
-  const std::uint64_t far = std::clamp(row.next / k_first_share, k_first_part, farthest);
   // A program that reads the header alone touches the first half of the head, as pages come by 16.
   const std::uint64_t begin = std::max(row.next - std::min(row.next, far), k_head / 2);
   const std::uintptr_t at = row.from.load(std::memory_order_relaxed);
@@ -186,14 +178,11 @@ std::optional<MappedFiles::Part> MappedFiles::next_part(Row& row) {
     row.may_have_part.store(false, std::memory_order_relaxed);
     return {};
   }
-  const bool is_first = row.reading == LargeFile::Reading::in_order && row.next < k_part;
-  // A second part of the same block would only wait for the flight of the first.
-  if (is_first && row.users.load(std::memory_order_relaxed) != 0) return {};
   if (!may_go_on(row)) return {};
   waits_since_ns_.store(0, std::memory_order_relaxed);
   // Parts begin at multiples of their size in the file.
-  const std::uint64_t from = all.begin + row.next, unit = is_first ? k_first_part : k_part,
-                      to = std::min((from / unit + 1) * unit, all.end);
+  const std::uint64_t from = all.begin + row.next,
+                      to = std::min((from / k_part + 1) * k_part, all.end);
   row.next = to - all.begin;
   const std::uint64_t ahead = row.reading == LargeFile::Reading::whole
                                   ? std::clamp(row.next / k_ahead_share, k_nearest, k_farthest)
@@ -311,11 +300,11 @@ void MappedFiles::look() {
       first_to_keep_ = (at + 1) % rows.size();
     }
     const std::uint64_t share = looked * k_pause_for_each;
-    const std::uint64_t pause =
-        kept != 0 ? std::clamp(took * k_pause_for_copies, k_pause_after_copies_ns, k_most_pause_ns)
-                  : std::clamp(took * 2 * k_pause_for_each, k_least_pause_ns, k_most_pause_ns);
+    const std::uint64_t pause = took * (kept != 0 ? k_pause_for_each : 2 * k_pause_for_each);
     earliest_look_ns_.store(began + took + share, std::memory_order_relaxed);
-    next_look_ns_.store(began + took + std::max(share, pause), std::memory_order_relaxed);
+    next_look_ns_.store(
+        began + took + std::max(share, std::clamp(pause, k_least_pause_ns, k_most_pause_ns)),
+        std::memory_order_relaxed);
   }
   is_looking_.store(false, std::memory_order_release);
 }
@@ -362,10 +351,6 @@ bool MappedFiles::add(LargeFile& file, Added&& added) {
   row->is_over.store(false, std::memory_order_relaxed);
   row->may_have_part.store(true, std::memory_order_relaxed);
   count_.fetch_add(1, std::memory_order_relaxed);
-  const std::uint64_t soon = std::max(row->began_ns + k_pause_after_copies_ns,
-                                      earliest_look_ns_.load(std::memory_order_relaxed));
-  if (next_look_ns_.load(std::memory_order_relaxed) > soon)
-    next_look_ns_.store(soon, std::memory_order_relaxed);
   give_back(*row);
   news_.notify();
   return true;

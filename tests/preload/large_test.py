@@ -617,26 +617,6 @@ mapping.close()
                         "is_there": True
                     })
 
-    def test_a_model_is_at_first_read_only_as_far_ahead_as_the_program_has_come(self):
-        (self.source / "f").write_bytes(self.MODEL)
-        os.utime(self.source / "f", (1e9, 1e9))
-        said = self.run_job("""
-mapping = mmap.mmap(os.open(path, os.O_RDONLY), 0, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE)
-deadline = time.monotonic() + 120
-touched = sum(mapping[at] for at in range(0, 192 << 10, 4096))
-while asked() < 512 << 10 and time.monotonic() < deadline:
-    os.sched_yield()
-said["ahead"] = asked() >= 512 << 10
-# While the threads bring this part, they could also read farther ahead.
-mapping.madvise(mmap.MADV_WILLNEED, 12 << 20, 4 << 20)
-while asked() < (4 << 20) + (512 << 10) and time.monotonic() < deadline:
-    os.sched_yield()
-said["asked"] = asked()
-""")
-        self.assertTrue(said["ahead"])
-        # The kernel itself reads up to 256 KiB around the pages that were touched.
-        self.assertTrue(4 << 20 < said["asked"] <= (4 << 20) + (1 << 20), said)
-
     def test_a_file_is_read_to_its_end_once_a_tenth_of_it_was_touched(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)
