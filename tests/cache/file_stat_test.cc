@@ -3,13 +3,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <string>
 
 #include "cache/base/unique_fd.h"
 #include "tests/support/temp_dir.h"
@@ -182,6 +185,41 @@ TEST(FileStat, TellsAChangeThatHasPutTheTimeBack) {
     EXPECT_TRUE(b.same_content(a));
     EXPECT_FALSE(b.is_unchanged_since(a));
   }
+}
+
+TEST(FileStat, FileWithAnotherBirthIsAnotherFileThoughTheInodeIsTheSame) {
+  const tests::TempDir dir;
+  const base::UniqueFd fd(open(dir.write("f", "x").c_str(), O_RDONLY | O_CLOEXEC));
+  const auto now = stat_fd(fd.get());
+  ASSERT_TRUE(now);
+  if ((now->mask & STATX_BTIME) == 0) GTEST_SKIP() << "no births here";
+  FileStat then = *now;
+  EXPECT_TRUE(is_same_life(fd.get(), *now, then));
+  --then.born.seconds;
+  EXPECT_TRUE(now->same_file(then));
+  EXPECT_FALSE(is_same_life(fd.get(), *now, then));
+  then.mask &= ~STATX_BTIME;
+  EXPECT_TRUE(is_same_life(fd.get(), *now, then)) << "a birth that nobody knows tells nothing";
+}
+
+TEST(FileStat, FileThatOverlayfsCopiesUpStaysTheSame) {
+  const tests::TempDir dir;
+  for (const char* const name : {"lower", "upper", "work", "all"})
+    ASSERT_EQ(mkdir((dir.path() + "/" + name).c_str(), 0755), 0);
+  dir.write("lower/f", "x");
+  const std::string all = dir.path() + "/all", options = "lowerdir=" + dir.path() +
+                                                         "/lower,upperdir=" + dir.path() +
+                                                         "/upper,workdir=" + dir.path() + "/work";
+  if (mount("overlay", all.c_str(), "overlay", 0, options.c_str()) != 0)
+    GTEST_SKIP() << "cannot mount overlayfs";
+  const std::string file = all + "/f";
+  const auto then = stat_path(AT_FDCWD, file.c_str(), 0);
+  EXPECT_EQ(chmod(file.c_str(), 0600), 0);
+  const base::UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  const auto now = stat_fd(fd.get());
+  EXPECT_TRUE(then && now && now->same_file(*then));
+  EXPECT_TRUE(then && now && is_same_life(fd.get(), *now, *then));
+  EXPECT_EQ(umount2(all.c_str(), MNT_DETACH), 0);
 }
 
 }  // namespace
