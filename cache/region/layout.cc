@@ -96,8 +96,9 @@ std::uint32_t RegionLayout::large_path_rows() const {
   return std::clamp(chunk_count(), k_fewest_large_paths, k_most_large_paths);
 }
 
+// With 12 rows a region of 8 MiB, the smallest, has room for three segments.
 std::uint32_t RegionLayout::mail_rows() const {
-  return k_most_mail_rows / share_of_rows(segment_bytes);
+  return segment_bytes < 4 * k_mib ? 12 : k_most_mail_rows / share_of_rows(segment_bytes);
 }
 
 std::uint32_t RegionLayout::listed_rows() const {

@@ -48,7 +48,7 @@ class Layout:
                               SEGMENTS_BEGIN_ON) * SEGMENTS_BEGIN_ON, "the index is read wrongly"
 
     def mail_rows(self):
-        return {2 << 20: 16, 4 << 20: 64, 16 << 20: 256}[self.segment_bytes]
+        return {2 << 20: 12, 4 << 20: 64, 16 << 20: 256}[self.segment_bytes]
 
     def parts(self):
         """The parts that hold no lock: name, start, length."""
