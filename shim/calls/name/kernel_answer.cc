@@ -163,10 +163,13 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
       learn(cache->corrections(), by_inode.key());
     });
   };
-  // A call that changes something already has a path on its stack, and may also attach, so it uses
+  // A call that may attach, or has a path on its stack already because it changes something, uses
   // memory off the stack. Other calls do not: a sanitizer of the host would believe that threads
   // share that memory.
-  call.is_change ? base::use_off_stack<CoveredPath>(use) : base::use_on_stack<CoveredPath>(use);
+  const bool may_attach_here =
+      attachment::attached_cache() == nullptr && attachment::is_child_of_attached();
+  call.is_change || may_attach_here ? base::use_off_stack<CoveredPath>(use)
+                                    : base::use_on_stack<CoveredPath>(use);
 }
 
 template <typename Stat>

@@ -129,12 +129,12 @@ class Reads(FillCase):
             self.assert_kept(host, path)
             self.tried()
 
-    def test_read_in_part_for_the_second_time(self):
+    def test_half_read_in_several_opens(self):
         """The close completes it."""
         host, path = self.new_host(), self.new_file()
-        for _ in range(2):
+        for n in (1000, len(self.data) * 6 // 10):
             fd = self.opened(host, path)
-            self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))
+            self.assertEqual(host.ask(f"next {fd} {n}"), part(self.data, 0, n))
             self.assertEqual(host.ask(f"close {fd}"), "closed")
         self.assert_kept(host, path)
         self.tried()
