@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from bench.harness.errors import BenchError
+from bench.harness.gateways import gateways_of
 from bench.harness.pages import have_memory
 from bench.harness.shim import Shim, child_environment
 from bench.object.servers import BUCKET, SERVERS, ObjectStore, running
@@ -35,13 +36,8 @@ sys.stdin.readline()
 
 def gateway_pid(command: Path) -> int:
     """The gateway that was started by this name of the command."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[:2] == [os.fsencode(command), b"gateway"]:
-            return int(folder.name)
+    for pid in gateways_of(command):
+        return pid
     raise BenchError("there is no gateway")
 
 

@@ -60,9 +60,9 @@ class PartialFill {
   Bytes bring(int fd, FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
   Bytes bring_all(int fd, FdEpoch fd_epoch);
-  // A user closes its last fd. If no other user is left, completes a file that is nearly whole, and
-  // one that was read in part before if half of it is here. Of any other file, what is here is kept
-  // for the next open (kept_parts.h).
+  // A user closes its last fd. If no other user is left, a file that is nearly whole is completed.
+  // So is a file that an earlier open read in part, once half of it is here. Of any other file,
+  // what is here is kept for the next open (kept_parts.h).
   void finish_at_close(int fd);
   // Ends the fill: from now on the program has only the origin's file.
   void give_up();

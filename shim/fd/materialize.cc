@@ -204,6 +204,29 @@ bool has_origin(const OpenFile& file, int fd) {
   return file.is_origin() && (file.fill != nullptr || !is_path_only(fd));
 }
 
+// Calls replace(fd, row) for this fd, whose row the caller has locked, and for each dup of it,
+// until the file has no more than `refs_left` references. replace() unlocks the row.
+template <typename Replace>
+void for_each_fd(OpenFile& file, int fd, std::uint64_t own_row, std::uint32_t refs_left,
+                 Replace&& replace) {
+  replace(fd, own_row);
+  tell_before_rows();
+  for (int other = 0; other < g_fds.end() && file.refs.load(std::memory_order_acquire) > refs_left;
+       ++other) {
+    std::uint64_t row = 0;
+    if (g_fds.lock_if(other, &file, row)) replace(other, row);
+  }
+}
+
+// Puts the kernel's file over all fds of the file, which keep their rows: our reference and that of
+// `fd` are left.
+void put_over_all(int kernel_fd, OpenFile& file, int fd, std::uint64_t own_row) {
+  for_each_fd(file, fd, own_row, /*refs_left=*/2, [&](int other_fd, std::uint64_t row) {
+    put_over(kernel_fd, other_fd, O_CLOEXEC);
+    g_fds.unlock(other_fd, row);
+  });
+}
+
 void count_materialized(const char* call) {
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return;
@@ -264,17 +287,7 @@ int show_origin(int fd) {
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   // Stored first, so that a thread that has dup'ed the placeholder in the meantime sees it.
   file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
-  const auto replace = [&](int other_fd, std::uint64_t row) {
-    put_over(kernel_fd, other_fd, O_CLOEXEC);
-    g_fds.unlock(other_fd, row);
-  };
-  replace(fd, own_row);
-  tell_before_rows();
-  for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 2;
-       ++other) {
-    std::uint64_t row = 0;
-    if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
-  }
+  put_over_all(kernel_fd, *file, fd, own_row);
   sys::close(kernel_fd);
   return 0;
 }
@@ -359,22 +372,12 @@ int materialize_accepting(int fd, Accept accept, const char* call) {
     g_fds.unlock(other_fd, 0);
     FdTable::reference_in(row).reset();
   };
-  replace(fd, own_row);
-  tell_before_rows();
-  // Dups of the same file. In the common case there are none, and only our own reference is left.
-  for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 1;
-       ++other) {
-    std::uint64_t row = 0;
-    if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
-  }
+  // In the common case there are no dups, and only our own reference is left.
+  for_each_fd(*file, fd, own_row, /*refs_left=*/1, replace);
   if (kernel_fd != fd) sys::close(kernel_fd);
   count_materialized(call);
   return 0;
 }
-
-}  // namespace
-
-namespace {
 
 // A memfd without bytes, open neither for reading nor for writing; or -errno.
 int make_offset_keeper() {
@@ -397,17 +400,7 @@ void share_offset(int fd) {
   // Stored first, so that a thread that has dup'ed the placeholder in the meantime sees it.
   file->fd_kind.store(OpenFile::FdKind::copy, std::memory_order_seq_cst);
   file->offset.fetch_and(~OpenFile::k_moved, std::memory_order_acq_rel);
-  const auto replace = [&](int other_fd, std::uint64_t row) {
-    put_over(keeper, other_fd, O_CLOEXEC);
-    g_fds.unlock(other_fd, row);
-  };
-  replace(fd, own_row);
-  tell_before_rows();
-  for (int other = 0; other < g_fds.end() && file->refs.load(std::memory_order_acquire) > 2;
-       ++other) {
-    std::uint64_t row = 0;
-    if (g_fds.lock_if(other, file.get(), row)) replace(other, row);
-  }
+  put_over_all(keeper, *file, fd, own_row);
   sys::close(keeper);
 }
 

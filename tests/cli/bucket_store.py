@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 import zlib
@@ -22,22 +23,12 @@ from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+from bench.harness.gateways import gateways_of  # noqa: E402
+
 DEADLINE_S = 120
 SECRET = "s3cr3t/+="
 MODIFIED = 1_700_000_000
-
-
-def gateways_of(command: Path) -> list[int]:
-    """The pids of the gateways that were started by this path of the command."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[:2] == [os.fsencode(command), b"gateway"]:
-            found.append(int(folder.name))
-    return found
 
 
 def end_gateways(command: Path):

@@ -251,7 +251,7 @@ void add_warmup(CLI::App& app, int& status) {
       command->add_flag("--dry-run", options->dry_run,
                         "Only say what would be fetched; it needs no job"),
       command->add_flag("--evict", options->evict,
-                        "Forget what is cached of it, so that it is fetched anew. It frees no "
+                        "Forget what is cached of it, so that it is fetched again. It frees no "
                         "memory: forgotten files keep their room"),
       command->add_flag("--to-cluster", options->to_cluster,
                         "Fill the servers of CUBESHIM_CLUSTER instead of a cache of this node. "

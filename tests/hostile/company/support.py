@@ -207,6 +207,18 @@ def check_all(*_):
     for n in range(20): check(n)
 """
 
+    # there(command): a shell without the library, which was there before, runs it. A fork would
+    # materialize what is open.
+    THERE = """
+import subprocess
+shell = subprocess.Popen(['/bin/sh'], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                         text=True)
+def there(command):
+    shell.stdin.write(command + '; echo done\\n')
+    shell.stdin.flush()
+    assert shell.stdout.readline() == 'done\\n'
+"""
+
     def python(self, script):
         path = self.dir / "job.py"
         path.write_text(self.READ_ALL + script)

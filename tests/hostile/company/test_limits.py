@@ -108,14 +108,9 @@ for fd in fds: fcntl.flock(fd, fcntl.LOCK_SH)
         self.settings["CUBESHIM_STATS"] = "off"
         (self.dir / "far").mkdir()
         self.settings["CUBESHIM_DISK_DIR"] = str(self.dir)  # makes a ring
-        self.check(self.python("""
-import mmap, resource, subprocess
+        self.check(self.python(self.THERE + """
+import mmap, resource
 check_all()
-shell = subprocess.Popen(['/bin/sh'], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-def there(command):
-    shell.stdin.write(command + '; echo done\\n')
-    shell.stdin.flush()
-    assert shell.stdout.readline() == 'done\\n'
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 fd = os.open(D + '/f5', os.O_RDONLY)
 os.read(fd, 3)
