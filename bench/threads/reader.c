@@ -1,12 +1,13 @@
-/* Threads of processes that read small files at the same time: PROCESSES THREADS READS HOW
+/* Threads of processes that read small files at the same time: PROCESSES THREADS FILES READS HOW
  * DIRECTORY.
  *
- * The files of the directory are dealt out among all threads. Each thread reads its own part in a
- * shuffled order, from the begin again until it has made so many reads. HOW is `files` (open,
- * fstat, read, close) or `copy` (a memcpy of the same bytes out of memory that all share). Prints
- * the nanoseconds that a file took, all threads together, from the first that begins to the last
- * that ends; and the nanoseconds of processor time that a file took. C and libc alone, so that it
- * runs wherever the library does. */
+ * Each thread reads FILES files of its own in a shuffled order, from the begin again until it has
+ * made READS reads. FILES is the same for every number of threads: if the threads shared a fixed
+ * set, each would read fewer files the more threads there are, and find them in a nearer cache of
+ * the processor. HOW is `files` (open, fstat, read, close) or `copy` (a memcpy of the same bytes out
+ * of memory that all share). Prints the nanoseconds that a file took, all threads together, from
+ * the first that begins to the last that ends; and the nanoseconds of processor time that a file
+ * took. C and libc alone, so that it runs wherever the library does. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -37,7 +38,7 @@ struct shared {
 
 static struct shared* shared;
 static char** names;
-static size_t count, largest;
+static size_t count, largest, files; /* files: of one thread */
 static char* arena; /* of `copy`: each file in a room of `largest` bytes */
 static size_t* sizes;
 static int processes, threads;
@@ -76,15 +77,14 @@ static void copy_file(size_t index, char* to) {
 
 static void* work(void* argument) {
   const size_t number = (size_t)argument, workers = (size_t)(processes * threads);
-  size_t mine = 0;
-  size_t* const order = malloc((count / workers + 1) * sizeof *order);
+  size_t* const order = malloc(files * sizeof *order);
   char* const buffer = aligned_alloc(4096, (largest + 4095) / 4096 * 4096);
   if (order == NULL || buffer == NULL) fail("malloc");
-  for (size_t i = number; i < count; i += workers) order[mine++] = i;
+  for (size_t i = 0; i < files; ++i) order[i] = i * workers + number;
   /* This pass takes what happens once: page faults, the attaching of the library, the fetches. It
    * does not shuffle, because records lie in the order of their fetches, and the timed pass must
    * read them in another order. */
-  for (size_t i = 0; i < mine; ++i) {
+  for (size_t i = 0; i < files; ++i) {
     if (arena != NULL) {
       copy_file(order[i], buffer);
     } else {
@@ -92,7 +92,7 @@ static void* work(void* argument) {
     }
   }
   uint64_t seed = number * 0x9e3779b97f4a7c15U + 1;
-  for (size_t i = mine; i-- > 1;) {
+  for (size_t i = files; i-- > 1;) {
     seed = seed * 6364136223846793005U + 1442695040888963407U;
     const size_t other = (size_t)(seed >> 33) % (i + 1), kept = order[i];
     order[i] = order[other];
@@ -107,9 +107,9 @@ static void* work(void* argument) {
   const uint64_t cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
   shared->workers[number].begin_ns = now_ns(CLOCK_MONOTONIC);
   if (arena != NULL) {
-    for (long i = 0; i < reads; ++i) copy_file(order[(size_t)i % mine], buffer);
+    for (long i = 0; i < reads; ++i) copy_file(order[(size_t)i % files], buffer);
   } else {
-    for (long i = 0; i < reads; ++i) read_file(names[order[(size_t)i % mine]], buffer);
+    for (long i = 0; i < reads; ++i) read_file(names[order[(size_t)i % files]], buffer);
   }
   shared->workers[number].end_ns = now_ns(CLOCK_MONOTONIC);
   shared->workers[number].cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
@@ -151,17 +151,18 @@ static void fill_arena(void) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 6) {
-    fprintf(stderr, "usage: %s PROCESSES THREADS READS files|copy DIRECTORY\n", argv[0]);
+  if (argc != 7) {
+    fprintf(stderr, "usage: %s PROCESSES THREADS FILES READS files|copy DIRECTORY\n", argv[0]);
     return 2;
   }
   processes = atoi(argv[1]);
   threads = atoi(argv[2]);
-  reads = atol(argv[3]);
-  if (processes < 1 || threads < 1 || processes * threads > k_most_workers) return 2;
-  list_files(argv[5]);
-  if (count < (size_t)(processes * threads)) {
-    fprintf(stderr, "reader: fewer files than threads\n");
+  files = strtoul(argv[3], NULL, 10);
+  reads = atol(argv[4]);
+  if (processes < 1 || threads < 1 || processes * threads > k_most_workers || files < 1) return 2;
+  list_files(argv[6]);
+  if (count / (size_t)(processes * threads) < files) {
+    fprintf(stderr, "reader: %s has fewer files than all threads together read\n", argv[6]);
     return 2;
   }
   sizes = calloc(count, sizeof *sizes);
@@ -171,7 +172,7 @@ int main(int argc, char** argv) {
     if ((size_t)st.st_size > largest) largest = (size_t)st.st_size;
   }
   largest = (largest + 63) / 64 * 64;
-  if (strcmp(argv[4], "copy") == 0) fill_arena();
+  if (strcmp(argv[5], "copy") == 0) fill_arena();
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) fail("mmap");
   for (int i = 1; i < processes; ++i) {

@@ -11,8 +11,8 @@ from bench.harness.suite import Bench
 from bench.threads.threads import SIZES, Way, gain, make_files, measure, remove_regions, rows_of
 
 WHAT = (
-    "open, fstat, read, close by threads of one process and by processes, each of its own part of"
-    " the files in a shuffled order: hits; the same files on a local disk, warm; and the memcpy of"
+    "open, fstat, read, close by threads of one process and by processes, each of as many files of"
+    " its own in a shuffled order: hits; the same files on a local disk, warm; and the memcpy of"
     " the same bytes alone. Wall-clock nanoseconds a file, all readers together; the gain over one"
     " reader in files a second; CPU nanoseconds a file."
 )

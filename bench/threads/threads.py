@@ -5,9 +5,10 @@ next to it, the library, and a directory to make the files in.
 
     threads.py --library LIBRARY --reader READER [--origin DIR ...] [--rounds N] [--seconds N]
 
-Each row is one number of readers, as threads of one process and as processes. All ways of a row are
-measured in turn, in each round in another order; a figure is the median of the rounds. A way's gain
-is its files a second with so many readers, divided by those with one.
+Each row is one number of readers, as threads of one process and as processes; each reads as many
+files of its own. All ways of a row are measured in turn, in each round in another order; a figure
+is the median of the rounds. A way's gain is its files a second with so many readers, divided by
+those with one.
 """
 
 from __future__ import annotations
@@ -85,7 +86,10 @@ def run(reader: Path, way: Way, size: str, processes: int, threads: int,
     readers = processes * threads
     reads = READS[size][way.kind] * cores // max(cores, readers)
     how = "copy" if way.kind == "memcpy" else "files"
-    command = [str(reader), str(processes), str(threads), str(reads), how, str(way.directory)]
+    files = SIZES[size][1] // READERS[-1]
+    command = [
+        str(reader), str(processes), str(threads), str(files), str(reads), how, str(way.directory)
+    ]
     done = subprocess.run(command, env=way.environment(), capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"{way.name}, {processes} processes of {threads} threads: {done.stderr}")

@@ -12,6 +12,7 @@
 #include "cache/fill/partial_fill.h"
 #include "cache/fill/recent_misses.h"
 #include "cache/fill/tier_open.h"
+#include "cache/origin/posix_locks.h"
 #include "cache/region/fetch_scope.h"
 #include "cache/region/life/room_for_others.h"
 
@@ -217,6 +218,7 @@ bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::
 
 bool DemandOpen::join_parts(std::uint64_t hash, OpenOutcome& outcome) {
   if (request_.serve_fill == nullptr || !PartialFill::may_be_coming(hash)) return false;
+  if (PosixLocks::may_hold(request_.path)) return false;
   base::note_way_out();
   const std::uint64_t began = base::monotonic_ns();
   request_.before_kernel_open();
@@ -256,7 +258,10 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
   base::note_way_out();
   const std::uint64_t began = base::monotonic_ns();
   const Origin& origin = parts_.freshness.origin_of(request_.key);
-  if (origin.traits().has_kernel_fd) request_.before_kernel_open();
+  if (origin.traits().has_kernel_fd) {
+    if (PosixLocks::may_hold(request_.path)) return open_plain(Counter::bypassed_flags);
+    request_.before_kernel_open();
+  }
   RecordFill fill(parts_.ram, parts_.rules, request_.key, lane);
   const OriginOpen wish{.key = request_.key,
                         .path = request_.path,

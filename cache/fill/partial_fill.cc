@@ -80,7 +80,8 @@ PartialFill* PartialFill::begin(CacheParts& parts, RecordFill& fetch,
   fill->hash_of_path_.store(base::hash_path(fill->record_->path()), std::memory_order_relaxed);
   fill->take_kept();
   fill->flight_ = flight.in_parts();
-  fill->users_.store(1, std::memory_order_relaxed);
+  // From here on join() looks at the other members.
+  fill->users_.store(1, std::memory_order_release);
   fill->state_.store(State::open, std::memory_order_release);
   // An open that has waited for the flight joins the fill as soon as the flight is in parts.
   flight.come_in_parts();
@@ -377,9 +378,10 @@ void PartialFill::give_up() {
 }
 
 void PartialFill::end() {
-  const State state = state_.load(std::memory_order_acquire);
-  if (state == State::free || state == State::making) return;
+  // A forked child has forgotten the fills of its parent.
+  if (state_.load(std::memory_order_acquire) == State::free) return;
   if (users_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const State state = state_.load(std::memory_order_acquire);
   // If the file is read again, it should be fetched as a whole.
   if (state == State::open && missing_.load(std::memory_order_relaxed) < part_count_)
     note_miss(fetch().tier().region(), hash_of_path_.load(std::memory_order_relaxed));

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 
 #include "cache/base/memory/can_read.h"
+#include "cache/origin/posix_locks.h"
 #include "shim/fd/materialize.h"
 #include "shim/process/c_result.h"
 #include "shim/process/user_pointer.h"
@@ -29,15 +30,25 @@ inline bool is_lock(int command) {
 }
 
 // The owner of a lock, which decides when the lock ends by itself.
-enum class Owner : std::uint8_t { process, process_ends, flock, flock_ends, open_file };
+enum class Owner : std::uint8_t {
+  process,
+  process_ends,
+  process_ends_all,
+  flock,
+  flock_ends,
+  open_file,
+  nobody
+};
 
 inline Owner owner_of(int command, const void* argument) {
+  if (command == F_GETLK || command == F_OFD_GETLK) return Owner::nobody;
   if (command == F_OFD_SETLK || command == F_OFD_SETLKW) return Owner::open_file;
   const auto* const lock = static_cast<const struct ::flock*>(argument);
-  const bool ends = (command == F_SETLK || command == F_SETLKW) &&
-                    !is_bad_pointer(lock, sizeof *lock) &&
+  const bool ends = !is_bad_pointer(lock, sizeof *lock) &&
                     base::can_read_around(address_of(lock)) && lock->l_type == F_UNLCK;
-  return ends ? Owner::process_ends : Owner::process;
+  const bool ends_all =
+      ends && lock->l_whence == SEEK_SET && lock->l_start == 0 && lock->l_len == 0;
+  return ends_all ? Owner::process_ends_all : ends ? Owner::process_ends : Owner::process;
 }
 
 void before_lock_of_large(int fd, Owner owner);
@@ -47,17 +58,28 @@ void after_lock_of_large(int fd, Owner owner);
 template <typename Call>
 int made(int fd, Owner owner, Call&& call) {
   placeholder::unpark_if(fd);
-  if (g_fds.kind(fd) == RowKind::none) return call();
+  const bool is_served = g_fds.kind(fd) != RowKind::none;
+  if (!is_served) {
+    // A file outside the prefixes may be a hard link of one below them.
+    if (owner == Owner::process) cache::PosixLocks::note(fd);
+    const int result = call();
+    if (owner == Owner::process_ends_all && result == 0) cache::PosixLocks::forget(fd);
+    return result;
+  }
   if (show_origin(fd) != 0) {
     // The kernel has never seen this open file, so it holds no lock.
-    if (owner == Owner::flock_ends || owner == Owner::process_ends) return 0;
+    if (owner == Owner::flock_ends || owner == Owner::process_ends ||
+        owner == Owner::process_ends_all)
+      return 0;
     errno = ENOLCK;
     return -1;
   }
+  if (owner == Owner::process) cache::PosixLocks::note(fd);
   before_lock_of_large(fd, owner);
   const int result = call();
   if (result == 0) {
     const KeepErrno keep;
+    if (owner == Owner::process_ends_all) cache::PosixLocks::forget(fd);
     materialize_if_changed(fd);
     after_lock_of_large(fd, owner);
   }

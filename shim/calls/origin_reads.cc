@@ -10,6 +10,7 @@
 #include "cache/base/process/went_out.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/materialize.h"
+#include "shim/fd/replaces_fds.h"
 #include "shim/process/attachment.h"
 
 namespace cube::shim::origins {
@@ -114,13 +115,30 @@ long counted(OpenFile& file, long result) {
   return result;
 }
 
+// Whether the fd is the kernel's file that has taken the place of this one.
+bool has_become_kernels(int fd, const OpenFile& file) {
+  const auto now = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
+  return now && !is_fd_of(fd, file) &&
+         (file.large != nullptr ? now->is_regular() && now->size == file.size
+                                : now->same_file(file.record->stat));
+}
+
+// Moves the offset back by `n`, which was claimed up to `end` and not read. Meanwhile another
+// thread may have given the offset to the kernel.
+void give_back(OpenFile& file, int fd, std::uint64_t end, std::size_t n) {
+  const BlockSignals block;
+  const ReplacesFds replaces(file);
+  std::uint64_t moved = end;
+  if (file.shares_offset() ||
+      (!file.offset.compare_exchange_strong(moved, end - n, std::memory_order_acq_rel) &&
+       (moved & OpenFile::k_moved) != 0 && has_become_kernels(fd, file)))
+    sys::lseek(fd, -static_cast<std::int64_t>(n), SEEK_CUR);
+}
+
 // Moves the offset, which was moved by all that was claimed, back to the end of what was read.
 long told(OpenFile& file, int fd, std::uint64_t at, std::size_t claimed, long result) {
   const std::size_t got = sys::failed(result) ? 0 : static_cast<std::size_t>(result);
-  if (got < claimed) {
-    std::uint64_t moved = at + claimed;
-    file.offset.compare_exchange_strong(moved, at + got, std::memory_order_acq_rel);
-  }
+  if (got < claimed) give_back(file, fd, at + claimed, claimed - got);
   tell_offset(fd);
   return counted(file, result);
 }

@@ -97,8 +97,10 @@ bool FdTable::lock_if(int fd, const OpenFile* file, std::uint64_t& was, RowKind 
 
 void FdTable::end_busy_rows() {
   for (int fd = 0; fd < end(); ++fd) {
-    const RowKind kind = kind_of(row_of(fd).load(std::memory_order_relaxed));
-    if (kind != RowKind::busy) continue;
+    const std::uint64_t row = row_of(fd).load(std::memory_order_relaxed);
+    if (kind_of(row) == RowKind::served)
+      open_files::at(static_cast<std::uint32_t>(row))->is_replacing.store(false);
+    if (kind_of(row) != RowKind::busy) continue;
     const long flags = base::sys::fcntl(fd, F_GETFL);
     if (!base::sys::failed(flags) && (flags & O_PATH) != 0) base::sys::close(fd);
     row_of(fd).store(0, std::memory_order_release);

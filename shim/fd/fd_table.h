@@ -85,7 +85,7 @@ class FdTable {
   }
 
   // In a forked child: empties the rows that another thread of the parent was changing, and closes
-  // their fds if they are placeholders.
+  // their fds if they are placeholders. No thread replaces the fds of a file any more.
   void end_busy_rows();
 
   // Makes the row BUSY once no other thread holds it, and returns what it was.

@@ -1,7 +1,6 @@
 #include "shim/fd/materialize.h"
 
 #include <sched.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,11 +11,11 @@
 #include "cache/base/path.h"
 #include "cache/base/process/lifted_fd_limit.h"
 #include "cache/base/process/proc_fd_name.h"
-#include "cache/bucket/copy_stat.h"
-#include "cache/origin/origins.h"
+#include "cache/origin/posix_locks.h"
 #include "cache/region/lanes.h"
 #include "cache/report/notes.h"
-#include "shim/fd/moved_file.h"
+#include "shim/fd/kernel_file.h"
+#include "shim/fd/replaces_fds.h"
 #include "shim/process/attachment.h"
 #include "shim/process/process.h"
 
@@ -24,133 +23,9 @@ namespace cube::shim {
 namespace {
 
 namespace sys = base::sys;
-
-bool is_object(const cache::Record& record) {
-  return process::has_buckets() &&
-         process::origins()->of(record.path()).traits().is_counted_elsewhere;
-}
-
-// A memfd with the bytes of a record, or -errno. The memfd of an object shows the stat of the
-// object's path.
-int write_memfd(const cache::Record& record) {
-  struct ::rlimit limit {};
-  // A write beyond the limit raises SIGXFSZ.
-  if (!sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) &&
-      record.data_size > limit.rlim_cur)
-    return -EFBIG;
-  const cache::CopyName name(record.stat);
-  const long fd = sys::memfd_create(is_object(record) ? name.c_str() : "cubeshim", MFD_CLOEXEC);
-  if (sys::failed(fd)) return static_cast<int>(fd);
-  base::UniqueFd memfd(static_cast<int>(fd));
-  for (std::uint64_t done = 0; done < record.data_size;) {
-    const long n = sys::pwrite(memfd.get(), record.data() + done, record.data_size - done,
-                               static_cast<std::int64_t>(done));
-    if (sys::failed(n) || n == 0) return sys::failed(n) ? static_cast<int>(n) : -ENOSPC;
-    done += static_cast<std::uint64_t>(n);
-  }
-  return memfd.release();
-}
-
-// Reopens the file read-only under the same fd. Returns the fd; or -errno, and the fd is closed.
-int made_read_only(int fd, int status = 0) {
-  if (fd < 0) return fd;
-  const long read_only = sys::open(base::ProcFdName(fd).c_str(), O_RDONLY | O_CLOEXEC | status);
-  // The lower of the two fds is the one that the program would have got.
-  if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
-  sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
-  return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
-}
-
-enum class Accept : bool { same_content, same_file };
+using kernel_file::Accept;
 
 int materialize_accepting(int fd, Accept accept, const char* call);
-
-constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
-
-// The fd, if its file is the one that the program has opened; or -errno.
-int checked(long fd, const OpenFile& file, Accept accept) {
-  if (sys::failed(fd)) return static_cast<int>(fd);
-  // A kernel fd sees later writes to its file, but never another file under the same name.
-  const bool may_differ = accept == Accept::same_file || file.record->is_stale();
-  const auto now =
-      cache::stat_fd(static_cast<int>(fd), may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
-  const cache::FileStat& then = file.record->stat;
-  const bool same = now && (may_differ ? now->same_file(then) : now->same_content(then)) &&
-                    cache::is_same_life(static_cast<int>(fd), *now, then);
-  if (!same) {
-    sys::close(static_cast<int>(fd));
-    return -ESTALE;
-  }
-  if ((file.flags & O_NONBLOCK) == 0)
-    sys::fcntl(static_cast<int>(fd), F_SETFL, file.flags & ~k_only_at_open & ~O_CLOEXEC);
-  return static_cast<int>(fd);
-}
-
-// The path leads to nothing, or to something else.
-bool leads_elsewhere(int error) {
-  return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -ESTALE ||
-         error == -ENXIO;
-}
-
-// The origin's own file, if it is still the one that the program has opened; or -errno.
-int open_origin(const OpenFile& file, Accept accept) {
-  const cache::Record& record = *file.record;
-  const int flags = (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK;
-  const int fd = checked(sys::open(record.path_text(), flags), file, accept);
-  if (!leads_elsewhere(fd) || !record.is_in_kernel()) return fd;
-  return checked(moved_file::open(record, flags), file, accept);
-}
-
-// Gives a copy the stat of the file as far as it can be set: not its inode, link count and blocks.
-int looking_like(int copy, const cache::FileStat& stat) {
-  if (copy < 0) return copy;
-  const auto& time = stat.modified;
-  const struct ::timespec times[2] = {{time.seconds, static_cast<long>(time.nanoseconds)},
-                                      {time.seconds, static_cast<long>(time.nanoseconds)}};
-  sys::raw(SYS_utimensat, copy, 0, sys::arg(times), 0);
-  sys::raw(SYS_fchmod, copy, stat.mode & 07777);
-  return copy;
-}
-
-constexpr int k_status = O_APPEND | O_NONBLOCK | O_SYNC;
-
-// The gateway's copy of an object that is served in blocks.
-int copy_of_object(const OpenFile& file) {
-  cache::FileCache* const cache = attachment::attached_cache();
-  if (cache == nullptr) return -EIO;
-  auto copy = cache->large().copy_object(*file.large, (file.flags & k_status) | O_CLOEXEC);
-  return copy ? copy->release() : -copy.error().value;
-}
-
-int open_kernel_file(const OpenFile& file, Accept accept) {
-  if (file.large != nullptr) return copy_of_object(file);
-  const int fd = open_origin(file, accept);
-  if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
-  // The origin still has the file, and a lock or a change of a copy would not reach it.
-  if (accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(fd)) return fd;
-  return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
-                      file.record->stat);
-}
-
-// At the limit of fds there is no room for the old and the new file at the same time, so this
-// closes the fd first. Its row is BUSY, so only the kernel can give the fd away until then, and the
-// kernel gives it to us.
-int open_kernel_file_at_limit(const OpenFile& file, Accept accept, int fd) {
-  struct ::rlimit limit {};
-  // The limit may have been lowered since the open; the kernel gives back no fd at or above it.
-  if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))) ||
-      limit.rlim_cur <= static_cast<rlim_t>(fd))
-    return -EMFILE;
-  sys::close(fd);
-  if (file.large != nullptr) return copy_of_object(file);
-  const int kernel_fd = open_origin(file, accept);
-  return kernel_fd >= 0 ? kernel_fd : looking_like(write_memfd(*file.record), file.record->stat);
-}
-
-int open_kernel_file_above_limit(const OpenFile& file, Accept accept) {
-  const base::LiftedFdLimit lifted;
-  return open_kernel_file(file, accept);
-}
 
 // Call it after announcing that a file moves and before loading the rows of its other fds; pairs
 // with the fence in follow_if_moved.
@@ -183,11 +58,6 @@ void put_over(int kernel_fd, int fd, int flags) {
   if (sys::dup3(kernel_fd, fd, flags) != -EBADF) return;
   const base::LiftedFdLimit lifted;
   sys::dup3(kernel_fd, fd, flags);
-}
-
-int copy_to_memfd(const cache::Record& record) { return made_read_only(write_memfd(record)); }
-int empty_memfd() {
-  return made_read_only(static_cast<int>(sys::memfd_create("cubeshim", MFD_CLOEXEC)));
 }
 
 namespace {
@@ -264,32 +134,39 @@ void hand_over(OpenFile& file, int fd, std::uint64_t row) {
 
 }  // namespace
 
-int open_origin_again(const OpenFile& file) { return open_origin(file, Accept::same_file); }
+int open_origin_again(const OpenFile& file) {
+  return kernel_file::open_origin(file, Accept::same_file);
+}
 
 int show_origin(int fd) {
   if (!process::owns_table()) return 0;
   const BlockSignals block;
-  const OpenFileRef file = g_fds.acquire(fd);
-  if (!file || file->is_origin()) return 0;
-  std::uint64_t own_row = 0;
-  if (!g_fds.lock_if(fd, file.get(), own_row)) return show_origin(fd);
-  const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
-  const bool has_moved = file->is_copy() || (offset & OpenFile::k_moved) != 0;
-  const int kernel_fd = has_moved ? -ESTALE : open_origin(*file, Accept::same_file);
-  if (kernel_fd < 0) {
-    g_fds.unlock(fd, own_row);
-    // A program that locks a file must see the bytes that other processes have written, and must
-    // lock the file that they lock.
-    return materialize_accepting(fd, Accept::same_file, "lock");
+  while (const OpenFileRef file = g_fds.acquire(fd)) {
+    const ReplacesFds replaces(*file);
+    if (file->is_origin()) return 0;
+    std::uint64_t own_row = 0;
+    // Another thread has changed the fd.
+    if (!g_fds.lock_if(fd, file.get(), own_row)) continue;
+    const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
+    // In a child, a thread of the parent may have begun to move the file.
+    const bool has_moved = file->is_copy() || (offset & OpenFile::k_moved) != 0;
+    const int kernel_fd = has_moved ? -ESTALE : kernel_file::open_origin(*file, Accept::same_file);
+    if (kernel_fd < 0) {
+      g_fds.unlock(fd, own_row);
+      break;
+    }
+    if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr)
+      cache->stats().count(base::Counter::locked);
+    sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
+    // Stored first, so that a thread that has dup'ed the placeholder in the meantime sees it.
+    file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
+    put_over_all(kernel_fd, *file, fd, own_row);
+    cache::PosixLocks::close(kernel_fd);
+    return 0;
   }
-  if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr)
-    cache->stats().count(base::Counter::locked);
-  sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
-  // Stored first, so that a thread that has dup'ed the placeholder in the meantime sees it.
-  file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
-  put_over_all(kernel_fd, *file, fd, own_row);
-  sys::close(kernel_fd);
-  return 0;
+  // A program that locks a file must see the bytes that other processes have written, and must lock
+  // the file that they lock.
+  return materialize_accepting(fd, Accept::same_file, "lock");
 }
 
 void materialize_if_changed(int fd) {
@@ -302,9 +179,11 @@ void materialize_if_changed(int fd) {
 void tell_offset(int fd) {
   const BlockSignals block;
   const OpenFileRef file = g_fds.acquire(fd);
+  if (!file) return;
+  const ReplacesFds replaces(*file);
   std::uint64_t row = 0;
-  // If another thread holds the row, the fd is being closed or given to the kernel with its offset.
-  if (!file || !g_fds.lock_if(fd, file.get(), row)) return;
+  // If the row has changed, the fd was closed, or given to the kernel with its offset.
+  if (!g_fds.lock_if(fd, file.get(), row)) return;
   const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
   if (file->is_origin() && (offset & OpenFile::k_moved) == 0)
     sys::lseek(fd, static_cast<std::int64_t>(offset), SEEK_SET);
@@ -314,8 +193,10 @@ void tell_offset(int fd) {
 void follow_origin(int from, int copy) {
   const BlockSignals block;
   const OpenFileRef file = g_fds.acquire(copy);
+  if (!file) return;
+  const ReplacesFds replaces(*file);
   std::uint64_t row = 0, from_row = 0;
-  if (!file || !is_path_only(copy) || !g_fds.lock_if(copy, file.get(), row)) return;
+  if (!is_path_only(copy) || !g_fds.lock_if(copy, file.get(), row)) return;
   if (g_fds.lock_if(from, file.get(), from_row)) {
     sys::dup3(from, copy, O_CLOEXEC);
     g_fds.unlock(from, from_row);
@@ -333,34 +214,19 @@ int materialize_slow(int fd, const char* call) {
 
 namespace {
 
-int materialize_accepting(int fd, Accept accept, const char* call) {
-  if (!process::owns_table()) return 0;
-  const BlockSignals block;
-  const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) return 0;
-  std::uint64_t own_row = 0;
-  // Another thread is materializing the file, or has changed the fd. The retry waits until the row
-  // is no longer BUSY.
-  if (!g_fds.lock_if(fd, file.get(), own_row)) return materialize_accepting(fd, accept, call);
-
-  if (has_origin(*file, fd)) {
-    if (file->fill != nullptr) file->fill->give_up();
-    hand_over(*file, fd, own_row);
-    count_materialized(call);
-    return 0;
-  }
-  std::uint64_t offset = take_offset(*file, fd);
-  int kernel_fd = open_kernel_file(*file, accept);
-  if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_above_limit(*file, accept);
-  if (kernel_fd == -EMFILE) kernel_fd = open_kernel_file_at_limit(*file, accept, fd);
+// Puts a kernel file over all fds of the file, of which `fd` is locked. Returns 0; or -errno, and
+// the file stays served.
+int put_kernel_file(OpenFile& file, Accept accept, int fd, std::uint64_t own_row) {
+  std::uint64_t offset = take_offset(file, fd);
+  const int kernel_fd = kernel_file::open(file, accept, fd);
   if (kernel_fd < 0) {
-    file->offset.fetch_and(~OpenFile::k_moved, std::memory_order_acq_rel);
+    file.offset.fetch_and(~OpenFile::k_moved, std::memory_order_acq_rel);
     g_fds.unlock(fd, own_row);
     return kernel_fd;
   }
   // Mode real: a call that bypasses the shim may have read on from the copy while the origin's file
   // was opened.
-  if (file->is_copy() && kernel_fd != fd) offset = take_offset(*file, fd);
+  if (file.is_copy() && kernel_fd != fd) offset = take_offset(file, fd);
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   const auto replace = [&](int other_fd, std::uint64_t row) {
     const bool close_on_exec = (row & FdTable::k_close_on_exec) != 0;
@@ -373,9 +239,28 @@ int materialize_accepting(int fd, Accept accept, const char* call) {
     FdTable::reference_in(row).reset();
   };
   // In the common case there are no dups, and only our own reference is left.
-  for_each_fd(*file, fd, own_row, /*refs_left=*/1, replace);
-  if (kernel_fd != fd) sys::close(kernel_fd);
-  count_materialized(call);
+  for_each_fd(file, fd, own_row, /*refs_left=*/1, replace);
+  if (kernel_fd != fd) cache::PosixLocks::close(kernel_fd);
+  return 0;
+}
+
+int materialize_accepting(int fd, Accept accept, const char* call) {
+  if (!process::owns_table()) return 0;
+  const BlockSignals block;
+  while (const OpenFileRef file = g_fds.acquire(fd)) {
+    const ReplacesFds replaces(*file);
+    std::uint64_t own_row = 0;
+    // Another thread has materialized the file, or has changed the fd.
+    if (!g_fds.lock_if(fd, file.get(), own_row)) continue;
+    if (has_origin(*file, fd)) {
+      if (file->fill != nullptr) file->fill->give_up();
+      hand_over(*file, fd, own_row);
+    } else if (const int error = put_kernel_file(*file, accept, fd, own_row); error < 0) {
+      return error;
+    }
+    count_materialized(call);
+    return 0;
+  }
   return 0;
 }
 
@@ -391,7 +276,9 @@ int make_offset_keeper() {
 void share_offset(int fd) {
   const BlockSignals block;
   const OpenFileRef file = g_fds.acquire(fd);
-  if (!file || file->large == nullptr || !file->is_placeholder()) return;
+  if (!file || file->large == nullptr) return;
+  const ReplacesFds replaces(*file);
+  if (!file->is_placeholder()) return;
   std::uint64_t own_row = 0;
   if (!g_fds.lock_if(fd, file.get(), own_row)) return;
   const int keeper = make_offset_keeper();

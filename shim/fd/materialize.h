@@ -63,11 +63,6 @@ void materialize_below(std::string_view path);
 // through links.
 void materialize_other_names(const cache::FileStat& target);
 
-// A read-only kernel fd over the bytes of a record, or -errno; for mode real, and for mappings.
-int copy_to_memfd(const cache::Record& record);
-// Like copy_to_memfd, but for a file without bytes.
-int empty_memfd();
-
 // Call it when others get the writers' fds, too (a child, the kernel's io_uring): the files count
 // as being written from now on.
 void let_writers_outlive_us();

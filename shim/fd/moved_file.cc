@@ -13,6 +13,7 @@
 #include "cache/base/memory/scratch.h"
 #include "cache/base/path.h"
 #include "cache/base/unique_fd.h"
+#include "cache/origin/posix_locks.h"
 #include "cache/record/file_stat.h"
 
 namespace cube::shim::moved_file {
@@ -101,22 +102,32 @@ class Search {
     const long fd = sys::openat(directory, path, flags_);
     if (fd == -EMFILE || fd == -ENFILE) result_ = static_cast<int>(fd);
     if (sys::failed(fd)) return;
-    base::UniqueFd opened(static_cast<int>(fd));
-    if (is_our_file(opened.get())) result_ = opened.release();
+    if (is_our_file(static_cast<int>(fd))) {
+      result_ = static_cast<int>(fd);
+    } else {
+      cache::PosixLocks::close(static_cast<int>(fd));
+    }
   }
 
-  // Without times of birth, the inode may be that of a newer file. A file that somebody has written
-  // to since must at least begin as it did.
+  // Without times of birth, the inode may be that of a newer file, whose size and mtime may be the
+  // same, too. So the bytes are compared; of a file that somebody has written to since, those of
+  // the first page.
   bool is_our_file(int fd) {
     const auto stat = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
     if (!stat || !stat->same_file(record_.stat)) return false;
     if (!cache::is_same_life(fd, *stat, record_.stat)) return false;
     const bool has_its_birth = stat->has_births(record_.stat) && stat->born == record_.stat.born;
-    if (has_its_birth || stat->same_content(record_.stat)) return true;
-    const std::size_t n = std::min<std::size_t>(record_.data_size, k_page);
-    std::byte* const begin = entries_ + k_page + PATH_MAX;
-    return n != 0 && sys::pread(fd, begin, n, 0) == static_cast<long>(n) &&
-           std::memcmp(begin, record_.data(), n) == 0;
+    if (has_its_birth) return true;
+    const bool is_same = stat->same_content(record_.stat);
+    const std::size_t size = is_same ? record_.data_size : std::min(record_.data_size, k_page);
+    std::byte* const page = entries_ + k_page + PATH_MAX;
+    for (std::size_t at = 0; at < size; at += k_page) {
+      const std::size_t n = std::min(size - at, k_page);
+      const long got = sys::pread(fd, page, n, static_cast<std::int64_t>(at));
+      if (got != static_cast<long>(n) || std::memcmp(page, record_.data() + at, n) != 0)
+        return false;
+    }
+    return is_same || size != 0;
   }
 
   const char* joined(std::string_view first, std::string_view second) {

@@ -39,8 +39,9 @@ struct alignas(64) OpenFile {
   std::atomic<FdKind> fd_kind{FdKind::placeholder};
   std::atomic<bool> sticky{false};  // a writer that may write after its last close here: never ends
   std::atomic<std::uint32_t> users_of_copy{
-      0};         // calls that may move the offset of a copy (CopyUse)
-  int flags = 0;  // the program's, for F_GETFL
+      0};                                 // calls that may move the offset of a copy (CopyUse)
+  int flags = 0;                          // the program's, for F_GETFL
+  std::atomic<bool> is_replacing{false};  // a thread is replacing its fds (ReplacesFds)
   // For the report only. Threads that read one file at the same time may lose a count; preventing
   // that is not worth a locked add for each call.
   std::atomic<std::uint32_t> calls_saved{0};

@@ -19,7 +19,8 @@ using cube::shim::to_c;
 namespace {
 
 shim::locks::Owner owner_of_lockf(int command) {
-  return command == F_ULOCK ? shim::locks::Owner::process_ends : shim::locks::Owner::process;
+  using enum shim::locks::Owner;
+  return command == F_ULOCK ? process_ends : command == F_TEST ? nobody : process;
 }
 
 }  // namespace

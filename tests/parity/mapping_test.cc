@@ -255,3 +255,18 @@ PARITY(Mapping, OutliveEverything) {
   for (int i = 0; i < 30; ++i) t.bytes("in the parent", maps[i], 3000 + i * 3000);
   for (int i = 29; i >= 0; --i) CALL(munmap(maps[i], 3000 + i * 3000));
 }
+
+PARITY(Mapping, ShrinkingLeavesTheProgramsNextMappingAlone) {
+  char* const all = CALL(static_cast<char*>(
+      mmap(nullptr, 64 * k_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)));
+  memset(all, 'x', 64 * k_page);
+  t.file("f", 300123);
+  const int fd = CALL(open(t / "f", O_RDONLY));
+  CALL(mmap(all, 16 * k_page, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 58 * k_page));
+  CALL(close(fd));
+  EXPECT_EQ(CALL(mremap(all, 64 * k_page, 32 * k_page, 0)), all);
+  EXPECT_EQ(touch(t, all + 20 * k_page, false), 0);
+  EXPECT_EQ(all[20 * k_page], 'x');
+  EXPECT_EQ(all[31 * k_page], 'x');
+  CALL(munmap(all, 32 * k_page));
+}

@@ -117,3 +117,78 @@ for child in writer, locker:
 )py"));
   }
 }
+
+// The kernel drops all POSIX locks of a process on a file when the process closes any fd of it.
+TEST(Lock, PosixLockOutlastsOtherOpensOfTheFile) {
+  for (const char* other : {"changed", "link", "replaced"}) {
+    SCOPED_TRACE(other);
+    Job job;
+    job.env["OTHER"] = other;
+    expect_well(job.python(R"py(
+import fcntl
+strangers = {k: v for k, v in os.environ.items() if not k.startswith('CUBESHIM') and k != 'LD_PRELOAD'}
+# Before the open: a file that is open when a child starts is the kernel's from then on.
+stranger = subprocess.Popen([sys.executable, '-c', f'''
+import fcntl, os, sys
+for line in sys.stdin:
+  if line == 'replace\\n':
+    with open({path(5)!r} + '.new', 'wb') as file: file.write(b'new')
+    os.replace({path(5)!r} + '.new', {path(5)!r})
+  elif line == 'change\\n':
+    os.utime({path(4)!r}, (1000, 1000))
+  else:
+    with open(line[:-1], 'r+b') as file:
+      try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      except BlockingIOError: print('locked', flush=True)
+      else: print('free', flush=True)
+      continue
+  print('done', flush=True)
+'''], env=strangers, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def ask(line):
+  stranger.stdin.write(line + '\n')
+  stranger.stdin.flush()
+  return stranger.stdout.readline()[:-1]
+way = os.environ['OTHER']
+if way == 'replaced':
+  old = os.open(path(5), os.O_RDONLY)
+  assert os.read(old, 3) == content(5)[:3]
+  assert ask('replace') == 'done'
+  name, fd = path(5), os.open(path(5), os.O_RDWR)
+  fcntl.lockf(fd, fcntl.LOCK_EX)
+  assert ask(name) == 'locked'
+  os.fsync(old)
+  assert os.read(old, 3) == content(5)[3:6]
+else:
+  os.link(path(4), path(4) + '.link')
+  name, fd = path(4), os.open(path(4), os.O_RDONLY)
+  assert os.read(fd, 3) == content(4)[:3]
+  fcntl.lockf(fd, fcntl.LOCK_SH)
+  assert ask(name) == 'locked'
+  if way == 'changed': assert ask('change') == 'done'
+  again = os.open(path(4) + '.link' if way == 'link' else path(4), os.O_RDONLY)
+  assert os.read(again, 3) == content(4)[:3]
+assert ask(name) == 'locked'
+fcntl.lockf(fd, fcntl.LOCK_UN)
+assert ask(name) == 'free'
+stranger.communicate()
+)py"));
+  }
+}
+
+TEST(Lock, FileThatWasUnlockedIsServedAgain) {
+  Job job;
+  expect_well(job.python(R"(
+import fcntl
+for release in 'close', 'unlock':
+  os.utime(path(4), (1000 if release == 'close' else 2000,) * 2)
+  fd = os.open(path(4), os.O_RDWR)
+  fcntl.lockf(fd, fcntl.LOCK_EX)
+  for _ in range(2):
+    kernels = os.open(path(4), os.O_RDONLY)
+    assert os.read(kernels, 5) == content(4)[:5]
+  if release == 'unlock': fcntl.lockf(fd, fcntl.LOCK_UN)
+  os.close(fd)
+  with open(path(4), 'rb') as file: assert file.read() == content(4)
+)"));
+  EXPECT_EQ(job.report("misses"), 2);
+}

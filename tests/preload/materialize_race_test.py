@@ -9,7 +9,8 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-from tests.preload.stopped import GETPPID, OPENAT, SCHED_YIELD, Stopped  # noqa: E402
+from tests.preload.stopped import (  # noqa: E402
+    GETPPID, OPENAT, PREADV, SCHED_YIELD, Stopped)
 
 # For each call in turn, one thread makes the fd the kernel's, and the other calls. Each says by a
 # getppid that it is done. They call by ctypes, so that neither holds the interpreter's lock while
@@ -58,6 +59,11 @@ def sent(fd):
 def through_pipe(fd):
     return [call("splice", fd, None, pipe, None, 20, 0), os.read(pipe_end, 20).decode()]
 
+def by_dup(fd):
+    copy = dups[fd]
+    call("fsync", copy)
+    return [os.read(fd, 20).decode(), os.read(copy, 20).decode(), os.lseek(fd, 0, 1)]
+
 def polled(fd):
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -99,6 +105,7 @@ CALLS = {
     "readahead": lambda fd: libc.readahead(fd, 0, 4096),
     "sync_file_range": lambda fd: call("sync_file_range", fd, 0, 0, 0),
     "fsync": lambda fd: call("fsync", fd),
+    "fsync of a dup": by_dup,
     "fallocate": lambda fd: call("fallocate", fd, 0, 0, 1),
     "fchdir": lambda fd: call("fchdir", fd),
     "openat": lambda fd: call("openat", fd, b"below", 0),
@@ -115,7 +122,7 @@ CALLS = {
     "listen": lambda fd: call("listen", fd, 1),
     "close": lambda fd: [call("close", fd), call("fcntl", fd, fcntl.F_GETFD)],
 }
-files, said_by = [], {}
+files, dups, said_by = [], {}, {}
 
 def materialize():
     for fd in files:
@@ -133,8 +140,10 @@ def call_all():
             said_by[name] = str(error)
         libc.getppid()
 
-for _ in CALLS:
+for name in CALLS:
     files.append(libc.open(path, os.O_RDONLY))
+    if name.endswith("of a dup"):
+        dups[files[-1]] = libc.dup(files[-1])
 threads = [threading.Thread(target=work) for work in (materialize, call_all)]
 for thread in threads:
     thread.start()
@@ -142,6 +151,28 @@ print(json.dumps([thread.native_id for thread in threads] + list(CALLS)), flush=
 for thread in threads:
     thread.join()
 print(json.dumps(said_by))
+"""
+
+# A thread reads a file that comes in parts; the process forks while the read waits.
+READ_AND_FORK = """
+import ctypes, os, sys, threading
+libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(100_000)
+fd, got = libc.open(sys.argv[1].encode(), os.O_RDONLY), []
+
+def read():
+    os.read(int(sys.argv[2]), 1)
+    got.append(libc.read(fd, room, 100_000))
+
+thread = threading.Thread(target=read)
+thread.start()
+print(thread.native_id, flush=True)
+sys.stdin.readline()
+if os.fork() == 0:
+    os._exit(0)
+os.wait()
+print("forked", flush=True)
+thread.join()
+print(got[0], os.lseek(fd, 0, os.SEEK_CUR), flush=True)
 """
 
 
@@ -153,18 +184,24 @@ class MaterializeRace(unittest.TestCase):
         self.file.write_text("the bytes of the file " * 500)
         os.utime(self.file, (1e9, 1e9))
 
-    def start(self, settings: dict):
+    def settings(self) -> dict:
+        return {
+            "CUBESHIM_PREFIXES": str(self.file.parent), "CUBESHIM_NAME": f"race-{os.getpid()}",
+            "CUBESHIM_RAM": "32M", "CUBESHIM_STATS": "off",
+            "LD_PRELOAD": os.environ["CUBESHIM_LIBRARY"]
+        }
+
+    def start(self, settings: dict, code: str = JOB):
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
         }
         end, go_on = os.pipe()
         job = subprocess.Popen(
-            ["/usr/bin/python3", "-c", JOB, str(self.file), str(end)], env=clean | settings,
+            ["/usr/bin/python3", "-c", code, str(self.file), str(end)], env=clean | settings,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[end])
         os.close(end)
         self.addCleanup(lambda: [job.kill(), job.communicate(), os.close(go_on)])
-        one, two, *calls = json.loads(job.stdout.readline())
-        return job, go_on, one, two, calls
+        return job, go_on, json.loads(job.stdout.readline())
 
     def end_of(self, job: subprocess.Popen) -> dict:
         said = job.communicate(timeout=300)[0]
@@ -172,18 +209,14 @@ class MaterializeRace(unittest.TestCase):
         return json.loads(said)
 
     def native(self) -> dict:
-        job, go_on, _, _, calls = self.start({})
+        job, go_on, (_, _, *calls) = self.start({})
         job.stdin.write(b"x" * len(calls))
         job.stdin.flush()
         os.write(go_on, b"x" * len(calls))
         return self.end_of(job)
 
     def raced(self, mode: str) -> dict:
-        job, go_on, one, two, calls = self.start({
-            "CUBESHIM_PREFIXES": str(self.file.parent), "CUBESHIM_NAME": f"race-{os.getpid()}",
-            "CUBESHIM_RAM": "32M", "CUBESHIM_STATS": "off", "CUBESHIM_MODE": mode,
-            "LD_PRELOAD": os.environ["CUBESHIM_LIBRARY"]
-        })
+        job, go_on, (one, two, *calls) = self.start(self.settings() | {"CUBESHIM_MODE": mode})
         materializer, caller = Stopped(one), Stopped(two)
         self.addCleanup(lambda: [materializer.go_on(), caller.go_on()])
         for _ in calls:
@@ -206,6 +239,21 @@ class MaterializeRace(unittest.TestCase):
             with self.subTest(mode=mode):
                 said = self.raced(mode)
                 self.assertEqual([name for name in native if said[name] != native[name]], [], said)
+
+    def test_offset_is_right_after_a_short_read_during_a_fork(self):
+        self.file.write_bytes(b"x" * 3_000_000)
+        os.utime(self.file, (1e9, 1e9))
+        job, go_on, thread = self.start(self.settings(), READ_AND_FORK)
+        reader = Stopped(thread)
+        self.addCleanup(reader.go_on)
+        os.write(go_on, b"x")
+        self.assertEqual(reader.run_to_any(PREADV), PREADV)
+        os.truncate(self.file, 50)
+        job.stdin.write(b"fork\n")
+        job.stdin.flush()
+        self.assertEqual(job.stdout.readline(), b"forked\n")
+        reader.go_on()
+        self.assertEqual(job.communicate(timeout=60)[0].split(), [b"50", b"50"])
 
 
 if __name__ == "__main__":

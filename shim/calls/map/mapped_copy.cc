@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "cache/base/memory/memory_limits.h"
+#include "shim/fd/kernel_file.h"
 #include "shim/fd/materialize.h"
 
 namespace cube::shim::mapped_copy {
@@ -38,7 +39,7 @@ bool is_copy_of(const OpenFile& file, int fd) {
 
 long map_once(const OpenFile& file, const mappings::MapRequest& request) {
   const BlockSignals block;
-  const int fd = copy_to_memfd(*file.record);
+  const int fd = kernel_file::copy_bytes_of(*file.record);
   if (fd < 0) return -ESTALE;
   const long at =
       sys::mmap(request.at, request.length, request.protection, request.flags, fd, request.offset);

@@ -8,6 +8,7 @@
 #include "cache/base/memory/kernel_page.h"
 #include "shim/calls/map/mapped_copy.h"
 #include "shim/calls/map/process_maps.h"
+#include "shim/fd/kernel_file.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/region_fd.h"
 #include "shim/process/attachment.h"
@@ -389,10 +390,13 @@ std::optional<long> remap(const RemapRequest& request) {
                       offset = entry->offset_of_end + at - entry->file_end;
   // A piece of the region is followed by another file's, so the added part maps the origin's file.
   const std::uint64_t kept = entry->large != nullptr ? old_size : rest;
-  const bool is_longer = !entry->is_copy && rest != 0 && size > kept;
+  // The old range may reach into the program's next mapping.
+  const bool is_within = old.end <= range.end;
+  const bool is_longer =
+      !entry->is_copy && rest != 0 && is_within && size > std::max(kept, old_size);
   const int rest_of_file = !is_longer                ? -1
                            : entry->large != nullptr ? entry->large->reopen().release()
-                                                     : empty_memfd();
+                                                     : kernel_file::make_empty();
   std::optional<int> protection;
   long to = -ENOMEM;
   if (other != nullptr && (!is_longer || rest_of_file >= 0)) {
@@ -400,8 +404,7 @@ std::optional<long> remap(const RemapRequest& request) {
     to = call();
     // The program's own mprotect may have split the mapping as well, and the kernel is right then.
     if (to == -EFAULT && size <= old_size) protection = protection_of(old);
-    if (to == -EFAULT && protection && old_size != 0 && old.end <= range.end)
-      to = remap_parts(request);
+    if (to == -EFAULT && protection && old_size != 0 && is_within) to = remap_parts(request);
   }
   if (sys::failed(to)) {
     if (other != nullptr && other != entry) free_entry(*other);
@@ -420,7 +423,7 @@ std::optional<long> remap(const RemapRequest& request) {
     if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
     other->file_end = begin + rest;
     if (other->large != nullptr) other->offset_of_end = offset + rest;
-    publish(*other, {begin, begin + size});
+    publish(*other, {begin, begin + (is_within ? size : std::min(size, range.end - at))});
   }
   if (rest_of_file >= 0) sys::close(rest_of_file);
   return to;

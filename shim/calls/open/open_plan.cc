@@ -8,6 +8,7 @@
 #include "shim/calls/new_fds.h"
 #include "shim/calls/open/path_only_fd.h"
 #include "shim/fd/fd_table.h"
+#include "shim/fd/kernel_file.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/noted_opens.h"
 #include "shim/path/fd_path.h"
@@ -281,7 +282,9 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   if (process::serves_copies()) loaded_calls::look_if_doubted();
   const bool real = process::serves_copies();
   if (real) expect_new_fd();
-  const int fd = !file ? -ENFILE : real ? copy_to_memfd(*outcome.pin) : placeholder::acquire();
+  const int fd = !file  ? -ENFILE
+                 : real ? kernel_file::copy_bytes_of(*outcome.pin)
+                        : placeholder::acquire();
   if (fd < 0 || !g_fds.is_within(fd) || fd <= STDERR_FILENO) {
     // There is no fd, or one that the table does not reach: the kernel's own open returns the right
     // error. libc's own streams read 0 to 2 by calls that bypass us.

@@ -1,0 +1,180 @@
+#include "shim/fd/kernel_file.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include "cache/base/process/lifted_fd_limit.h"
+#include "cache/base/process/proc_fd_name.h"
+#include "cache/bucket/copy_stat.h"
+#include "cache/origin/origins.h"
+#include "cache/origin/posix_locks.h"
+#include "shim/fd/moved_file.h"
+#include "shim/process/attachment.h"
+#include "shim/process/process.h"
+
+namespace cube::shim::kernel_file {
+namespace {
+
+namespace sys = base::sys;
+
+bool is_object(const cache::Record& record) {
+  return process::has_buckets() &&
+         process::origins()->of(record.path()).traits().is_counted_elsewhere;
+}
+
+// A memfd with the bytes of a record, or -errno. The memfd of an object shows the stat of the
+// object's path.
+int write_memfd(const cache::Record& record, unsigned flags = 0) {
+  struct ::rlimit limit {};
+  // A write beyond the limit raises SIGXFSZ.
+  if (!sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, sys::arg(&limit))) &&
+      record.data_size > limit.rlim_cur)
+    return -EFBIG;
+  const cache::CopyName name(record.stat);
+  const long fd =
+      sys::memfd_create(is_object(record) ? name.c_str() : "cubeshim", MFD_CLOEXEC | flags);
+  if (sys::failed(fd)) return static_cast<int>(fd);
+  base::UniqueFd memfd(static_cast<int>(fd));
+  for (std::uint64_t done = 0; done < record.data_size;) {
+    const long n = sys::pwrite(memfd.get(), record.data() + done, record.data_size - done,
+                               static_cast<std::int64_t>(done));
+    if (sys::failed(n) || n == 0) return sys::failed(n) ? static_cast<int>(n) : -ENOSPC;
+    done += static_cast<std::uint64_t>(n);
+  }
+  return memfd.release();
+}
+
+// Reopens the file read-only under the same fd. Returns the fd; or -errno, and the fd is closed.
+int made_read_only(int fd, int status = 0) {
+  if (fd < 0) return fd;
+  const long read_only = sys::open(base::ProcFdName(fd).c_str(), O_RDONLY | O_CLOEXEC | status);
+  // The lower of the two fds is the one that the program would have got.
+  if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
+  sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
+  return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
+}
+
+constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
+
+// The fd, if its file is the one that the program has opened; or -errno.
+int checked(long fd, const OpenFile& file, Accept accept) {
+  if (sys::failed(fd)) return static_cast<int>(fd);
+  // A kernel fd sees later writes to its file, but never another file under the same name.
+  const bool may_differ = accept == Accept::same_file || file.record->is_stale();
+  const auto now =
+      cache::stat_fd(static_cast<int>(fd), may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
+  const cache::FileStat& then = file.record->stat;
+  const bool same = now && (may_differ ? now->same_file(then) : now->same_content(then)) &&
+                    cache::is_same_life(static_cast<int>(fd), *now, then);
+  if (!same) {
+    cache::PosixLocks::close(static_cast<int>(fd));
+    return -ESTALE;
+  }
+  if ((file.flags & O_NONBLOCK) == 0)
+    sys::fcntl(static_cast<int>(fd), F_SETFL, file.flags & ~k_only_at_open & ~O_CLOEXEC);
+  return static_cast<int>(fd);
+}
+
+// The path leads to nothing, or to something else.
+bool leads_elsewhere(int error) {
+  return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -ESTALE ||
+         error == -ENXIO;
+}
+
+}  // namespace
+
+int open_origin(const OpenFile& file, Accept accept) {
+  const cache::Record& record = *file.record;
+  const int flags = (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK;
+  const int fd = checked(sys::open(record.path_text(), flags), file, accept);
+  if (!leads_elsewhere(fd) || !record.is_in_kernel()) return fd;
+  return checked(moved_file::open(record, flags), file, accept);
+}
+
+namespace {
+
+// Gives a copy the stat of the file as far as it can be set: not its inode, link count and blocks.
+int looking_like(int copy, const cache::FileStat& stat) {
+  if (copy < 0) return copy;
+  const auto& time = stat.modified;
+  const struct ::timespec times[2] = {{time.seconds, static_cast<long>(time.nanoseconds)},
+                                      {time.seconds, static_cast<long>(time.nanoseconds)}};
+  sys::raw(SYS_utimensat, copy, 0, sys::arg(times), 0);
+  sys::raw(SYS_fchmod, copy, stat.mode & 07777);
+  return copy;
+}
+
+constexpr int k_status = O_APPEND | O_NONBLOCK | O_SYNC;
+
+// The gateway's copy of an object that is served in blocks.
+int copy_of_object(const OpenFile& file) {
+  cache::FileCache* const cache = attachment::attached_cache();
+  if (cache == nullptr) return -EIO;
+  auto copy = cache->large().copy_object(*file.large, (file.flags & k_status) | O_CLOEXEC);
+  return copy ? copy->release() : -copy.error().value;
+}
+
+int open_or_copy(const OpenFile& file, Accept accept) {
+  if (file.large != nullptr) return copy_of_object(file);
+  const int fd = open_origin(file, accept);
+  if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
+  // The origin still has the file, and a lock or a change of a copy would not reach it.
+  if (accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(fd)) return fd;
+  return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
+                      file.record->stat);
+}
+
+// A copy where made_read_only() has no fd to spare. It is open for writing, too, but nothing can
+// be written.
+int sealed_copy(const OpenFile& file) {
+  const int copy = looking_like(write_memfd(*file.record, MFD_ALLOW_SEALING), file.record->stat);
+  if (copy < 0) return copy;
+  sys::fcntl(copy, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
+  sys::fcntl(copy, F_SETFL, file.flags & k_status);
+  return copy;
+}
+
+// The number of threads, without an fd: each has a directory there.
+bool has_other_threads() {
+  struct ::statx x {};
+  constexpr nlink_t k_alone = 3;
+  return sys::failed(sys::raw(SYS_statx, AT_FDCWD, sys::arg("/proc/self/task"), 0, STATX_NLINK,
+                              sys::arg(&x))) ||
+         x.stx_nlink != k_alone;
+}
+
+// At the limit of fds there is no room for the old and the new file at the same time, so this
+// closes the fd first. Another thread might get the fd then, and a child might inherit nothing, so
+// it does so only for the one thread of a process.
+int open_at_limit(const OpenFile& file, Accept accept, int fd) {
+  if (has_other_threads()) return -EMFILE;
+  struct ::rlimit limit {};
+  // The limit may have been lowered since the open; the kernel gives back no fd at or above it.
+  if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))) ||
+      limit.rlim_cur <= static_cast<rlim_t>(fd))
+    return -EMFILE;
+  sys::close(fd);
+  if (file.large != nullptr) return copy_of_object(file);
+  const int kernel_fd = open_origin(file, accept);
+  return kernel_fd >= 0 ? kernel_fd : sealed_copy(file);
+}
+
+int open_above_limit(const OpenFile& file, Accept accept) {
+  const base::LiftedFdLimit lifted;
+  return open_or_copy(file, accept);
+}
+
+}  // namespace
+
+int open(const OpenFile& file, Accept accept, int fd) {
+  int opened = open_or_copy(file, accept);
+  if (opened == -EMFILE) opened = open_above_limit(file, accept);
+  return opened == -EMFILE ? open_at_limit(file, accept, fd) : opened;
+}
+
+int copy_bytes_of(const cache::Record& record) { return made_read_only(write_memfd(record)); }
+int make_empty() {
+  return made_read_only(static_cast<int>(sys::memfd_create("cubeshim", MFD_CLOEXEC)));
+}
+
+}  // namespace cube::shim::kernel_file

@@ -1,0 +1,30 @@
+// The right to replace the fds of a served file. Thread safety: all of it.
+#pragma once
+
+#include <sched.h>
+
+#include "shim/fd/open_file.h"
+#include "shim/process/process.h"
+
+namespace cube::shim {
+
+// One thread at a time replaces the fds of a file: another one would skip the rows that this one
+// has made BUSY, and open a second file with an offset of its own. Signals are blocked meanwhile. A
+// child has none of the parent's threads (FdTable::end_busy_rows).
+class ReplacesFds {
+ public:
+  explicit ReplacesFds(OpenFile& file) : file_(file) {
+    while (file_.is_replacing.exchange(true, std::memory_order_acquire)) {
+      process::owns_table();  // in a child by a fork that nobody has noticed, this lets go of it
+      sched_yield();
+    }
+  }
+  ~ReplacesFds() { file_.is_replacing.store(false, std::memory_order_release); }
+  ReplacesFds(const ReplacesFds&) = delete;
+  ReplacesFds& operator=(const ReplacesFds&) = delete;
+
+ private:
+  OpenFile& file_;
+};
+
+}  // namespace cube::shim
