@@ -13,7 +13,7 @@ void look_after_telling() { std::atomic_thread_fence(std::memory_order_seq_cst);
 
 }  // namespace
 
-void Changes::content_changed(std::string_view key, const FileStat* stat) {
+void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t how) {
   if (!key.empty()) parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   // The epoch first: a fetch that has read the old bytes and is about to publish them sees the
   // change.
@@ -21,8 +21,10 @@ void Changes::content_changed(std::string_view key, const FileStat* stat) {
     writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   parts_.region.header().file_changes.fetch_add(1, std::memory_order_seq_cst);
   look_after_telling();
-  std::size_t marked = key.empty() ? 0 : parts_.ram.mark_stale(key);
-  if (stat != nullptr) marked += parts_.ram.mark_stale_inode(*stat);
+  // By the inode first: a file that changes in place is the one of the record at the path, or
+  // another one.
+  std::size_t marked = stat == nullptr ? 0 : parts_.ram.mark_stale_inode(*stat, how);
+  if (!key.empty()) marked += parts_.ram.mark_stale(key, how & ~Record::k_in_place);
   parts_.stats().count(base::Counter::stale_marked, marked);
   // The marks come before the search of the tiers' indices; pairs with the fence in
   // DiskStore::publish.
@@ -47,7 +49,7 @@ void Changes::tree_changed(std::string_view directory) {
 
 void Changes::writing_begins(std::string_view key, const FileStat& stat) {
   cube::cache::writing_begins(parts_.region, stat);
-  content_changed(key, &stat);
+  bytes_changed(key, stat);
 }
 
 void Changes::writing_is_shared(const FileStat& stat, Sharing how) {
@@ -59,11 +61,11 @@ void Changes::child_writes(std::string_view key, const FileStat& stat) {
   if (!cube::cache::is_writing_shared(parts_.region, stat))
     cube::cache::writing_begins(parts_.region, stat);
   cube::cache::writing_is_shared(parts_.region, stat);
-  content_changed(key, &stat);
+  bytes_changed(key, stat);
 }
 
 void Changes::writing_ends(const FileStat& stat) {
-  content_changed({}, &stat);
+  bytes_changed({}, stat);
   cube::cache::writing_ends(parts_.region, stat);
 }
 

@@ -15,7 +15,17 @@ class Changes {
   explicit Changes(CacheParts& parts) : parts_(parts) {}
 
   // The file with this absolute path and this identity (null: not known) was changed.
-  void content_changed(std::string_view key, const FileStat* stat);
+  void content_changed(std::string_view key, const FileStat* stat) {
+    changed(key, stat, Record::k_changed);
+  }
+  // The same file as before has other bytes or attributes.
+  void bytes_changed(std::string_view key, const FileStat& stat) {
+    changed(key, &stat, Record::k_changed | Record::k_in_place);
+  }
+  // The name of this file (null: not known) leads elsewhere, or to nothing.
+  void name_changed(std::string_view key, const FileStat* stat) {
+    changed(key, stat, Record::k_changed | Record::k_removed);
+  }
   // An entry of this directory was created or removed.
   void entries_changed(const FileStat& directory);
   // Everything below this path may have changed: a directory, or a link to one, was renamed.
@@ -39,6 +49,8 @@ class Changes {
   }
 
  private:
+  void changed(std::string_view key, const FileStat* stat, std::uint32_t how);
+
   CacheParts& parts_;
 };
 

@@ -49,6 +49,7 @@ struct FileStat {
     return inode == other.inode && device() == other.device();
   }
   bool has_births(const FileStat& other) const { return (mask & other.mask & STATX_BTIME) != 0; }
+  bool same_birth(const FileStat& other) const { return has_births(other) && born == other.born; }
   // True for the same file with the same attributes, except for those that differ from mount to
   // mount or from read to read.
   bool looks_like(FileStat other) const;

@@ -50,7 +50,10 @@ struct Record {
   static constexpr std::uint8_t k_flag_from_disk = 8;
   // The bytes came from another node, and the cluster still has them.
   static constexpr std::uint8_t k_flag_from_cluster = 16;
-  static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2;
+  // k_in_place: a process of the node has told that the file itself has other bytes. k_removed: a
+  // process has told that the name leads elsewhere or to nothing. Both only beside k_changed, which
+  // alone says no more than that the origin has something else at the path.
+  static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2, k_in_place = 4, k_removed = 8;
 
   // The first cache line holds everything that a lookup needs.
   std::uint32_t magic;
@@ -63,7 +66,7 @@ struct Record {
   std::uint64_t record_size;  // bytes, all padding included
   // Marks: outside the hash, changed after publication.
   std::atomic<std::uint32_t>
-      stale;  // k_changed, or k_unconfirmed until the fetcher has checked for writers
+      stale;  // k_changed and more; or k_unconfirmed until the fetcher has checked for writers
   std::atomic<std::uint32_t>
       views;  // one bit for each view (base/view.h) that has found this file by this path
   std::atomic<std::uint64_t> verified_ns;  // base::boot_ns: when the origin was last asked
@@ -92,6 +95,11 @@ struct Record {
   bool is_in_kernel() const { return origin == k_mounts; }
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
+  bool has_changed() const { return (stale.load(std::memory_order_acquire) & k_changed) != 0; }
+  bool was_removed() const { return (stale.load(std::memory_order_acquire) & k_removed) != 0; }
+  bool was_changed_in_place() const {
+    return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_in_place;
+  }
   // Relaxed: a process sets only the bit of its own view, and no process clears one.
   bool is_seen_by(std::uint32_t view) const {
     return (views.load(std::memory_order_relaxed) & view) != 0;

@@ -56,21 +56,21 @@ int made_read_only(int fd, int status = 0) {
 
 constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
 
-// The fd, if its file is the one that the program has opened; or -errno.
-int checked(long fd, const OpenFile& file, Accept accept) {
-  if (sys::failed(fd)) return static_cast<int>(fd);
-  // A kernel fd sees later writes to its file, but never another file under the same name.
-  const bool may_differ = accept == Accept::same_file || file.record->is_stale();
-  const auto now =
-      cache::stat_fd(static_cast<int>(fd), may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
-  const cache::FileStat& then = file.record->stat;
-  const bool same = now && (may_differ ? now->same_file(then) : now->same_content(then)) &&
-                    cache::is_same_life(static_cast<int>(fd), *now, then);
-  if (!same) {
-    cache::PosixLocks::close(static_cast<int>(fd));
-    return -ESTALE;
-  }
-  if ((file.flags & O_NONBLOCK) == 0)
+// Whether the fd's file is the one of the record. A kernel fd sees later writes to its file, but
+// never another file under the same name, which may have got the inode: the placeholder does not
+// keep that in use. A time of birth tells them apart, where the file system has one.
+bool is_file_of(int fd, const cache::Record& record, Accept accept) {
+  const bool may_differ = accept == Accept::same_file || record.is_stale();
+  const auto now = cache::stat_fd(fd, may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
+  const cache::FileStat& then = record.stat;
+  if (!now || !now->same_file(then) || !cache::is_same_life(fd, *now, then)) return false;
+  if (now->same_content(then) || (may_differ && now->same_birth(then))) return true;
+  return accept == Accept::same_file ? !record.was_removed() : record.was_changed_in_place();
+}
+
+// Gives the fd, or -errno, the flags of the program's open.
+int opened_like(long fd, const OpenFile& file) {
+  if (!sys::failed(fd) && (file.flags & O_NONBLOCK) == 0)
     sys::fcntl(static_cast<int>(fd), F_SETFL, file.flags & ~k_only_at_open & ~O_CLOEXEC);
   return static_cast<int>(fd);
 }
@@ -86,9 +86,16 @@ bool leads_elsewhere(int error) {
 int open_origin(const OpenFile& file, Accept accept) {
   const cache::Record& record = *file.record;
   const int flags = (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK;
-  const int fd = checked(sys::open(record.path_text(), flags), file, accept);
-  if (!leads_elsewhere(fd) || !record.is_in_kernel()) return fd;
-  return checked(moved_file::open(record, flags), file, accept);
+  // The open of a FIFO would let a writer go.
+  const auto there = cache::stat_path(AT_FDCWD, record.path_text(), AT_STATX_DONT_SYNC);
+  long fd = !there || there->is_regular() ? sys::open(record.path_text(), flags) : -ESTALE;
+  if (!sys::failed(fd) && !is_file_of(static_cast<int>(fd), record, accept)) {
+    cache::PosixLocks::close(static_cast<int>(fd));
+    fd = -ESTALE;
+  }
+  if (leads_elsewhere(static_cast<int>(fd)) && record.is_in_kernel())
+    fd = moved_file::open(record, flags);
+  return opened_like(fd, file);
 }
 
 namespace {

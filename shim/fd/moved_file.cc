@@ -116,8 +116,7 @@ class Search {
     const auto stat = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
     if (!stat || !stat->same_file(record_.stat)) return false;
     if (!cache::is_same_life(fd, *stat, record_.stat)) return false;
-    const bool has_its_birth = stat->has_births(record_.stat) && stat->born == record_.stat.born;
-    if (has_its_birth) return true;
+    if (stat->same_birth(record_.stat)) return true;
     const bool is_same = stat->same_content(record_.stat);
     const std::size_t size = is_same ? record_.data_size : std::min(record_.data_size, k_page);
     std::byte* const page = entries_ + k_page + PATH_MAX;

@@ -160,9 +160,7 @@ base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
                                    const Record& record) {
   // A dead record is useless to everybody, even if it held another file: a new file often gets the
   // inode of one that was removed.
-  const auto is_dead = [&](const Record& old) {
-    return old.stale.load(std::memory_order_acquire) == Record::k_changed;
-  };
+  const auto is_dead = [&](const Record& old) { return old.has_changed(); };
   const auto with_record = [&](const RecordPlace& other, auto&& says) {
     const Pin old = pin(other);
     return old && says(*old);
@@ -181,9 +179,7 @@ bool RamTier::has_many_names(const FileStat& stat) const {
   std::uint32_t names = 0;
   return index_.visit(base::hash_inode(stat.device(), stat.inode), [&](const RecordPlace& place) {
     const Pin record = pin(place);
-    if (!record || record->stale.load(std::memory_order_acquire) == Record::k_changed ||
-        !record->stat.same_file(stat))
-      return false;
+    if (!record || record->has_changed() || !record->stat.same_file(stat)) return false;
     return ++names == Index::k_most_of_one;
   });
 }
@@ -288,36 +284,43 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
   return true;
 }
 
-bool RamTier::mark_changed(const Record& record) {
-  // Release: pairs with the acquire in Record::is_stale.
-  if (!change_marks(record,
-                    [](Record& r) { r.stale.store(Record::k_changed, std::memory_order_release); }))
-    return false;
+bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
+  std::uint32_t before = record.stale.load(std::memory_order_acquire);
+  // Once the path may have another file, a change is that file's.
+  const bool is_another = (before & Record::k_changed) != 0;
+  const std::uint32_t more = is_another ? how & ~Record::k_in_place : how;
+  if (is_another && (before & more) == more) return false;
+  const auto mark = [&](Record& r) {
+    std::uint32_t after = 0;
+    do {
+      after = (before & ~Record::k_unconfirmed) | Record::k_changed | more;
+      // Release: pairs with the acquire in Record::is_stale.
+    } while (!r.stale.compare_exchange_weak(before, after, std::memory_order_acq_rel));
+  };
+  if (!change_marks(record, mark) || is_another) return false;
   // Nobody will open the record, so the ring does not wait for that.
   if (record.is_prefetched()) ring_.take_back(record);
   return true;
 }
 
 template <typename Wanted>
-std::size_t RamTier::mark_if(std::uint64_t hash, Wanted&& wanted) {
+std::size_t RamTier::mark_if(std::uint64_t hash, std::uint32_t how, Wanted&& wanted) {
   std::size_t marked = 0;
   index_.visit(hash, [&](const RecordPlace& place) {
     const Pin record = pin(place);
-    if (record && record->stale.load(std::memory_order_acquire) != Record::k_changed &&
-        wanted(*record) && mark_changed(*record))
-      ++marked;
+    if (record && wanted(*record) && mark_changed(*record, how)) ++marked;
     return false;
   });
   return marked;
 }
 
-std::size_t RamTier::mark_stale(std::string_view path) {
-  return mark_if(base::hash_path(path),
+std::size_t RamTier::mark_stale(std::string_view path, std::uint32_t how) {
+  return mark_if(base::hash_path(path), how,
                  [&](const Record& r) { return r.path_length == path.size() && r.path() == path; });
 }
 
-std::size_t RamTier::mark_stale_inode(const FileStat& stat) {
-  return mark_if(base::hash_inode(stat.device(), stat.inode),
+std::size_t RamTier::mark_stale_inode(const FileStat& stat, std::uint32_t how) {
+  return mark_if(base::hash_inode(stat.device(), stat.inode), how,
                  [&](const Record& r) { return r.stat.same_file(stat); });
 }
 
@@ -325,16 +328,16 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
   std::size_t marked = 0;
   index_.visit_all([&](const RecordPlace& place) {
     const Pin record = pin(place);
-    if (!record || record->stale.load(std::memory_order_acquire) == Record::k_changed) return;
+    if (!record || record->has_changed()) return;
     const bool below = base::is_below(record->path(), directory);
     // A path through a link may lead below the directory without showing it.
     if (!below && record->is_physical()) return;
-    if (mark_changed(*record)) ++marked;
+    if (mark_changed(*record, Record::k_changed)) ++marked;
   });
   return marked;
 }
 
-void RamTier::mark_record_stale(const Record& record) { mark_changed(record); }
+void RamTier::mark_record_stale(const Record& record) { mark_changed(record, Record::k_changed); }
 
 void RamTier::mark_verified(const Record& record, std::uint64_t now_ns) {
   change_marks(record, [&](Record& r) { r.verified_ns.store(now_ns, std::memory_order_relaxed); });

@@ -177,9 +177,9 @@ class RamTier {
 
   // These functions mark every record of this path, of this device and inode, or below this
   // directory. They return how many.
-  std::size_t mark_stale(std::string_view path);
+  std::size_t mark_stale(std::string_view path, std::uint32_t how = Record::k_changed);
   void mark_record_stale(const Record& record);
-  std::size_t mark_stale_inode(const FileStat& stat);
+  std::size_t mark_stale_inode(const FileStat& stat, std::uint32_t how = Record::k_changed);
   std::size_t mark_stale_tree(std::string_view directory);
   // The origin was asked, and the record is still right.
   void mark_verified(const Record& record, std::uint64_t now_ns);
@@ -246,10 +246,10 @@ class RamTier {
   // Pins the record at this place, if there is one and it ends within the region.
   Pin pin(const RecordPlace& place) const;
   template <typename Wanted>
-  std::size_t mark_if(std::uint64_t hash, Wanted&& wanted);
+  std::size_t mark_if(std::uint64_t hash, std::uint32_t how, Wanted&& wanted);
   template <typename Change>
   bool change_marks(const Record& record, Change&& change) const;
-  bool mark_changed(const Record& record);
+  bool mark_changed(const Record& record, std::uint32_t how);
   // Returns the record that the index has there. Null: there is none.
   const Record* published_at(std::uint32_t segment, std::uint64_t offset) const;
   base::Result<void> show_window(Pool pool, std::uint32_t segment);

@@ -164,8 +164,13 @@ void NameChange::commit(const Passage& before) {
   }
   if (!covered_ && !before_ && !is_tree_) return;
   const bool has_key = covered_ || knows_tree_;
-  cache->changes().content_changed(has_key ? path_.key() : std::string_view(),
-                                   before_ ? &*before_ : nullptr);
+  const std::string_view key = has_key ? path_.key() : std::string_view();
+  const cache::FileStat* const before_call = before_ ? &*before_ : nullptr;
+  if (of_ == Of::name) {
+    cache->changes().name_changed(key, before_call);
+  } else {
+    cache->changes().content_changed(key, before_call);
+  }
   // Everything, if the tree is not known.
   if (is_tree_ && changes_tree(before))
     cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
@@ -264,8 +269,7 @@ void note_changed(int fd, const Passage& before) {
   if (!stat) return;
   char path[PATH_MAX];
   const bool is_known = cache->changes().knows_device(stat->device());
-  if (stat->is_regular() && is_known)
-    cache->changes().content_changed(path_of_fd(fd, path), &*stat);
+  if (stat->is_regular() && is_known) cache->changes().bytes_changed(path_of_fd(fd, path), *stat);
   // The listing of a directory holds its stat.
   if (!stat->is_regular() && is_known) cache->changes().content_changed({}, &*stat);
   if (!before.is_known || (stat->mode & S_IFMT) != S_IFDIR || !has_lost(before, *stat)) return;

@@ -28,7 +28,7 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   // The path at which the file really lies is dropped, too.
   char real_path[PATH_MAX];
   const std::string_view real = path_of_fd(fd, real_path);
-  cache->changes().content_changed(real, nullptr);
+  cache->changes().bytes_changed(real, *stat);
   // The program may have got there by a link; a negative entry may be younger than the file.
   cache->corrections().learn(real, {.kinds = cache::Told::k_other});
   g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
@@ -42,7 +42,7 @@ void note_vforked_writer(int fd) {
   if (!stat || !stat->is_regular() || !cache->changes().knows_device(stat->device())) return;
   cache->changes().child_writes({}, *stat);
   char real_path[PATH_MAX];
-  cache->changes().content_changed(path_of_fd(fd, real_path), nullptr);
+  cache->changes().bytes_changed(path_of_fd(fd, real_path), *stat);
 }
 
 int note_foreign_fd(int fd) {
@@ -82,7 +82,7 @@ void note_foreign_writer(int dir, const char* path) {
   cache->changes().child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
   NameChange::note_entry_of(fd.get(), dir, path);
   char real_path[PATH_MAX];
-  cache->changes().content_changed(path_of_fd(fd.get(), real_path), nullptr);
+  cache->changes().bytes_changed(path_of_fd(fd.get(), real_path), *stat);
 }
 
 }  // namespace cube::shim

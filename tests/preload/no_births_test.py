@@ -1,0 +1,122 @@
+"""Open files on a mount that gives no times of birth, where a new file may get the inode of a
+removed one: an fd stays of its own file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's
+files."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+from bench.harness.mount import SlowMount  # noqa: E402
+
+LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
+NO_SUCH_INODE = 99
+
+# `there` runs Python code in another process with the library, started before the file is open.
+HELPERS = """
+import os, stat, subprocess, sys
+D, ORIGIN = sys.argv[1:]
+helper = subprocess.Popen([sys.executable, "-c", '''
+import os, sys
+for line in sys.stdin:
+  exec(line)
+  print("done", flush=True)
+'''], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def there(code):
+  helper.stdin.write(code + "\\n")
+  helper.stdin.flush()
+  assert helper.stdout.readline() == "done\\n"
+def make(path, byte, mode="w"):
+  return (f"file = open({path!r}, {mode!r}); file.write({byte!r} * 20000); file.close(); "
+          f"os.utime({path!r}, (1000, {1000 if byte == 'a' else 2000}))")
+there(make(D + "/f", "a"))
+fd = os.open(D + "/f", os.O_RDONLY)
+assert os.read(fd, 4) == b"aaaa"
+inode = os.fstat(fd).st_ino
+def end_if_inode_is_not_used_again(name):
+  if os.stat(ORIGIN + "/" + name).st_ino != inode: os._exit(99)
+"""
+
+
+class NoBirths(unittest.TestCase):
+    def setUp(self):
+        scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-births-")))
+        (scratch / "origin").mkdir()
+        self.origin = scratch / "origin"
+        self.mount = self.enterContext(
+            SlowMount(Path(LAGFS), self.origin, scratch, 0, keeps_names=False))
+
+    def check(self, code: str, **settings: str):
+        clean = {
+            name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
+        }
+        env = clean | {
+            "CUBESHIM_PREFIXES": str(self.mount.path), "CUBESHIM_NAME": f"births-{os.getpid()}",
+            "CUBESHIM_RAM": "32M", "CUBESHIM_STATS": "off", "LD_PRELOAD": LIBRARY
+        } | settings
+        done = subprocess.run(
+            ["/usr/bin/python3", "-c", HELPERS + code, str(self.mount.path), str(self.origin)],
+            env=env, capture_output=True, text=True, timeout=120)
+        if done.returncode == NO_SUCH_INODE:
+            self.skipTest("inodes are not used again here")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+    def test_file_removed_and_made_again_keeps_its_bytes(self):
+        self.check("""
+there(f"os.unlink({D!r} + '/f'); " + make(D + "/f", "b"))
+end_if_inode_is_not_used_again("f")
+assert os.pread(fd, 4, 0) == b"aaaa"
+assert os.read(fd, 4) == b"aaaa"
+assert os.read(os.open(D + "/f", os.O_RDONLY), 4) == b"bbbb"
+""")
+
+    def test_file_replaced_by_a_stranger_keeps_its_bytes(self):
+        self.check("""
+strangers = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+os.close(fd)
+stranger = subprocess.Popen(["sh", "-c", "read x; rm f; printf b > f; stat -c %i f; read x"],
+                            cwd=D, env=strangers, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)
+fd = os.open(D + "/f", os.O_RDONLY)
+assert os.read(fd, 4) == b"aaaa"
+stranger.stdin.write("\\n")
+stranger.stdin.flush()
+if int(stranger.stdout.readline()) != inode: os._exit(99)
+assert os.read(os.open(D + "/f", os.O_RDONLY), 4) == b"b"
+assert os.pread(fd, 4, 0) == b"aaaa"
+stranger.communicate("\\n")
+""", CUBESHIM_CONSISTENCY="open")
+
+    def test_file_of_another_name_is_not_taken_for_a_removed_one(self):
+        self.check("""
+there(f"os.unlink({D!r} + '/f'); " + make(D + "/g", "a").replace("'a'", "'c'"))
+end_if_inode_is_not_used_again("g")
+os.fsync(fd)
+assert os.pread(fd, 4, 0) == b"aaaa"
+os.fchmod(fd, 0o600)
+assert stat.S_IMODE(os.stat(ORIGIN + "/g").st_mode) != 0o600
+""")
+
+    def test_file_written_in_place_shows_its_new_bytes(self):
+        self.check("""
+there(make(D + "/f", "b", "r+"))
+assert os.pread(fd, 4, 0) == b"bbbb"
+""")
+
+    def test_fifo_in_the_files_place_is_not_opened(self):
+        self.check("""
+there(f"os.unlink({D!r} + '/f'); os.mkfifo({D!r} + '/f')")
+writer = subprocess.Popen(["sh", "-c", f"echo message > {ORIGIN}/f"], env={"PATH": "/bin:/usr/bin"})
+while open(f"/proc/{writer.pid}/wchan").read() != "wait_for_partner":
+  assert writer.poll() is None
+os.fsync(fd)
+assert writer.poll() is None
+assert open(ORIGIN + "/f").read() == "message\\n"
+assert writer.wait() == 0
+""")
+
+
+if __name__ == "__main__":
+    unittest.main()
