@@ -177,6 +177,16 @@ int export_pclose(FILE* stream) {
   return status;
 }
 
+// Libc spawns a shell for each command substitution, by a call of its own.
+int export_wordexp(const char* words, ::wordexp_t* expanded, int flags) {
+  const bool may_run = (flags & WRDE_NOCMD) == 0 &&
+                       (std::strchr(words, '`') != nullptr || std::strstr(words, "$(") != nullptr);
+  if (may_run) lifecycle::prepare_child();
+  const int result = real::wordexp(words, expanded, flags);
+  if (may_run) ended_children::note_ended();
+  return result;
+}
+
 // Uses a status of our own if the program wants none.
 #define CUBE_WAITS(name, declaration, ...)                       \
   pid_t export_##name declaration {                              \

@@ -11,7 +11,7 @@ namespace cube::shim::ended_children {
 void note_waited(long result, int status);
 // Like the above, but for waitid.
 void note_waited(long result, const siginfo_t& info);
-// Call it when some child of libc's own has ended (system, pclose).
+// Call it when some child of libc's own has ended (system, pclose, wordexp).
 void note_ended();
 
 }  // namespace cube::shim::ended_children

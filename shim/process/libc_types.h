@@ -26,6 +26,7 @@
 #include <termios.h>
 #include <unistd.h>
 #include <utime.h>
+#include <wordexp.h>
 
 #include <cstdarg>
 #include <cstdint>

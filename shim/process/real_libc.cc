@@ -5,6 +5,7 @@
 #include <link.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <initializer_list>
 
@@ -13,9 +14,17 @@
 
 namespace cube::shim::real {
 
-#define CUBE_HOOK(result, name, parameters) constinit Function<result parameters> name{#name};
+constinit const Names k_names = {
+    "vfork",
+    "dlopen",
+#define CUBE_HOOK(result, name, parameters) #name,
+#include "shim/hooks.def"
+};
+
+#define CUBE_HOOK(result, name, parameters) \
+  constinit Function<result parameters> name{offsetof(Names, name)};
 #define CUBE_RAW_HOOK(result, name, parameters) \
-  constinit Function<result parameters> name{#name, stand_in::name};
+  constinit Function<result parameters> name{offsetof(Names, name), stand_in::name};
 #define CUBE_RAW_NEW_FD(result, name, parameters, arguments) CUBE_RAW_HOOK(result, name, parameters)
 #include "shim/hooks.def"
 
@@ -61,11 +70,12 @@ void* symbol_of_caller(const char* name, const void* caller) {
   return symbol;
 }
 
-constinit JumpTarget g_vfork{"vfork"}, g_dlopen{"dlopen"};
+constinit JumpTarget g_vfork{offsetof(Names, vfork)}, g_dlopen{offsetof(Names, dlopen)};
 
 void* JumpTarget::find() {
   void* known = known_.load(std::memory_order_relaxed);
-  if (known == nullptr) known_.store(known = dlsym(RTLD_NEXT, name_), std::memory_order_relaxed);
+  if (known == nullptr)
+    known_.store(known = dlsym(RTLD_NEXT, name_at(name_)), std::memory_order_relaxed);
   return known;
 }
 

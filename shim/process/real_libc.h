@@ -6,11 +6,27 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "shim/process/libc_types.h"
 
 namespace cube::shim::real {
+
+// The names of the functions, one behind the other: a pointer to each would be a relocation.
+struct Names {
+  char vfork[sizeof "vfork"], dlopen[sizeof "dlopen"];
+#define CUBE_HOOK(result, name, parameters) char name[sizeof #name];
+#include "shim/hooks.def"
+};
+extern const Names k_names;
+// The offset of a name in k_names.
+using NameOffset = std::uint16_t;
+static_assert(sizeof(Names) <= std::numeric_limits<NameOffset>::max());
+inline const char* name_at(NameOffset offset) {
+  return reinterpret_cast<const char*>(&k_names) + offset;
+}
 
 void* next_symbol(const char* name);
 // Searches the libraries of the caller for a function. This also finds a library that only its
@@ -21,12 +37,12 @@ void* symbol_of_caller(const char* name, const void* caller);
 // dlopen; libc has one version of each.
 class JumpTarget {
  public:
-  constexpr explicit JumpTarget(const char* name) : name_(name) {}
+  constexpr explicit JumpTarget(NameOffset name) : name_(name) {}
   void* find();
 
  private:
   std::atomic<void*> known_{nullptr};
-  const char* name_;
+  NameOffset name_;
 };
 extern constinit JumpTarget g_vfork, g_dlopen;
 // The address of libc's dlsym. Null if libc has none, which never happens.
@@ -35,7 +51,7 @@ void* dlsym_target();
 template <typename Signature>
 class Function {
  public:
-  constexpr explicit Function(const char* name, Signature* stand_in = nullptr)
+  constexpr explicit Function(NameOffset name, Signature* stand_in = nullptr)
       : function_(stand_in), name_(name) {}
 
   template <typename... Arguments>
@@ -52,7 +68,7 @@ class Function {
   // Keeps the old address of a function that libc does not have (io_submit belongs to libaio,
   // close_range is newer than glibc 2.33).
   void resolve() {
-    if (void* const symbol = next_symbol(name_); symbol != nullptr) {
+    if (void* const symbol = next_symbol(name_at(name_)); symbol != nullptr) {
       function_.store(reinterpret_cast<Signature*>(symbol), std::memory_order_relaxed);
       is_found_ = true;
     }
@@ -75,8 +91,8 @@ class Function {
     }
   }
   std::atomic<Signature*> function_;
+  NameOffset name_;
   bool is_found_ = false;
-  const char* name_;
 };
 
 #define CUBE_HOOK(result, name, parameters) extern Function<result parameters> name;

@@ -32,7 +32,7 @@ ROWS = [
     ("fork", "fork __fork _Fork vfork __vfork clone daemon forkpty"),
     ("ranges", "close_range closefrom"),
     ("exec",
-     "posix_spawn{,p} pidfd_spawn{,p} system popen pclose wait waitpid wait3 wait4 waitid execve "
+     "posix_spawn{,p} pidfd_spawn{,p} system popen pclose wordexp wait waitpid wait3 wait4 waitid execve "
      "execv execvp execvpe execl execlp execle execveat fexecve _exit _Exit"
     ),
     ("names and directories",

@@ -2,6 +2,7 @@
 #include <spawn.h>
 #include <sys/fsuid.h>
 #include <sys/wait.h>
+#include <wordexp.h>
 
 #include "tests/support/parity_case.h"
 
@@ -132,6 +133,21 @@ PARITY(Process, PopenAndSystem) {
   CALL(pclose(pipe));
   CALL(lseek(second, 0, SEEK_CUR));
   CALL(system(nullptr) != 0);
+}
+
+PARITY(Process, WordexpGivesServedFilesToItsCommands) {
+  const int fd = CALL(open(t.text("a", "one two\nthree\n"), O_RDONLY));
+  peek(t, fd);
+  for (const int flags : {0 + WRDE_NOCMD, 0}) {
+    for (const auto& words : {"$(head -c 2 <&" + std::to_string(fd) + ") $((1 + 2))",
+                              "`cat <&" + std::to_string(fd) + "`", std::string("'a b' c")}) {
+      ::wordexp_t expanded{};
+      const int result = CALL(wordexp(words.c_str(), &expanded, flags));
+      for (std::size_t i = 0; i < expanded.we_wordc; ++i) t.line(expanded.we_wordv[i]);
+      if (result == 0) wordfree(&expanded);
+      CALL(lseek(fd, 0, SEEK_CUR));
+    }
+  }
 }
 
 PARITY(Process, FailedExecLeavesEverything) {
