@@ -12,15 +12,64 @@
 
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
+namespace process = cube::shim::process;
+
+extern "C" {
+// The functions of jumps.S.
+[[gnu::visibility("hidden")]] void cube_shim_vfork();
+[[gnu::visibility("hidden")]] void cube_shim_dlopen();
+[[gnu::visibility("hidden")]] void cube_shim_dlsym();
+}
 
 namespace {
 
 // Our function that replaces this one of libc. Null: none does.
 void* function_in_front_of(const void* function) {
+  if (function == nullptr) return nullptr;
+  if (function == real::g_vfork.find()) return reinterpret_cast<void*>(&cube_shim_vfork);
+  if (function == real::g_dlopen.find()) return reinterpret_cast<void*>(&cube_shim_dlopen);
+  if (function == real::dlsym_target()) return reinterpret_cast<void*>(&cube_shim_dlsym);
 #define CUBE_HOOK(result, name, parameters) \
   if (real::name.found() == function) return reinterpret_cast<void*>(&export_##name);
 #include "shim/hooks.def"
   return nullptr;
+}
+
+// UCX and Open MPI look up the functions of mappings behind them, write a jump to a hook of theirs
+// into the code that they find, and let the hook make the system call. If that code were ours, the
+// jump would replace what we do, and lead from the hook's syscall() back to the hook.
+bool may_be_overwritten(const void* function) {
+  return function == real::mmap.found() || function == real::munmap.found() ||
+         function == real::mremap.found() || function == real::madvise.found();
+}
+
+// Our function, if it stands before the next one after the library of the caller. Null: the answer
+// is libc's.
+//
+// Libc finds the next one only for a library that calls dlsym itself. We ask for the function that
+// the caller and the libraries it needs have. If this is the one behind ours, it is also the next
+// one of the caller, which comes after us.
+void* ours_instead_of_next(const char* name, const void* caller) {
+  const void* const next = real::symbol_of_caller(name, caller);
+  return next == nullptr || may_be_overwritten(next) ? nullptr : function_in_front_of(next);
+}
+
+// Whether the answer may be ours. A library behind ours that has functions of ours itself gets
+// libc's, because our own calls may end in that library.
+bool may_be_ours(void* library, const char* name, const void* caller) {
+  if (library == RTLD_DEFAULT || shim::is_in_library(caller)) return false;
+  const bool is_loaded = process::is_loaded();
+  if (is_loaded && !process::is_active()) return false;
+  // The functions of a library in front of ours lead to ours.
+  if (library == RTLD_NEXT && (!real::is_hooked(name) || !real::comes_after_us(caller)))
+    return false;
+  if (!is_loaded) {
+    // An allocator or a sanitizer looks up functions as it starts, and could not answer calls of
+    // ours then. It has those functions itself, or we do not have them.
+    if (!real::is_hooked(name) || real::is_next_of_caller(name, caller)) return false;
+    real::resolve_all();
+  }
+  return !real::is_behind(caller);
 }
 
 }  // namespace
@@ -42,11 +91,12 @@ extern "C" __attribute__((visibility("hidden"))) Lookup cube_shim_before_dlsym(v
                                                                                const char* name,
                                                                                const void* caller) {
   void* const target = real::dlsym_target();
-  // A library behind ours gets libc's function, because our own calls may end in that library.
-  if (library == RTLD_NEXT || library == RTLD_DEFAULT || shim::is_in_library(caller) ||
-      real::is_behind(caller) || !shim::process::is_active())
-    return {target, nullptr};
+  if (!may_be_ours(library, name, caller)) return {target, nullptr};
+  if (library == RTLD_NEXT) {
+    void* const ours = ours_instead_of_next(name, caller);
+    return {ours != nullptr ? nullptr : target, ours};
+  }
   void* const found = reinterpret_cast<void* (*)(void*, const char*)>(target)(library, name);
-  void* const ours = found != nullptr ? function_in_front_of(found) : nullptr;
+  void* const ours = function_in_front_of(found);
   return {nullptr, ours != nullptr ? ours : found};
 }

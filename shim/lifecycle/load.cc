@@ -230,10 +230,7 @@ void start_by_settings() {
   if (profile::is_on()) g_may_be_cancelled.store(true, std::memory_order_release);
 }
 
-__attribute__((constructor)) void load() {
-  const int saved_errno = errno;
-  ready_unwinder();
-  real::resolve_all();
+void start_if_wanted() {
   const auto is_set = [](const char* name) {
     const char* const text = getenv(name);
     return text != nullptr && *text != '\0';
@@ -246,18 +243,24 @@ __attribute__((constructor)) void load() {
                         is_set("CUBESHIM_BUCKETS") || is_set("CUBESHIM_PROFILE");
   if (!has_work || is_privileged) {
     if (!is_privileged) complain_of_no_work();
-    errno = saved_errno;
-    return;
-  }
-  if (host_has_memory_sanitizer()) {
+  } else if (host_has_memory_sanitizer()) {
     base::write_to_stderr(
         "cubeshim: warn: files are read without a cache: the program is built with "
         "MemorySanitizer, which takes no "
         "libraries but its own; address, thread and undefined are fine\n");
-    errno = saved_errno;
-    return;
+  } else {
+    start_by_settings();
   }
-  start_by_settings();
+}
+
+__attribute__((constructor)) void load() {
+  const int saved_errno = errno;
+  ready_unwinder();
+  real::resolve_all();
+  real::find_stat_of_others();
+  start_if_wanted();
+  // Pairs with the acquire in is_loaded().
+  process::g_is_loaded.store(true, std::memory_order_release);
   errno = saved_errno;
 }
 

@@ -5,12 +5,16 @@
 //   dlopen  Libc takes the library search path (RPATH) from the library that contains the return
 //           address. The path of a library that only we have is replaced.
 //   dlsym   RTLD_NEXT and RTLD_DEFAULT search from the library that contains the return address.
-//           For other handles, our function may return the answer itself: the address that it
-//           returns is then null, and the answer is in the second register.
+//           Our function may also return the answer itself: the address that it returns is then
+//           null, and the answer is in the second register.
+// cube_shim_NAME is the same function, for this library alone.
 #if defined(__x86_64__)
         .text
         .globl  vfork
         .type   vfork, @function
+        .globl  cube_shim_vfork
+        .hidden cube_shim_vfork
+        .set    cube_shim_vfork, vfork
 vfork:
         .cfi_startproc
         endbr64
@@ -27,6 +31,9 @@ vfork:
 
         .globl  dlopen
         .type   dlopen, @function
+        .globl  cube_shim_dlopen
+        .hidden cube_shim_dlopen
+        .set    cube_shim_dlopen, dlopen
 dlopen:
         .cfi_startproc
         endbr64
@@ -50,6 +57,9 @@ dlopen:
 
         .globl  dlsym
         .type   dlsym, @function
+        .globl  cube_shim_dlsym
+        .hidden cube_shim_dlsym
+        .set    cube_shim_dlsym, dlsym
 dlsym:
         .cfi_startproc
         endbr64
@@ -78,6 +88,9 @@ dlsym:
         .text
         .globl  vfork
         .type   vfork, %function
+        .globl  cube_shim_vfork
+        .hidden cube_shim_vfork
+        .set    cube_shim_vfork, vfork
 vfork:
         .cfi_startproc
         hint    #34                       // bti c
@@ -100,6 +113,9 @@ vfork:
 
         .globl  dlopen
         .type   dlopen, %function
+        .globl  cube_shim_dlopen
+        .hidden cube_shim_dlopen
+        .set    cube_shim_dlopen, dlopen
 dlopen:
         .cfi_startproc
         hint    #34                       // bti c
@@ -123,6 +139,9 @@ dlopen:
 
         .globl  dlsym
         .type   dlsym, %function
+        .globl  cube_shim_dlsym
+        .hidden cube_shim_dlsym
+        .set    cube_shim_dlsym, dlsym
 dlsym:
         .cfi_startproc
         hint    #34                       // bti c

@@ -10,6 +10,8 @@
 #include <exception>
 #include <new>
 
+#include "shim/process/real_libc.h"
+
 // A release is built with libc++abi, which has the two functions of memory in one object with the
 // rest of its exceptions. A second definition would not link, so the exceptions of a release take
 // their memory from the host.
@@ -43,6 +45,13 @@ void* take_reserve(std::size_t size) {
 using Iterate = int (*)(int (*)(dl_phdr_info*, std::size_t, void*), void*);
 constinit std::atomic<Iterate> g_iterate{nullptr};
 
+// Runs before our other constructors, one of which walks a stack. A library that replaces the
+// function does not give its own a version of libc's.
+__attribute__((constructor(101))) void find_iterate() {
+  void* const found = dlvsym(RTLD_NEXT, "dl_iterate_phdr", cube::shim::real::k_first_libc_version);
+  g_iterate.store(reinterpret_cast<Iterate>(found), std::memory_order_relaxed);
+}
+
 }  // namespace
 
 // NOLINTBEGIN(bugprone-reserved-identifier)
@@ -68,20 +77,10 @@ void __cxa_free_exception(void* exception) noexcept {
 #endif
 
 int dl_iterate_phdr(int (*callback)(dl_phdr_info*, std::size_t, void*), void* data) {
+  // The constructor of another library that runs before ours may look up functions.
+  if (g_iterate.load(std::memory_order_relaxed) == nullptr) find_iterate();
   const Iterate iterate = g_iterate.load(std::memory_order_relaxed);
   return iterate != nullptr ? iterate(callback, data) : 0;
 }
 }
 // NOLINTEND(bugprone-reserved-identifier)
-
-namespace {
-
-// Runs before our other constructors, one of which walks a stack.
-__attribute__((constructor(101))) void find_iterate() {
-  void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
-  void* const found = dlsym(libc != nullptr ? libc : RTLD_NEXT, "dl_iterate_phdr");
-  g_iterate.store(reinterpret_cast<Iterate>(found), std::memory_order_relaxed);
-  if (libc != nullptr) dlclose(libc);
-}
-
-}  // namespace

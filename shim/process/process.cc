@@ -9,7 +9,7 @@ namespace cube::shim::process {
 
 constinit const base::Config* g_config = nullptr;
 
-constinit std::atomic<bool> g_active{false}, g_tells{false};
+constinit std::atomic<bool> g_active{false}, g_tells{false}, g_is_loaded{false};
 constinit std::atomic<Copies> g_serves_copies{Copies::no};
 constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
 constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]] = Forking::no;

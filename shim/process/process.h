@@ -25,6 +25,9 @@ bool owns_table_slow();
 // means (setuid, chroot ...). Acquire: a thread that another library has started before our
 // constructor finds the settings; pairs with start().
 inline bool is_active() { return g_active.load(std::memory_order_acquire); }
+// Whether our constructor has run. Constructors of other libraries may come first.
+extern constinit std::atomic<bool> g_is_loaded;
+inline bool is_loaded() { return g_is_loaded.load(std::memory_order_acquire); }
 // Whether this process reports its changes to processes that have a file cached. It does while it
 // serves files, and after setuid, chroot and the like, when it no longer serves any.
 inline bool tells() { return g_tells.load(std::memory_order_acquire); }

@@ -10,13 +10,16 @@
 #include <initializer_list>
 
 #include "cache/base/process/block_signals.h"
+#include "shim/process/own_library.h"
 #include "shim/process/stand_ins.h"
 
 namespace cube::shim::real {
 
 constinit const Names k_names = {
     "vfork",
+    "__vfork",
     "dlopen",
+    "dlsym",
 #define CUBE_HOOK(result, name, parameters) #name,
 #include "shim/hooks.def"
 };
@@ -58,6 +61,22 @@ void* newest_version(const char* name, void* symbol) {
 
 }  // namespace
 
+bool is_hooked(const char* name) {
+  const char* wanted = name;  // null: the row is another name
+  for (std::size_t i = 0; i < sizeof k_names; ++i) {
+    const char c = reinterpret_cast<const char*>(&k_names)[i];
+    if (wanted != nullptr && c != *wanted) wanted = nullptr;
+    if (c != '\0') {
+      if (wanted != nullptr) ++wanted;
+    } else if (wanted != nullptr) {
+      return true;
+    } else {
+      wanted = name;
+    }
+  }
+  return false;
+}
+
 void* symbol_of_caller(const char* name, const void* caller) {
   // A handler that jumps away would leave the loader's lock held.
   const base::BlockSignals block;
@@ -81,17 +100,12 @@ void* JumpTarget::find() {
 
 void* dlsym_target() {
   static constinit std::atomic<void*> g_known{nullptr};
-#if defined(__x86_64__)
-  constexpr const char* k_first_version = "GLIBC_2.2.5";
-#elif defined(__aarch64__)
-  constexpr const char* k_first_version = "GLIBC_2.17";
-#endif
   void* known = g_known.load(std::memory_order_relaxed);
   // A call of dlsym would be ours. Newer versions of libc keep the first version of the symbol.
   if (known == nullptr) {
     // Libc's own, which finds the dlsym of a library behind ours, too.
     auto* const libcs = reinterpret_cast<void* (*)(void*, const char*)>(
-        dlvsym(RTLD_NEXT, "dlsym", k_first_version));
+        dlvsym(RTLD_NEXT, "dlsym", k_first_libc_version));
     void* const next = libcs != nullptr ? libcs(RTLD_NEXT, "dlsym") : nullptr;
     known = next != nullptr ? next : reinterpret_cast<void*>(libcs);
     g_known.store(known, std::memory_order_relaxed);
@@ -120,9 +134,10 @@ bool is_anothers(const char* name) {
   return std::strstr(slash != nullptr ? slash : found.dli_fname, "san") == nullptr;
 }
 
-// The memory of a library, from its first segment to its last.
+// The memory of a library, from its first segment to its last, and its place in the lookup order.
 struct LoadedLibrary {
   std::uintptr_t begin = 0, end = 0;
+  int place = -1;
   bool has(std::uintptr_t address) const { return address - begin < end - begin; }
 };
 
@@ -130,10 +145,12 @@ LoadedLibrary library_of(const void* address) {
   struct Search {
     std::uintptr_t address;
     LoadedLibrary found;
-  } wanted{reinterpret_cast<std::uintptr_t>(address), {}};
+    int place;
+  } wanted{reinterpret_cast<std::uintptr_t>(address), {}, 0};
   dl_iterate_phdr(
       [](struct ::dl_phdr_info* info, size_t, void* data) {
-        LoadedLibrary library{UINTPTR_MAX, 0};
+        auto* const search = static_cast<Search*>(data);
+        LoadedLibrary library{UINTPTR_MAX, 0, search->place++};
         for (int i = 0; i < info->dlpi_phnum; ++i) {
           const auto& segment = info->dlpi_phdr[i];
           if (segment.p_type != PT_LOAD) continue;
@@ -142,7 +159,6 @@ LoadedLibrary library_of(const void* address) {
           library.end = std::max<std::uintptr_t>(
               library.end, info->dlpi_addr + segment.p_vaddr + segment.p_memsz);
         }
-        auto* const search = static_cast<Search*>(data);
         if (library.end == 0 || !library.has(search->address)) return 0;
         search->found = library;
         return 1;
@@ -152,7 +168,7 @@ LoadedLibrary library_of(const void* address) {
 }
 
 // The libraries whose functions come after ours in the lookup order, except libc. Written before
-// main, by one thread.
+// main; threads of other constructors that look up functions write the same values.
 constinit LoadedLibrary g_behind[8] = {};
 
 void note_behind(const void* function, const LoadedLibrary& libc) {
@@ -176,19 +192,34 @@ bool is_behind(const void* address) {
 
 bool is_libc_from(const char* version) { return strverscmp(gnu_get_libc_version(), version) >= 0; }
 
+bool comes_after_us(const void* address) {
+  return library_of(address).place > library_of(__ehdr_start).place;
+}
+
+bool is_next_of_caller(const char* name, const void* caller) {
+  return library_of(dlsym(RTLD_NEXT, name)).has(reinterpret_cast<std::uintptr_t>(caller));
+}
+
 void resolve_all() {
+  static constinit std::atomic<bool> g_is_done{false};
+  // Acquire: pairs with the release below.
+  if (g_is_done.load(std::memory_order_acquire)) return;
   g_vfork.find();
   g_dlopen.find();
 #define CUBE_HOOK(result, name, parameters) name.resolve();
 #include "shim/hooks.def"
+  const LoadedLibrary libc = library_of(reinterpret_cast<const void*>(&gnu_get_libc_version));
+#define CUBE_HOOK(result, name, parameters) note_behind(name.found(), libc);
+#include "shim/hooks.def"
+  g_is_done.store(true, std::memory_order_release);
+}
+
+void find_stat_of_others() {
   for (const char* const name :
        {"stat", "stat64", "lstat", "lstat64", "fstat", "fstat64", "fstatat", "fstatat64", "statx",
         "__xstat", "__lxstat", "__fxstat", "__fxstatat"}) {
     if (is_anothers(name)) g_stat_is_anothers.store(true, std::memory_order_relaxed);
   }
-  const LoadedLibrary libc = library_of(reinterpret_cast<const void*>(&gnu_get_libc_version));
-#define CUBE_HOOK(result, name, parameters) note_behind(name.found(), libc);
-#include "shim/hooks.def"
 }
 
 }  // namespace cube::shim::real

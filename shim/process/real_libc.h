@@ -16,7 +16,8 @@ namespace cube::shim::real {
 
 // The names of the functions, one behind the other: a pointer to each would be a relocation.
 struct Names {
-  char vfork[sizeof "vfork"], dlopen[sizeof "dlopen"];
+  char vfork[sizeof "vfork"], __vfork[sizeof "__vfork"];
+  char dlopen[sizeof "dlopen"], dlsym[sizeof "dlsym"];
 #define CUBE_HOOK(result, name, parameters) char name[sizeof #name];
 #include "shim/hooks.def"
 };
@@ -27,6 +28,17 @@ static_assert(sizeof(Names) <= std::numeric_limits<NameOffset>::max());
 inline const char* name_at(NameOffset offset) {
   return reinterpret_cast<const char*>(&k_names) + offset;
 }
+
+// Whether this library has a function of that name. Calls no function of libc: a sanitizer that
+// has only begun to start may have replaced it.
+bool is_hooked(const char* name);
+
+// The version of libc's oldest functions.
+#if defined(__x86_64__)
+inline constexpr const char* k_first_libc_version = "GLIBC_2.2.5";
+#elif defined(__aarch64__)
+inline constexpr const char* k_first_libc_version = "GLIBC_2.17";
+#endif
 
 void* next_symbol(const char* name);
 // Searches the libraries of the caller for a function. This also finds a library that only its
@@ -70,13 +82,14 @@ class Function {
   void resolve() {
     if (void* const symbol = next_symbol(name_at(name_)); symbol != nullptr) {
       function_.store(reinterpret_cast<Signature*>(symbol), std::memory_order_relaxed);
-      is_found_ = true;
+      is_found_.store(true, std::memory_order_relaxed);
     }
   }
   // Null: this library has none behind ours.
   const void* found() const {
-    return is_found_ ? reinterpret_cast<const void*>(function_.load(std::memory_order_relaxed))
-                     : nullptr;
+    return is_found_.load(std::memory_order_relaxed)
+               ? reinterpret_cast<const void*>(function_.load(std::memory_order_relaxed))
+               : nullptr;
   }
   bool is_there() const { return function_.load(std::memory_order_relaxed) != nullptr; }
 
@@ -92,13 +105,21 @@ class Function {
   }
   std::atomic<Signature*> function_;
   NameOffset name_;
-  bool is_found_ = false;
+  std::atomic<bool> is_found_{false};
 };
 
 #define CUBE_HOOK(result, name, parameters) extern Function<result parameters> name;
 #include "shim/hooks.def"
 
+// Finds all functions, and the libraries behind ours. The constructor calls it, or an earlier
+// lookup of a library whose constructor comes first.
 void resolve_all();
+
+// Whether this code belongs to a library that comes after ours in the lookup order.
+bool comes_after_us(const void* address);
+// Whether the function of that name behind ours belongs to the library of this code. Calls nothing
+// that a library which has only begun to start could have replaced.
+bool is_next_of_caller(const char* name, const void* caller);
 
 // Whether this code belongs to a library other than libc that has one of the functions behind ours.
 // Such a function may be no more than its system call by number; if that call led back to our
@@ -111,6 +132,7 @@ bool is_libc_from(const char* version);
 // Another preloaded library behind ours answers stat in its own way (libfakeroot: other owners), so
 // it must be asked. The interceptors of sanitizers only observe.
 inline constinit std::atomic<bool> g_stat_is_anothers{false};
+void find_stat_of_others();
 inline bool stat_is_anothers() { return g_stat_is_anothers.load(std::memory_order_relaxed); }
 
 }  // namespace cube::shim::real

@@ -1,7 +1,9 @@
 // Functions that a program takes from libc itself, as bindings of other languages do.
 #include <dlfcn.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 
+#include "tests/parity/linked/lookups.h"
 #include "tests/support/parity_case.h"
 
 namespace {
@@ -45,6 +47,48 @@ PARITY(Loader, FunctionsOfLibcOpenWhatOursRead) {
   t.bytes("read", got, sizeof got);
   CALL(of_libc<int(int)>("close")(fd));
   CALL(read(fd, got, 1));
+}
+
+PARITY(Loader, LibrariesOfTheProgramReadByWhatTheyHaveLookedUp) {
+  namespace linked = cube::parity::linked;
+  const int fd = CALL(open(t.file("a", 5000), O_RDONLY));
+  char got[100] = {};
+  const auto next_read = reinterpret_cast<linked::Read*>(linked::next_of("read"));
+  for (linked::Read* const read_it : {linked::g_early_read, linked::g_early_next_read, next_read}) {
+    CALL(read_it(fd, got, sizeof got));
+    t.bytes("read", got, sizeof got);
+  }
+  CALL(linked::next_of("cube_no_such_function") == nullptr);
+  CALL(dlerror() != nullptr);
+}
+
+PARITY(Loader, DlsymAndDlopenOfLibcFindWhatOursFind) {
+  const int fd = CALL(open(t.file("a", 5000), O_RDONLY));
+  void* const libc = of_libc<void*(const char*, int)>("dlopen")("libc.so.6", RTLD_LAZY);
+  void* const found = of_libc<void*(void*, const char*)>("dlsym")(libc, "read");
+  char got[100] = {};
+  CALL(reinterpret_cast<cube::parity::linked::Read*>(found)(fd, got, sizeof got));
+  t.bytes("read", got, sizeof got);
+}
+
+PARITY(Loader, VforkOfLibcLeavesTheFdsOfTheParent) {
+  const int fd = CALL(open(t.file("a", 5000), O_RDONLY));
+  for (const char* const name : {"vfork", "__vfork"}) {
+    const auto vfork_it = of_libc<pid_t()>(name);
+    const pid_t child = vfork_it();
+    if (child == 0) {
+      char byte;
+      if (read(fd, &byte, 1) != 1 || close(fd) != 0) _exit(1);
+      execl("/bin/true", "true", static_cast<char*>(nullptr));
+      _exit(2);
+    }
+    int status = 0;
+    CALL(waitpid(child, &status, 0) == child);
+    t.note("status", status);
+    char got[100] = {};
+    CALL(read(fd, got, sizeof got));
+    t.bytes("read", got, sizeof got);
+  }
 }
 
 PARITY(Loader, LookupsThatFailSaySo) {

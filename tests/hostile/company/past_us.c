@@ -7,9 +7,12 @@
 //   -DFORWARD  read() in front, which takes the next one
 //   -DRING     ring_read(fd): by a ring of a shared liburing, whose calls are the kernel's without
 //              libc
-//   -DBEHIND   fstat() behind, which shows another owner
+//   -DBEHIND   fstat() behind, which shows another owner; gets_libcs() tells whether it has found
+//              libc's own functions, in its constructor and now
+//   -DNEXT     next_is_of_libc(name): whether dlsym(RTLD_NEXT) finds libc's own function
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <gnu/libc-version.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -66,7 +69,25 @@ long ring_read(int fd) {
   io_uring_cqe_seen(&ring, done);
   return result;
 }
-#elif defined(BEHIND)
+#elif defined(NEXT) || defined(BEHIND)
+static int is_of_libc(const void* function) {
+  Dl_info found, libc;
+  return dladdr(function, &found) != 0 && dladdr((const void*)&gnu_get_libc_version, &libc) != 0 &&
+         found.dli_fbase == libc.dli_fbase;
+}
+#if defined(NEXT)
+int next_is_of_libc(const char* name);
+int next_is_of_libc(const char* name) { return is_of_libc(dlsym(RTLD_NEXT, name)); }
+#else
+static int early = 1;
+static int are_libcs(void) {
+  void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  return is_of_libc(dlsym(RTLD_NEXT, "fstat")) && is_of_libc(dlsym(RTLD_NEXT, "read")) &&
+         is_of_libc(dlsym(libc, "fstat")) && is_of_libc(dlsym(libc, "read"));
+}
+__attribute__((constructor)) static void start(void) { early = are_libcs(); }
+int gets_libcs(void);
+int gets_libcs(void) { return early && are_libcs(); }
 typedef int (*stat_function)(int, struct stat*);
 static int shown(stat_function next, int fd, struct stat* st) {
   const int result = next(fd, st);
@@ -79,4 +100,5 @@ int fstat(int fd, struct stat* st) {
 int fstat64(int fd, struct stat64* st) {
   return shown((stat_function)dlsym(RTLD_NEXT, "fstat64"), fd, (struct stat*)st);
 }
+#endif
 #endif

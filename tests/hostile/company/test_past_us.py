@@ -102,6 +102,18 @@ for n in range(20):
               os.fstat(f.fileno()).st_size, len(f.read()))
 """
 
+BEHIND = """
+import ctypes
+check_all(); check_all()
+print(ctypes.CDLL(sys.argv[2]).gets_libcs())
+"""
+NEXT = """
+import ctypes
+check_all(); check_all()
+next_is_of_libc = ctypes.CDLL(sys.argv[2]).next_is_of_libc
+print([next_is_of_libc(name) for name in (b'mmap', b'mmap64', b'munmap', b'mremap', b'madvise')])
+"""
+
 
 class PastUs(Job):
     says = "files are served by copies from now on, as in mode real"
@@ -161,6 +173,15 @@ class PastUs(Job):
                           preload=[*self.preload, program("libcompany_behind.so")])
         self.assertTrue(all(line.startswith("1000 ") for line in done.out.splitlines()), str(done))
         self.assertEqual(done.report["materialized"], 0, str(done))
+
+    def test_a_library_behind_finds_libcs_functions_also_before_ours_has_started(self):
+        behind = program("libcompany_behind.so")
+        done = self.check([*self.python(BEHIND), behind], preload=[*self.preload, behind])
+        self.assertEqual(done.out, "1\n")
+
+    def test_a_library_that_overwrites_the_code_of_mmap_finds_libcs(self):
+        done = self.check([*self.python(NEXT), program("libcompany_next.so")])
+        self.assertEqual(done.out, "[1, 1, 1, 1, 1]\n")
 
 
 if __name__ == "__main__":
