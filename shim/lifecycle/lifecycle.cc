@@ -66,7 +66,8 @@ void prepare_identity(const char* call) {
 }
 
 void seal() {
-  if (process::g_config == nullptr || !process::owns_table() || process::g_sealed.exchange(true))
+  if (process::g_config == nullptr || process::g_sealed.load(std::memory_order_relaxed) ||
+      !process::owns_table())
     return;
   materialize_streams();
   process::disable("the process puts a seccomp filter on");
@@ -76,6 +77,8 @@ void seal() {
   materialize_all(/*only_inherited=*/false, "seccomp");
   region_fd::drop();
   leave();
+  // Comes last: after a clone that may share memory, a sealed process does not own its fd table.
+  process::g_sealed.store(true, std::memory_order_relaxed);
 }
 
 namespace {

@@ -222,4 +222,14 @@ PARITY(Identity, SandboxesThatAreRefusedChangeNothing) {
     CALL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, nullptr, 0, 0));
     CALL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 8, 0, 0));
   });
+  with(t, "prctl after a clone", [&] {
+    const long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+    if (child == 0) _exit(0);
+    CALL(waitpid(static_cast<pid_t>(child), nullptr, 0) == child);
+    const int fd = CALL(open(t / "all", O_RDONLY));
+    CALL(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, 8, 0, 0));
+    char got[4] = {};
+    CALL(read(fd, got, 4));
+    CALL(close(fd));
+  });
 }
