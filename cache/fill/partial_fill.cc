@@ -66,6 +66,7 @@ PartialFill* PartialFill::begin(CacheParts& parts, RecordFill& fetch,
   fill->missing_.store(fill->part_count_, std::memory_order_relaxed);
   for (std::uint32_t i = 0; i < fill->part_count_; ++i)
     fill->parts_[i].store(Part::missing, std::memory_order_relaxed);
+  fill->has_ended_.store(false, std::memory_order_relaxed);
   fill->waiters_.store(0, std::memory_order_relaxed);
   fill->shown_.store(0, std::memory_order_relaxed);
   fill->pages_.store(Pages::unknown, std::memory_order_relaxed);
@@ -118,8 +119,6 @@ PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path
   return nullptr;
 }
 
-bool PartialFill::may_go_on(FdEpoch fd_epoch) const { return fd_epoch == this->fd_epoch(); }
-
 bool PartialFill::is_unchanged(int fd, int flags) const {
   fetch().tier().region().stats().count(Counter::origin_stats);
   const auto now = stat_fd(fd, flags);
@@ -133,7 +132,7 @@ bool PartialFill::has_any_part(std::uint64_t at, std::uint64_t n) const {
   return false;
 }
 
-PartialFill::Bytes PartialFill::bring(int fd, FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n) {
+PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::uint64_t n) {
   if (state_.load(std::memory_order_acquire) == State::given_up) return Bytes::at_origin;
   if (is_under_way() && !fetch().is_unchanged()) {
     give_up();
@@ -143,8 +142,8 @@ PartialFill::Bytes PartialFill::bring(int fd, FdEpoch fd_epoch, std::uint64_t at
   // file is checked first. A reader that goes forward gets a part as it was at its first read,
   // which is good enough, and a missing part as it is now.
   const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
-  if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd, /*flags=*/0)) {
-    if (may_go_on(fd_epoch)) give_up();
+  if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd.fd(), /*flags=*/0)) {
+    if (may_go_on(fd)) give_up();
     return Bytes::at_origin;
   }
   if (at + n > shown) shown_.store(at + n, std::memory_order_relaxed);
@@ -153,16 +152,15 @@ PartialFill::Bytes PartialFill::bring(int fd, FdEpoch fd_epoch, std::uint64_t at
   if (pages_.load(std::memory_order_relaxed) == Pages::unknown) {
     const auto some = static_cast<std::uint32_t>(
         (std::min(end, at + k_first_step) + part_bytes_ - 1) / part_bytes_);
-    if (const Bytes bytes = bring_parts(fd, fd_epoch, first, some); bytes != Bytes::here)
-      return bytes;
-    if (has_read_.load(std::memory_order_relaxed)) look_for_pages(fd);
+    if (const Bytes bytes = bring_parts(fd, first, some); bytes != Bytes::here) return bytes;
+    if (has_read_.load(std::memory_order_relaxed)) look_for_pages(fd.fd());
   }
-  const std::uint64_t wanted = read_ahead(fd, at, end);
-  Bytes bytes = bring_parts(fd, fd_epoch, first,
-                            static_cast<std::uint32_t>((wanted + part_bytes_ - 1) / part_bytes_));
+  const std::uint64_t wanted = read_ahead(fd.fd(), at, end);
+  Bytes bytes =
+      bring_parts(fd, first, static_cast<std::uint32_t>((wanted + part_bytes_ - 1) / part_bytes_));
   // Fetches the rest, because another process would otherwise wait for this program's next reads.
   if (bytes == Bytes::here && is_under_way() && flight_.is_waited_for())
-    bring_parts(fd, fd_epoch, 0, part_count_);
+    bring_parts(fd, 0, part_count_);
   return bytes;
 }
 
@@ -210,12 +208,12 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
   return end;
 }
 
-PartialFill::Bytes PartialFill::bring_all(int fd, FdEpoch fd_epoch) {
+PartialFill::Bytes PartialFill::bring_all(const FdEpoch& fd) {
   if (!goes_on()) return Bytes::at_origin;
-  return bring_parts(fd, fd_epoch, 0, part_count_);
+  return bring_parts(fd, 0, part_count_);
 }
 
-PartialFill::Bytes PartialFill::bring_parts(int fd, FdEpoch fd_epoch, std::uint32_t first,
+PartialFill::Bytes PartialFill::bring_parts(const FdEpoch& fd, std::uint32_t first,
                                             std::uint32_t end) {
   while (first < end && parts_[first].load(std::memory_order_acquire) == Part::here) ++first;
   if (first >= end) return Bytes::here;
@@ -240,20 +238,19 @@ PartialFill::Bytes PartialFill::bring_parts(int fd, FdEpoch fd_epoch, std::uint3
     }
     const std::uint64_t from = part * part_bytes_, to = std::min(taken * part_bytes_, size());
     const std::uint64_t began = base::monotonic_ns();
-    const long error = read_parts(fd, from, to);
+    const long error = read_parts(fd.fd(), from, to);
     fetch().tier().region().stats().count(Counter::miss_ns, base::monotonic_ns() - began);
     // The fd may have become another file's during the read.
-    const bool is_right = error == 0 && may_go_on(fd_epoch) && scope.is_own();
+    const bool is_right = error == 0 && may_go_on(fd) && scope.is_own();
     if (!is_right) {
       mark(part, taken, Part::missing);
-      if (error == -ESTALE && may_go_on(fd_epoch)) give_up();
+      if (error == -ESTALE && may_go_on(fd)) give_up();
       return error == -EINTR ? Bytes::interrupted : Bytes::at_origin;
     }
     has_read_.store(true, std::memory_order_relaxed);
     hash_parts(from, to);
     mark(part, taken, Part::here);
-    if (missing_.fetch_sub(taken - part, std::memory_order_acq_rel) == taken - part)
-      publish(fd, fd_epoch);
+    if (missing_.fetch_sub(taken - part, std::memory_order_acq_rel) == taken - part) publish(fd);
     flight_.tell_progress();
     part = taken;
   }
@@ -337,10 +334,10 @@ void PartialFill::note_read() const {
       .note_bytes(record_->path(), std::min(parts * part_bytes_, size()));
 }
 
-void PartialFill::publish(int fd, FdEpoch fd_epoch) {
+void PartialFill::publish(const FdEpoch& fd) {
   State open = State::open;
   if (!state_.compare_exchange_strong(open, State::publishing, std::memory_order_acq_rel)) return;
-  bool published = is_unchanged(fd, k_ask_server) && may_go_on(fd_epoch);
+  bool published = is_unchanged(fd.fd(), k_ask_server) && may_go_on(fd);
   if (published) {
     // No other thread uses the hasher, because each part is hashed before it counts as here.
     auto& hasher = *reinterpret_cast<base::Hasher*>(hasher_);
@@ -364,14 +361,14 @@ void PartialFill::finish_at_close(int fd) {
   const bool is_wanted = missing * 8 <= size() || (was_read_before && missing * 2 <= size()) ||
                          !fetch().can_be_undone();
   if (missing == 0) {
-    publish(fd, fd_epoch());
+    publish(FdEpoch(fd));
   } else if (is_wanted || (!keep(fd) && was_read_before)) {
-    bring_all(fd, fd_epoch());
+    bring_all(FdEpoch(fd));
   }
 }
 
 void PartialFill::give_up() {
-  fd_leaves();
+  has_ended_.store(true, std::memory_order_seq_cst);
   State open = State::open;
   if (state_.compare_exchange_strong(open, State::given_up, std::memory_order_acq_rel))
     flight_.end_copy();

@@ -8,15 +8,15 @@
 // publishing; async-signal-safe. In a handler that interrupts a fetch, nothing is fetched, and
 // nothing waits. Invariants: the record lies in its room from the beginning, marked unconfirmed so
 // that it is not found; publishing clears the mark. If a reader leaves a part unfinished (by a jump
-// or its death), that part stays under way, and the record is never published. While an fd is read,
-// another thread may close it and open another file there. So a read counts only if no fd has left
-// the file since it began.
+// or its death), that part stays under way, and the record is never published. A read counts only
+// if its fd has stayed the file's (fd_epoch.h).
 #pragma once
 
 #include <algorithm>
 
 #include "cache/base/hash.h"
 #include "cache/fill/cache_parts.h"
+#include "cache/fill/fd_epoch.h"
 #include "cache/fill/record_fill.h"
 #include "cache/region/single_flight.h"
 
@@ -33,9 +33,6 @@ class PartialFill {
     at_origin,   // the bytes are not here now, but the program's fd has them
     interrupted  // the read failed with EINTR, which the program gets
   };
-  // Counts the fds that have left the file. A reader takes the count before it checks that its fd
-  // still belongs to the file.
-  using FdEpoch = std::uint32_t;
 
   // Takes over an accepted fetch and its flight. Null: there are too many fills, and nothing was
   // taken.
@@ -52,14 +49,10 @@ class PartialFill {
   // the shim.
   bool goes_on() const { return is_under_way() && fetch().is_unchanged(); }
 
-  FdEpoch fd_epoch() const { return fd_epoch_.load(std::memory_order_seq_cst); }
-  // Called before an fd of the file is closed or becomes another file's.
-  void fd_leaves() { fd_epoch_.fetch_add(1, std::memory_order_seq_cst); }
-
   // Fetches the bytes [at, at + n), which lie within the file, by this fd.
-  Bytes bring(int fd, FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n);
+  Bytes bring(const FdEpoch& fd, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
-  Bytes bring_all(int fd, FdEpoch fd_epoch);
+  Bytes bring_all(const FdEpoch& fd);
   // A user closes its last fd. If no other user is left, a file that is nearly whole is completed.
   // So is a file that an earlier open read in part, once half of it is here. Of any other file,
   // what is here is kept for the next open (kept_parts.h).
@@ -88,7 +81,7 @@ class PartialFill {
   void take_kept();
   void drop_kept();
   bool keep(int fd);
-  Bytes bring_parts(int fd, FdEpoch fd_epoch, std::uint32_t first, std::uint32_t end);
+  Bytes bring_parts(const FdEpoch& fd, std::uint32_t first, std::uint32_t end);
   std::uint32_t take_parts(std::uint32_t first, std::uint32_t end);
   void mark(std::uint32_t first, std::uint32_t end, Part as);
   bool wait_for(std::uint32_t part);
@@ -96,9 +89,11 @@ class PartialFill {
   long read_parts(int fd, std::uint64_t from, std::uint64_t to);
   void hash_parts(std::uint64_t from, std::uint64_t to);
   bool is_unchanged(int fd, int flags) const;  // of stat_fd
-  bool may_go_on(FdEpoch fd_epoch) const;
+  bool may_go_on(const FdEpoch& fd) const {
+    return fd.goes_on() && !has_ended_.load(std::memory_order_seq_cst);
+  }
   void note_read() const;
-  void publish(int fd, FdEpoch fd_epoch);
+  void publish(const FdEpoch& fd);
   std::uint64_t begin_of(std::uint32_t part) const { return std::min(part * part_bytes_, size()); }
   bool is_under_way() const {
     const State state = state_.load(std::memory_order_acquire);
@@ -110,7 +105,9 @@ class PartialFill {
 
   std::atomic<State> state_{State::free};
   std::atomic<std::uint32_t> users_{0};
-  std::atomic<FdEpoch> fd_epoch_{0};
+  // Given up, perhaps while it is published. Reads that go on then do not count: the kernel has the
+  // file's fds, which leave it unseen.
+  std::atomic<bool> has_ended_{false};
   std::atomic<std::uint32_t> missing_{0};  // parts that are not here
   // A futex: counts the ends of fetches of parts. A waiter increments waiters_, then loads it.
   std::atomic<std::uint32_t> marks_{0};

@@ -22,13 +22,13 @@ using cache::PartialFill;
 // The bytes that are fetched and copied out at a time, while the processor has them at hand.
 constexpr std::size_t k_step = 512 << 10;
 
-// True if this fd is the file's. It stays so unless fd_epoch(), taken before, advances.
+// True if this fd is the file's. It stays so as long as a FdEpoch that was made before goes on.
 bool is_fd_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
 
 PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
   if (file.fill == nullptr) return PartialFill::Bytes::here;
-  const PartialFill::FdEpoch fd_epoch = file.fill->fd_epoch();
-  return is_fd_of(fd, file) ? file.fill->bring(fd, fd_epoch, at, n) : PartialFill::Bytes::at_origin;
+  const cache::FdEpoch epoch(fd);
+  return is_fd_of(fd, file) ? file.fill->bring(epoch, at, n) : PartialFill::Bytes::at_origin;
 }
 
 // Reads by the fd. If another thread has closed it, the read goes on, as in the kernel. If the file
@@ -162,8 +162,8 @@ long preadv(OpenFile& file, int fd, const struct ::iovec* parts, std::uint64_t a
 }
 
 void bring_all(OpenFile& file, int fd) {
-  const PartialFill::FdEpoch fd_epoch = file.fill->fd_epoch();
-  if (is_fd_of(fd, file)) file.fill->bring_all(fd, fd_epoch);
+  const cache::FdEpoch epoch(fd);
+  if (is_fd_of(fd, file)) file.fill->bring_all(epoch);
 }
 
 }  // namespace cube::shim::origins

@@ -51,16 +51,16 @@ OpenFileRef FdTable::reference_in(std::uint64_t row) {
 
 namespace {
 
-// Tells the fill or the large file of this row that its fd is about to be closed, or to become
-// another file's.
-void leave(std::uint64_t row) {
+// Tells those who read a fill or a large file by this fd that the fd is about to be closed, or to
+// become another file's.
+void leave(int fd, std::uint64_t row) {
   const RowKind kind = FdTable::kind_of(row);
   if (kind != RowKind::served && kind != RowKind::large) return;
   OpenFile& file = *open_files::at(static_cast<std::uint32_t>(row));
   if (kind == RowKind::large) [[unlikely]] {
     file.large->fd_leaves();
   } else if (file.fill != nullptr) [[unlikely]] {
-    file.fill->fd_leaves();
+    cache::FdEpoch::file_leaves(fd);
   }
 }
 
@@ -70,7 +70,7 @@ OpenFileRef FdTable::take(int fd) {
   if (!is_within(fd)) return {};
   while (std::uint64_t row = settled_row(fd)) {
     if (!row_of(fd).compare_exchange_weak(row, 0, std::memory_order_acq_rel)) continue;
-    leave(row);
+    leave(fd, row);
     return reference_in(row);
   }
   return {};
@@ -81,7 +81,7 @@ std::uint64_t FdTable::lock(int fd) {
   while (true) {
     std::uint64_t row = settled_row(fd);
     if (!row_of(fd).compare_exchange_weak(row, busy, std::memory_order_acq_rel)) continue;
-    leave(row);
+    leave(fd, row);
     return row;
   }
 }

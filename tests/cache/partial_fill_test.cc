@@ -68,7 +68,7 @@ struct FillTest : testing::Test {
     opened.fill->end();
   }
   Bytes bring(const Open& opened, std::uint64_t at, std::uint64_t n) const {
-    return opened.fill->bring(opened.fd, opened.fill->fd_epoch(), at, n);
+    return opened.fill->bring(FdEpoch(opened.fd), at, n);
   }
   std::string bytes(const Open& opened, std::uint64_t at, std::uint64_t n) const {
     return {reinterpret_cast<const char*>(opened.fill->record().data()) + at, n};
@@ -113,18 +113,30 @@ TEST_F(FillTest, BytesComeAsTheyAreAskedForAndTheLastPublishes) {
 // Between the check of the fd and the read, another thread closes it, and an open gets the fd.
 TEST_F(FillTest, ReadThroughAnFdThatLeftMeanwhileDoesNotCount) {
   const Open opened = open(path);
-  const PartialFill::FdEpoch before = opened.fill->fd_epoch();
+  const FdEpoch before(opened.fd);
   const int own = dup(opened.fd);
-  opened.fill->fd_leaves();
+  FdEpoch::file_leaves(opened.fd);
   const int other = ::open(dir.write("other", content_of('z')).c_str(), O_RDONLY);
   ASSERT_EQ(dup2(other, opened.fd), opened.fd);
-  EXPECT_EQ(opened.fill->bring(opened.fd, before, 0, k_size), Bytes::at_origin);
+  EXPECT_EQ(opened.fill->bring(before, 0, k_size), Bytes::at_origin);
   ASSERT_EQ(dup2(own, opened.fd), opened.fd);
   EXPECT_EQ(bring(opened, 0, k_size), Bytes::here);
   EXPECT_EQ(kept(), data);
   close(own);
   close(other);
   end(opened);
+}
+
+// A reader that joined the fetch closes its fd while the first one reads and publishes.
+TEST_F(FillTest, CloseOfAnotherFdOfTheFileDropsNothing) {
+  const Open first = open(path), second = open(path);
+  ASSERT_EQ(second.fill, first.fill);
+  const FdEpoch before(first.fd);
+  FdEpoch::file_leaves(second.fd);
+  EXPECT_EQ(first.fill->bring(before, 0, k_size), Bytes::here);
+  EXPECT_EQ(kept(), data);
+  end(second);
+  end(first);
 }
 
 TEST_F(FillTest, WhileAHandlerInterruptsAFetchNothingIsBrought) {
@@ -138,9 +150,9 @@ TEST_F(FillTest, WhileAHandlerInterruptsAFetchNothingIsBrought) {
     static const Open* of = nullptr;
     of = &opened;
     action.sa_handler = [](int) {
-      const PartialFill::FdEpoch fd_epoch = of->fill->fd_epoch();
-      answers[0] = of->fill->bring(of->fd, fd_epoch, 0, 1000);
-      answers[1] = of->fill->bring(of->fd, fd_epoch, 1'000'000, 1000);
+      const FdEpoch fd(of->fd);
+      answers[0] = of->fill->bring(fd, 0, 1000);
+      answers[1] = of->fill->bring(fd, 1'000'000, 1000);
     };
     struct sigaction former {};
     sigaction(SIGUSR1, &action, &former);

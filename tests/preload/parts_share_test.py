@@ -1,6 +1,7 @@
 """Threads of one process that open and read a file at the same moment share the parts in which it
-comes: none asks the origin for a part that another one is fetching. CUBESHIM_LIBRARY and
-CUBESHIM_LAGFS name the build's files."""
+comes: none asks the origin for a part that another one is fetching, and the file is cached, even if
+one of them has closed its fd before the other one publishes. CUBESHIM_LIBRARY and CUBESHIM_LAGFS
+name the build's files."""
 import json
 import os
 import subprocess
@@ -42,6 +43,7 @@ for line in sys.stdin:
 for thread in threads:
     thread.join()
 assert right == [True, True], right
+assert open(path, "rb").read() == wanted
 """
 
 
@@ -87,6 +89,7 @@ class PartsShare(unittest.TestCase):
         self.assertEqual(self.job.returncode, 0)
         report = json.loads(self.report.read_text())
         self.assertEqual(report["bypassed"]["busy"], 0)
+        self.assertEqual(report["materialized"], 0)
         self.assertEqual(self.mount.bytes_read(), SIZE)
 
     def test_reader_waits_for_a_part_that_another_reader_fetches(self):
