@@ -237,7 +237,7 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
     if (file->is_filling()) origins::bring_all(*file, fd);
     if (file->large == nullptr && !file->record->is_stale() &&
         mappings::map(*file, request, address) == mappings::MapResult::done) {
-      file->count(std::min<std::uint64_t>(n, file->size));
+      file->count_in_steps(std::min<std::uint64_t>(n, file->size));
       return address;
     }
   }

@@ -134,7 +134,7 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
       const long answer = cache->large().read(large, fd, fd_epoch, bytes, wanted, at + done);
       if (answer < 0 && done == 0) return answer;
       got = answer > 0 ? static_cast<std::size_t>(answer) : 0;
-      file.count(got);
+      file.count_in_steps(got);
     }
     while (got < wanted) {
       // At its end a direct file accepts no other length than the program's.

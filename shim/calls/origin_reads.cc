@@ -111,7 +111,7 @@ long scatter_at(const OpenFile& file, int fd, const struct ::iovec* parts, std::
 }
 
 long counted(OpenFile& file, long result) {
-  file.count(sys::failed(result) ? 0 : static_cast<std::uint64_t>(result));
+  file.count_in_steps(sys::failed(result) ? 0 : static_cast<std::uint64_t>(result));
   return result;
 }
 

@@ -85,6 +85,13 @@ void end(OpenFile* file) {
 
 }  // namespace
 
+void OpenFile::tell_counts() {
+  cache::FileCache* const cache = attachment::attached_cache();
+  if (cache == nullptr) return;
+  cache::count_served(cache->region(), bytes_served.exchange(0, std::memory_order_relaxed),
+                      calls_saved.exchange(0, std::memory_order_relaxed));
+}
+
 bool OpenFile::is_filling() const { return fill != nullptr && fill->goes_on(); }
 
 void OpenFileRef::reset() {
@@ -105,6 +112,8 @@ void forget_pins() {
   for (std::uint32_t i = 0; i < n; ++i) {
     at(i)->pin.forget();
     at(i)->users_of_copy.store(0, std::memory_order_relaxed);  // the parent's threads
+    at(i)->bytes_served.store(0, std::memory_order_relaxed);
+    at(i)->calls_saved.store(0, std::memory_order_relaxed);
   }
 }
 

@@ -42,8 +42,9 @@ struct alignas(64) OpenFile {
       0};                                 // calls that may move the offset of a copy (CopyUse)
   int flags = 0;                          // the program's, for F_GETFL
   std::atomic<bool> is_replacing{false};  // a thread is replacing its fds (ReplacesFds)
-  // For the report only. Threads that read one file at the same time may lose a count; preventing
-  // that is not worth a locked add for each call.
+  // For the report only; the region has them after the last close, or tell_counts(). Threads that
+  // read one file at the same time may lose a count, or tell one twice; preventing that is not
+  // worth a locked add for each call.
   std::atomic<std::uint32_t> calls_saved{0};
   std::atomic<std::uint64_t> bytes_served{0};
   void count(std::uint64_t bytes) {
@@ -51,6 +52,14 @@ struct alignas(64) OpenFile {
                        std::memory_order_relaxed);
     calls_saved.store(calls_saved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
+  // Like count(), off the path of a hit: tells the region in steps, so that a process that is
+  // killed has told nearly all.
+  void count_in_steps(std::uint64_t bytes) {
+    constexpr std::uint64_t k_step = 256 << 10;
+    count(bytes);
+    if (bytes_served.load(std::memory_order_relaxed) >= k_step) tell_counts();
+  }
+  void tell_counts();
   bool is_copy() const { return fd_kind.load(std::memory_order_relaxed) == FdKind::copy; }
   bool shares_offset() const { return large != nullptr && is_copy(); }
   // `fd_kind` is stored before the fds change (show_origin); pairs with the loads of it after a
@@ -141,7 +150,7 @@ OpenFile* at(std::uint32_t index);
 bool reserve();
 // Empty before the first make().
 std::span<const std::byte> memory();
-// In a forked child: the pins are the parent's.
+// In a forked child: the pins and the counts are the parent's.
 void forget_pins();
 // Takes a reference, unless none is held any more.
 bool try_acquire(OpenFile* file);

@@ -34,6 +34,7 @@ void before_exec() {
   shim::profile::before_exec();
   shim::materialize_all(/*only_inherited=*/true, "exec");
   shim::let_inherited_writers_outlive_us();
+  shim::flush_counters();
   if (auto* const cache = shim::attachment::attached_cache(); cache != nullptr) cache->note_exec();
 }
 

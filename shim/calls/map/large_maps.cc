@@ -233,7 +233,7 @@ file_calls::Answer map_object(OpenFile& file, const mappings::MapRequest& reques
   mappings::give_pieces_back(most - pieces);
   if (shown && shown->bytes == length &&
       mappings::note_mapping(static_cast<std::uintptr_t>(at), request, object, pieces)) {
-    file.count(length);
+    file.count_in_steps(length);
     return at;
   }
   mappings::give_pieces_back(pieces);

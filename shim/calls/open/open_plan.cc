@@ -362,8 +362,11 @@ void OpenPlan::serve_in_blocks(int fd, Counter otherwise) {
   const bool is_large =
       metadata_ == nullptr && large_reads::serve(fd, path_.key(), (flags_ & O_CLOEXEC) != 0);
   if (!is_large) return count_unserved(otherwise);
-  if (auto* const cache = attachment::cache(); cache != nullptr)
-    cache->stats().count(Counter::large_opens);
+  auto* const cache = attachment::cache();
+  if (cache == nullptr) return;
+  cache->stats().count(Counter::large_opens);
+  // The fetch of any other file has counted its open.
+  if (otherwise == Counter::bypassed_flags) cache->stats().count(Counter::origin_opens);
 }
 
 }  // namespace cube::shim
