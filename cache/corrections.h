@@ -22,7 +22,7 @@ struct Told {
   bool is_there = true;
   // The call does not follow a link at the end of the path.
   bool no_follow = false;
-  // The path may exist nevertheless: the call has a second path, or the file names an interpreter.
+  // The path may still exist: the call has a second path, or the file names an interpreter.
   bool is_in_doubt = false;
   // The directory is not empty (ENOTEMPTY).
   bool has_entries = false;

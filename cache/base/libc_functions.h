@@ -1,7 +1,7 @@
 // libc's own functions, even if a preloaded library interposes them. They are for threads with an
 // fd table of their own: such a thread must not run code of the host, which would open its files in
-// that table. ThreadSanitizer's interceptors are called nevertheless, because they must see each
-// lock. Thread safety: set by a constructor, before there is a second thread.
+// that table. ThreadSanitizer's interceptors are still called, because they must see each lock.
+// Thread safety: set by a constructor, before there is a second thread.
 #pragma once
 
 #include <pthread.h>

@@ -18,8 +18,8 @@ namespace {
 using base::Counter;
 
 constexpr std::size_t k_fills = 64;
-// A reader that has waited so long for another one's part reads for itself. That other reader may
-// have left the part by a jump.
+// A reader that has waited this long for another's part reads it itself. That other reader may have
+// left the part by a jump.
 constexpr std::uint64_t k_longest_wait_ns = base::k_ns_per_s;
 // Small enough to be still in the processor's caches when the bytes are copied to the program.
 constexpr std::uint64_t k_step = 1 << 20;
@@ -28,7 +28,7 @@ constexpr std::uint64_t k_step = 1 << 20;
 constexpr std::uint64_t k_waited_step = 256 << 10;
 // The first read, after which look_for_pages() tells whether the kernel keeps pages.
 constexpr std::uint64_t k_first_step = 128 << 10;
-// If a program reads a file sequentially, so many bytes are read ahead.
+// How many bytes are read ahead of a program that reads sequentially.
 constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
 
 alignas(64) constinit std::byte g_pool[sizeof(PartialFill) * k_fills]{};

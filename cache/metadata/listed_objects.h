@@ -20,7 +20,7 @@ class ListedObjects {
   static bool is_there(const RamTier& ram, const BucketMount& mount, std::string_view below,
                        std::uint64_t since_ns);
 
-  // The part of the key behind the directory, in any order. Names that no path can have are left
+  // The part of the key after the directory, in any order. Names that no path can have are left
   // out: "", ".", "..", and those with a slash, a zero byte or more than NAME_MAX bytes.
   void add_object(std::string_view name, const ObjectInfo& object) { add(name, false, object); }
   // Without the slash at its end.

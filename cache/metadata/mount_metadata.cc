@@ -16,7 +16,7 @@ namespace {
 
 using base::Counter;
 
-// So many stats that miss in one directory show a pattern.
+// This many stats that miss in one directory show a pattern.
 constexpr std::uint64_t k_many_misses = 4;
 // A small program has fewer misses in total.
 constexpr std::uint32_t k_worth_threads = 48;
@@ -25,9 +25,9 @@ constexpr std::uint32_t k_worth_listing_ahead = 8;
 // Counts bytes of entries. The program reads a longer directory itself, because it may want only
 // the first entries.
 constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
-// A region of at least so many segments spares one for metadata if opens wait for stats.
+// A region of at least this many segments spares one for metadata if opens wait for stats.
 constexpr std::uint32_t k_spares_one = 8;
-// A metadata record that was not used for so long may be evicted.
+// A metadata record that has not been used for this long may be evicted.
 constexpr std::uint64_t k_unused_ns = 600'000'000'000;
 // The pause between two searches for a segment whose records may be evicted.
 constexpr std::uint64_t k_until_looked_again_ns = 5'000'000'000;

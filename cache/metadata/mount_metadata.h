@@ -41,7 +41,7 @@ class MountMetadata final : public KnownStats {
   // Call it before the first question. Used if some prefix is not a mount.
   void switch_off() { is_on_ = false; }
   bool is_on() const { return is_on_; }
-  // Whether one more record of so many bytes has room. A wrong yes is possible.
+  // Whether there is room for one more record of this many bytes. A wrong yes is possible.
   bool has_room_for(std::uint64_t bytes) const;
 
   // Whether any process of the node has kept a listing. True as soon as one has begun to read a

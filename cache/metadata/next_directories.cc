@@ -18,8 +18,9 @@ std::vector<std::string_view> directories_of(const DirectoryData& listing) {
 
 // Up to `count` names after `name`, if `name` comes after `last` with at most `between` names in
 // between.
-std::vector<std::string> behind(const std::vector<std::string_view>& names, std::string_view last,
-                                std::string_view name, std::size_t between, std::size_t count) {
+std::vector<std::string> names_after(const std::vector<std::string_view>& names,
+                                     std::string_view last, std::string_view name,
+                                     std::size_t between, std::size_t count) {
   const auto found = std::find(names.begin(), names.end(), name);
   const auto before = static_cast<std::size_t>(found - names.begin());
   const auto from = found - static_cast<std::ptrdiff_t>(std::min(before, between + 1));
@@ -37,10 +38,10 @@ std::vector<std::string> NextDirectories::after(const std::string& parent, std::
     const std::size_t count = std::min(count_ == 0 ? 1 : 2 * count_, k_most);
     const std::size_t between = comes_ == Comes::to_some ? count_ : 0;
     std::vector<std::string_view> names = directories_of(listing);
-    next = behind(names, last_, name, between, count);
+    next = names_after(names, last_, name, between, count);
     if (next.empty()) {
       std::sort(names.begin(), names.end());
-      next = behind(names, last_, name, between, count);
+      next = names_after(names, last_, name, between, count);
     }
     count_ = next.empty() ? 0 : count;
   } else if (parent != parent_) {

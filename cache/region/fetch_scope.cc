@@ -19,8 +19,8 @@ constinit thread_local ThreadFetch t_fetch [[gnu::tls_model("initial-exec")]];
 
 void before_next_store() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-// A jump may separate any two stores. A flight without its slot is none, so the slot is written
-// last and cleared first.
+// A jump may come between any two stores. A flight without a slot counts as none, so the slot is
+// written last and cleared first.
 void set_flight(const SingleFlight::Hold& flight) {
   t_fetch.flight.word = flight.word;
   t_fetch.flight.flights = flight.flights;

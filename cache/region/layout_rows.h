@@ -242,7 +242,7 @@ struct alignas(64) MailRow {
   std::atomic<std::uint64_t> store;
   // MailQuery::part.
   std::atomic<std::uint64_t> part[k_part_words];
-  // These three texts, one behind the other.
+  // These three texts, one after the other.
   std::atomic<std::uint64_t> text[k_words];
   // The gateway's words about an error, filled up with zeros.
   std::atomic<std::uint64_t> why[k_why_words];

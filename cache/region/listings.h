@@ -19,7 +19,7 @@
 
 namespace cube::cache {
 
-// If nobody has listed or read from a directory for so long, its counts start again.
+// If nobody has listed or read from a directory for this long, its counts start again.
 inline constexpr std::uint32_t k_listing_is_old_s = 60;
 
 class Listings {

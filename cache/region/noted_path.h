@@ -18,8 +18,7 @@ struct NotedPath {
   char text[Bytes - sizeof(std::uint32_t)];
 };
 
-// Writes the text with a 0 behind it. A long path keeps its end, which says more than its
-// beginning.
+// Writes the text with a 0 after it. A long path keeps its end, which says more than its beginning.
 void write_noted_path(std::span<char> text, std::string_view path);
 
 // Keeps the first path.

@@ -178,11 +178,11 @@ class Region {
   // Reserves memory for segments [first, first + count). ENOSPC or ENOMEM: there is none.
   base::Result<void> reserve_segments(std::uint32_t first, std::uint32_t count);
   // Whether enough of the directory's file system would stay free for its other users
-  // (life/room_for_others.h) if the region took so many more bytes. False for a while after the
+  // (life/room_for_others.h) if the region took this many more bytes. False for a while after the
   // region has given memory back.
   bool leaves_room_for_others(std::uint64_t bytes) const;
-  // Whether the machine, the control group and the directory have so many bytes left, and some for
-  // others.
+  // Whether the machine, the control group and the directory have this many bytes left, and some
+  // for others.
   bool has_memory_for(std::uint64_t bytes) const;
   // Reserves memory for part of the data without checking what the machine has: `at` is a multiple
   // of the page size, counted from the first segment.

@@ -62,9 +62,9 @@ class Ring {
   // True if the ring is made, but resident records had already taken all of its segments, and no
   // segment can join now.
   bool came_too_late() const;
-  // The segments of a ring of so many bytes; 0: the region is too small for one.
+  // The segments of a ring of this many bytes; 0: the region is too small for one.
   static std::uint32_t segments_for(const RegionLayout& layout, std::uint64_t bytes);
-  // Makes a ring of so many bytes: at least four segments, at most half of the region. No-op if
+  // Makes a ring of this many bytes: at least four segments, at most half of the region. No-op if
   // there is one.
   void make(std::uint64_t bytes);
   // Returns a segment to fill, OPEN and ours, with memory. ENOSPC: none for now. A resident segment

@@ -9,7 +9,7 @@
 namespace cube::cache {
 namespace {
 
-// A writer that has not reported for so long hangs in the disk, or was killed.
+// A writer that has not reported for this long hangs on the disk, or was killed.
 constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
 
 void set_free(Region& region, std::uint32_t segment) {

@@ -115,7 +115,7 @@ class FetchClient {
 struct EngineOptions {
   unsigned depth = 64;      // most fetches in flight
   int nice = 5;             // added to the niceness of the engine's threads
-  unsigned idle_ms = 1000;  // threads that have had nothing to do for so long end
+  unsigned idle_ms = 1000;  // threads that have been idle for this long end
   // How long a stopped ring waits until its abandoned files are closed. Without the wait, the
   // kernel would close them only after the process has ended.
   unsigned give_back_ms = 250;

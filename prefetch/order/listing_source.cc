@@ -23,8 +23,7 @@ constexpr std::uint64_t k_times_average = 2, k_share = 64;
 // of those fetched before. Otherwise it would be opened for each file.
 constexpr std::uint64_t k_reopen_share = 8;
 
-// Up to so many windows are checked every time; if there are more, they are checked only every
-// k_between_looks_ns.
+// Up to this many windows are checked every time; more only every k_between_looks_ns.
 constexpr std::size_t k_few_windows = 64;
 constexpr std::uint64_t k_between_looks_ns = 5 * base::k_ns_per_ms;
 constexpr std::uint64_t k_reads_follow_ns = 1000 * base::k_ns_per_ms;

@@ -113,7 +113,7 @@ void Depth::limit_by_fetches(const Seen& seen, bool is_foreign) {
   period.most_in_flight = std::max(period.most_in_flight, seen.in_flight);
   const bool is_enough = period.samples >= k_fetches_of_period;
   if (seen.now_ns - period.began_ns < (is_enough ? k_period_ns : k_longest_period_ns)) return;
-  // No fetch that can be measured has ended; only blocks of large files come.
+  // No measurable fetch has ended: only blocks of large files are coming.
   if (period.samples == 0) limit.now = limit.most;
   is_draining_ = limit.end_period(
       seen.now_ns, {.tolerance = 1.1, .step = limit.now < k_few ? limit.now : limit.now / k_few});
@@ -122,7 +122,8 @@ void Depth::limit_by_fetches(const Seen& seen, bool is_foreign) {
 void Depth::drain(const Seen& seen) {
   Limit& limit = by_fetches_;
   const bool has_samples = limit.period.samples != 0, is_over = seen.in_flight <= limit.now;
-  // A fetch that is in flight for so long hangs or is a large file: nobody knows when it will end.
+  // A fetch that has been in flight this long hangs or is a large file: nobody knows when it will
+  // end.
   const bool is_stuck = !has_samples && seen.now_ns - limit.period.began_ns >= k_longest_period_ns;
   if (is_stuck && !is_over) limit.now = limit.most;
   is_draining_ = !is_over && !is_stuck;

@@ -48,7 +48,7 @@ class RunAhead {
   std::size_t unended() const { return unended_.size(); }
   std::optional<std::uint64_t> first_unended(std::uint32_t reader) const;
 
-  // Notes that so many files that had begun were read, dropped or refused.
+  // Notes that this many files that had begun were read, dropped or refused.
   void settle(std::uint32_t reader, std::uint32_t files);
   // Returns what was settled since the last call.
   std::vector<Settled> take_settled();

@@ -73,7 +73,7 @@ class BlockReader final : public ThreadCrew {
 
   cache::FileCache& cache_;
   const FdOf fd_of_;
-  // A sandbox may kill for a call that the program's own reads do not make.
+  // A sandbox may kill the process for a call that the program's own reads do not make.
   const bool is_sandboxed_;
   std::atomic<bool> opens_by_itself_;  // copies of the program's fds are refused
   Waiting waiting_[64];

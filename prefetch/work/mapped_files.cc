@@ -22,7 +22,7 @@ namespace {
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000,
                         k_pause_for_each = 20;
 constexpr std::uint64_t k_longest_look_ns = 50'000'000;
-// A thread brings so much of a mapping at once.
+// How much of a mapping a thread brings at once.
 constexpr std::uint64_t k_part = 1 << 20;
 // The first bytes, which tell the format. A program reads them first, and the kernel reads as many
 // for it.
@@ -30,7 +30,7 @@ constexpr std::uint64_t k_head = base::k_one_readahead;
 // How far ahead of the program a mapping is read, or the kernel asked for it: at first, after a
 // drop of pages, and at most. It is a share of what has come already.
 constexpr std::uint64_t k_nearest = 2 << 20, k_farthest = 16 << 20, k_ahead_share = 4;
-// A mapping that has lasted for less time may be one of many.
+// A mapping younger than this may be one of many.
 constexpr std::uint64_t k_brief_ns = 1'000'000'000;
 // The pause between two checks whether the program has come closer.
 constexpr std::uint64_t k_least_wait_ns = 500'000, k_wait_share = 8;

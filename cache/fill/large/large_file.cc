@@ -464,7 +464,7 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
 
 bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const Chunks::Claim& claim,
                         const PageRun& pages, std::byte* window, std::uint64_t bytes) {
-  // An earlier fetch may have left bytes behind the file's end, which a mapping would show.
+  // An earlier fetch may have left bytes past the file's end, which a mapping would show.
   std::memset(window + bytes, 0, pages.count() * k_chunk_page - bytes);
   if (!may_publish(parts, by)) return false;
   if (!by.is_programs) {

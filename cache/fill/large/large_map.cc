@@ -178,7 +178,7 @@ LargeFile::Reading LargeFile::reading_of(CacheParts& parts, const Range& mapped)
   if (advice == Advice::random) return Reading::unknown;
   if (is_of_whole_format(parts)) return Reading::in_order;
   const std::uint64_t bytes = mapped.end - mapped.begin;
-  // A huge mapping is not searched in vain.
+  // Searching a huge mapping would be a waste.
   if (bytes > std::uint64_t{parts.region.layout().chunk_count()} * k_chunk_bytes)
     return Reading::unknown;
   const std::uint64_t present = present_bytes(parts, mapped);

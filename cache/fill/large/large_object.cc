@@ -26,7 +26,7 @@ constexpr std::uint64_t rounded_up(std::uint64_t at, std::uint64_t unit) {
   return (at + unit - 1) / unit * unit;
 }
 
-// So many bytes stay present until they are read.
+// This many bytes stay present until they are read.
 std::uint64_t widest_object_window(const Chunks& chunks) {
   const std::uint64_t room =
       chunks.is_full() ? chunks.passing_bytes() / 4 : chunks.region().layout().file_bytes / 8;
@@ -164,7 +164,7 @@ LargeFile::Made LargeFile::make_gap(CacheParts& parts, std::uint64_t begin, std:
 
 void LargeFile::fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead,
                          base::Stats& stats) const {
-  // A mapping shows zeros behind the object's end.
+  // A mapping shows zeros past the object's end.
   std::memset(gap.room() + gap.bytes, 0, gap.pages_.count() * k_chunk_page - gap.bytes);
   const Chunks chunks = this->chunks(parts);
   if (is_ahead) {

@@ -22,8 +22,8 @@ bool LargeFile::is_block_present(CacheParts& parts, std::uint64_t at, std::uint6
       .has_all(pages_of(begin, std::min(begin + block, stat_.size)));
 }
 
-// So many bytes at once stay present until they are read, unless many readers read ahead at the
-// same time.
+// This many bytes stay present until they are read, unless many readers read ahead at the same
+// time.
 std::uint64_t LargeFile::widest_window(const Chunks& chunks) {
   return chunks.is_full() ? std::min(k_widest_window, chunks.passing_bytes() / k_windows_passing)
                           : k_widest_window;

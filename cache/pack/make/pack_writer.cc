@@ -33,7 +33,7 @@ void write_head(std::byte* at, const RecordPlan& plan, const PackWriter::PackCon
 // Syncs the directory of a file, so that a rename in it is safe on the disk.
 base::Result<void> sync_directory_of(const std::string& file) {
   const auto fd = base::open_fd(directory_of(file).c_str(), O_RDONLY | O_DIRECTORY);
-  // A directory may be writable and not readable; the pack is there nevertheless.
+  // A directory may be writable and not readable; the pack is there anyway.
   if (!fd) return fd.error().value == EACCES ? base::Result<void>{} : base::fail(fd.error().value);
   const long synced = sys::fsync(fd->get());
   // Not every mount supports fsync of directories.

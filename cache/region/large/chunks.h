@@ -156,7 +156,7 @@ class Chunks {
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
   // A moment ago no place was free.
   bool is_full() const;
-  // How many of so many places chunks pass through, once no place is free.
+  // With this many places, how many of them chunks pass through once no place is free.
   static std::uint32_t most_passing(std::uint32_t places);
   // Bytes for chunks that pass, once no place is free.
   std::uint64_t passing_bytes() const;

@@ -41,7 +41,7 @@ bool has_any(const Bits& of, const PageRun& pages) {
   return is_any;
 }
 
-// The available memory is checked for at most so many bytes at once, because a check reads four
+// The available memory is checked for at most this many bytes at once, because a check reads four
 // files of /proc and /sys.
 constexpr std::int64_t k_bytes_a_look = 32 << 20;
 constinit std::atomic<std::int64_t> g_looked_for{0};

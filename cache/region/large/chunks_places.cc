@@ -11,7 +11,7 @@
 namespace cube::cache {
 namespace {
 
-// After a search has found no place, no other search starts for so long.
+// After a search that found no place, no other starts for this long.
 constexpr std::uint64_t k_full_ns = 1'000'000'000;
 
 // Files without chunks of an earlier version, so that not every new chunk searches the whole region

@@ -23,7 +23,7 @@
 namespace cube::cache {
 namespace {
 
-// With so many processes, each is checked only now and then, because the kernel goes through all
+// With this many processes, each is checked only now and then, because the kernel goes through all
 // locks for each check.
 constexpr std::uint32_t k_many = 64;
 constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;

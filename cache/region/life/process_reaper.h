@@ -30,7 +30,7 @@ base::Result<SlotClaim> claim_process_slot(Region& region, const base::ProcessId
 void release_process_slot(Region& region, std::uint32_t slot);
 
 // Frees the slots of dead processes: pins, leases, statistics. Returns how many processes other
-// than `except` (or k_nobody) are left. If they are many, it checks each of them only once a
+// than `except` (or k_nobody) are left. If many are left, it checks each of them only once a
 // second, unless `thoroughly`, but it always notices if none is left.
 std::uint32_t reap_dead_processes(Region& region, std::uint32_t except, bool thoroughly = false);
 

@@ -66,7 +66,7 @@ std::uint64_t give_back_chunks(Region& region, std::uint32_t segment, Goes goes)
   return given;
 }
 
-// True if nobody has checked for this long. The caller then checks.
+// True if nobody has checked for this long. The caller must then check.
 bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint64_t between_ns) {
   std::uint64_t looked = looked_ns.load(std::memory_order_relaxed);
   return now - looked >= between_ns &&

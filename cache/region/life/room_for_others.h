@@ -22,7 +22,7 @@ class Region;
 // ago.
 void keep_room_for_others(Region& region);
 
-// Gives back so many bytes, if it can. Returns how many it gave back.
+// Gives back this many bytes, if it can. Returns how many it gave back.
 std::uint64_t give_back(Region& region, std::uint64_t bytes);
 
 // How often the library's threads call keep_room_for_others.

@@ -94,8 +94,8 @@ Lengths lengths_of(std::uint64_t head) {
           static_cast<std::uint16_t>(head)};
 }
 
-// Texts lie one behind the other, as words. Words are atomic because a row that has changed hands
-// is read and written at once; the reader finds that out by the row's word.
+// Texts lie one after the other, as words. Words are atomic because a row that has changed hands is
+// read and written at once; the reader finds that out by the row's word.
 class TextWriter {
  public:
   explicit TextWriter(std::atomic<std::uint64_t>* words) : words_(words) {}

@@ -132,9 +132,8 @@ base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const
     }
     if (sys::failed(made) && made != -EEXIST) {
       const int error = static_cast<int>(-made);
-      why = fmt::format(
-          "CUBESHIM_DISK_DIR={}: {}; it takes a directory on a local disk that can be written to",
-          parent, base::text_of_error(error));
+      why = fmt::format("CUBESHIM_DISK_DIR={}: {}; it takes a writable directory on a local disk",
+                        parent, base::text_of_error(error));
       return base::fail(error);
     }
   }

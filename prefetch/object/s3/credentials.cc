@@ -186,7 +186,7 @@ base::Result<Credentials> find_credentials(const Environment& environment, std::
        {from_variables, from_web_identity, from_profile, from_container, from_instance}) {
     why.clear();
     auto found = from(look);
-    // A place that is configured, but fails, ends the search: other keys would be somebody else's.
+    // A configured place that fails ends the search: other keys would be somebody else's.
     if (found || !why.empty()) return found;
   }
   why =

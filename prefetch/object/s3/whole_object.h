@@ -34,7 +34,7 @@ class ObjectSink {
 
 struct WholeOptions {
   std::uint64_t range_bytes = 8 << 20;
-  unsigned in_flight = 8;  // ranges behind the first one that is missing
+  unsigned in_flight = 8;  // ranges after the first one that is missing
   // The only version to fetch. If its ETag is known, all of it comes in ranges.
   struct Version {
     std::uint64_t size = 0;

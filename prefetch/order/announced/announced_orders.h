@@ -71,7 +71,7 @@ class AnnouncedOrders {
   std::array<std::unique_ptr<Client>, k_clients> clients_;
   // How often each slot was used, so that a reader's number does not recur soon.
   std::array<std::uint32_t, k_clients> uses_{};
-  // For each slot, the last reader that went without goodbye.
+  // For each slot, the last reader that left without a goodbye.
   std::array<std::uint32_t, k_clients> killed_{};
   std::size_t last_ = 0;  // the slot that was served last
   Refusals refusals_;

@@ -10,10 +10,10 @@ from cubeshim._dataset_lists import own
 from cubeshim._loaders import resolver_of
 from cubeshim._log import trouble
 
-# After so many items that opened only known files, one batch in ONE_OF is watched.
+# After this many items that opened only known files, one batch in ONE_OF is watched.
 WITHOUT_NEWS = 256
 ONE_OF = 16
-WITHOUT_FILES = 256  # After so many items without an open, a data set is no longer watched.
+WITHOUT_FILES = 256  # After this many items without an open, a data set is no longer watched.
 
 
 def library():
