@@ -17,7 +17,8 @@ export CUBESHIM_STATS=$PWD/cubeshim-$SLURM_JOB_ID-%p.txt
 # On each node. The library makes the last folder of that path alone.
 srun mkdir -p "$CUBESHIM_DISK_DIR"
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-# The library is preloaded behind srun: neither Slurm's own programs nor torchrun's start need it.
-# srun does not take over --cpus-per-task of the job; torch 1 knows its options by underscores alone.
+# The library is preloaded after srun: neither Slurm's own programs nor torchrun's start need it.
+# srun does not take over --cpus-per-task of the job; torch 1 knows its options by underscores
+# alone.
 srun --export=ALL --cpus-per-task="$SLURM_CPUS_PER_TASK" cubeshim run -- torchrun --nnodes="$SLURM_NNODES" --nproc_per_node=gpu \
   --rdzv_backend=c10d --rdzv_endpoint="$head:29500" --rdzv_id="$SLURM_JOB_ID" train.py "$CUBESHIM_PREFIXES"

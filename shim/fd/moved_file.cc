@@ -76,7 +76,7 @@ class Search {
   }
 
   // Stays in the file system, because a directory beside the path may be another mount, which may
-  // never answer. Before Linux 5.6, and in sandboxes that refuse openat2, it is asked nevertheless.
+  // never answer. Before Linux 5.6, and in sandboxes that refuse openat2, it is asked anyway.
   static base::UniqueFd name_in_file_system(int directory, const char* path) {
     ::open_how how{};
     how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;

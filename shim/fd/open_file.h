@@ -83,7 +83,7 @@ struct alignas(64) OpenFile {
 };
 
 // Mode real: the scope of a call that moves the offset of a copy, which the kernel keeps. While a
-// scope lives that began before k_moved was set, no thread takes the offset to another file. The
+// scope that began before k_moved was set is alive, no thread moves the offset to another file. The
 // memory orders of users_of_copy and of k_moved pair with await_users_of_copy.
 class CopyUse {
  public:

@@ -236,7 +236,7 @@ long export_syscall(long number, ...) {
     const bool is_point = may_be_cancelled_in_libc(number);
     const std::optional<shim::NoCancel> no_cancel =
         is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
-    // If the caller is a function of a library behind ours, our export has called it and knows the
+    // If the caller is a function of a library after ours, our export has called it and knows the
     // consequences. Our mmap and its kin never call such a function.
     const bool is_own_way = real::is_behind(__builtin_return_address(0)) && number != SYS_mmap &&
                             number != SYS_munmap && number != SYS_mremap;

@@ -200,7 +200,7 @@ bool may_have_cache_to_look_at() {
 }
 
 cache::FileCache* cache_to_look_at() {
-  // For a program that looks at so many files, a region is worthwhile.
+  // For a program that looks at this many files, a region is worthwhile.
   return process::has_list() || looks_through_names() ? cache() : existing_cache();
 }
 

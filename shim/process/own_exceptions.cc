@@ -1,7 +1,7 @@
 // The functions that the C++ runtime calls to throw, for this library alone (the version script
 // hides them): they use our own heap and libc's list of loaded libraries, even if a preloaded
-// library interposes either. A thread of ours throws when memory is short, and may run no code of
-// the host. Thread safety: all of it.
+// library interposes either. Our own threads throw when memory is short, and must not run the
+// host's code. Thread safety: all of it.
 #include <dlfcn.h>
 #include <link.h>
 

@@ -65,7 +65,8 @@ inline const cache::AllMetadata* origin_metadata() {
 
 extern constinit const base::Config* g_config;
 inline const base::Config& config() { return *g_config; }
-// False before the library is loaded, when constructors of others call it.
+// False before the library's constructor has run: constructors of other libraries may call this
+// earlier.
 inline bool has_buckets() { return g_config != nullptr && !g_config->buckets.empty(); }
 // The first process of the job.
 const base::ProcessId& job();

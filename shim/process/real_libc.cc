@@ -103,7 +103,7 @@ void* dlsym_target() {
   void* known = g_known.load(std::memory_order_relaxed);
   // A call of dlsym would be ours. Newer versions of libc keep the first version of the symbol.
   if (known == nullptr) {
-    // Libc's own, which finds the dlsym of a library behind ours, too.
+    // Libc's own, which finds the dlsym of a library after ours, too.
     auto* const libcs = reinterpret_cast<void* (*)(void*, const char*)>(
         dlvsym(RTLD_NEXT, "dlsym", k_first_libc_version));
     void* const next = libcs != nullptr ? libcs(RTLD_NEXT, "dlsym") : nullptr;
@@ -120,7 +120,7 @@ void* next_symbol(const char* name) {
 
 namespace {
 
-// Whether the function behind ours belongs to a library that is neither libc nor a sanitizer.
+// Whether the function after ours belongs to a library that is neither libc nor a sanitizer.
 // Compares with libc's own symbol first, like newest_version().
 bool is_anothers(const char* name) {
   ::Dl_info found{}, libc{};

@@ -1,5 +1,5 @@
-// The functions behind ours: real::NAME(...) for each row of hooks.def. The constructor resolves
-// all of them. Before that, those with a stand-in (stand_ins.h) are raw system calls, because
+// The functions after ours: real::NAME(...) for each row of hooks.def. The constructor resolves all
+// of them. Before that, those with a stand-in (stand_ins.h) are raw system calls, because
 // allocators and other constructors call them while dlsym may not be called yet; the rest are
 // resolved by their first call. Thread safety: all threads write the same value to a pointer.
 #pragma once
@@ -85,7 +85,7 @@ class Function {
       is_found_.store(true, std::memory_order_relaxed);
     }
   }
-  // Null: this library has none behind ours.
+  // Null: this library has none after ours.
   const void* found() const {
     return is_found_.load(std::memory_order_relaxed)
                ? reinterpret_cast<const void*>(function_.load(std::memory_order_relaxed))
@@ -129,7 +129,7 @@ bool is_behind(const void* address);
 // Whether libc has this version ("2.36") or a newer one.
 bool is_libc_from(const char* version);
 
-// Another preloaded library behind ours answers stat in its own way (libfakeroot: other owners), so
+// Another preloaded library after ours answers stat in its own way (libfakeroot: other owners), so
 // it must be asked. The interceptors of sanitizers only observe.
 inline constinit std::atomic<bool> g_stat_is_anothers{false};
 void find_stat_of_others();

@@ -88,7 +88,7 @@ void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
       }
       at += line.size() + 1;
     }
-    if (at == 0 && size == room.size()) size = 0;  // no such line is so long
+    if (at == 0 && size == room.size()) size = 0;  // no such line is this long
     std::memmove(room.data(), room.data() + at, size - at);
     size -= at;
   }

@@ -118,14 +118,14 @@ class Bench(Case):
         report = self.bench(self.mount, "--seconds", 1)
         self.assertIn(report["mount"]["file", 1]["count"], range(1, 3))
 
-    def test_so_many_files_at_most(self):
+    def test_reads_at_most_the_given_number_of_files(self):
         report = self.bench(self.data, "--files", 20)
         self.assertEqual(report["files_read"], 10)
 
     def test_the_text_says_whether_all_fits(self):
         for words, wanted in (([], "they fit into the "),
                               (["--ram", "8M"],
-                               "the memory takes 8.0 MiB: the rest is read from the mount")):
+                               "and memory holds 8.0 MiB: the rest is read from the mount")):
             done = self.command("bench", self.data, *words)
             self.assertEqual(done.returncode, 0, done.stderr)
             text = done.stdout.decode()

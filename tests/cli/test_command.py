@@ -643,7 +643,8 @@ class Disk(Case):
     def test_a_directory_that_is_missing_is_made(self):
         self.disk.rmdir()
         self.assertEqual(self.doctor(),
-                         (0, [("ok", f"CUBESHIM_DISK_DIR={self.disk}: the first job makes it")]))
+                         (0, [("ok",
+                               f"CUBESHIM_DISK_DIR={self.disk}: the first job will create it")]))
         self.run_job()
         self.assertEqual(self.disk.stat().st_mode & 0o777, 0o700)
 

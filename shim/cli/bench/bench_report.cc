@@ -124,12 +124,12 @@ std::string fit_text(const BenchResult& r) {
                        r.sample.files_seen, in_units(all), in_units(room));
   if (all > room)
     return fmt::format(
-        "The {} files seen have about {}, the memory takes {}: the rest is read from the mount in "
+        "The {} files seen have about {}, and memory holds {}: the rest is read from the mount in "
         "each epoch, or from a "
         "local disk (CUBESHIM_DISK_DIR).\n",
         r.sample.files_seen, in_units(all), in_units(room));
   return fmt::format(
-      "The memory takes {}, about {} files of this size; {}.\n", in_units(room), room / mean,
+      "Memory holds {}, about {} files of this size; {}.\n", in_units(room), room / mean,
       r.sample.is_whole
           ? fmt::format("the {} files seen fill nearly all of it", r.sample.files_seen)
           : fmt::format("there are more than the {} files seen, so it is open whether all fit",
@@ -168,11 +168,9 @@ std::string conclusion(const BenchResult& r) {
 }
 
 constexpr const char* k_not_measured =
-    "Not measured: decoding and other work of the job, several nodes at once, the load of other "
-    "hours. Caches of the server, and "
-    "names "
-    "that this client has cached, cannot be emptied from here: a cold mount may be slower than "
-    "these figures.\n";
+    "Not measured: decoding and other work of the job, several nodes at once, the load at other "
+    "hours. Caches of the server, and names that this client has cached, cannot be emptied from "
+    "here: a cold mount may be slower than these figures.\n";
 
 Json json_of(const Pass& pass, const Timings& timings) {
   Json json = {{"in_flight", pass.in_flight}, {"count", timings.count()}};

@@ -32,7 +32,7 @@ void hide_secrets();
 // The settings, of the environment alone. Null, and a line on stderr: one is wrong.
 std::optional<base::Config> bucket_config();
 
-// Asks for all pages of a listing, one behind the other. False: `outcome` says why not.
+// Asks for all pages of a listing, one after the other. False: `outcome` says why not.
 using TakePage = std::function<bool(s3::ListPage&)>;  // false: no more pages are wanted
 bool list_pages(s3::Client& client, s3::ListWish wish, const TakePage& take, s3::Outcome& outcome);
 

@@ -237,7 +237,7 @@ void check_memory_group(const base::Config& config, Findings& findings) {
   // The cache counts towards the limit, and so does the job.
   const bool is_tight = wanted > group.left / 4 * 3;
   say(findings, is_tight ? Health::slow : Health::well,
-      is_tight ? "the job needs memory besides: raise the limit (docker run --memory), or set a "
+      is_tight ? "the job needs memory, too: raise the limit (docker run --memory), or set a "
                  "lower CUBESHIM_RAM"
                : "",
       "the control group allows {} of memory, of which {} are left; the cache counts towards it "

@@ -15,7 +15,7 @@ void check_place(const s3::Place& place, const s3::ObjectName& name, Findings& f
       request.scheme, request.host, place.endpoint_source, request.host, request.path);
   if (request.scheme != "https")
     say(findings, Health::slow, "use https if the network is not yours alone",
-        "no TLS: anybody on the way can read and change the data");
+        "no TLS: anybody on the network path can read and change the data");
   if (place.region.empty()) {
     say(findings, Health::well, "", "region: none is set; requests are signed for {}",
         place.signed_region());
@@ -88,7 +88,7 @@ void check_bucket(const std::string& uri, Findings& findings) {
   check_clock(outcome, findings);
   if (session.client.place().region != before)
     say(findings, Health::slow, "set AWS_REGION=" + session.client.place().region,
-        "region: the bucket is in {}; each start costs a request more",
+        "region: the bucket is in {}; each start costs one more request",
         session.client.place().region);
   if (!is_listed) {
     say(findings, Health::broken,

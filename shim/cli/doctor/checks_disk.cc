@@ -52,11 +52,11 @@ void check_contents(const cache::DiskDirectory& directory, Findings& findings) {
 void check_disk(const base::Config& config, Findings& findings) {
   if (config.disk_dir.empty()) return;
   struct ::statfs fs {};
-  constexpr const char* k_advice = "it takes a directory on a local disk that can be written to";
+  constexpr const char* k_advice = "it takes a writable directory on a local disk";
   const std::string parent = config.disk_dir.substr(0, config.disk_dir.rfind('/') + 1);
   if (access(config.disk_dir.c_str(), F_OK) != 0 && errno == ENOENT &&
       access(parent.c_str(), W_OK | X_OK) == 0)
-    return say(findings, Health::well, "", "CUBESHIM_DISK_DIR={}: the first job makes it",
+    return say(findings, Health::well, "", "CUBESHIM_DISK_DIR={}: the first job will create it",
                config.disk_dir);
   if (access(config.disk_dir.c_str(), W_OK | X_OK) != 0 ||
       statfs(config.disk_dir.c_str(), &fs) != 0)

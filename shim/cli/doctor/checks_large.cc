@@ -96,7 +96,7 @@ void check_large_files(const base::Config& config, Findings& findings) {
         fmt::format("raise CUBESHIM_RAM to {} at least", in_units(k_enough)),
         "{} of memory is little for blocks of large files", in_units(ram));
   if (base::kernel_page() != cache::k_page)
-    say(findings, Health::well, "", "mappings of large files are the kernel's: its pages have {}",
+    say(findings, Health::well, "", "mappings of large files are the kernel's: its pages are {}",
         in_units(base::kernel_page()));
   if (config.prefetch) check_copies(findings);
 }
@@ -112,7 +112,7 @@ void check_large_sample(const std::string& path, Findings& findings) {
   if (!first || !second || base::sys::failed(n)) return;
   if (!second->is_unchanged_since(*first))
     say(findings, Health::slow,
-        "no block of such a file is found again: mount it with lasting inode numbers (FUSE: "
+        "no block of such a file is found again: mount it with stable inode numbers (FUSE: "
         "use_ino), or wait for its writer",
         "{} has another inode, size or time at each check", path);
 }

@@ -261,7 +261,7 @@ int extract(const Extract& extract) {
     complain(1, fmt::format("and {} more that failed", more));
   const bool is_damaged = next == cache::PackScan::Next::damaged;
   if (is_damaged)
-    complain(1, fmt::format("{}: no sound record behind byte {}: the rest is lost", extract.file,
+    complain(1, fmt::format("{}: no sound record after byte {}: the rest is lost", extract.file,
                             scan.position()));
   fmt::print("{} files ({}) in {}, {} failed\n", extractor.files(), in_units(extractor.bytes()),
              printable(extract.directory), extractor.failures());

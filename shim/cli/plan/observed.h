@@ -42,8 +42,8 @@ struct Observed {
   bool has_cache = false;       // false: --observe, nothing was served
   bool lists = false;           // the program has read directories
   double path_length = 0;       // mean
-  double epochs = 1;            // how often a file was read, on the average
-  double readers = 1;           // how many of the processes read at a time, on the average
+  double epochs = 1;            // how often a file was read, on average
+  double readers = 1;           // how many of the processes read at a time, on average
   double seconds = 0;           // from the first open to the last call
   double profiler_seconds = 0;  // the profiler's own time in these calls, of all processes
   // Nanoseconds for each open: the calls of its file together. Nothing: not measured.

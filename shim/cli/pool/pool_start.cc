@@ -242,7 +242,7 @@ int start_pool(const base::Config& config, const PoolWish& wish) {
   if (const auto running = PoolState::read(config))
     return complain(
         1,
-        fmt::format("pool {} runs already at {} (process {}): cubeshim pool stop ends it",
+        fmt::format("pool {} is already running at {} (process {}): cubeshim pool stop ends it",
                     config.name, with_port(running->address, running->port), running->process.pid));
   Plan plan;
   if (const std::string why = make_plan(config, wish, plan); !why.empty()) return complain(1, why);
@@ -277,7 +277,7 @@ int start_pool(const base::Config& config, const PoolWish& wish) {
     return complain(1,
                     fmt::format("memcached does not answer at {} within {} s",
                                 with_port(plan.state.address, plan.state.port), k_start_ms / 1000));
-  return complain(1, fmt::format("memcached has ended at once: {}",
+  return complain(1, fmt::format("memcached exited at once: {}",
                                  lines.empty() ? "it does not say why"
                                                : fmt::format("{}", fmt::join(lines, "; "))));
 }

@@ -93,7 +93,7 @@ void add_profile(CLI::App& app, int& status) {
   command->add_flag("--all", options->has_all,
                     "Watch all files, not only those below the prefixes");
   add_value(*command, "--every", "N", options->every,
-            "Walk the native stack of one call in so many; the default is 16")
+            "Walk the native stack of one call in this many; the default is 16")
       ->check(CLI::Range(1U, 256U));
   add_value(
       *command, "--out", "DIRECTORY", options->directory,

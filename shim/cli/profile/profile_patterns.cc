@@ -10,7 +10,7 @@ namespace cube::cli {
 namespace {
 
 constexpr std::uint64_t k_few = 2;              // less is chance
-constexpr std::uint64_t k_part_worth_it = 100;  // one part in so many of the wall time
+constexpr std::uint64_t k_part_worth_it = 100;  // one part in this many of the wall time
 constexpr const char* k_locks = "locks that materialize files";
 
 // Compares with a share of the files: rare ones are no pattern.
@@ -81,7 +81,7 @@ void look_at_opens(const ProfileSite& site, std::vector<Pattern>& found) {
     add("files opened and not read", o[shim::profile::k_unread],
         share(site.counts[shim::profile::k_ns], o[shim::profile::k_unread], closed),
         of_files(o[shim::profile::k_unread]),
-        "open a file when its bytes are wanted; for its size take os.stat");
+        "open a file only for its bytes; for its size, use os.stat");
   }
   if (o[shim::profile::k_large_random] != 0) {
     add("large file read at random", o[shim::profile::k_large_random],
@@ -90,8 +90,7 @@ void look_at_opens(const ProfileSite& site, std::vector<Pattern>& found) {
                     o[shim::profile::k_large_random], o[shim::profile::k_large],
                     o[shim::profile::k_jumps], o[shim::profile::k_reads]),
         "serve it in blocks (CUBESHIM_BLOCK), with room for all of it (CUBESHIM_RAM, "
-        "CUBESHIM_DISK_DIR), or load it before by "
-        "cubeshim warmup");
+        "CUBESHIM_DISK_DIR), or load it first with cubeshim warmup");
   }
 }
 
@@ -155,7 +154,7 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
   const Waiting waiting = find_waiting(profile);
   found.push_back(
       {"serial first epoch", text_of_site(*waiting.most),
-       fmt::format("{} calls of the origin, {:.1f} at a time on the average, {:.0f} % of the time "
+       fmt::format("{} calls of the origin, {:.1f} at a time on average, {:.0f} % of the time "
                    "from the first to the last",
                    calls, in_flight, 100.0 * static_cast<double>(busy) / static_cast<double>(span)),
        "have the files fetched ahead, many at a time: loaders of torch announce them by themselves "

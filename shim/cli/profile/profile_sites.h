@@ -57,7 +57,7 @@ std::string text_of_frame(const ProfileFrame& frame);
 // The innermost Python function that belongs to no library; null if there is none.
 const ProfileFrame* own_function(const ProfileSite& site);
 // The innermost Python function and at most two of its callers: "open (PIL/Image.py:3200) < load
-// (train.py:8)". The program's own innermost function is among them, behind ".." if others are left
+// (train.py:8)". The program's own innermost function is among them, after ".." if others are left
 // out between. Without Python, native functions.
 std::string text_of_site(const ProfileSite& site);
 // Returns, for a site with Python, the innermost native function outside libc, or its library if it

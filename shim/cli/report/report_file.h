@@ -18,7 +18,7 @@ struct CoursePoint {
 
 struct JobReport {
   std::string path;
-  std::size_t jobs_in_file = 1;  // `path` has the reports of so many jobs, and this is the last
+  std::size_t jobs_in_file = 1;  // `path` has the reports of this many jobs; this is the last
   std::map<std::string, double>
       values;  // of its last line, by the names in doc/CONFIG.md: "origin.opens"
   std::vector<CoursePoint> course;  // one point for each line, after one of zeros

@@ -63,7 +63,7 @@ class Supervisor {
   Supervisor() {
     struct sigaction action {};
     action.sa_handler = SIG_DFL;
-    // A process that ignores SIGCHLD has no child to wait for.
+    // If SIGCHLD is ignored, the kernel leaves no child to wait for.
     sigaction(SIGCHLD, &action, &child_action_);
     sigfillset(&all_);
     sigprocmask(SIG_SETMASK, &all_, &mask_);

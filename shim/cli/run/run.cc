@@ -64,8 +64,8 @@ int error_of_directory(const std::string& path) {
   const bool has_answered = poll(&heard, 1, k_prefix_patience_ms) == 1 &&
                             ::read(hear.get(), &error, sizeof error) == sizeof error;
   if (!has_answered) {
-    tell("cubeshim: {}: no answer from its server for {} s; the program starts all the same\n",
-         path, k_prefix_patience_ms / 1000);
+    tell("cubeshim: {}: no answer from its server for {} s; the program starts anyway\n", path,
+         k_prefix_patience_ms / 1000);
     kill(child, SIGKILL);
   }
   // A wait for the server may outlast SIGKILL.
@@ -142,7 +142,7 @@ int check_run(Run& run) {
     return 2;
   }
   if (library.find_first_of(" :") != std::string::npos) {
-    tell("cubeshim: {} cannot be preloaded: the loader takes spaces and colons for ends of names\n",
+    tell("cubeshim: {} cannot be preloaded: the loader splits names at spaces and colons\n",
          library);
     return 2;
   }

@@ -15,7 +15,7 @@ _cubeshim_paths() {  # -f: files, -d: directories
 
 _cubeshim_words() {
   mapfile -t COMPREPLY < <(compgen -W "$1" -- "$2")
-  # A word that wants more behind it.
+  # A word that wants more after it.
   if [[ ${#COMPREPLY[@]} == 1 && $COMPREPLY == *: ]]; then compopt -o nospace 2>/dev/null; fi
 }
 

@@ -15,7 +15,7 @@ namespace cube::cli {
 namespace {
 
 constexpr std::size_t k_help_width = 80, k_help_column = 27;
-constexpr std::size_t k_few_options = 6;  // a command with at most so many options shows all of
+constexpr std::size_t k_few_options = 6;  // a command with at most this many options shows all of
                                           // them
 
 // The texts that --help of a command adds to the parser's own.
@@ -133,7 +133,7 @@ std::string row(const std::string& name, std::string_view help) {
 }
 
 std::string row(const OptionText& option, HelpKind kind) {
-  // A long option stands behind the place of a short one.
+  // A long option starts after the column of the short one.
   std::string name = option.names.front().starts_with("--") ? "    " : "";
   name += fmt::format("{}", fmt::join(option.names, ", "));
   if (!option.value.empty()) name += " " + option.value;

@@ -33,7 +33,7 @@ struct Gauge {
   std::optional<double> full;  // how much of the bar is filled, 0 to 1
   std::string value;           // "5.3G/12.0G", in the bar
   Paint paint = Paint::none;
-  std::string rest;        // behind the bar
+  std::string rest;        // after the bar
   GaugeHistory history{};  // 0 to 1, the newest last; instead of `rest`
 };
 
@@ -42,7 +42,7 @@ ScreenLine line_of_gauge(const Gauge& gauge, std::size_t columns);
 // Whether the terminal shows UTF-8, in which the history has blocks instead of ASCII.
 void draw_history_in_utf8(bool is_utf8);
 
-// Cuts the line to so many characters.
+// Cuts the line to this many characters.
 void cut(ScreenLine& line, std::size_t columns);
 
 }  // namespace cube::cli
