@@ -79,7 +79,7 @@ int main(int argc, char** argv) {
   app.add_option("--engines", only, "some of threads, uring, auto")->delimiter(',');
   app.add_option("--rounds", rounds, "rounds");
   app.add_option("--threads", plain_threads, "threads of the plain reader");
-  app.add_option("--limit", limit, "at most so many files");
+  app.add_option("--limit", limit, "at most this many files");
   app.add_option("--nice", nice, "niceness of the engines; 0 compares like with like");
   app.add_flag("--cold", cold, "drop the pages of the files before each pass");
   CLI11_PARSE(app, argc, argv);

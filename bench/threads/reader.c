@@ -1,7 +1,7 @@
 /* Threads of processes that read small files at the same time: PROCESSES THREADS FILES READS HOW
  * DIRECTORY.
  *
- * Each thread reads FILES files of its own in a shuffled order, from the begin again until it has
+ * Each thread reads FILES files of its own in a shuffled order, and starts again until it has
  * made READS reads. FILES is the same for every number of threads: if the threads shared a fixed
  * set, each would read fewer files the more threads there are, and find them in a nearer cache of
  * the processor. HOW is `files` (open, fstat, read, close) or `copy` (a memcpy of the same bytes out

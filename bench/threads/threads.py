@@ -7,7 +7,7 @@ next to it, the library, and a directory to make the files in.
 
 Each row is one number of readers, as threads of one process and as processes; each reads as many
 files of its own. All ways of a row are measured in turn, in each round in another order; a figure
-is the median of the rounds. A way's gain is its files a second with so many readers, divided by
+is the median of the rounds. A way's gain is its files a second with this many readers, divided by
 those with one.
 """
 

@@ -261,7 +261,7 @@ TEST(JobReport, TimeSavedIsNoMoreThanTheFetchesTook) {
   }
 }
 
-TEST(JobReport, NoTimeIsSavedByHitsThatOpenedTheOriginNevertheless) {
+TEST(JobReport, NoTimeIsSavedByHitsThatStillOpenedTheOrigin) {
   JobTotals job = totals({{Counter::hits_ram, 300},
                           {Counter::misses, 100},
                           {Counter::miss_ns, 100 * 4'000'000},

@@ -72,7 +72,7 @@ constexpr base::MetadataTtl k_a_minute{.kind = base::MetadataTtl::Kind::seconds,
 struct MountMetadataTtlTest : MountMetadataTest {
   static void hold_for_a_minute(base::Config& config) { config.metadata_ttl = k_a_minute; }
   explicit MountMetadataTtlTest(Change change = hold_for_a_minute) : MountMetadataTest(change) {}
-  // Makes the record as old as if the origin had been asked so long ago.
+  // Makes the record as old as if the origin had been asked this long ago.
   void age_record(const Record& record, std::uint64_t seconds) {
     change_record(record, [&](Record& own) {
       own.verified_ns.store(base::boot_ns() - seconds * 1'000'000'000);

@@ -221,7 +221,7 @@ TEST(SingleFlight, WaitsForOneFlightOfAStoppedFetcher) {
   // The owner has ended a flight, so it makes progress.
   tickets[2] = {};
   EXPECT_EQ(begin_timed(region, 7, k_endless).flight, Outcome::too_long)
-      << "that one is overdue all the same";
+      << "that one is still overdue";
   std::thread waiter([&] { EXPECT_EQ(begin_timed(region, 8, k_endless).flight, Outcome::waited); });
   while (region->flight_slot(8).waiting.load() == 0) std::this_thread::yield();
   tickets[1] = {};

@@ -66,7 +66,7 @@ TEST_F(PackReaderTest, GetsManyRecordsByOneRead) {
   auto* const bytes = reinterpret_cast<std::byte*>(room.data());
   const auto got = pack->read_span(begin, all + 4096, bytes);
   ASSERT_TRUE(got);
-  EXPECT_EQ(*got, all) << "nothing behind the last record";
+  EXPECT_EQ(*got, all) << "nothing after the last record";
   const auto none = pack->read_span(begin + all, 1, bytes);
   ASSERT_TRUE(none);
   EXPECT_EQ(*none, 0U);

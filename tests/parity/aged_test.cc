@@ -436,7 +436,7 @@ PARITY(Aged, Globs) {
 
 namespace {
 
-// So many looks let the stats and targets be gathered, if the threads get a processor.
+// This many looks let the stats and targets be gathered, if the threads get a processor.
 constexpr int k_many_looks = 30;
 
 void show_link(cube::parity::Case& t, const char* name) {

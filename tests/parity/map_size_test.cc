@@ -31,7 +31,7 @@ char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t len
   const std::string name = "f" + std::to_string(size);
   if (access(t / name, F_OK) != 0) {
     t.file(name, size);
-    // Another file lies behind it, so that no page after it is present by chance.
+    // Another file lies after it, so that no page after it is present by chance.
     t.file("behind " + name, 40000);
   }
   const int fd = CALL(open(t / name, O_RDONLY));

@@ -77,12 +77,12 @@ TEST(Large, AMappingOfSeveralPartsGrows) {
 half = size // 2
 at = libc.mmap(None, half, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
 assert at != FAILED and ctypes.string_at(at, half) == content[:half]
-# There is no room behind it, so it has to move.
+# There is no room after it, so it has to move.
 assert libc.mmap(at + half, 4096, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x100000, -1, 0) != None
 at = libc.mremap(at, half, size, 1)
 assert at != FAILED, os.strerror(ctypes.get_errno())
 assert ctypes.string_at(at, size) == content
-# All of it from memory, then with more and more of the origin's file behind it.
+# All of it from memory, then with more and more of the origin's file after it.
 mega = 1 << 20
 assert os.pread(fd, mega, 0) == content[:mega]
 at = libc.mmap(None, mega, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)

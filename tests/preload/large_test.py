@@ -333,7 +333,7 @@ class LargerThanMemory(Job):
     def test_readers_share_one_fetch_and_what_is_kept_is_not_read_again(self):
         said = self.run_job(
             """
-# Each of four processes reads a megabyte behind the previous one.
+# Each of four processes reads a megabyte after the previous one.
 readers = 4
 rings = [os.pipe() for _ in range(readers)]
 def read_in_turn(number):

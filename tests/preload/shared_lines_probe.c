@@ -4,7 +4,7 @@
  * does.
  *
  * While a thread makes its hits, whatever else is writable is write-protected. A store faults,
- * which tells its address; it is made with the page writable, and a trap behind that one
+ * which tells its address; it is made with the page writable, and a trap after that one
  * instruction protects the page again. */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -47,7 +47,7 @@ TEST_F(Latency, IsPerReadRequest) {
 
 TEST_F(Latency, OverlapsForParallelClients) {
   constexpr int k_clients = 64;
-  // On a busy machine so many clients may be slow, but not each time.
+  // On a busy machine this many clients may be slow, but not each time.
   constexpr int k_rounds = 10;
   constexpr double k_latency = 0.1, k_enough = k_clients * k_latency / 4;
   for (int i = 0; i < k_rounds * k_clients; ++i)

@@ -93,7 +93,7 @@ TEST_F(ClusterBlocksTest, FindsAWantedBlockOnce) {
   const auto part = file.bring(*region, k_chunk_bytes, k_chunk_bytes + Chunks::k_page_bytes);
   EXPECT_FALSE(wanted.find(file.key, k_chunk_bytes)) << "a part of it is there";
   EXPECT_FALSE(wanted.find(file.key, file.stat.size / k_block * k_block + k_block))
-      << "it is behind the end";
+      << "it is past the end";
   for (const bool is_put_off : {true, false}) {
     ASSERT_TRUE(wanted.find(file.key, 3 * k_block));
     EXPECT_EQ(wanted.found().name, BlockName(file.path, {k_block, 3}).text());

@@ -204,7 +204,7 @@ TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
       {"another token", [](const std::string&) { return std::string("VA 1 c1 Offf\r\nx\r\n"); }},
       {"no token", [](const std::string&) { return std::string("VA 1 c1\r\nx\r\n"); }},
       {"no such word", [](const std::string&) { return std::string("WHAT 1 2 3\r\n"); }},
-      {"no end behind the bytes",
+      {"no end after the bytes",
        [](const std::string& line) { return "VA 1 c1 O" + token_of(line) + "\r\nxyz\r\n"; }},
       {"more than there is room for",
        [](const std::string& line) { return "VA 99999999 c1 O" + token_of(line) + "\r\n"; }},
@@ -415,7 +415,7 @@ TEST(ClusterClient, NewsReachALeader) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
   int quick = 0;
-  // On a busy machine some are slow all the same.
+  // On a busy machine some are still slow.
   for (int i = 0; i < 40 && quick < 3; ++i) {
     // The thread's next pauses are 20, 40, 80 and 160 ms.
     ASSERT_TRUE(running.has_looked(running.source.looks + 4));

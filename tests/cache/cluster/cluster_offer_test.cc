@@ -279,7 +279,7 @@ TEST_F(IdleGateTest, DeskThatIsDoneWakesTheClient) {
   std::atomic<bool> is_over{false};
   const std::function<void()> ask = [&] {
     const std::uint64_t now = base::monotonic_ns();
-    // On a busy machine some are slow all the same.
+    // On a busy machine some are still slow.
     quick += now - std::exchange(asked_ns, now) < 125 * k_ms ? 1 : 0;
     is_over = ++looks >= 40 || quick >= 3;
     if (desk->is_done()) desk->take();

@@ -9,7 +9,7 @@ what the first has left in memory or on the disk.
 
     CUBESHIM_BUILD=build tests/hostile/crash/test_pack.py [--seconds N] [--seed N]
 
---seconds goes on with fresh cases for so long; otherwise there is one round of each kind.
+--seconds goes on with fresh cases for that long; otherwise there is one round of each kind.
 """
 import argparse
 import collections

@@ -288,7 +288,7 @@ int do_jumps(int, char** argv) {
   return 0;
 }
 
-// Opens the file, and leaves the open after that time, if it lasts so long.
+// Opens the file, and leaves the open after that time, if it lasts that long.
 void open_for(const char* path, long microseconds) {
   const itimerval once{{0, 0}, {0, microseconds}};
   signal(SIGALRM, [](int) { siglongjmp(g_back, 1); });

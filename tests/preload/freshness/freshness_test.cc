@@ -128,7 +128,7 @@ class Stage {
     return environment;
   }
   bool is_cached() const { return static_cast<bool>(tests::find(tier_, path())); }
-  // Makes the record look as if it had been revalidated so long ago.
+  // Makes the record look as if it had been revalidated this long ago.
   void age(std::uint64_t seconds) {
     const cache::Pin pin = tests::find(tier_, path());
     if (pin) tier_.mark_verified(*pin, pin->verified_ns.load() - seconds * 1'000'000'000);
