@@ -3,6 +3,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cache/record/record_hash.h"
+
 namespace cube::cache {
 
 PackNeighbours::PackNeighbours(const PackMount& mount, const PackMount::Content& content)

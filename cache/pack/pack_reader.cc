@@ -13,6 +13,7 @@
 #include "cache/base/process/high_fd.h"
 #include "cache/base/readahead.h"
 #include "cache/pack/pack_io.h"
+#include "cache/record/record_hash.h"
 
 namespace cube::cache {
 namespace {

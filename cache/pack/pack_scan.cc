@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cache/pack/pack_io.h"
+#include "cache/record/record_hash.h"
 
 namespace cube::cache {
 

@@ -152,9 +152,4 @@ struct RecordData {
 void write_record_head(std::byte* start, const RecordPlan& plan, const RecordContent& content,
                        const RecordData& data);
 
-// Whether the header is undamaged and the record ends within `available` bytes. Does not read the
-// data.
-bool header_is_sound(const Record& record, std::uint64_t available);
-bool data_is_sound(const Record& record);
-
 }  // namespace cube::cache

@@ -6,17 +6,13 @@
 
 #include <algorithm>
 
-#include "cache/bucket/copy_stat.h"
-#include "shim/calls/directory/unmounted_directory.h"
 #include "shim/calls/map/large_maps.h"
 #include "shim/calls/map/mappings.h"
-#include "shim/calls/new_fds.h"
 #include "shim/calls/origin_reads.h"
 #include "shim/calls/readable.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/placeholder.h"
 #include "shim/process/process.h"
-#include "shim/process/real_libc.h"
 #include "shim/process/user_pointer.h"
 
 namespace cube::shim::file_calls {
@@ -30,13 +26,6 @@ constexpr unsigned long k_tcgets2 = 0x802c542a;  // TCGETS2: its header clashes 
 Answer not_served(int fd) {
   placeholder::unpark_if(fd);
   return {};
-}
-
-// Whether the kernel's file is a copy of an object, whose stat is that of the path. The fd is
-// unparked, as by not_served().
-bool is_copy_of_object(int fd, cache::FileStat& stat) {
-  placeholder::unpark_if(fd);
-  return process::has_buckets() && !real::stat_is_anothers() && cache::stat_of_copy(fd, stat);
 }
 
 // The argument of some requests names another file, which is materialized first.
@@ -87,65 +76,6 @@ void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exe
   // The thread that made it a kernel file either saw the copy's row and has handled it, or has not,
   // and we handle it.
   if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
-}
-
-Answer stat(int fd, struct ::stat* st) {
-  const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) {
-    const OpenFileRef directory = unmounted_directory::acquire(fd);
-    cache::FileStat copy;
-    if (!directory && !is_copy_of_object(fd, copy)) return {};
-    if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
-    (directory ? directory->directory->stat() : copy).copy_to(*st);
-    return 0;
-  }
-  if (!file->is_current() || real::stat_is_anothers()) [[unlikely]]
-    return {};
-  if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
-  file->record->stat.copy_to(*st);
-  file->count(0);
-  return 0;
-}
-
-Answer statx(int fd, unsigned mask, struct ::statx* x) {
-  const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) {
-    const OpenFileRef directory = unmounted_directory::acquire(fd);
-    cache::FileStat copy;
-    if (!directory && !is_copy_of_object(fd, copy)) return {};
-    if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
-    (directory ? directory->directory->stat() : copy).copy_to(*x, mask);
-    return 0;
-  }
-  if (!file->is_current() || !cache::FileStat::answers(mask) || !file->record->has_one_view() ||
-      real::stat_is_anothers())
-    return {};
-  if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
-  file->record->stat.copy_to(*x, mask);
-  file->count(0);
-  return 0;
-}
-
-void StatFd::find() {
-  const int fd = fd_;
-  OpenFileRef file = g_fds.acquire(fd);
-  if (!file || !process::owns_table()) return;
-  if (real::stat_is_anothers() && file->is_current() && !file->is_origin()) {
-    expect_new_fd();
-    own_ = static_cast<int>(sys::open(file->record->path_text(), O_PATH | O_CLOEXEC));
-    const auto now = own_ >= 0 ? cache::stat_fd(own_) : base::fail(ESTALE);
-    if (now && now->same_content(file->record->stat)) {
-      fd_ = own_;
-      return;
-    }
-  }
-  file.reset();
-  materialize_slow(fd, "fstat");
-}
-
-void StatFd::end() const {
-  sys::close(own_);
-  placeholder::note_freed(own_);
 }
 
 Answer ioctl(int fd, unsigned long request, void* argument) {

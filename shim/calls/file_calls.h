@@ -21,7 +21,7 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 // At -1, it reads at the file's own offset.
 Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, int flags);
 Answer lseek(int fd, std::int64_t offset, int whence);
-// file_calls.cc
+// stat_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
 // The fd to pass on if stat and statx have no answer: to libc, or to the library that answers stat
@@ -45,6 +45,7 @@ class StatFd {
 
   int fd_, own_ = -1;
 };
+// file_calls.cc
 Answer ioctl(int fd, unsigned long request, void* argument);
 Answer fcntl(int fd, int command, long argument);
 Answer advise(int fd);  // posix_fadvise, readahead: 0

@@ -1,6 +1,7 @@
 // A block of a large file as a record: its name, its bytes, and the versions of the file that it
 // proves.
 #include "cache/tier/block_record.h"
+#include "cache/record/record_hash.h"
 
 #include <gtest/gtest.h>
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cache/base/hash.h"
+#include "cache/record/record_hash.h"
 
 namespace cube::cache {
 namespace {
@@ -117,7 +118,7 @@ TEST(Record, PaddingIsZeroAroundPathAndData) {
     EXPECT_TRUE(all_zero(sample.plan.start + sizeof(Record) + 10, sample.plan.data)) << size;
     EXPECT_TRUE(all_zero(sample.plan.data + size, sample.plan.end)) << size;
     EXPECT_EQ(sample.bytes[sample.plan.start - 1], std::byte{0xee}) << "wrote before its place";
-    EXPECT_EQ(sample.bytes[sample.plan.end], std::byte{0xee}) << "wrote behind its place";
+    EXPECT_EQ(sample.bytes[sample.plan.end], std::byte{0xee}) << "wrote past its place";
   }
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/base/unique_fd.h"
+#include "cache/record/record_hash.h"
 #include "cache/tier/disk/segment_file.h"
 #include "tests/fuzz/fuzz.h"
 

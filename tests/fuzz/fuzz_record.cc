@@ -6,6 +6,7 @@
 
 #include "cache/base/hash.h"
 #include "cache/record/record.h"
+#include "cache/record/record_hash.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace cube::cache {

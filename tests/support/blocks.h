@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cache/base/clock.h"
+#include "cache/record/record_hash.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/large/large_pages.h"
 #include "cache/region/large/large_paths.h"

@@ -11,6 +11,7 @@
 
 #include "cache/base/hash.h"
 #include "cache/file_cache.h"
+#include "cache/record/record_hash.h"
 #include "cache/region/lanes.h"
 #include "cache/region/ram/ram_tier.h"
 #include "cache/region/region.h"

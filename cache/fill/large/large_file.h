@@ -199,7 +199,7 @@ class LargeFile {
                                           std::uint64_t begin, int region_fd);
 
   // How a mapped range will be read. `in_order`: from one end to the other, because the program has
-  // said so, or because the file is of such a format (read_whole.h). `whole`: all of it in any
+  // said so, or because the file is of such a format (weights_format.h). `whole`: all of it in any
   // order, because a tenth of it is present and all of it fits.
   enum class Reading : std::uint8_t { unknown, in_order, whole };
   Reading reading_of(CacheParts& parts, const Range& mapped) const;

@@ -7,6 +7,7 @@
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/process/rlimit_fsize.h"
+#include "cache/record/record_hash.h"
 #include "cache/tier/disk/disk_store.h"
 
 namespace cube::cache {

@@ -11,6 +11,7 @@
 #include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/mutex_guard.h"
+#include "cache/record/record_hash.h"
 #include "cache/tier/disk/disk_store.h"
 
 namespace cube::cache {

@@ -11,6 +11,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/file_io.h"
 #include "cache/base/process/rlimit_fsize.h"
+#include "cache/record/record_hash.h"
 
 namespace cube::cache {
 

@@ -4,6 +4,7 @@
 
 #include "cache/record/directory_data.h"
 #include "cache/record/recent_change.h"
+#include "cache/record/record_hash.h"
 
 namespace cube::cache {
 namespace {

@@ -1,10 +1,10 @@
-#include "cache/fill/large/read_whole.h"
+#include "cache/fill/large/weights_format.h"
 
 #include <string_view>
 
 namespace cube::cache {
 
-bool is_read_whole(std::span<const std::byte> head, std::uint64_t size) {
+bool is_weights_format(std::span<const std::byte> head, std::uint64_t size) {
   constexpr std::size_t k_length_bytes = sizeof(std::uint64_t);
   if (head.size() <= k_length_bytes) return false;
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());

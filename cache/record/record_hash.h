@@ -1,0 +1,17 @@
+// The checksums of a record in memory, on the disk, in a pack and in the cluster: one of the header
+// and the path, one of the data. Thread safety: pure functions.
+#pragma once
+
+#include "cache/record/record.h"
+
+namespace cube::cache {
+
+// xxh3 of the header, without the marks and this hash, and of the path.
+std::uint64_t header_hash_of(const Record& record);
+
+// Whether the header is undamaged and the record ends within `available` bytes. Does not read the
+// data.
+bool header_is_sound(const Record& record, std::uint64_t available);
+bool data_is_sound(const Record& record);
+
+}  // namespace cube::cache

@@ -1,0 +1,169 @@
+// Ring: which segment is evicted next. In this order:
+//   1. A free segment of the ring's own place, or the oldest one whose prefetched records have all
+//      been read, which nobody has pinned, and which the disk has got.
+//   2. If the ring is short, a resident segment that no program has mapped, from the end.
+#include <algorithm>
+#include <cerrno>
+
+#include "cache/region/life/process_slots.h"
+#include "cache/region/reclaim_segment.h"
+#include "cache/region/ring.h"
+#include "cache/region/segments.h"
+
+namespace cube::cache {
+namespace {
+
+// By joining, the ring gets no more segments than it needs to be filled, read and reclaimed at
+// once, because each leaves less room for resident records.
+constexpr std::uint32_t k_enough = 8;
+// Checking all pins on a segment takes a cache miss for each process.
+constexpr std::uint32_t k_most_looks = 32;
+
+}  // namespace
+
+// Searches from the end, where the ring's own place is.
+template <typename Take>
+std::optional<std::uint32_t> Ring::join(Take&& take) const {
+  if (!is_short()) return {};
+  std::uint32_t looks = 0;
+  for (std::uint32_t segment = end_segment(); segment-- > 0 && looks < k_most_looks;) {
+    if (!may_join(segment)) continue;
+    if (take(segment)) return segment;
+    ++looks;
+  }
+  return {};
+}
+
+base::Result<std::uint32_t> Ring::lease() {
+  const std::uint32_t lowest = lowest_segment(), count = end_segment() - lowest;
+  int error = ENOSPC;
+  if (next_ < lowest) next_ = lowest;
+  for (std::uint32_t step = 0; step < count; ++step) {
+    const std::uint32_t segment = lowest + (next_ - lowest + step) % count;
+    bool taken = false;
+    if (word_of(region_->segment_row(segment)).state == SegmentState::free) {
+      // If a new segment gets no memory, those that have some are reclaimed.
+      if (segment < first_segment() || error != ENOSPC) continue;
+      const auto leased = lease_free(*region_, segment);
+      if (!leased && leased.error().value != EBUSY) error = leased.error().value;
+      taken = static_cast<bool>(leased);
+      if (taken) region_->segment_row(segment).is_ring.store(1, std::memory_order_release);
+    } else {
+      taken = is_used_up(segment) && take_used_up(segment);
+    }
+    if (!taken) continue;
+    next_ = segment + 1;
+    return segment;
+  }
+  const auto joined = join([&](std::uint32_t segment) { return take_used_up(segment); });
+  if (!joined) return base::fail(error);
+  next_ = *joined + 1;
+  return *joined;
+}
+
+bool Ring::is_used_up(std::uint32_t segment) const {
+  if (!is_spent(segment)) return false;
+  // The segment that programs fill is left to them, unless it is the only one.
+  const Filling now = filling();
+  return !now.is_any || now.segment != segment || !is_open(now) ||
+         end_segment() - first_segment() == 1;
+}
+
+bool Ring::is_spent(std::uint32_t segment) const {
+  const SegmentRow& row = region_->segment_row(segment);
+  if (!word_of(row).is_closed() || row.unread.load(std::memory_order_seq_cst) != 0) return false;
+  return row.is_ring.load(std::memory_order_acquire) != 0 && !is_awaited(row);
+}
+
+bool Ring::is_awaited(const SegmentRow& row) const {
+  // Acquire: pairs with the release in the process that has written them (TierWriter).
+  return row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) &&
+         has_disk_writer();
+}
+
+bool Ring::is_pinned(std::uint32_t segment) const { return is_segment_pinned(*region_, segment); }
+
+bool Ring::take_used_up(std::uint32_t segment) {
+  SegmentRow& row = region_->segment_row(segment);
+  const SegmentWord before = word_of(row);
+  if (!before.is_closed()) return false;
+  const bool joins = row.is_ring.load(std::memory_order_relaxed) == 0;
+  const auto may = [&] {
+    // A prefetcher that wants a record again says so while it has a pin on it (want_again).
+    if (row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) ||
+        row.is_mapped.load(std::memory_order_acquire) != 0)
+      return false;
+    if (joins) note_joined(segment);
+    return true;
+  };
+  // Other processes can use the rest of a resident segment.
+  const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
+  return reclaim_segment(*region_, segment, before, joins ? before : closed, may);
+}
+
+bool Ring::may_join(std::uint32_t segment) const {
+  const SegmentRow& row = region_->segment_row(segment);
+  if (!word_of(row).is_closed() || row.is_ring.load(std::memory_order_relaxed) != 0) return false;
+  if (row.holds_metadata.load(std::memory_order_relaxed) != 0) return false;
+  if (row.run_length.load(std::memory_order_relaxed) > 1 ||
+      row.is_mapped.load(std::memory_order_relaxed) != 0)
+    return false;
+  return row.unread.load(std::memory_order_relaxed) == 0 && !is_awaited(row);
+}
+
+bool Ring::is_short() const { return own(enough()) < enough(); }
+
+std::uint32_t Ring::enough() const {
+  return std::max(std::min(end_segment() - first_segment(), k_enough),
+                  widened_to_.load(std::memory_order_relaxed));
+}
+
+// Counts the ring's segments, but stops at `enough`.
+std::uint32_t Ring::own(std::uint32_t enough) const {
+  std::uint32_t own = 0;
+  for (std::uint32_t segment = lowest_segment(); segment < end_segment() && own < enough; ++segment)
+    own += owns(segment) ? 1 : 0;
+  return own;
+}
+
+bool Ring::widen() {
+  const std::uint32_t most = end_segment() / 4, now = own(most);
+  if (!is_made() || now >= most || now < enough()) return false;
+  widened_to_.store(now + 1, std::memory_order_relaxed);
+  return true;
+}
+
+bool Ring::can_join() const {
+  return join([&](std::uint32_t segment) { return !is_pinned(segment); }).has_value();
+}
+
+// Called before the segment's word changes, so that a process that is killed here leaves a segment
+// that the ring finds.
+void Ring::note_joined(std::uint32_t segment) {
+  const std::uint32_t first = first_segment(), reach = segment < first ? first - segment : 0;
+  std::atomic<std::uint32_t>& known = region_->header().ring_reach;
+  std::uint32_t before = known.load(std::memory_order_relaxed);
+  while (before < reach && !known.compare_exchange_weak(before, reach, std::memory_order_acq_rel)) {
+  }
+  region_->segment_row(segment).is_ring.store(1, std::memory_order_release);
+}
+
+std::uint64_t Ring::room(bool* is_pinned) const {
+  std::uint64_t segments = 0;
+  for (std::uint32_t i = lowest_segment(); i < end_segment(); ++i) {
+    if (word_of(region_->segment_row(i)).state == SegmentState::free) {
+      segments += i >= first_segment() ? 1 : 0;
+    } else if (is_used_up(i)) {
+      if (!this->is_pinned(i)) {
+        ++segments;
+      } else if (is_pinned != nullptr) {
+        *is_pinned = true;
+      }
+    }
+  }
+  // Segments join one at a time.
+  if (segments == 0 && can_join()) segments = 1;
+  return segments * region_->layout().segment_bytes;
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,86 @@
+// file_calls: fstat and statx of a served file, of a directory without a mount, and of the kernel's
+// copy of an object.
+#include "cache/bucket/copy_stat.h"
+#include "shim/calls/directory/unmounted_directory.h"
+#include "shim/calls/file_calls.h"
+#include "shim/calls/new_fds.h"
+#include "shim/fd/materialize.h"
+#include "shim/fd/placeholder.h"
+#include "shim/process/process.h"
+#include "shim/process/real_libc.h"
+#include "shim/process/user_pointer.h"
+
+namespace cube::shim::file_calls {
+namespace {
+
+namespace sys = base::sys;
+
+// Whether the kernel's file is a copy of an object, whose stat is that of the path. The fd is
+// unparked: if it is only parked, it is closed as far as the program knows.
+bool is_copy_of_object(int fd, cache::FileStat& stat) {
+  placeholder::unpark_if(fd);
+  return process::has_buckets() && !real::stat_is_anothers() && cache::stat_of_copy(fd, stat);
+}
+
+}  // namespace
+
+Answer stat(int fd, struct ::stat* st) {
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file) {
+    const OpenFileRef directory = unmounted_directory::acquire(fd);
+    cache::FileStat copy;
+    if (!directory && !is_copy_of_object(fd, copy)) return {};
+    if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
+    (directory ? directory->directory->stat() : copy).copy_to(*st);
+    return 0;
+  }
+  if (!file->is_current() || real::stat_is_anothers()) [[unlikely]]
+    return {};
+  if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
+  file->record->stat.copy_to(*st);
+  file->count(0);
+  return 0;
+}
+
+Answer statx(int fd, unsigned mask, struct ::statx* x) {
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file) {
+    const OpenFileRef directory = unmounted_directory::acquire(fd);
+    cache::FileStat copy;
+    if (!directory && !is_copy_of_object(fd, copy)) return {};
+    if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
+    (directory ? directory->directory->stat() : copy).copy_to(*x, mask);
+    return 0;
+  }
+  if (!file->is_current() || !cache::FileStat::answers(mask) || !file->record->has_one_view() ||
+      real::stat_is_anothers())
+    return {};
+  if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
+  file->record->stat.copy_to(*x, mask);
+  file->count(0);
+  return 0;
+}
+
+void StatFd::find() {
+  const int fd = fd_;
+  OpenFileRef file = g_fds.acquire(fd);
+  if (!file || !process::owns_table()) return;
+  if (real::stat_is_anothers() && file->is_current() && !file->is_origin()) {
+    expect_new_fd();
+    own_ = static_cast<int>(sys::open(file->record->path_text(), O_PATH | O_CLOEXEC));
+    const auto now = own_ >= 0 ? cache::stat_fd(own_) : base::fail(ESTALE);
+    if (now && now->same_content(file->record->stat)) {
+      fd_ = own_;
+      return;
+    }
+  }
+  file.reset();
+  materialize_slow(fd, "fstat");
+}
+
+void StatFd::end() const {
+  sys::close(own_);
+  placeholder::note_freed(own_);
+}
+
+}  // namespace cube::shim::file_calls
