@@ -7,119 +7,17 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <utility>
 
 #include "cache/base/clock.h"
-#include "prefetch/object/s3/digest.h"
-#include "prefetch/object/s3/uri.h"
-#include "prefetch/object/s3/xml.h"
+#include "prefetch/object/s3/client_job.h"
 
 namespace cube::s3 {
 namespace {
 
 constexpr std::uint64_t k_ns_of_ms = 1'000'000;
-constexpr const char* k_code = "Error/Code";
-
-std::optional<std::uint64_t> number(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size())
-    return std::nullopt;
-  return value;
-}
-
-bool is_md5(std::string_view etag) {
-  return etag.size() == 32 && etag.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
-// From "x-goog-hash: crc32c=...": of the stored bytes, which Google may unpack on their way.
-std::string_view google_crc32c(const HttpAnswer& http) {
-  constexpr std::string_view k_name = "crc32c=";
-  const std::string_view stored = http.header("x-goog-stored-content-encoding");
-  if (!stored.empty() && stored != "identity") return {};
-  for (const auto& [name, value] : http.headers) {
-    if (name != "x-goog-hash") continue;
-    const std::size_t at = value.find(k_name);
-    if (at == std::string::npos) continue;
-    const std::string_view sent = std::string_view(value).substr(at + k_name.size());
-    return sent.substr(0, sent.find(','));
-  }
-  return {};
-}
-
-// The object's size, from "bytes FIRST-LAST/SIZE".
-std::optional<std::uint64_t> size_of_range(std::string_view range, std::uint64_t first) {
-  const std::size_t slash = range.find('/');
-  if (slash == std::string_view::npos || !range.starts_with(fmt::format("bytes {}-", first)))
-    return std::nullopt;
-  return number(range.substr(slash + 1));
-}
-
-std::time_t http_time(std::string_view text) {
-  std::tm parts{};
-  return strptime(std::string(text).c_str(), "%a, %d %b %Y %H:%M:%S", &parts) == nullptr
-             ? 0
-             : timegm(&parts);
-}
-
-// It becomes a part of a host name and of the signature.
-bool is_region_name(std::string_view name) {
-  constexpr std::size_t k_longest = 63;
-  return !name.empty() && name.size() <= k_longest && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
-  });
-}
 
 }  // namespace
-
-Fingerprint::Fingerprint(const HttpAnswer& head, std::string_view etag) {
-  for (const std::string_view name : {"crc64nvme", "crc32c", "crc32", "sha256"}) {
-    const std::string_view sent = head.header("x-amz-checksum-" + std::string(name));
-    // "value-4" is one of the parts of an upload.
-    if (sent.empty() || sent.find('-') != std::string_view::npos) continue;
-    algorithm_ = name;
-    value_ = sent;
-    return;
-  }
-  for (const std::string_view name : {"x-oss-hash-crc64ecma", "x-cos-hash-crc64ecma"}) {
-    const std::string_view sent = head.header(name);
-    if (!number(sent)) continue;
-    algorithm_ = "crc64ecma";
-    value_ = sent;
-    return;
-  }
-  if (const std::string_view sent = google_crc32c(head); !sent.empty()) {
-    algorithm_ = "crc32c";
-    value_ = sent;
-    return;
-  }
-  const std::string_view encryption = head.header("x-amz-server-side-encryption");
-  const bool is_etag_md5 = is_md5(etag) && (encryption.empty() || encryption == "AES256") &&
-                           head.header("x-amz-server-side-encryption-customer-algorithm").empty();
-  if (is_etag_md5) md5_ = etag;
-}
-
-bool Fingerprint::is_of(std::string_view bytes) const {
-  if (algorithm_.empty()) return md5_.empty() || hex(s3::md5(bytes)) == md5_;
-  return algorithm_ == "crc64ecma" ? number(value_) == crc64ecma(bytes)
-                                   : value_ == checksum(algorithm_, bytes);
-}
-
-struct Client::Job {
-  GetWish wish;
-  Pairs query;  // of a listing
-  bool is_listing = false;
-  Done done;
-
-  std::unique_ptr<Transfer> transfer;
-  Outcome outcome;
-  Credentials signed_with;
-  std::uint64_t started_ns = 0, until_ns = 0;
-  unsigned attempts = 0;
-  std::string trouble_before;  // of the attempt before this one
-  bool has_moved = false, has_new_credentials = false, has_new_clock = false;
-};
 
 Client::Client(Place place, KeptCredentials& credentials, ClientOptions options)
     : place_(std::move(place)),
@@ -361,11 +259,6 @@ void Client::retry(JobPointer job, std::uint64_t wait_ms) {
   later_.emplace(at, std::move(job));
 }
 
-void Client::fail(Job& job, int error, const std::string& text) {
-  job.outcome.error = error;
-  job.outcome.trouble = fmt::format("s3://{}/{}: {}", job.wish.bucket, job.wish.key, text);
-}
-
 void Client::finish(JobPointer job) {
   Outcome& outcome = job->outcome;
   outcome.retries = job->attempts;
@@ -375,134 +268,6 @@ void Client::finish(JobPointer job) {
   }
   if (outcome.error == 0) limit_.note_success();
   job->done(outcome);
-}
-
-// Compares the bytes with what the store says about them.
-bool Client::is_intact(const Job& job) {
-  const HttpAnswer& http = job.outcome.http;
-  const GetWish& wish = job.wish;
-  const auto* const room = reinterpret_cast<const char*>(job.transfer->room().at);
-  const std::string_view bytes =
-      room != nullptr ? std::string_view(room, http.body_bytes) : std::string_view(http.body);
-  if (wish.range) {
-    const auto left = job.outcome.size - std::min(job.outcome.size, wish.range->first);
-    if (http.body_bytes != std::min(wish.range->bytes, left)) return false;
-    if (http.body_bytes != job.outcome.size) return true;
-  }
-  if (wish.expected_bytes && http.body_bytes != *wish.expected_bytes) return false;
-  return Fingerprint(http, job.outcome.etag).is_of(bytes);
-}
-
-// False: the answer is not for the range that was asked for, nor for the whole object.
-bool Client::read_head(const HttpAnswer& http, const GetWish& wish, Outcome& outcome) {
-  outcome.etag = without_quotes(http.header("etag"));
-  outcome.has_weak_etag = http.header("etag").starts_with("W/");
-  outcome.modified = http_time(http.header("last-modified"));
-  outcome.ignores_range = wish.range && http.status == 200;
-  const auto size = wish.range && !outcome.ignores_range
-                        ? size_of_range(http.header("content-range"), wish.range->first)
-                        : number(http.header("content-length"));
-  outcome.is_size_known = size.has_value();
-  outcome.size = size.value_or(http.body_bytes);
-  return !wish.range || (size && (http.status == 206 || outcome.ignores_range));
-}
-
-Client::Next Client::judge_answer(Job& job) {
-  Outcome& outcome = job.outcome;
-  HttpAnswer& http = outcome.http;
-  outcome.error = 0;
-  job.trouble_before = std::exchange(outcome.trouble, {});
-  const bool is_cut =
-      (job.wish.may_be_cut || outcome.ignores_range) && job.transfer->has_overflowed();
-  if (!http.is_whole() && !is_cut) {
-    if (const int error = job.transfer->begin_error(); error != 0) {
-      outcome.error = error;
-      return Next::fail;
-    }
-    if (job.transfer->has_overflowed() && job.wish.range) {
-      outcome.kind = "range";
-      fail(job, EIO, "the store has sent more than the range that was asked for");
-      return Next::fail;
-    }
-    if (job.transfer->has_overflowed()) {
-      fail(job, EFBIG, "the object is larger than it was listed");
-      outcome.kind = "larger";
-      return Next::fail;
-    }
-    outcome.kind = fmt::format("curl {}", static_cast<int>(http.curl));
-    fail(job, EIO, http.trouble(""));
-    const bool is_final =
-        http.curl == CURLE_PEER_FAILED_VERIFICATION || http.curl == CURLE_SSL_CACERT_BADFILE ||
-        http.curl == CURLE_UNSUPPORTED_PROTOCOL || http.curl == CURLE_URL_MALFORMAT;
-    return is_final ? Next::fail : Next::again_later;
-  }
-  if (http.status != 200 && http.status != 206 && http.status != 304) {
-    const std::string code = xml_text(http.body, k_code);
-    outcome.kind = fmt::format("{} {}", http.status, code);
-    return judge_error(job, code);
-  }
-  const bool has_range = read_head(http, job.wish, outcome);
-  outcome.bytes = http.body_bytes;
-  outcome.is_unchanged = http.status == 304;
-  if (outcome.is_unchanged || job.is_listing) return Next::done;
-  if (!has_range) {
-    outcome.kind = "range";
-    fail(job, EIO, "the store ignores ranges, and names no length");
-    return Next::fail;
-  }
-  // Every S3 store sends one, so a proxy or a login page has answered.
-  if (outcome.etag.empty()) {
-    outcome.kind = "no ETag";
-    fail(job, EIO, "an answer without an ETag, as no S3 store sends");
-    return Next::again_later;
-  }
-  if (is_cut && !outcome.ignores_range) return Next::done;
-  if (!is_intact(job)) {
-    outcome.kind = "damaged";
-    fail(job, EIO, "the bytes that came are not those that the store names");
-    return Next::again_later;
-  }
-  return Next::done;
-}
-
-Client::Next Client::judge_error(Job& job, const std::string& code) {
-  const HttpAnswer& http = job.outcome.http;
-  const int status = http.status;
-  fail(job, EIO, http.trouble(k_code));
-  std::string region(http.header("x-amz-bucket-region"));
-  if (region.empty()) region = xml_text(http.body, "Error/Region");
-  if ((status == 301 || status == 307 || status == 400) && is_region_name(region) &&
-      !std::exchange(job.has_moved, true)) {
-    place_.region = region;
-    return Next::again_now;
-  }
-  if (code == "RequestTimeTooSkewed" && http.date != 0 && !std::exchange(job.has_new_clock, true)) {
-    clock_ahead_ = http.date - std::time(nullptr);
-    return Next::again_now;
-  }
-  if ((code == "ExpiredToken" || code == "InvalidToken" || code == "TokenRefreshRequired") &&
-      !std::exchange(job.has_new_credentials, true)) {
-    credentials_.refused(job.signed_with);
-    return Next::again_now;
-  }
-  if (code == "SlowDown" || status == 503 || status == 429)
-    limit_.note_slow_down(job.started_ns, base::monotonic_ns());
-  if (code == "SlowDown" || code == "RequestTimeout" || code == "InternalError" || status == 429 ||
-      status == 408 || (status >= 500 && status != 501))
-    return Next::again_later;
-  if (code == "NoSuchBucket") {
-    fail(job, EIO,
-         fmt::format(
-             "there is no bucket {} at {} (CUBESHIM_BUCKETS, AWS_ENDPOINT_URL, AWS_REGION)",
-             job.wish.bucket,
-             place_.endpoint.empty() ? "AWS, region " + place_.signed_region() : place_.endpoint));
-    return Next::fail;
-  }
-  job.outcome.error = status == 401 || status == 403 || code == "ExpiredToken" ? EACCES
-                      : status == 404                                          ? ENOENT
-                      : status == 412                                          ? ESTALE
-                                                                               : EIO;
-  return Next::fail;
 }
 
 }  // namespace cube::s3

@@ -87,21 +87,6 @@ struct ClientFigures {
   std::uint64_t answers = 0, first_byte_ns = 0;
 };
 
-// The checksum or the MD5 that an answer names for the whole object.
-class Fingerprint {
- public:
-  Fingerprint() = default;
-  // The head of a good answer; `etag` is without quotes.
-  Fingerprint(const HttpAnswer& head, std::string_view etag);
-  // Empty, or the MD5 in hexadecimal, which is asked for if there is no checksum.
-  const std::string& md5() const { return md5_; }
-  // Whether `bytes`, all of the object, have it. True if there is none.
-  bool is_of(std::string_view bytes) const;
-
- private:
-  std::string algorithm_, value_, md5_;
-};
-
 class Client {
  public:
   // `credentials` must outlive the client. Construct a client only if curl() is not null.

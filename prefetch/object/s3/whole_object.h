@@ -11,6 +11,7 @@
 #include <string>
 
 #include "prefetch/object/s3/client.h"
+#include "prefetch/object/s3/fingerprint.h"
 
 namespace cube::s3 {
 

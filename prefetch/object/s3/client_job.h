@@ -1,0 +1,24 @@
+// A request of the client with its retries, from its wish to its outcome: for the sources of Client
+// only.
+#pragma once
+
+#include "prefetch/object/s3/client.h"
+
+namespace cube::s3 {
+
+struct Client::Job {
+  GetWish wish;
+  Pairs query;  // of a listing
+  bool is_listing = false;
+  Done done;
+
+  std::unique_ptr<Transfer> transfer;
+  Outcome outcome;
+  Credentials signed_with;
+  std::uint64_t started_ns = 0, until_ns = 0;
+  unsigned attempts = 0;
+  std::string trouble_before;  // of the attempt before this one
+  bool has_moved = false, has_new_credentials = false, has_new_clock = false;
+};
+
+}  // namespace cube::s3

@@ -1,0 +1,30 @@
+// The checksum or the MD5 that a store names for an object. Thread safety: one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "prefetch/object/s3/http.h"
+
+namespace cube::s3 {
+
+// A decimal number, and nothing else.
+std::optional<std::uint64_t> number_of(std::string_view text);
+
+class Fingerprint {
+ public:
+  Fingerprint() = default;
+  // The head of a good answer; `etag` is without quotes.
+  Fingerprint(const HttpAnswer& head, std::string_view etag);
+  // Empty, or the MD5 in hexadecimal, which is asked for if there is no checksum.
+  const std::string& md5() const { return md5_; }
+  // Whether `bytes`, all of the object, have it. True if there is none.
+  bool is_of(std::string_view bytes) const;
+
+ private:
+  std::string algorithm_, value_, md5_;
+};
+
+}  // namespace cube::s3
