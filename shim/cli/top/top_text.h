@@ -1,0 +1,22 @@
+// Words of other processes, safe for a terminal, and lines of a width. Thread safety: pure
+// functions, but for command_of, which reads /proc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace cube::cli {
+
+// Makes another process's words safe for a terminal.
+std::string printed(std::string text);
+
+// The command line of a process; empty if it cannot be read.
+std::string command_of(std::uint32_t pid);
+// "python3 train.py" instead of "/usr/bin/python3 train.py".
+std::string without_folder(const std::string& command);
+
+// Adds the text in lines of at most `columns` characters. Wraps at spaces if there are any.
+void add_wrapped(std::vector<std::string>& lines, std::string text, std::size_t columns);
+
+}  // namespace cube::cli
