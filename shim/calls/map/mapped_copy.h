@@ -8,7 +8,8 @@
 
 #include <cstdint>
 
-#include "shim/calls/map/mappings.h"
+#include "shim/calls/map/map_request.h"
+#include "shim/fd/open_file.h"
 
 namespace cube::shim::mapped_copy {
 

@@ -10,16 +10,10 @@
 #include <cstddef>
 #include <optional>
 
+#include "shim/calls/map/map_request.h"
 #include "shim/fd/open_file.h"
 
 namespace cube::shim::mappings {
-
-struct MapRequest {
-  void* at;
-  std::size_t length;
-  int protection, flags;
-  std::int64_t offset;
-};
 
 enum class MapResult {
   done,     // `result` holds the address or -errno

@@ -1,0 +1,58 @@
+// The table of the program's mappings of served files: where each lies, and what keeps its pages.
+// For the sources of mappings.h only. Thread safety: all of it; async-signal-safe. An entry whose
+// `begin` a thread has set to 1 belongs to that thread until it publishes or frees the entry.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "shim/fd/open_file.h"
+
+namespace cube::shim::mappings {
+
+// A mapping, or several adjacent ones of one file. An entry is free if `begin` is 0. If `begin` is
+// 1, one thread fills or changes the entry and owns its plain fields. It has no destructor, which
+// would touch each row at the end of every program.
+struct MappingRow {
+  std::atomic<std::uintptr_t> begin{0};
+  std::atomic<std::uintptr_t> end{0};
+  std::uintptr_t file_end =
+      0;  // the end of the last page that may be shown, if all of the file were mapped here
+  cache::LargeFile* large = nullptr;  // past that end are pages of this file
+  std::uint64_t offset_of_end = 0;    // of that end in the file
+  bool is_copy = false;               // or of the region
+  std::uint64_t copy_bytes = 0;       // that it counts for
+  std::size_t pieces = 0;             // of a large file, that it counts for
+  int protection = 0, flags = 0;
+  cache::Pin::Kept pin;
+};
+static_assert(std::is_trivially_destructible_v<MappingRow>);
+
+struct PageRange {
+  std::uintptr_t begin = 0, end = 0;
+  bool is_empty() const { return begin >= end; }
+};
+
+constexpr std::uint64_t round_up(std::uint64_t n) {
+  return (n + cache::k_page - 1) / cache::k_page * cache::k_page;
+}
+
+// An entry to fill. Null: none is free.
+MappingRow* take_entry();
+void free_entry(MappingRow& entry);
+void publish(MappingRow& entry, const PageRange& range);
+// Makes another entry for the same file.
+void copy_entry(const MappingRow& from, MappingRow& to);
+// Publishes a claimed entry with what is left of its range.
+void publish_without(MappingRow& entry, const PageRange& all, const PageRange& gone);
+// Returns the entry that covers this address, ours to change until it is published; `range` is
+// where it was.
+MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range);
+// The program has none of these pages any more.
+void remove_rows(const PageRange& gone);
+// For a forked child, which has neither the pins nor the other threads of its parent.
+void forget_rows();
+
+}  // namespace cube::shim::mappings
