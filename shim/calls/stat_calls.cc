@@ -22,44 +22,32 @@ bool is_copy_of_object(int fd, cache::FileStat& stat) {
   return process::has_buckets() && !real::stat_is_anothers() && cache::stat_of_copy(fd, stat);
 }
 
+// `mask`: what statx is asked for. Only then does the view matter, because a stat has no mount id.
+template <typename To, typename... Mask>
+Answer answer(int fd, To* to, Mask... mask) {
+  const OpenFileRef file = g_fds.acquire(fd);
+  if (!file) {
+    const OpenFileRef directory = unmounted_directory::acquire(fd);
+    cache::FileStat copy;
+    if (!directory && !is_copy_of_object(fd, copy)) return {};
+    if (is_bad_pointer(to, sizeof *to)) return -EFAULT;
+    (directory ? directory->directory->stat() : copy).copy_to(*to, mask...);
+    return 0;
+  }
+  if (!file->is_current() || real::stat_is_anothers() ||
+      !((cache::FileStat::answers(mask) && file->record->has_one_view()) && ...)) [[unlikely]]
+    return {};
+  if (is_bad_pointer(to, sizeof *to)) return -EFAULT;
+  file->record->stat.copy_to(*to, mask...);
+  file->count(0);
+  return 0;
+}
+
 }  // namespace
 
-Answer stat(int fd, struct ::stat* st) {
-  const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) {
-    const OpenFileRef directory = unmounted_directory::acquire(fd);
-    cache::FileStat copy;
-    if (!directory && !is_copy_of_object(fd, copy)) return {};
-    if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
-    (directory ? directory->directory->stat() : copy).copy_to(*st);
-    return 0;
-  }
-  if (!file->is_current() || real::stat_is_anothers()) [[unlikely]]
-    return {};
-  if (is_bad_pointer(st, sizeof *st)) return -EFAULT;
-  file->record->stat.copy_to(*st);
-  file->count(0);
-  return 0;
-}
+Answer stat(int fd, struct ::stat* st) { return answer(fd, st); }
 
-Answer statx(int fd, unsigned mask, struct ::statx* x) {
-  const OpenFileRef file = g_fds.acquire(fd);
-  if (!file) {
-    const OpenFileRef directory = unmounted_directory::acquire(fd);
-    cache::FileStat copy;
-    if (!directory && !is_copy_of_object(fd, copy)) return {};
-    if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
-    (directory ? directory->directory->stat() : copy).copy_to(*x, mask);
-    return 0;
-  }
-  if (!file->is_current() || !cache::FileStat::answers(mask) || !file->record->has_one_view() ||
-      real::stat_is_anothers())
-    return {};
-  if (is_bad_pointer(x, sizeof *x)) return -EFAULT;
-  file->record->stat.copy_to(*x, mask);
-  file->count(0);
-  return 0;
-}
+Answer statx(int fd, unsigned mask, struct ::statx* x) { return answer(fd, x, mask); }
 
 void StatFd::find() {
   const int fd = fd_;

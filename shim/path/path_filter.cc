@@ -105,6 +105,16 @@ auto with_room(Use&& use) {
   return base::use_off_stack<PathRoom>([&](PathRoom& room) { return use(room.text); });
 }
 
+// Calls use(directory) with the path of the directory at which relative paths begin. False: it is
+// not known, or `use` says so.
+template <typename Use>
+bool with_directory(int dir, Care care, Use&& use) {
+  return with_room([&](auto& room) {
+    const std::string_view directory = directory_of(dir, room, care);
+    return !directory.empty() && use(directory);
+  });
+}
+
 // Lets the kernel follow everything up to the last ".."; the rest is text.
 bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care care,
                      char (&head)[PATH_MAX]) {
@@ -167,10 +177,8 @@ bool join_covered(std::string_view directory, std::string_view relative, Covered
 }
 
 bool covers_from(int dir, std::string_view path, CoveredPath& covered, Care care) {
-  return with_room([&](auto& directory) {
-    const std::string_view base = directory_of(dir, directory, care);
-    return !base.empty() && join_covered(base, path, covered);
-  });
+  return with_directory(dir, care,
+                        [&](std::string_view base) { return join_covered(base, path, covered); });
 }
 
 // Whether this path seems to lead under no prefix, by the working directory as last seen or by the
@@ -238,14 +246,11 @@ bool covers_directory(int dir, const char* path, CoveredPath& covered) {
   const std::string_view text = text_of(path);
   if (text.empty() || has_dot_dot(text)) return false;
   PathBuilder builder(covered);
-  if (*path != '/') {
-    if (stays_outside(dir, text)) return false;
-    const bool is_added = with_room([&](auto& directory) {
-      const std::string_view base = directory_of(dir, directory, Care::quick);
-      return !base.empty() && (base == "/" || builder.append(base, false));
-    });
-    if (!is_added) return false;
-  }
+  if (*path != '/' &&
+      (stays_outside(dir, text) || !with_directory(dir, Care::quick, [&](std::string_view base) {
+         return base == "/" || builder.append(base, false);
+       })))
+    return false;
   if (!builder.append(text, false)) return false;
   const auto& prefixes = process::config().prefixes;
   return std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& prefix) {
@@ -257,13 +262,9 @@ bool spells_up(int dir, const char* path, CoveredPath& spelled) {
   const std::string_view text = text_of(path);
   if (text.empty() || !has_dot_dot(text)) return false;
   PathBuilder builder(spelled);
-  if (*path != '/') {
-    const bool is_added = with_room([&](auto& directory) {
-      const std::string_view base = directory_of(dir, directory, Care::quick);
-      return !base.empty() && builder.spell(base);
-    });
-    if (!is_added) return false;
-  }
+  if (*path != '/' &&
+      !with_directory(dir, Care::quick, [&](std::string_view base) { return builder.spell(base); }))
+    return false;
   return builder.spell(text);
 }
 
@@ -306,13 +307,9 @@ namespace {
 bool find_prefix(int dir, const char* path, bool or_below, std::string_view& prefix,
                  CoveredPath& whole) {
   PathBuilder builder(whole);
-  if (*path != '/') {
-    const bool is_added = with_room([&](auto& directory) {
-      const std::string_view base = directory_of(dir, directory, Care::thorough);
-      return !base.empty() && builder.fold(base);
-    });
-    if (!is_added) return false;
-  }
+  if (*path != '/' && !with_directory(dir, Care::thorough,
+                                      [&](std::string_view base) { return builder.fold(base); }))
+    return false;
   if (!builder.fold(path)) return false;
   for (const auto& candidate : process::config().prefixes) {
     if (candidate != whole.key() && !(or_below && base::is_below(candidate, whole.key()))) continue;

@@ -50,12 +50,7 @@ void* libc_handle() {
 // Asks libc first, because dladdr goes through a whole symbol table.
 void* newest_version(const char* name, void* symbol) {
   if (libc_handle() != nullptr && dlsym(libc_handle(), name) == symbol) return symbol;
-  ::Dl_info found{};
-  if (dladdr(symbol, &found) == 0) return symbol;
-  void* const library = dlopen(found.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) return symbol;
-  void* const newest = dlsym(library, name);
-  dlclose(library);
+  void* const newest = symbol_of_caller(name, symbol);
   return newest != nullptr ? newest : symbol;
 }
 
