@@ -10,6 +10,7 @@
 #include "cache/base/memory/off_stack.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
+#include "cache/base/words.h"
 
 namespace cube::cache {
 namespace {
@@ -27,13 +28,6 @@ constexpr std::string_view k_in_user_space[] = {
     "virtiofs",       "fuse.cubefs",    "fuse.chubaofs",  "fuse.curvefs",
     "fuse.juicefs",   "fuse.glusterfs", "fuse.ceph-fuse", "fuse.mfs",
     "fuse.mfsmaster", "fuse.sshfs",     "fuse.seaweedfs", "fuse.lagfs"};
-
-std::string_view next_word(std::string_view& line) {
-  const std::size_t end = std::min(line.find(' '), line.size());
-  const std::string_view word = line.substr(0, end);
-  line.remove_prefix(std::min(end + 1, line.size()));
-  return word;
-}
 
 bool is_device(std::string_view word, std::uint32_t major, std::uint32_t minor) {
   std::uint32_t found[2] = {};
@@ -68,13 +62,13 @@ bool is_known_mount(std::uint32_t major, std::uint32_t minor) {
 }  // namespace
 
 bool keeps_directory_times(std::string_view line, std::uint32_t major, std::uint32_t minor) {
-  next_word(line);
-  next_word(line);
-  if (!is_device(next_word(line), major, minor)) return false;
+  base::take_word(line);
+  base::take_word(line);
+  if (!is_device(base::take_word(line), major, minor)) return false;
   const std::size_t dash = line.find(" - ");
   if (dash == std::string_view::npos) return false;
   line.remove_prefix(dash + 3);
-  const std::string_view type = next_word(line);
+  const std::string_view type = base::take_word(line);
   return std::find(std::begin(k_in_user_space), std::end(k_in_user_space), type) !=
          std::end(k_in_user_space);
 }

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "cache/base/nearest_word.h"
+#include "cache/base/words.h"
 #include "shim/cli/shell/description.h"
 
 namespace cube::cli {
@@ -86,10 +86,8 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {
   return CLI::Validator(
       [least, most](const std::string& text) {
-        std::uint64_t number = 0;
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-        const bool is_well = error == std::errc{} && end == text.data() + text.size() &&
-                             number >= least && number <= most;
+        const auto number = base::number_of(text);
+        const bool is_well = number && *number >= least && *number <= most;
         return is_well ? std::string()
                        : fmt::format("\"{}\" is not usable: it takes a whole number from {} to {}",
                                      text, least, most);

@@ -11,6 +11,7 @@
 #include "cache/base/path.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
+#include "cache/base/words.h"
 #include "shim/path/path_of_fd.h"
 
 namespace cube::shim::near_look {
@@ -25,13 +26,6 @@ namespace sys = base::sys;
 // either.
 constexpr std::string_view k_local_kinds[] = {"tmpfs", "overlay", "btrfs",
                                               "zfs",   "ramfs",   "devtmpfs"};
-
-std::string_view next_word(std::string_view& line) {
-  const std::size_t end = std::min(line.find(' '), line.size());
-  const std::string_view word = line.substr(0, end);
-  line.remove_prefix(std::min(end + 1, line.size()));
-  return word;
-}
 
 // Spaces and the like are written as "\040". Works in place, and adds a null.
 std::size_t unescape(char* text, std::size_t n) {
@@ -58,12 +52,12 @@ struct Way {
 
 // Takes one line: "36 35 98:0 /root /mount/point options - ext4 ...".
 void take_line(std::string_view line, std::string_view path, Way& way) {
-  next_word(line);
-  next_word(line);
-  const std::string_view device = next_word(line);
-  next_word(line);
+  base::take_word(line);
+  base::take_word(line);
+  const std::string_view device = base::take_word(line);
+  base::take_word(line);
   char point[4096];
-  const std::string_view escaped = next_word(line);
+  const std::string_view escaped = base::take_word(line);
   if (escaped.empty() || escaped.size() >= sizeof point) {
     way.is_local = false;
     return;
@@ -76,7 +70,7 @@ void take_line(std::string_view line, std::string_view path, Way& way) {
   const std::size_t dash = line.find(" - ");
   std::string_view rest =
       dash == std::string_view::npos ? std::string_view() : line.substr(dash + 3);
-  const std::string_view kind = next_word(rest);
+  const std::string_view kind = base::take_word(rest);
   if (std::find(std::begin(k_local_kinds), std::end(k_local_kinds), kind) ==
       std::end(k_local_kinds))
     way.is_local = false;

@@ -10,6 +10,7 @@
 
 #include "cache/base/memory/off_stack.h"
 #include "cache/base/sys.h"
+#include "cache/base/words.h"
 
 namespace cube::base {
 namespace {
@@ -104,13 +105,11 @@ std::uint64_t sum_in_stat(std::string_view root, std::string_view group, std::st
   std::string_view rest = text.view();
   std::uint64_t sum = 0;
   while (!rest.empty()) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
+    std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    const std::size_t space = line.find(' ');
-    if (space == std::string_view::npos ||
-        (line.substr(0, space) != one && line.substr(0, space) != other))
-      continue;
-    const std::uint64_t bytes = number_at(line.substr(space));
+    const std::string_view name = take_word(line);
+    if (name != one && name != other) continue;
+    const std::uint64_t bytes = number_at(line);
     if (bytes != k_unknown) sum += bytes;
   }
   return sum;

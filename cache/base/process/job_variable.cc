@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <charconv>
+#include "cache/base/words.h"
 
 namespace cube::base {
 
@@ -11,9 +11,8 @@ bool parse_job_variable(std::string_view text, JobVariable& job) {
   if (!parse_process_id(text.substr(0, slash), job.first)) return false;
   job.speaker = 0;
   if (slash == std::string_view::npos) return true;
-  const char* const end = text.data() + text.size();
-  const auto [last, error] = std::from_chars(text.data() + slash + 1, end, job.speaker);
-  return error == std::errc{} && last == end && job.speaker != 0;
+  job.speaker = number_of<decltype(job.speaker)>(text.substr(slash + 1)).value_or(0);
+  return job.speaker != 0;
 }
 
 std::size_t format_job_variable(const JobVariable& job, char* to, std::size_t capacity) {

@@ -1,30 +1,24 @@
 #include "cache/tier/cluster/meta_protocol.h"
 
-#include <charconv>
 #include <cstring>
+
+#include "cache/base/words.h"
 
 namespace cube::cache {
 namespace {
 
 using Kind = MetaAnswer::Kind;
 
-bool number_of_word(std::string_view word, std::uint64_t& value, int base = 10) {
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value, base);
-  return error == std::errc{} && end == word.data() + word.size();
-}
-
-// Takes the next word off the line.
-std::string_view take_word(std::string_view& line) {
-  const std::size_t end = std::min(line.find(' '), line.size());
-  const std::string_view word = line.substr(0, end);
-  line.remove_prefix(std::min(end + 1, line.size()));
-  return word;
+bool number_of_word(std::string_view word, std::uint64_t& value, int radix = 10) {
+  const auto number = base::number_of(word, radix);
+  value = number.value_or(value);
+  return number.has_value();
 }
 
 // Takes the flags after the first word. Returns false if one is malformed.
 bool take_flags(std::string_view line, MetaAnswer& answer) {
   while (!line.empty()) {
-    const std::string_view word = take_word(line);
+    const std::string_view word = base::take_word(line);
     if (word.empty()) continue;
     const std::string_view rest = word.substr(1);
     switch (word.front()) {
@@ -79,14 +73,14 @@ MetaAnswer parse_meta_answer(std::string_view line) {
                                      {"STAT", Kind::figure},
                                      {"END", Kind::end}};
   MetaAnswer answer;
-  const std::string_view first = take_word(line);
+  const std::string_view first = base::take_word(line);
   for (const Word& word : k_words) {
     if (word.text == first) answer.kind = word.kind;
   }
   bool is_right = true;
   switch (answer.kind) {
     case Kind::value: {
-      is_right = number_of_word(take_word(line), answer.size) && take_flags(line, answer);
+      is_right = number_of_word(base::take_word(line), answer.size) && take_flags(line, answer);
       answer.has_size = true;
       break;
     }
@@ -97,7 +91,7 @@ MetaAnswer parse_meta_answer(std::string_view line) {
       if (first.starts_with('S')) answer.kind = kind_of_server_error(line);
       break;
     case Kind::figure:
-      answer.name = take_word(line);
+      answer.name = base::take_word(line);
       answer.text = line;
       is_right = !answer.name.empty();
       break;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cache/base/clock.h"
+#include "cache/base/words.h"
 #include "prefetch/object/s3/client_job.h"
 #include "prefetch/object/s3/fingerprint.h"
 #include "prefetch/object/s3/xml.h"
@@ -21,7 +22,7 @@ std::optional<std::uint64_t> size_of_range(std::string_view range, std::uint64_t
   const std::size_t slash = range.find('/');
   if (slash == std::string_view::npos || !range.starts_with(fmt::format("bytes {}-", first)))
     return std::nullopt;
-  return number_of(range.substr(slash + 1));
+  return base::number_of(range.substr(slash + 1));
 }
 
 std::time_t http_time(std::string_view text) {
@@ -147,7 +148,7 @@ bool Client::read_head(const HttpAnswer& http, const GetWish& wish, Outcome& out
   outcome.ignores_range = wish.range && http.status == 200;
   const auto size = wish.range && !outcome.ignores_range
                         ? size_of_range(http.header("content-range"), wish.range->first)
-                        : number_of(http.header("content-length"));
+                        : base::number_of(http.header("content-length"));
   outcome.is_size_known = size.has_value();
   outcome.size = size.value_or(http.body_bytes);
   return !wish.range || (size && (http.status == 206 || outcome.ignores_range));

@@ -1,7 +1,6 @@
 #include "prefetch/object/s3/fingerprint.h"
 
-#include <charconv>
-
+#include "cache/base/words.h"
 #include "prefetch/object/s3/digest.h"
 #include "prefetch/object/s3/uri.h"
 
@@ -29,14 +28,6 @@ std::string_view google_crc32c(const HttpAnswer& http) {
 
 }  // namespace
 
-std::optional<std::uint64_t> number_of(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size())
-    return std::nullopt;
-  return value;
-}
-
 Fingerprint::Fingerprint(const HttpAnswer& head, std::string_view etag) {
   for (const std::string_view name : {"crc64nvme", "crc32c", "crc32", "sha256"}) {
     const std::string_view sent = head.header("x-amz-checksum-" + std::string(name));
@@ -48,7 +39,7 @@ Fingerprint::Fingerprint(const HttpAnswer& head, std::string_view etag) {
   }
   for (const std::string_view name : {"x-oss-hash-crc64ecma", "x-cos-hash-crc64ecma"}) {
     const std::string_view sent = head.header(name);
-    if (!number_of(sent)) continue;
+    if (!base::number_of(sent)) continue;
     algorithm_ = "crc64ecma";
     value_ = sent;
     return;
@@ -66,7 +57,7 @@ Fingerprint::Fingerprint(const HttpAnswer& head, std::string_view etag) {
 
 bool Fingerprint::is_of(std::string_view bytes) const {
   if (algorithm_.empty()) return md5_.empty() || hex(s3::md5(bytes)) == md5_;
-  return algorithm_ == "crc64ecma" ? number_of(value_) == crc64ecma(bytes)
+  return algorithm_ == "crc64ecma" ? base::number_of(value_) == crc64ecma(bytes)
                                    : value_ == checksum(algorithm_, bytes);
 }
 

@@ -1,17 +1,12 @@
 // The checksum or the MD5 that a store names for an object. Thread safety: one thread.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "prefetch/object/s3/http.h"
 
 namespace cube::s3 {
-
-// A decimal number, and nothing else.
-std::optional<std::uint64_t> number_of(std::string_view text);
 
 class Fingerprint {
  public:

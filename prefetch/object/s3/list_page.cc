@@ -1,8 +1,8 @@
 #include "prefetch/object/s3/list_page.h"
 
-#include <charconv>
 #include <utility>
 
+#include "cache/base/words.h"
 #include "prefetch/object/s3/credentials.h"
 #include "prefetch/object/s3/uri.h"
 #include "prefetch/object/s3/xml.h"
@@ -35,9 +35,9 @@ bool parse_list_page(std::string_view xml, ListPage& page) {
     if (path == "Contents/Key") {
       object.key = text;
     } else if (path == "Contents/Size") {
-      const auto read =
-          std::from_chars(text.data(), text.data() + text.size(), object.size, /*base=*/10);
-      if (read.ec != std::errc() || read.ptr != text.data() + text.size()) return false;
+      const auto size = base::number_of(text);
+      if (!size) return false;
+      object.size = *size;
     } else if (path == "Contents/LastModified") {
       object.modified = parse_iso_time(text);
     } else if (path == "Contents/ETag") {

@@ -1,10 +1,10 @@
 #include "prefetch/object/s3/xml.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <utility>
 
+#include "cache/base/words.h"
 #include "prefetch/object/s3/uri.h"
 
 namespace cube::s3 {
@@ -58,10 +58,8 @@ bool XmlReader::read_reference(std::string_view name) {
   if (!name.starts_with('#')) return false;
   const bool is_hex = name.starts_with("#x");
   name.remove_prefix(is_hex ? 2 : 1);
-  std::uint32_t code = 0;
-  const auto read = std::from_chars(name.data(), name.data() + name.size(), code, is_hex ? 16 : 10);
-  return !name.empty() && read.ec == std::errc() && read.ptr == name.data() + name.size() &&
-         append_code_point(text_, code);
+  const auto code = base::number_of<std::uint32_t>(name, is_hex ? 16 : 10);
+  return code && append_code_point(text_, *code);
 }
 
 bool XmlReader::read_text(std::string_view raw) {

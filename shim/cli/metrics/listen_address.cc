@@ -6,19 +6,14 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 
 #include "cache/base/error_text.h"
+#include "cache/base/words.h"
 
 namespace cube::cli {
 namespace {
-
-bool parse_port(std::string_view text, std::uint16_t& port) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  return error == std::errc{} && end == text.data() + text.size();
-}
 
 template <typename Address>
 ListenAddress made_of(const Address& address) {
@@ -33,21 +28,21 @@ ListenAddress made_of(const Address& address) {
 
 std::optional<ListenAddress> parse_listen_address(const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  std::uint16_t port = 0;
-  if (colon == std::string::npos || !parse_port(std::string_view(text).substr(colon + 1), port))
-    return {};
+  if (colon == std::string::npos) return {};
+  const auto port = base::number_of<std::uint16_t>(std::string_view(text).substr(colon + 1));
+  if (!port) return {};
   std::string host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) {
     sockaddr_in6 address{};
     address.sin6_family = AF_INET6;
-    address.sin6_port = htons(port);
+    address.sin6_port = htons(*port);
     host = host.substr(1, host.size() - 2);
     if (inet_pton(AF_INET6, host.c_str(), &address.sin6_addr) != 1) return {};
     return made_of(address);
   }
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_port = htons(port);
+  address.sin_port = htons(*port);
   if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) return {};
   return made_of(address);
 }

@@ -1,23 +1,19 @@
 #include "shim/cli/profile/profile_raw.h"
 
 #include <algorithm>
-#include <charconv>
 #include <iterator>
 #include <optional>
+
+#include "cache/base/words.h"
 
 namespace cube::cli {
 namespace {
 
+using base::number_of;
+
 // The sum of such counts over many sites still fits.
 constexpr std::uint64_t k_largest_count = 1ULL << 53;
 constexpr std::size_t k_most_rows = 1 << 20;
-
-std::optional<std::uint64_t> number_of(std::string_view text, int base = 10) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::vector<std::string_view> split(std::string_view text, char between, std::size_t most) {
   std::vector<std::string_view> parts;

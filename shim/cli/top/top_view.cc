@@ -92,6 +92,12 @@ std::vector<TopView::Row> TopView::rows() const {
   return rows;
 }
 
+std::size_t TopView::chosen(const std::vector<Row>& rows) const {
+  const auto at = std::find_if(rows.begin(), rows.end(),
+                               [&](const Row& row) { return row.rise->pid == cursor_; });
+  return at == rows.end() ? 0 : static_cast<std::size_t>(at - rows.begin());
+}
+
 void TopView::move(long by) {
   if (page_ == Page::process || page_ == Page::help) {
     const long to = static_cast<long>(scrolled_) + by;
@@ -100,21 +106,16 @@ void TopView::move(long by) {
   }
   const auto all = rows();
   if (all.empty()) return;
-  const auto at = std::find_if(all.begin(), all.end(),
-                               [&](const Row& row) { return row.rise->pid == cursor_; });
-  const long now = at == all.end() ? 0 : at - all.begin();
-  cursor_ =
-      all[static_cast<std::size_t>(std::clamp(now + by, 0L, static_cast<long>(all.size()) - 1))]
-          .rise->pid;
+  const long to = static_cast<long>(chosen(all)) + by;
+  cursor_ = all[static_cast<std::size_t>(std::clamp(to, 0L, static_cast<long>(all.size()) - 1))]
+                .rise->pid;
 }
 
 void TopView::look_into() {
   if (page_ == Page::process || page_ == Page::help) return;
   const auto all = rows();
   if (all.empty()) return;
-  const auto at = std::find_if(all.begin(), all.end(),
-                               [&](const Row& row) { return row.rise->pid == cursor_; });
-  const Row& row = at == all.end() ? all.front() : *at;
+  const Row& row = all[chosen(all)];
   Chosen chosen{row.cache, command_of(row.rise->pid), {}, *row.rise, row.rise->is_over};
   scrolled_ = 0;
   if (page_ == Page::job) {

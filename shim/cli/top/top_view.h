@@ -66,6 +66,8 @@ class TopView {
                   std::size_t columns) const;
   const std::string& command_of_row(const JobRise& rise);
   std::vector<Row> rows() const;
+  // The place of the row under the cursor; 0 if there is none.
+  std::size_t chosen(const std::vector<Row>& rows) const;
   void move(long by);
   void look_into();
   void update_chosen(const std::vector<CacheLook>& caches);

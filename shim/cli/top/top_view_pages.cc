@@ -237,9 +237,7 @@ std::vector<ScreenLine> TopView::table(std::size_t room, std::size_t columns) {
       {heading + std::string(columns - std::min(columns, heading.size()), ' '), Look::heading}};
   const auto all = rows();
   shown_rows_ = std::max<std::size_t>(room, 2) - 1;
-  const auto at = std::find_if(all.begin(), all.end(),
-                               [&](const Row& row) { return row.rise->pid == cursor_; });
-  const std::size_t chosen = at == all.end() ? 0 : static_cast<std::size_t>(at - all.begin());
+  const std::size_t chosen = this->chosen(all);
   const std::size_t first = chosen < shown_rows_ ? 0 : chosen - shown_rows_ + 1;
   for (std::size_t i = first; i < all.size() && i < first + shown_rows_; ++i) {
     std::string text = fmt::format("{}{:>{}}", all[i].mark, all[i].rise->pid, k_mark_width - 2);
