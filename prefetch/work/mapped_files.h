@@ -112,6 +112,9 @@ class MappedFiles {
     LargeFile::Range bring, ask;
   };
 
+  // A mapping younger than this may be one of many.
+  static constexpr std::uint64_t k_brief_ns = 1'000'000'000;
+
   std::optional<Part> next_part(Row& row);
   static std::optional<Part> wanted_part(Row& row);
   LargeFile::Reading reading_of(const Row& row);
