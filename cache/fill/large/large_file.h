@@ -248,6 +248,7 @@ class LargeFile {
   void advance_object(CacheParts& parts, std::uint64_t end);
   // Whether there was no room for a chunk a moment ago.
   static bool is_full();
+  static void forget_full();
   void note_flags(int fd, int flags);
   static std::uint64_t widest_window(const Chunks& chunks);
   bool is_current(CacheParts& parts, int fd);
