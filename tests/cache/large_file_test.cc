@@ -99,6 +99,26 @@ TEST_F(LargeFileTest, LeaseOfTheProgramOutlastsARevalidation) {
   EXPECT_EQ(fcntl(fd, F_GETLEASE), F_RDLCK);
 }
 
+// Otherwise all threads that read the file would wait for a stat at the same time.
+TEST_F(LargeFileTest, StatIsRenewedBeforeItIsTooOld) {
+  constexpr std::uint64_t k_good_ns = 100'000'000, k_wait_ns = 85'000'000;
+  bool is_renewed = false;
+  // A busy machine may read too late; one try in time is enough.
+  for (std::uint64_t at = 0; !is_renewed && at < k_size - 2 * k_page_of_file;
+       at += 2 * k_page_of_file) {
+    let_the_look_be_old();
+    const std::uint64_t began = base::coarse_monotonic_ns();
+    ASSERT_EQ(read(at, 10), data.substr(at, 10));
+    const std::uint64_t stats = count(Counter::origin_stats);
+    while (base::coarse_monotonic_ns() < began + k_wait_ns) sched_yield();
+    const std::uint64_t next = at + k_page_of_file;
+    ASSERT_EQ(read(next, 10), data.substr(next, 10));
+    is_renewed = base::coarse_monotonic_ns() < began + k_good_ns &&
+                 count(Counter::origin_stats) == stats + 1;
+  }
+  EXPECT_TRUE(is_renewed);
+}
+
 TEST_F(LargeFileTest, ReadFetchesItsPagesAndNoMore) {
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(read(5000, 100), data.substr(5000, 100));

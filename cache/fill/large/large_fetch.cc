@@ -17,7 +17,9 @@ namespace {
 
 using base::Counter;
 
-constexpr std::uint64_t k_look_at_version_ns = 100'000'000;
+// A stat is good for k_look_at_version_ns. One thread renews it earlier, so that the others need
+// not all wait for one at the same time.
+constexpr std::uint64_t k_look_at_version_ns = 100'000'000, k_renew_ns = 75'000'000;
 // A reader that continues at its last position fetches as much as FUSE and the page cache read by
 // one request.
 constexpr std::uint64_t k_demand_step = 128 << 10;
@@ -225,10 +227,15 @@ bool LargeFile::may_publish(CacheParts& parts, const By& by) {
   // A jump may have left this fetch and ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;
   if (!is_its()) return false;
-  const std::uint64_t now = base::coarse_monotonic_ns();
-  if (now - looked_ns_.load(std::memory_order_relaxed) >= k_look_at_version_ns &&
-      !look_again(parts, by.fd))
-    return false;
+  const std::uint64_t age =
+      base::coarse_monotonic_ns() - looked_ns_.load(std::memory_order_relaxed);
+  // After a jump out of a renewal there is none any more.
+  const bool renews = age >= k_renew_ns && age < k_look_at_version_ns &&
+                      !is_renewing_.exchange(true, std::memory_order_relaxed);
+  const bool is_due = renews || age >= k_look_at_version_ns;
+  const bool is_same = !is_due || look_again(parts, by.fd);
+  if (renews) is_renewing_.store(false, std::memory_order_relaxed);
+  if (!is_same) return false;
   return is_current(parts, by.fd) && is_its();
 }
 

@@ -319,7 +319,8 @@ class LargeFile {
   std::atomic<std::uint64_t> region_{0};  // RegionHeader::created_ns of the region of that epoch
   std::atomic<std::uint64_t> looked_ns_{
       0};  // base::coarse_monotonic_ns of the last stat that showed this version
-  std::atomic<bool> is_over_{false};  // the file was changed and is left to the kernel
+  std::atomic<bool> is_renewing_{false};  // a thread makes the next such stat
+  std::atomic<bool> is_over_{false};      // the file was changed and is left to the kernel
   std::atomic<bool> is_fetched_ahead_{false};
   std::atomic<std::uint32_t> first_place_{0};  // of its first chunk, plus one; 0: not known yet
   // The rest until key_ describes the sequence of reads, and serves speed only.
