@@ -43,6 +43,9 @@ struct Fetch {
   // Files of one mount have the same number. engine_choice.h learns the best engine for each.
   std::uint32_t origin = 0;
   bool asks_first = false;  // a thread engine asks its client before it opens the file
+  // A file that is larger by the stat of its path is not opened: room_for() gets that stat, and
+  // must decline.
+  std::uint64_t most_opened = UINT64_MAX;
 
   // Further fetches whose bytes follow this one in the origin, for a thread engine: one request
   // reads all of `together`, and the engine ends each fetch in turn. If one of these files is

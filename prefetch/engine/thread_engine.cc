@@ -30,6 +30,7 @@ struct Worker {
   bool may_be_kept = true;  // see cache/origin/kept_attributes.h
   // Copies, because the client's fetch may go as soon as the gate is closed.
   cache::OriginSpan place, together;
+  std::uint64_t most_opened = UINT64_MAX;
   bool has_span = false;  // the opened place holds the bytes that were read together
   // A copy, for the same reason.
   char path[PATH_MAX + 1];
@@ -169,6 +170,7 @@ void ThreadCore::set_fetch(Worker& worker, Fetch* fetch) {
   worker.has_room = false;
   if (fetch == nullptr) return;
   keep_path(worker.path, fetch->path);
+  worker.most_opened = fetch->most_opened;
   worker.place = fetch->place;
   worker.together = fetch->together;
 }
@@ -264,8 +266,13 @@ bool ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
   if (!ask_first(worker, result) && !fetch_by_open(worker, place, result)) {
     result.opens = 1;
     worker.may_be_kept = cache::may_keep_attributes(worker.path);
-    fd = open_for_fetch(worker.path, links);
-    if (fd) {
+    cache::FileStat named{};
+    fd = open_for_fetch(worker.path, links, named, worker.most_opened);
+    if (fd && named.is_regular() && named.size > worker.most_opened) {
+      result.opens = 0;
+      Room none;
+      ask_for_room(worker, {.stat = named, .fd = *fd}, result, none);
+    } else if (fd) {
       fetch_opened(worker, *fd, links, result);
     } else {
       result.ending = Ending::failed;

@@ -131,6 +131,7 @@ void UringCore::begin_waiting() {
     flight->is_local = origins_.is_local(fetch->origin);
     flight->result = {};
     keep_path(flight->path, fetch->path);
+    flight->most_opened = fetch->most_opened;
     flight->may_be_kept = flight->is_local || cache::may_keep_attributes(flight->path);
     ++in_flight_;
     open_name(index, *flight);
@@ -299,6 +300,10 @@ void UringCore::advance(std::uint64_t index, int result) {
     case Stage::sorting:
       if (!S_ISREG(flight.statx.stx_mode)) {
         flight.result.stats = 1;
+        return ask_for_room(index, flight);
+      }
+      if (flight.statx.stx_size > flight.most_opened) {
+        flight.result.opens = 0;
         return ask_for_room(index, flight);
       }
       flight.again = base::ProcFdName(flight.fd, base::ProcFdName::Table::thread);

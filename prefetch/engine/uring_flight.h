@@ -32,7 +32,8 @@ struct UringFlight {
   // Written inside the gate. A thread that has closed the gate may read them.
   Fetch* fetch = nullptr;
   bool has_room = false;
-  bool may_be_kept = true;  // see cache/origin/kept_attributes.h
+  bool may_be_kept = true;                 // see cache/origin/kept_attributes.h
+  std::uint64_t most_opened = UINT64_MAX;  // Fetch::most_opened
 
   Room room;
   cache::FileStat stat{};

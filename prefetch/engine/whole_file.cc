@@ -8,13 +8,15 @@
 namespace cube::prefetch {
 namespace sys = base::sys;
 
-base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links) {
+base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links, cache::FileStat& named,
+                                 std::uint64_t most) {
   const long opened = cache::open_noting_links(path, k_name_flags, links);
   if (sys::failed(opened)) return base::fail(static_cast<int>(-opened));
   base::UniqueFd name(static_cast<int>(opened));
   const auto stat = cache::stat_path(name.get(), "", k_name_stat_flags);
   if (!stat) return base::fail(stat.error().value);
-  if (!stat->is_regular()) return name.release();
+  named = *stat;
+  if (!named.is_regular() || named.size > most) return name.release();
   const base::ProcFdName again(name.get(), base::ProcFdName::Table::thread);
   long fd = sys::open(again.c_str(), k_open_flags);
   // Without /proc, open by path, although another file may be there by now.

@@ -29,7 +29,9 @@ inline constexpr int k_name_flags = O_PATH | O_CLOEXEC;
 inline constexpr int k_name_stat_flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
 
 // Performs both steps. Tries to open without symbolic links first, so that is_physical costs
-// nothing. If the file is not regular, the returned fd is the O_PATH one.
-base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links);
+// nothing. `named`: the stat of the path. If the file is not regular, or larger than `most`, the
+// returned fd is the O_PATH one.
+base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links, cache::FileStat& named,
+                                 std::uint64_t most = UINT64_MAX);
 
 }  // namespace cube::prefetch

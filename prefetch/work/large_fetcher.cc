@@ -104,7 +104,8 @@ void LargeFetcher::open(Lock& lock, Row& row) {
   lock.unlock();
   if (!is_shared) {
     cache::LinksOnWay links = cache::LinksOnWay::unknown;
-    const auto fd = open_for_fetch(row.path.c_str(), links);
+    cache::FileStat named{};
+    const auto fd = open_for_fetch(row.path.c_str(), links, named);
     cache_.stats().count(base::Counter::origin_opens);
     row.opened_ns = base::monotonic_ns();
     row.fd = fd ? *fd : -1;
@@ -120,7 +121,10 @@ void LargeFetcher::open(Lock& lock, Row& row) {
       row.ending = Outcome::small;
     } else {
       row.file = cache_.large().begin(row.path, row.fd);
-      if (row.file == nullptr) row.ending = Outcome::busy;
+      // The kernel may have kept an old size. begin() has asked the server.
+      const auto now = row.file == nullptr ? cache::stat_fd(row.fd) : stat;
+      const bool is_small = now && now->size <= cache_.ahead().max_file();
+      if (row.file == nullptr) row.ending = is_small ? Outcome::small : Outcome::busy;
       if (row.file != nullptr) row.file->note_fetched_ahead();
     }
   }

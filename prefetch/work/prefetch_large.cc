@@ -8,12 +8,14 @@ namespace cube::prefetch {
 
 using Large = LargeFetch::Ending;
 
-bool Prefetcher::is_large(const PlannedFile& file, const cache::FileStat& stat) const {
-  if (!stat.is_regular() || stat.size <= cache_.ahead().max_file() || !cache_.large().are_served())
-    return false;
+bool Prefetcher::may_be_large(const PlannedFile& file) const {
   // A source with an allowance asks only for files as large as those that were read.
-  return file.allowance == nullptr &&
+  return cache_.large().are_served() && file.allowance == nullptr &&
          !cache_.ahead().origin_of(file.path).traits().is_whole_in_one_read;
+}
+
+bool Prefetcher::is_large(const PlannedFile& file, const cache::FileStat& stat) const {
+  return stat.is_regular() && stat.size > cache_.ahead().max_file() && may_be_large(file);
 }
 
 bool Prefetcher::hand_on(std::unique_ptr<PlannedFetch>& flight) {

@@ -109,6 +109,7 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight(std::size_t pl
   std::unique_ptr<PlannedFetch> flight(new (std::nothrow)
                                            PlannedFetch(cache_, std::move(next), use_ring));
   if (flight == nullptr) return nullptr;
+  if (may_be_large(flight->file)) flight->most_opened = cache_.ahead().max_file();
   run_ahead_.begin(place, flight->file.reader);
   unplaced_.fetch_add(1, std::memory_order_relaxed);
   return flight;

@@ -203,6 +203,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   void refuse(PlannedFetch& flight, Refused why, int error = 0) {
     refuse(flight.file, why, error, flight.bytes, flight.bytes);
   }
+  bool may_be_large(const PlannedFile& file) const;
   bool is_large(const PlannedFile& file, const cache::FileStat& stat) const;
   // Continues the fetch as that of a large file. False: that is not possible.
   bool hand_on(std::unique_ptr<PlannedFetch>& flight);

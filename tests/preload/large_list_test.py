@@ -232,6 +232,25 @@ said["read"] = asked() - said["fetched"]
 """, said_beside=line)
         self.assertEqual(said, {"fetched": SIZE + 1, "read": 0, "digest": digest(self.shards[1])})
 
+    def test_file_that_is_smaller_than_its_path_said_comes_whole(self):
+        self.write("shrunk", self.shards[0][:50_000])
+        script = self.mount.path / ".lagfs" / "script"
+        script.write_text("lie size 2000000\nhold open\n")
+        self.list.write_text("shrunk\n")
+        said = self.run_job(f"""
+try:
+    open(mount + "/absent")
+except FileNotFoundError:
+    pass
+open(mount + "/.lagfs/held").read()
+open({str(script)!r}, "w").write("clear\\n")
+said["fetched"] = wait_until_asked(50_000)
+said["digest"] = digest(mount + "/shrunk")
+said["read"] = asked() - said["fetched"]
+""", CUBESHIM_PREFETCH_LIST=str(self.list))
+        self.assertEqual(said,
+                         {"fetched": 50_000, "read": 0, "digest": digest(self.shards[0][:50_000])})
+
     def test_list_that_is_larger_than_the_memory_stops_where_it_is_full(self):
         said = self.with_list([self.shard(number) for number in range(SHARDS)], f"""
 said["fetched"] = wait_until_asked(8 << 20)
