@@ -59,8 +59,9 @@ class LargeFiles {
     return file.fetch_ahead(parts_, fd, fd_epoch, range);
   }
   LargeFile::Stretch bring_ahead(LargeFile& file, int fd, LargeFile::Range& range,
-                                 const std::atomic<bool>& is_stopping) {
-    return file.bring_ahead(parts_, fd, range, is_stopping);
+                                 const std::atomic<bool>& is_stopping,
+                                 bool asks_for_block = false) {
+    return file.bring_ahead(parts_, fd, range, is_stopping, asks_for_block);
   }
   std::uint64_t present_bytes(const LargeFile& file, const LargeFile::Range& range) {
     return file.present_bytes(parts_, range);

@@ -25,10 +25,12 @@ std::uint64_t bytes_of(const cache::LargeFile::Range& range) {
 
 }  // namespace
 
-LargeFetcher::LargeFetcher(cache::FileCache& cache, LargeClient& client, int nice)
+LargeFetcher::LargeFetcher(cache::FileCache& cache, LargeClient& client, int nice,
+                           bool asks_for_blocks)
     : ThreadCrew({.without = "large files are not prefetched", .nice = nice, .shares_table = true}),
       cache_(cache),
-      client_(client) {}
+      client_(client),
+      asks_for_blocks_(asks_for_blocks) {}
 
 void LargeFetcher::work(unsigned number) {
   if (number == 0) start_threads(k_threads - 1);
@@ -157,11 +159,14 @@ void LargeFetcher::fetch_block(Lock& lock, Row& row) {
   // bring_ahead takes the same part: up to the end of the block.
   row.rest.begin = std::min((part.begin / block + 1) * block, row.rest.end);
   part.end = row.rest.begin;
+  // At a lower depth programs wait for the origin, and a whole block would be before them.
+  const bool asks_for_block = asks_for_blocks_ && depth_ >= k_threads;
   lock.unlock();
   bool has_room = true, is_here = true;
   std::uint64_t bytes = 0;
   while (!part.is_empty() && has_room && !is_stopping()) {
-    const auto stretch = cache_.large().bring_ahead(*row.file, row.fd, part, is_stopping_);
+    const auto stretch =
+        cache_.large().bring_ahead(*row.file, row.fd, part, is_stopping_, asks_for_block);
     has_room = stretch.what != LargeFile::Brought::no_room;
     is_here = is_here && stretch.what == LargeFile::Brought::here;
     bytes += stretch.bytes;

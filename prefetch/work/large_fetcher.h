@@ -52,8 +52,12 @@ class LargeClient {
 class LargeFetcher final : public ThreadCrew {
  public:
   static constexpr unsigned k_threads = 8;
-  static CrewPtr<LargeFetcher> make(cache::FileCache& cache, LargeClient& client, int nice) {
-    return CrewPtr<LargeFetcher>(new LargeFetcher(cache, client, nice));
+  // `asks_for_blocks`: each thread requests a whole block at once, unless the depth is below
+  // k_threads. So no program should open the files meanwhile: on some mounts (FUSE), its open makes
+  // the kernel drop all that has been requested and not yet copied.
+  static CrewPtr<LargeFetcher> make(cache::FileCache& cache, LargeClient& client, int nice,
+                                    bool asks_for_blocks) {
+    return CrewPtr<LargeFetcher>(new LargeFetcher(cache, client, nice, asks_for_blocks));
   }
 
   // False: there can be no thread, or the fetcher is stopped; `fetch` is unchanged.
@@ -94,7 +98,7 @@ class LargeFetcher final : public ThreadCrew {
     int error = 0;
   };
 
-  LargeFetcher(cache::FileCache& cache, LargeClient& client, int nice);
+  LargeFetcher(cache::FileCache& cache, LargeClient& client, int nice, bool asks_for_blocks);
   void work(unsigned number) override;
   void work_without_table(int error) override;
   void keep_at_it(CallbackGate& gate);
@@ -110,6 +114,7 @@ class LargeFetcher final : public ThreadCrew {
 
   cache::FileCache& cache_;
   LargeClient& client_;
+  const bool asks_for_blocks_;
   std::atomic<std::uint64_t> fetched_{0}, to_come_{0};
   std::atomic<unsigned> running_{0}, measured_{0};
   CallbackGate gates_[k_threads];

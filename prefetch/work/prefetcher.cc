@@ -17,10 +17,12 @@ Prefetcher::Prefetcher(cache::FileCache& cache, Options options)
     : cache_(cache),
       options_(std::move(options)),
       watch_(cache.ahead().ring()),
-      large_(LargeFetcher::make(cache, *this, options_.nice)),
+      large_(LargeFetcher::make(cache, *this, options_.nice, options_.asks_for_blocks)),
       progress_(options_.progress != nullptr ? options_.progress : &own_progress_),
       run_ahead_(cache.ahead()),
-      depth_(options_.depth) {}
+      depth_(options_.depth) {
+  large_->set_depth(depth_);
+}
 
 std::unique_ptr<Prefetcher> Prefetcher::make(cache::FileCache& cache, Options options,
                                              std::string& why) {

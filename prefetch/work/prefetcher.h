@@ -64,6 +64,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
     base::EngineKind engine = base::EngineKind::automatic;
     unsigned depth = 64;
     bool use_ring = false;
+    bool asks_for_blocks = false;  // see LargeFetcher::make
     int nice = 5;
     std::vector<std::string> prefixes;  // the files below one prefix are on one mount
     bool keep_refused = true;           // whether take_refused() will be called

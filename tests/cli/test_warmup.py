@@ -518,7 +518,7 @@ class Large(Warmup):
 
     def test_progress_in_bytes(self):
         master, slave = pty.openpty()
-        self.script("hold read 10")
+        self.script("hold read 30")
         child = self.start(
             *self.words("--prefetch-depth", "1", *(self.mount / f"a/large{i}" for i in range(3))),
             stdout=subprocess.PIPE, stderr=slave)

@@ -34,7 +34,7 @@ TEST(LargeFetcher, FileThatFindsNoRoomLeavesNothingToCome) {
   const std::string path = dir.write("f", "x");
   ASSERT_EQ(truncate(path.c_str(), 64 * tests::k_mib), 0);
   Client client;
-  const auto fetcher = LargeFetcher::make(*cache.cache, client, 0);
+  const auto fetcher = LargeFetcher::make(*cache.cache, client, 0, /*asks_for_blocks=*/false);
   auto fetch = std::make_unique<LargeFetch>();
   fetch->file.path = path;
   ASSERT_TRUE(fetcher->submit(fetch));

@@ -22,8 +22,9 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
                                            std::uint64_t& bytes, const MayGoOn& may_go_on) {
   const Chunks chunks = this->chunks(parts);
   // Without the kernel's pages, only the parts of one read come at the same time.
+  const bool is_one_read = is_direct() || (by.asks_for_block && !kernel_keeps_pages(by.fd));
   const auto step =
-      is_direct() ? pages.count()
+      is_one_read ? pages.count()
                   : static_cast<std::uint32_t>(
                         std::max<std::uint64_t>(k_ahead_step, base::kernel_page()) / k_chunk_page);
   for (bool has_asked_tiers = false;;) {
@@ -35,10 +36,10 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
       const Fetched fetched = bring_from_tier(parts, by, at, bytes);
       if (fetched == Fetched::waits) return Steps::waits;
       if (fetched == Fetched::here) continue;
-      // Only for a sequence of reads: the rest of a file that is read once and closed would be
-      // fetched in vain.
+      // Not after a single read of a program: the rest of a file that is read once and closed would
+      // be fetched in vain.
       const bool is_sequence = window_.load(std::memory_order_relaxed) != 0;
-      if (is_sequence)
+      if (is_sequence || by.asks_for_block)
         ask_kernel_for(by.fd, at, std::uint64_t{pages.end - gap.first} * k_chunk_page);
     }
     const Fetched fetched = bring(parts, by, number, gap);
@@ -82,17 +83,22 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const R
 void LargeFile::ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes) {
   // For a file on a block device (major is not 0) the kernel's own readahead is enough.
   if (bytes <= base::k_one_readahead || stat_.device_major != 0) return;
+  if (kernel_keeps_pages(fd)) base::ask_for_pages(fd, at, std::min(bytes, stat_.size - at));
+}
+
+bool LargeFile::kernel_keeps_pages(int fd) {
   KernelPages pages = kernel_pages_.load(std::memory_order_relaxed);
   if (pages == KernelPages::unknown) {
     pages =
         !base::may_be_sandboxed() && base::keeps_pages(fd) ? KernelPages::kept : KernelPages::none;
     kernel_pages_.store(pages, std::memory_order_relaxed);
   }
-  if (pages == KernelPages::kept) base::ask_for_pages(fd, at, std::min(bytes, stat_.size - at));
+  return pages == KernelPages::kept;
 }
 
 LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& range,
-                                          const std::atomic<bool>& is_stopping) {
+                                          const std::atomic<bool>& is_stopping,
+                                          bool asks_for_block) {
   const std::uint64_t block = parts.rules.block, begin = range.begin;
   const std::uint64_t end =
       std::min({(begin / block + 1) * block, (begin / k_chunk_bytes + 1) * k_chunk_bytes, range.end,
@@ -116,6 +122,7 @@ LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& rang
   const auto may_go_on = [&] { return !is_stopping.load(std::memory_order_acquire); };
   By by{.fd = fd};
   by.brings_block = is_whole_block({begin, end}, block);
+  by.asks_for_block = asks_for_block;
   const Steps steps =
       bring_in_steps(parts, by, chunk_of(begin), all, ticket, stretch.bytes, may_go_on);
   end_block(parts, by, begin);

@@ -145,14 +145,15 @@ class LargeFile {
   // For prefetches of files that no program has asked for yet. bring_ahead fetches the part of
   // `range` that lies in its first block, by the caller's own fd, and moves `range.begin` past that
   // part, even if it fails. It waits for the block's flight, a second at most, and checks
-  // `is_stopping` between two reads.
+  // `is_stopping` between two reads. `asks_for_block`: the part is requested from the origin all at
+  // once, and not step by step.
   enum class Brought : std::uint8_t { here, no_room, not_here };
   struct Stretch {
     Brought what = Brought::not_here;
     std::uint64_t bytes = 0;  // fetched by this call
   };
-  Stretch bring_ahead(CacheParts& parts, int fd, Range& range,
-                      const std::atomic<bool>& is_stopping);
+  Stretch bring_ahead(CacheParts& parts, int fd, Range& range, const std::atomic<bool>& is_stopping,
+                      bool asks_for_block);
   // How many bytes of `range` are present, of the file at this path and of the version with this
   // stat.
   static std::uint64_t present_bytes(CacheParts& parts, std::string_view path, const FileStat& stat,
@@ -238,6 +239,7 @@ class LargeFile {
     Chunks::Pass pass = Chunks::Pass::no;
     std::uint64_t begin = 0, bytes = 0;  // of the program's whole read
     bool brings_block = false;           // the whole block, if no page of it is present
+    bool asks_for_block = false;         // see bring_ahead
   };
 
   Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
@@ -294,6 +296,7 @@ class LargeFile {
   // Makes the kernel request the whole range from the origin at once, if it keeps pages of the
   // file. The reads that follow then cause no further readahead.
   void ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes);
+  bool kernel_keeps_pages(int fd);
   // `to` has room for whole pages.
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to,
                      std::uint64_t bytes);

@@ -69,6 +69,7 @@ bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skippe
       prefetch::Prefetcher::make(*target.cache,
                                  {.engine = config.io_engine,
                                   .depth = static_cast<unsigned>(config.prefetch_depth),
+                                  .asks_for_blocks = true,
                                   .prefixes = config.prefixes},
                                  why);
   if (prefetcher == nullptr) return false;
