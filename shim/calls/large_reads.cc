@@ -63,7 +63,7 @@ std::optional<std::size_t> total_of(const Parts& to) {
     const struct ::iovec& part = to.parts[i];
     if (static_cast<ssize_t>(part.iov_len) < 0 || is_bad_range(part.iov_base, part.iov_len))
       return {};
-    if (part.iov_base == nullptr && part.iov_len != 0) return {};
+    if (is_in_first_page(part.iov_base) && part.iov_len != 0) return {};
     total += std::min(part.iov_len, k_most_bytes - total);
   }
   return total;

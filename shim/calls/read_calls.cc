@@ -49,8 +49,8 @@ bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& grante
   return true;
 }
 
-// Returns the bytes that fit before the first null part, or -errno. Sets `faults` if there is such
-// a part, and `asked` to the bytes of all parts.
+// Returns the bytes that fit before the first part without an address, or -errno. Sets `faults` if
+// there is such a part, and `asked` to the bytes of all parts.
 long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t& asked) {
   faults = false;
   asked = 0;
@@ -67,7 +67,7 @@ long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t&
     const std::size_t length =
         count == 1 ? std::min(parts[i].iov_len, k_most_bytes) : parts[i].iov_len;
     if (is_bad_range(parts[i].iov_base, length)) return -EFAULT;
-    if (parts[i].iov_base == nullptr && parts[i].iov_len != 0) faults = true;
+    if (is_in_first_page(parts[i].iov_base) && parts[i].iov_len != 0) faults = true;
     if (!faults) total += std::min(parts[i].iov_len, k_most_bytes - total);
     asked += std::min(parts[i].iov_len, k_most_bytes - asked);
   }
@@ -86,7 +86,7 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   return static_cast<long>(done);
 }
 
-// The answer if the first part that takes bytes is null: an error, unless there is nothing to read.
+// The answer if the first part that takes bytes has no address: an error, unless nothing is left.
 long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
   return faults && at < file.size ? -EFAULT : 0;
 }
@@ -127,7 +127,7 @@ Answer read(int fd, void* to, std::size_t n) {
     if (is_bad_range(to, n)) return -EFAULT;
     std::uint64_t at = 0;
     std::size_t granted = 0;
-    if (to == nullptr && n != 0)
+    if (is_in_first_page(to) && n != 0)
       return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
     if (!claim(*file, std::min(n, k_most_bytes), at, granted)) {
       file.reset();
@@ -153,7 +153,7 @@ Answer pread(int fd, void* to, std::size_t n, std::int64_t at) {
   const std::size_t granted =
       from < file->size ? std::min<std::uint64_t>(std::min(n, k_most_bytes), file->size - from) : 0;
   if (granted != 0) {
-    if (to == nullptr) return -EFAULT;
+    if (is_in_first_page(to)) return -EFAULT;
     if (!file->has_bytes()) [[unlikely]]
       return origins::pread(*file, fd, to, granted, from);
     base::copy_bytes(to, file->data + from, granted);

@@ -89,20 +89,30 @@ char* export___realpath_chk(const char* path, char* to, size_t room) {
   return found;
 }
 char* export_canonicalize_file_name(const char* path) { return export_realpath(path, nullptr); }
+namespace {
+
+template <typename FileSystem>
+int give(const FileSystem& ours, FileSystem* to) {
+  if (shim::is_bad_pointer(to, sizeof *to)) return refuse(EFAULT);
+  *to = ours;
+  return 0;
+}
+
+}  // namespace
+
 // The made-up file system of our paths.
-#define CUBE_FILE_SYSTEM(name, type)                                                            \
-  int export_##name(const char* path, struct ::type* s) {                                       \
-    if (shim::path_filter::is_unmapped(path)) return real::name(path, s);                       \
-    follow(path);                                                                               \
-    if (!shim::is_bad_pointer(s, sizeof *s) && shim::unmounted_paths::type(AT_FDCWD, path, *s)) \
-      return 0;                                                                                 \
-    return shim::told(real::name(path, s), AT_FDCWD, path, false);                              \
-  }                                                                                             \
-  int export_f##name(int fd, struct ::type* s) {                                                \
-    shim::materialize(fd);                                                                      \
-    if (!shim::is_bad_pointer(s, sizeof *s) && shim::unmounted_paths::type(fd, nullptr, *s))    \
-      return 0;                                                                                 \
-    return real::f##name(fd, s);                                                                \
+#define CUBE_FILE_SYSTEM(name, type)                                                              \
+  int export_##name(const char* path, struct ::type* s) {                                         \
+    if (shim::path_filter::is_unmapped(path)) return real::name(path, s);                         \
+    follow(path);                                                                                 \
+    if (struct ::type ours; shim::unmounted_paths::type(AT_FDCWD, path, ours))                    \
+      return give(ours, s);                                                                       \
+    return shim::told(real::name(path, s), AT_FDCWD, path, false);                                \
+  }                                                                                               \
+  int export_f##name(int fd, struct ::type* s) {                                                  \
+    shim::materialize(fd);                                                                        \
+    if (struct ::type ours; shim::unmounted_paths::type(fd, nullptr, ours)) return give(ours, s); \
+    return real::f##name(fd, s);                                                                  \
   }
 CUBE_FILE_SYSTEM(statfs, statfs)
 CUBE_FILE_SYSTEM(statfs64, statfs)

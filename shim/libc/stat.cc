@@ -26,10 +26,13 @@ bool is_known(int version) { return version == 0; }
 #endif
 
 // Returns 0 or -errno. Returns nothing if memory does not know the path, or if `st` is a bad
-// pointer.
+// pointer and the kernel knows the path.
 std::optional<long> known_stat(int dir, const char* path, bool no_follow, struct ::stat* st) {
   cube::cache::FileStat found;
-  if (shim::is_bad_pointer(st, sizeof *st)) return std::nullopt;
+  if (shim::is_bad_pointer(st, sizeof *st)) {
+    return shim::unmounted_paths::stat(dir, path, no_follow, found) ? std::optional<long>(-EFAULT)
+                                                                    : std::nullopt;
+  }
   const shim::Known known = shim::stat_from_record(dir, path, shim::StatWish{no_follow}, found);
   if (known == shim::Known::unknown) return std::nullopt;
   if (known == shim::Known::absent) return -ENOENT;
@@ -169,9 +172,9 @@ int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::
     }
   }
   // The kernel cannot say more about a path of ours, even if more is asked for.
-  if (!shim::is_bad_pointer(x, sizeof *x) && (mask & STATX__RESERVED) == 0 &&
-      statx_flags_are_known(flags) &&
+  if ((mask & STATX__RESERVED) == 0 && statx_flags_are_known(flags) &&
       shim::unmounted_paths::stat(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
+    if (shim::is_bad_pointer(x, sizeof *x)) return static_cast<int>(to_c(-EFAULT));
     found.copy_to(*x, mask);
     return 0;
   }

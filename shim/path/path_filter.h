@@ -32,7 +32,7 @@ bool covers_changed(int dir, const char* path, CoveredPath& covered);
 // False for a null or non-canonical pointer, which the kernel refuses.
 inline bool is_readable_pointer(const char* path) {
   const std::uintptr_t address = address_of(path);
-  return address >= 4096 && address < k_user_end;
+  return address >= k_user_begin && address < k_user_end;
 }
 // True if the kernel would return EFAULT although the pointer looks valid. Costs a system call for
 // each page of the path, so it is for calls that go to the origin in any case. Costs none if this

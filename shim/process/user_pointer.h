@@ -1,7 +1,7 @@
-// Recognizes, by their value, pointers that the kernel would answer with EFAULT: null, and those
-// beyond the end of a program's addresses. The value does not tell whether a pointer leads to
-// unmapped memory; path_filter::is_unmapped asks the kernel, when there is time for it
-// (doc/SEMANTICS.md). Thread safety: pure functions.
+// Recognizes, by their value, pointers that the kernel would answer with EFAULT: those into the
+// first page, and those beyond the end of a program's addresses. The value does not tell whether a
+// pointer leads to unmapped memory; path_filter::is_unmapped asks the kernel, when there is time
+// for it (doc/SEMANTICS.md). Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +9,8 @@
 
 namespace cube::shim {
 
+// No program gets the first page: null, and small numbers that were taken for pointers.
+inline constexpr std::uintptr_t k_user_begin = 4096;
 #if defined(__x86_64__)
 inline constexpr std::uintptr_t k_user_end = 0x7ffffffff000, k_address_bits = ~std::uintptr_t{0};
 #else
@@ -24,8 +26,9 @@ inline bool is_bad_range(const void* at, std::size_t n) {
   const std::uintptr_t begin = address_of(at);
   return n > k_user_end || begin > k_user_end - n;
 }
+inline bool is_in_first_page(const void* at) { return address_of(at) < k_user_begin; }
 inline bool is_bad_pointer(const void* at, std::size_t n) {
-  return at == nullptr || is_bad_range(at, n);
+  return is_in_first_page(at) || is_bad_range(at, n);
 }
 
 }  // namespace cube::shim

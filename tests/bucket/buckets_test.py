@@ -104,6 +104,38 @@ assert os.path.realpath(P + "/a/../a/x") == P + "/a/x"
                    CUBESHIM_PREFETCH="0")
         self.assertEqual(self.requests("LIST"), ["", "a", "a/b", "none"])
 
+    def test_bad_pointers_are_efault_as_natively(self):
+        self.check("""
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def error_of(call, *words):
+    result = getattr(libc, call)(*words)
+    return ctypes.get_errno() if result == -1 else 0
+AT, NOWHERE = -100, [ctypes.c_void_p(at) for at in (None, 8, 4095, 0xdead000000000000)]
+def errors_of(path, bad):
+    name, text = str(path).encode(), ctypes.c_char_p(str(path).encode())
+    yield [error_of(call, text, bad) for call in ("stat", "lstat", "stat64", "statfs")]
+    yield error_of("fstatat", AT, text, bad, 0)
+    yield error_of("statx", AT, text, 0, 0x7ff, bad)
+    yield error_of("syscall", ctypes.c_long(262), AT, text, bad, 0)
+    yield error_of("readlink", text, bad, ctypes.c_size_t(10))
+room = ctypes.create_string_buffer(4096)
+for bad in NOWHERE:
+    for below in ("a", "a/x", "none", "a/b", "missing", "a/x/y"):
+        assert list(errors_of(f"{P}/{below}", bad)) == list(errors_of(f"{D}/{below}", bad)), below
+    for call in ("stat", "lstat", "statfs"): assert error_of(call, bad, room) == errno.EFAULT, call
+    fd, directory = os.open(f"{P}/a/x", os.O_RDONLY), os.open(f"{P}/a", os.O_RDONLY)
+    for one in (fd, directory):
+        for call in ("fstat", "fstatfs"): assert error_of(call, one, bad) == errno.EFAULT, call
+    assert error_of("fstatat", directory, b"x", bad, 0) == errno.EFAULT
+    assert error_of("fstatat", directory, b"none", bad, 0) == errno.ENOENT
+    for call in ("read", "pread", "getdents64"):
+        one = directory if call == "getdents64" else fd
+        assert error_of(call, one, bad, ctypes.c_size_t(100), 0) == errno.EFAULT, call
+    os.close(fd)
+    os.close(directory)
+""")
+
     def test_what_the_bucket_lacks_is_absent_without_a_second_request(self):
         self.check("""
 def error_of(call, *arguments):

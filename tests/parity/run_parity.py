@@ -148,7 +148,7 @@ NOT_IN_BUCKET = [
     "Exec.ProgramsOfTheTreeAreRun", "Fd.CloseRangeOnEverythingWithUnshare", "Fd.FlagsOfTheFd",
     "Fd.OddCommandsOfFcntl", "Mapping.FlagsOfEveryKind", "Mapping.OverOneAnother",
     "Read.WithODirectGivesTheSameBytesAndErrors", "Seek.BadArgumentsLeaveTheOffset",
-    "Seek.DataAndHole*", "Seek.LargeOffsetsAreTheFileSystems", "Stat.BadFdsAndPointers",
+    "Seek.DataAndHole*", "Seek.LargeOffsetsAreTheFileSystems",
     "Stat.EverySymbolByFd", "Stat.StatxMasksByFd", "Stdio.ModesOpenOrAreRefused",
     "Stdio.ReopenForWriting", "Stdio.StandardInputReopened", "Stdio.WideCharacters",
     "Stream.ModesWithFlags", "Stream.PositionsBeyondAndBack", "Stream.ReopenedInEveryWay",

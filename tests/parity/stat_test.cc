@@ -14,6 +14,7 @@ namespace {
 
 constexpr int k_versions[] = {0, 1,
                               7};  // of the structure; the CPU decides which of them libc knows
+struct stat* const k_small = reinterpret_cast<struct stat*>(8);
 struct stat* const k_wild = reinterpret_cast<struct stat*>(0xdead000000000000ULL);
 
 // Compares every byte of a statx except atime with the kernel's own answer to the same request.
@@ -110,6 +111,10 @@ PARITY(Stat, BadFdsAndPointers) {
   CALL(fstat(fd, nullptr));
   EXPECT_EQ(errno, EFAULT);
   CALL(fstat(fd, k_wild));
+  CALL(fstat(fd, k_small));
+  CALL(stat(t / "a", k_small));
+  CALL(read(fd, k_small, 10));
+  CALL(pread(fd, k_small, 10, 0));
   CALL(stat(t / "a", nullptr));
   CALL(stat(t / "a", k_wild));
   CALL(stat(nullptr, &st));

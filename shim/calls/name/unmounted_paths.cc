@@ -92,6 +92,7 @@ std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n)
   const int error = length ? 0 : length.error().value;
   if (error == EINVAL || (error == 0 && n == 0)) return -EINVAL;
   if (error != 0) return error == EIO ? std::optional<long>(-EIO) : std::nullopt;
+  if (is_bad_pointer(to, std::min(n, *length))) return -EFAULT;
   std::memcpy(to, target.data(), std::min(n, *length));
   return static_cast<long>(std::min(n, *length));
 }
