@@ -145,6 +145,7 @@ def error_document(code: str, extra: str = "") -> bytes:
 class Answer(BaseHTTPRequestHandler):
     store_of_test: Store
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # a body follows its head at once
 
     def log_message(self, *_):
         pass

@@ -140,9 +140,18 @@ VARIANTS = {
 # program without the library cannot.
 IN_BUCKET = [
     "Fd*", "Read*", "Seek*", "Stat*", "Stdio*", "Signal*", "Thread*", "Map*", "Child*", "Stream*",
-    "Exec*", "Transfer*", "Copy*"
+    "Exec*", "Transfer*", "Copy*", "Aged*", "Async*", "At*", "Fortify*", "Ioctl*", "Iostream*",
+    "Limit*", "Loader*", "Lock*", "Message*", "Process*", "Raw*", "Wide*"
 ]
 NOT_IN_BUCKET = [
+    "Async.IoUring", "At.ADirectoryThatAMountCovers*", "At.AFileIsNoDirectory",
+    "At.ARemovedDirectory*", "At.ClosedFdIsNoDirectory", "At.EmptyPathMeansTheFdItself",
+    "At.PathsOfFdsAreFollowed", "Ioctl.CommandsOfTheFileSystem",
+    "Limit.FdNameBelowProcWhenNoFdIsLeft", "Limit.FileSizeAndAddressSpace", "Limit.ListOfFdsAndWhatTheyAre",
+    "Limit.LoweredBelowTheFdThatWasClosedLast", "Limit.NamesAndPaths", "Limit.TooManyOpenFiles",
+    "Lock.Flock", "Lock.LockedFilesKeepOneOffset", "Process.ScriptOnTheCoveredTreeIsRun",
+    "Raw.ChangesByCallNumberAreSeen", "Raw.CloseRangeWithUnshareThroughSyscall",
+    "Raw.FdsThroughSyscall", "Raw.ReadsThroughSyscall", "Raw.WorkingDirectoryThroughSyscall",
     "Child.Clone*", "Child.EveryForm", "Child.PlaceholdersNeverReachAChildThatPassesLibcBy",
     "Child.SpawnWithEveryAction", "Exec.OpenedByTheProgramThatRuns",
     "Exec.ProgramsOfTheTreeAreRun", "Fd.CloseRangeOnEverythingWithUnshare", "Fd.FlagsOfTheFd",
