@@ -223,6 +223,14 @@ int Bucket::fetch(std::string_view key) const {
   return ask(in, MailKind::object, key, good_since(in), /*is_prefetch=*/false, post);
 }
 
+int Bucket::fetch_ahead(std::string_view key, const FileStat& stat) const {
+  const BucketRegion in = find_region();
+  if (in.region == nullptr) return EIO;
+  Mailbox::Post post;
+  return ask(in, MailKind::object, key, good_since(in), /*is_prefetch=*/true, post,
+             part_of(stat, 0, stat.size, 0));
+}
+
 int Bucket::fetch_blocks(std::string_view key, const FileStat& stat, std::uint64_t begin,
                          std::uint64_t end, std::uint64_t ahead_end) const {
   const BucketRegion in = find_region();

@@ -49,6 +49,9 @@ class Bucket {
   base::Result<Pin> list(std::string_view key) const;
   // Makes the gateway put the object into RAM. EFBIG, ENOSPC: the object does not fit there.
   int fetch(std::string_view key) const;
+  // Like fetch, for an object with this stat that no program waits for. ENOSPC: it does not fit,
+  // and was not asked for.
+  int fetch_ahead(std::string_view key, const FileStat& stat) const;
   // A kernel file with the object's bytes (copy_socket.h). `version`: which one it must be.
   enum class Version : bool { any, of_stat };
   base::Result<base::UniqueFd> copy(std::string_view key, const FileStat& stat, int flags,

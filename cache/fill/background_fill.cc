@@ -163,6 +163,19 @@ RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   return RecordFill::Next::done;
 }
 
+bool BackgroundFill::take_filled() {
+  const Pin pin = parts_->ram.find_of_origin(parts_->freshness.origin_of(key_).id(),
+                                             RecordKind::file, key_, hash_);
+  if (pin) note_published(pin);
+  return static_cast<bool>(pin);
+}
+
+void BackgroundFill::note_published(const Pin& pin) {
+  place_ = parts_->ram.place_of(*pin);
+  has_asked_remote_ = false;
+  for (Tier* const tier : parts_->remote) tier->note_fetched(key_, pin);
+}
+
 bool BackgroundFill::publish() {
   // If two flights have collided, another fetch may have been quicker, and no program would read
   // the second record.
@@ -172,11 +185,8 @@ bool BackgroundFill::publish() {
     return false;
   }
   if (!fill_.publish()) return false;
-  Pin& pin = fill_.pin();
-  place_ = parts_->ram.place_of(*pin);
-  has_asked_remote_ = false;
-  for (Tier* const tier : parts_->remote) tier->note_fetched(key_, pin);
-  pin.release();
+  note_published(fill_.pin());
+  fill_.pin().release();
   return true;
 }
 

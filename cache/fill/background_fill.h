@@ -36,6 +36,11 @@ class BackgroundFill {
   // Takes the file from another node. `stat`: the origin's lstat of the path; null: the origin was
   // not asked. `most_bytes`: a larger file counts as absent.
   Remote take_remote(const FileStat* stat, std::uint64_t most_bytes);
+  // For a file that its origin puts into RAM itself (OriginOpen::is_ahead), instead of accept() and
+  // publish(). False: RAM has this version of the file.
+  bool wants(const FileStat& stat) { return !is_there(stat); }
+  // False: the record is not there.
+  bool take_filled();
   std::byte* room() const { return fill_.room(); }
   // Notes that the bytes in room() were checked by this hash.
   void note_hash(std::uint64_t data_hash) { fill_.note_hash(data_hash); }
@@ -63,6 +68,7 @@ class BackgroundFill {
   class FromRemote;
   // Whether RAM has a record of this version of the file.
   bool is_there(const FileStat& stat);
+  void note_published(const Pin& pin);
   Remote absent();
 
   CacheParts* parts_;

@@ -20,10 +20,12 @@ class OpenedOfBucket final : public Opened {
              .is_physical = true,
              .origin = bucket_.mount().origin_id(),
              .is_immutable = true,
-             .comes_in_blocks = true};
+             .comes_in_blocks = true,
+             .can_fill_ahead = true};
     if (!stat->is_regular()) return base::fail(EISDIR);
     if (!wish.may_fill || stat->size > wish.most) return {};
-    const int error = bucket_.fetch(wish.key);
+    const int error =
+        wish.is_ahead ? bucket_.fetch_ahead(wish.key, *stat) : bucket_.fetch(wish.key);
     file_.is_in_ram = error == 0;
     // Without room in RAM, the file is handed over.
     return error == 0 || error == EFBIG || error == ENOSPC ? base::Result<void>()

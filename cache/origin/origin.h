@@ -35,6 +35,7 @@ struct FileAtOrigin {
   bool is_in_ram = false;     // the origin has put the file's record into RAM
   // The file may be served in blocks, which Origin::fetch_blocks brings.
   bool comes_in_blocks = false;
+  bool can_fill_ahead = false;  // OriginOpen::is_ahead works
 };
 
 // One open file of an origin.
@@ -114,6 +115,7 @@ struct OriginOpen {
   std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
   bool with_neighbours = false;
   bool may_fill = false;  // the origin may put the file's record into RAM itself
+  bool is_ahead = false;  // with may_fill: no program waits, and a file without room is not read
   // If not empty, one request reads all of `together`, for several files (Opened::move_to). `place`
   // is the place of this file.
   OriginSpan together = {}, place = {};

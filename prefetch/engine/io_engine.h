@@ -58,7 +58,7 @@ struct Fetch {
 };
 
 enum class Ending : std::uint8_t {
-  whole,      // the room holds the file as its stat said
+  whole,      // the room, or RAM (Room::by_origin), holds the file as its stat said
   declined,   // by room_for
   failed,     // `error` comes from the kernel
   changed,    // the file is not what its stat said: grown, truncated, or written during the fetch
@@ -86,11 +86,15 @@ struct Room {
   int reason = 0;
   bool is_given = false;
   bool look_again = false;
+  bool is_by_origin = false;
 
   // Gives room for all bytes that the stat says. If `look_again`, the engine revalidates the stat
   // after the read.
   static Room give(std::byte* data, bool look_again) { return {data, 0, true, look_again}; }
   static Room decline(int reason) { return {nullptr, reason, false, false}; }
+  // The origin puts the file into RAM itself (OriginOpen::is_ahead). If RAM has no room for it, the
+  // fetch is declined for this reason.
+  static Room by_origin(int if_full) { return {nullptr, if_full, false, false, true}; }
 };
 
 class FetchClient {

@@ -67,6 +67,9 @@ class ThreadCore final : public EngineCore {
   bool fetch_one(Worker& worker, cache::OpenedPlace& place);
   bool open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
                   FetchResult& result, int& error);
+  // Leaves the fetch declined if RAM has no room.
+  void fill_by_origin(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
+                      FetchResult& result);
   // False: the file must be opened.
   bool ask_first(Worker& worker, FetchResult& result);
   // False: there is no room, or the gate is closed.
@@ -185,7 +188,7 @@ bool ThreadCore::ask_for_room(Worker& worker, const cache::FileAtOrigin& file, F
     result.ending = Ending::declined;
     result.reason = room.reason;
   }
-  return room.is_given;
+  return room.is_given || room.is_by_origin;
 }
 
 // Returns false if the origin does not have the name, which may still exist on a mount.
@@ -210,6 +213,24 @@ bool ThreadCore::open_whole(Worker& worker, const cache::Origin& origin, cache::
   return true;
 }
 
+void ThreadCore::fill_by_origin(Worker& worker, const cache::Origin& origin,
+                                cache::OpenedPlace& place, FetchResult& result) {
+  const auto opened = origin.open({.key = worker.path,
+                                   .path = worker.path,
+                                   .most = options.max_file,
+                                   .may_fill = true,
+                                   .is_ahead = true},
+                                  place);
+  if (!opened) {
+    result.ending = Ending::failed;
+    result.error = opened.error().value;
+  } else if (place.opened()->file().is_in_ram) {
+    result.ending = Ending::whole;
+    result.bytes = place.opened()->file().stat.size;
+    result.is_counted_elsewhere = origin.traits().is_counted_elsewhere;
+  }
+}
+
 bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result) {
   if (origins_ == nullptr) return false;
   const cache::Origin& origin = origins_->of(worker.path);
@@ -223,7 +244,9 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
   const cache::FileAtOrigin& file = place.opened()->file();
   Room room;
   if (!ask_for_room(worker, file, result, room)) return true;
-  if (error != 0) {
+  if (room.is_by_origin) {
+    fill_by_origin(worker, origin, place, result);
+  } else if (error != 0) {
     result.error = EFBIG;
   } else if (const auto read = place.opened()->read_whole(room.data); read) {
     result.bytes = file.stat.size;

@@ -54,7 +54,8 @@ bool is_version_of(const cache::MailPart& part, const cache::ObjectInfo& object)
 }
 
 std::string id_of(cache::MailKind kind, const cache::Mailbox::Request& request) {
-  const cache::MailPart& part = request.part;
+  // All askers of an object take the version that there is.
+  const cache::MailPart part = kind == cache::MailKind::object ? cache::MailPart{} : request.part;
   return fmt::format("{}\n{}\n{}\n{}\n{} {} {}", static_cast<int>(kind), request.url,
                      request.prefix, request.below, part.size, part.modified, part.etag_mark);
 }
@@ -215,6 +216,11 @@ void Gateway::fetch_object(const WorkPointer& work) {
   const auto fill = std::make_shared<ObjectFill>(
       cache_.parts(), work->mount, work->request.below,
       work->request.is_prefetch ? cache::Lane::background : cache::Lane::demand);
+  if (const auto& part = request.part; part.end != 0) {
+    const int error = fill->prepare({part.size, static_cast<std::int64_t>(part.modified),
+                                     static_cast<std::uint32_t>(part.etag_mark)});
+    if (error != 0) return finish(work, error == EEXIST ? 0 : error, "");
+  }
   client_.get({.bucket = work->name.bucket,
                .key = work->name.key,
                .begin =

@@ -19,13 +19,11 @@ ObjectFill::ObjectFill(cache::CacheParts& parts, cache::BucketMount mount, std::
   fill_ = std::make_unique<cache::RecordFill>(parts_.ram, parts_.rules, key_, lane_);
 }
 
-int ObjectFill::begin(const s3::Outcome& head, s3::Transfer::Room& room) {
-  const cache::ObjectInfo object{head.size, head.modified, cache::mark_of_etag(head.etag)};
-  forget_listing_unless(object);
-  if (head.size > parts_.rules.max_file) return EFBIG;
-  if (std::exchange(has_accepted_, true))
-    fill_ = std::make_unique<cache::RecordFill>(parts_.ram, parts_.rules, key_, lane_);
-  has_room_ = false;
+int ObjectFill::prepare(const cache::ObjectInfo& object) {
+  if (object.size > parts_.rules.max_file) return EFBIG;
+  if (accepted_ == object) return 0;
+  if (accepted_) fill_ = std::make_unique<cache::RecordFill>(parts_.ram, parts_.rules, key_, lane_);
+  accepted_.reset();
   switch (fill_->accept({.stat = mount_.stat_of_object(below_, object),
                          .is_physical = true,
                          .origin = mount_.origin_id(),
@@ -34,9 +32,17 @@ int ObjectFill::begin(const s3::Outcome& head, s3::Transfer::Room& room) {
     case cache::RecordFill::Next::done: is_there_ = true; return EEXIST;
     case cache::RecordFill::Next::read: break;
   }
-  has_room_ = true;
-  room = {fill_->room(), head.size};
+  accepted_ = object;
   return 0;
+}
+
+int ObjectFill::begin(const s3::Outcome& head, s3::Transfer::Room& room) {
+  const cache::ObjectInfo object{head.size, head.modified, cache::mark_of_etag(head.etag)};
+  forget_listing_unless(object);
+  const int error = prepare(object);
+  has_begun_ = error == 0;
+  if (has_begun_) room = {fill_->room(), head.size};
+  return error;
 }
 
 // Stat and fstat of an object that has changed since it was listed should agree.
@@ -56,7 +62,7 @@ void ObjectFill::forget_listing_unless(const cache::ObjectInfo& object) const {
 int ObjectFill::end(const s3::Outcome& outcome) {
   if (is_there_) return 0;
   if (outcome.error != 0) return outcome.error;
-  if (!has_room_) {  // a body of unknown length, or none
+  if (!has_begun_) {  // a body of unknown length, or none
     s3::Outcome head;
     head.size = outcome.http.body.size();
     head.modified = outcome.modified;

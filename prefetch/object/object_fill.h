@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cache/bucket/bucket_mount.h"
@@ -17,6 +18,9 @@ class ObjectFill {
   ObjectFill(cache::CacheParts& parts, cache::BucketMount mount, std::string below,
              cache::Lane lane);
 
+  // Makes room for the version that was listed, so that no object without room is requested.
+  // Returns 0, EFBIG or ENOSPC, or EEXIST if RAM has the object.
+  int prepare(const cache::ObjectInfo& object);
   // Call with the head of each answer, also of a retry. Returns 0 and room for the bytes, EFBIG or
   // ENOSPC, or an error if RAM already has the object: end() then returns 0.
   int begin(const s3::Outcome& head, s3::Transfer::Room& room);
@@ -31,7 +35,8 @@ class ObjectFill {
   const std::string below_, key_;
   const cache::Lane lane_;
   std::unique_ptr<cache::RecordFill> fill_;
-  bool has_accepted_ = false, has_room_ = false, is_there_ = false;
+  std::optional<cache::ObjectInfo> accepted_;  // fill_ has room for it
+  bool has_begun_ = false, is_there_ = false;
 };
 
 }  // namespace cube::prefetch

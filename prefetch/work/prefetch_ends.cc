@@ -97,7 +97,7 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
         took_fetches_.fetch_add(1, std::memory_order_relaxed);
       }
       if (result.data_hash) flight->fetch.note_hash(*result.data_hash);
-      if (flight->fetch.publish()) {
+      if (flight->is_by_origin ? flight->fetch.take_filled() : flight->fetch.publish()) {
         published(*flight, result.bytes);
         is_over = false;
       } else {

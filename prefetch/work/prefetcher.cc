@@ -191,12 +191,22 @@ bool Prefetcher::needs_fetch(PlannedFetch& flight) {
   return false;
 }
 
+bool Prefetcher::is_now_for_ring(const PlannedFile& file) {
+  const std::lock_guard lock(mutex_);
+  return is_for_ring(file);
+}
+
 Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
   auto& flight = static_cast<PlannedFetch&>(of);
   note_placed(flight);
   flight.bytes = file.stat.size;
   if (is_large(flight.file, file.stat)) return Room::decline(k_large);
   if (file.stat.size > flight.file.most_bytes) return Room::decline(k_too_large);
+  flight.is_by_origin = file.can_fill_ahead && file.stat.is_regular() &&
+                        file.stat.size <= cache_.ahead().max_file() &&
+                        !is_now_for_ring(flight.file);
+  if (flight.is_by_origin)
+    return flight.fetch.wants(file.stat) ? Room::by_origin(k_no_room) : Room::decline(k_is_there);
   using Next = cache::RecordFill::Next;
   switch (flight.fetch.accept(file)) {
     case Next::read: return Room::give(flight.fetch.room(), flight.fetch.wants_second_look());

@@ -134,7 +134,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
     }
     PlannedFile file;
     cache::BackgroundFill fetch;
-    bool is_placed = false;  // the fetch has asked for room
+    bool is_placed = false;     // the fetch has asked for room
+    bool is_by_origin = false;  // Room::by_origin
     // One request may read several fetches, which count as one in flight: is this the first of
     // them, or the last?
     bool is_first = true, is_last = true;
@@ -178,6 +179,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   bool is_for_ring(const PlannedFile& file) const {
     return may_use_ring(file) && is_for_ring_alone();
   }
+  bool is_now_for_ring(const PlannedFile& file);
   std::uint32_t origin_of(const std::string& path) const;
   IoEngine& engine_for(const std::string& path) const;
   bool make_remote_engine(std::string& why);

@@ -732,6 +732,16 @@ class WarmsUp(GatewayCase):
         self.assertEqual(job.communicate("\n", timeout=DEADLINE_S), ("2000\n", ""))
         self.assertEqual(self.store.requests("GET"), 0)
 
+    def test_objects_without_room_are_not_requested(self):
+        for number in range(40):
+            self.store.objects[f"train/large {number}"] = bytes(1_000_000)
+        done = self.warm_up("--json", "s3://bucket/train", CUBESHIM_RAM="20M",
+                            CUBESHIM_RAM_KEEP="1")
+        report = json.loads(done.stdout)
+        self.assertGreater(report["fetched"], 0)
+        self.assertLess(report["fetched"], len(self.store.objects))
+        self.assertEqual(self.store.requests("GET"), report["fetched"])
+
     def test_a_warm_up_of_an_unknown_bucket_is_refused(self):
         done = self.warm_up("s3://bucket/trains", CUBESHIM_RAM_KEEP="1")
         self.assertEqual(done.returncode, 2)

@@ -26,7 +26,8 @@
 namespace cube::cache {
 
 enum class MailKind : std::uint8_t {
-  object = 1,   // the file, into RAM
+  // The file, into RAM. If its version is known, room for it is made before the store is asked.
+  object = 1,
   listing = 2,  // the directory, into RAM
   copy = 3,     // the file, into a kernel file that the asker collects by its ticket
   blocks = 4,   // a part of a large file, into its chunks (fill/large/large_object.cc)
@@ -50,7 +51,7 @@ struct MailQuery {
   std::string_view prefix, url, below;
   // base::boot_ns: a record that was verified since then is fresh enough.
   std::uint64_t since_ns = UINT64_MAX;
-  MailPart part = {};  // of `blocks`, `copy` and `check`
+  MailPart part = {};  // of `blocks`, `copy` and `check`, and of an `object` whose version is known
 };
 
 // Identifies one request of one row.
