@@ -437,6 +437,11 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
         self.assertIn(f"{self.mount}/a/t.cube lies in a bucket", done.stderr)
         self.assertIn("`cubeshim cat s3://bucket/train/a/t.cube > FILE`", done.stderr)
 
+    def test_a_pack_by_its_s3_name_is_refused_with_the_way_to_fetch_it(self):
+        done = self.run_job("pass", CUBESHIM_PACKS="/packed=s3://bucket/train/t.cube")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("`cubeshim cat s3://BUCKET/KEY > FILE`", done.stderr)
+
     def test_top_shows_the_gateway(self):
         job = self.start_job(
             "import os, sys\n"

@@ -215,6 +215,12 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
            parsed.config.field, if_wrong, parsed.errors);
 #include "cache/base/settings/config.def"
 #undef CUBE_CONFIG
+  if (const char* const packs = lookup("CUBESHIM_PACKS");
+      packs != nullptr && std::string_view(packs).find("=s3://") != std::string_view::npos)
+    parsed.errors.emplace_back(
+        "CUBESHIM_PACKS: a pack that lies in a bucket cannot be read there: fetch it by `cubeshim "
+        "cat "
+        "s3://BUCKET/KEY > FILE`, and name that file");
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   for (const auto& bucket : parsed.config.buckets) parsed.config.prefixes.push_back(bucket.prefix);
   keep_outermost(parsed.config.prefixes);
