@@ -25,13 +25,6 @@ std::optional<std::uint64_t> size_of_range(std::string_view range, std::uint64_t
   return base::number_of(range.substr(slash + 1));
 }
 
-std::time_t http_time(std::string_view text) {
-  std::tm parts{};
-  return strptime(std::string(text).c_str(), "%a, %d %b %Y %H:%M:%S", &parts) == nullptr
-             ? 0
-             : timegm(&parts);
-}
-
 // It becomes a part of a host name and of the signature.
 bool is_region_name(std::string_view name) {
   constexpr std::size_t k_longest = 63;
@@ -111,8 +104,9 @@ Client::Next Client::judge_error(Job& job, const std::string& code) {
     place_.region = region;
     return Next::again_now;
   }
-  if (code == "RequestTimeTooSkewed" && http.date != 0 && !std::exchange(job.has_new_clock, true)) {
-    clock_ahead_ = http.date - std::time(nullptr);
+  if (code == "RequestTimeTooSkewed" && http.date() != 0 &&
+      !std::exchange(job.has_new_clock, true)) {
+    clock_ahead_ = http.date() - std::time(nullptr);
     return Next::again_now;
   }
   if ((code == "ExpiredToken" || code == "InvalidToken" || code == "TokenRefreshRequired") &&

@@ -24,6 +24,15 @@ std::string_view HttpAnswer::header(std::string_view name) const {
   return found == headers.end() ? std::string_view() : found->second;
 }
 
+std::time_t HttpAnswer::date() const { return http_time(header("date")); }
+
+std::time_t http_time(std::string_view text) {
+  std::tm parts{};
+  return strptime(std::string(text).c_str(), "%a, %d %b %Y %H:%M:%S", &parts) == nullptr
+             ? 0
+             : timegm(&parts);
+}
+
 std::string HttpAnswer::trouble(std::string_view code) const {
   if (curl == CURLE_FAILED_INIT) return why_no_curl();
   if (!is_whole())
@@ -140,10 +149,6 @@ void Transfer::end(CURLcode code) {
   answer_.curl = code;
   api.info(handle_, CURLINFO_TOTAL_TIME, &answer_.seconds);
   api.info(handle_, CURLINFO_STARTTRANSFER_TIME, &answer_.first_byte_seconds);
-  std::tm parts{};
-  const std::string date(answer_.header("date"));
-  if (strptime(date.c_str(), "%a, %d %b %Y %H:%M:%S", &parts) != nullptr)
-    answer_.date = timegm(&parts);
 }
 
 HttpAnswer exchange(const Exchange& wish) {

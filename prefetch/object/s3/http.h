@@ -22,15 +22,18 @@ struct HttpAnswer {
   Pairs headers = {};            // of the last answer, names in lower case
   std::string body = {};         // at most a few MiB of it
   std::uint64_t body_bytes = 0;  // all that came, a room's included
-  std::time_t date = 0;          // the server's clock
   double seconds = 0, first_byte_seconds = 0;
 
   std::string_view header(std::string_view name) const;
+  std::time_t date() const;  // the server's clock; 0: unknown
   bool is_whole() const { return curl == CURLE_OK && status != 0; }
   // "HTTP 403 AccessDenied: not yours", or why there was no answer. `code`: the path of the error
   // code in an error document; the message is its sibling.
   std::string trouble(std::string_view code) const;
 };
+
+// "Fri, 27 Nov 2026 17:47:38 GMT"; 0: it is none.
+std::time_t http_time(std::string_view text);
 
 // The settings of a connection that do not depend on the request.
 struct Connection {

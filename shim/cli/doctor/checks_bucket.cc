@@ -42,8 +42,9 @@ bool check_keys(s3::KeptCredentials& credentials, Findings& findings) {
 void check_clock(const s3::Outcome& outcome, Findings& findings) {
   // Stores refuse a signature that is 15 minutes off.
   constexpr std::time_t k_much = 300;
-  if (outcome.http.date == 0) return;
-  const std::time_t ahead = outcome.http.date - std::time(nullptr);
+  const std::time_t date = outcome.http.date();
+  if (date == 0) return;
+  const std::time_t ahead = date - std::time(nullptr);
   const bool is_much = ahead > k_much || ahead < -k_much;
   say(findings, is_much ? Health::slow : Health::well, is_much ? "set this machine's clock" : "",
       "clock: the store's is {} s {}", std::abs(ahead), ahead < 0 ? "behind" : "ahead");
