@@ -24,6 +24,8 @@ from botocore.auth import S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from bench.harness.pages import have_memory
+
 RANGE, IN_FLIGHT = 8 << 20, 32
 READ = """
 import os, sys, time
@@ -107,6 +109,7 @@ def main() -> None:
     parser.add_argument("--bucket", required=True)
     parser.add_argument("--key", required=True)
     parser.add_argument("--ram", default="3G")
+    parser.add_argument("--memory-mb", type=int, default=1024, help="made available beforehand")
     parser.add_argument("--delay-ms", type=int, default=20)
     parser.add_argument("--megabytes", type=int, default=0, help="of bandwidth a second; 0: all")
     parser.add_argument("--rounds", type=int, default=3)
@@ -115,6 +118,7 @@ def main() -> None:
             late_proxy(options.port, options.delay_ms, options.megabytes, Path(folder)) as port:
         ratios = []
         for _ in range(options.rounds):
+            have_memory(options.memory_mb)
             size, seconds = by_program(options, port, Path(folder))
             other = by_curl(f"http://127.0.0.1:{port}/{options.bucket}/{options.key}", size)
             ratios.append(other / seconds)
