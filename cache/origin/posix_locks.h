@@ -1,7 +1,7 @@
 // The files on which this process may hold POSIX locks (fcntl, lockf). The kernel drops all POSIX
 // locks of a process on a file as soon as the process closes any fd of that file. So the library
-// neither opens such a file for itself nor closes an fd of it. Closing an fd that was opened for its
-// path alone (O_PATH) drops no lock, and the library's own threads have fd tables of their own.
+// neither opens such a file for itself nor closes an fd of it. Closing an fd that was opened for
+// its path alone (O_PATH) drops no lock, and the library's own threads have fd tables of their own.
 // Thread safety: all of it, lock-free; async-signal-safe.
 #pragma once
 
