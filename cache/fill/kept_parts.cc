@@ -24,7 +24,7 @@ bool KeptParts::keep_block(const std::byte* from, std::uint64_t at, std::uint64_
   if (parts_.flights.begin_prefetch(hash, ticket) != SingleFlight::Prefetch::mine ||
       ticket.hold().slot == nullptr)
     return true;
-  const auto claim = chunks_.make(key_, chunk_of(at), Chunks::k_none);
+  const auto claim = chunks_.make_kept(key_, chunk_of(at));
   if (!claim) return false;
   const PageRun all = pages_of(at, end);
   for (PageRun run = claim.next_absent(all); !run.is_empty();
@@ -43,7 +43,7 @@ bool KeptParts::keep_block(const std::byte* from, std::uint64_t at, std::uint64_
 bool KeptParts::take(std::byte* to, std::uint64_t at, std::uint64_t n) const {
   for (std::uint64_t begin = at, last = at + n, end = 0; begin < last; begin = end) {
     end = std::min((begin / k_chunk_bytes + 1) * k_chunk_bytes, last);
-    const auto claim = chunks_.find(key_, chunk_of(begin));
+    const auto claim = chunks_.find_kept(key_, chunk_of(begin));
     if (!claim || !claim.has_all(pages_of(begin, end))) return false;
     base::copy_bytes(to + (begin - at), claim.data() + begin % k_chunk_bytes, end - begin);
   }
@@ -52,7 +52,7 @@ bool KeptParts::take(std::byte* to, std::uint64_t at, std::uint64_t n) const {
 
 void KeptParts::drop() {
   for (std::uint32_t number = 0; number <= chunk_of(stat_.size - 1); ++number) {
-    const std::uint32_t place = chunks_.find(key_, number).place();
+    const std::uint32_t place = chunks_.find_kept(key_, number).place();
     if (place != Chunks::k_none) chunks_.give_back_memory(place, /*whatever=*/true);
   }
 }

@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "cache/base/process/signal_frame.h"
+#include "cache/base/round.h"
 #include "cache/file_cache.h"
 #include "cache/region/fetch_scope.h"
+#include "cache/region/large/chunks.h"
 #include "cache/region/listings.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -268,17 +270,18 @@ struct KeptPartsTest : FillTest {
   }
   std::uint64_t origin_bytes() const { return cache.count(Counter::origin_bytes); }
   void read(std::uint64_t at, std::uint64_t n, const std::string& right) const {
-    const Open opened = open(path);
+    read_of(path, at, n, right);
+  }
+  void read_of(const std::string& of, std::uint64_t at, std::uint64_t n,
+               const std::string& right) const {
+    const Open opened = open(of);
     ASSERT_NE(opened.fill, nullptr);
     EXPECT_EQ(bring(opened, at, n), Bytes::here);
     EXPECT_TRUE(bytes(opened, at, n) == right.substr(at, n));
     opened.fill->finish_at_close(opened.fd);
     end(opened);
   }
-  std::uint64_t chunk_bytes() const {
-    const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
-    return cache->large().present_bytes(path, *stat, {0, k_size});
-  }
+  std::uint64_t chunk_bytes() const { return figures_of_chunks(cache->region()).bytes; }
 };
 
 struct WithoutBlocksTest : KeptPartsTest {
@@ -311,7 +314,7 @@ TEST_F(KeptPartsTest, NextOpenGoesOnFromWhatWasRead) {
   read(k_part, k_part, data);
   EXPECT_EQ(origin_bytes(), k_part + last);
   EXPECT_EQ(kept(), "");
-  EXPECT_EQ(chunk_bytes(), k_part + last);
+  EXPECT_EQ(chunk_bytes(), k_part + base::round_up(last, Chunks::k_page_bytes));
 }
 
 TEST_F(KeptPartsTest, ARecordThatIsCompletedReplacesThem) {
@@ -339,16 +342,37 @@ TEST_F(KeptPartsTest, AnotherVersionOfTheFileBeginsAnew) {
   EXPECT_EQ(origin_bytes(), 2 * k_part);
 }
 
+TEST_F(KeptPartsTest, LeaveAllRoomToRecords) {
+  const std::string zeros(k_size, '\0');
+  const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  for (int i = 0; i < 40; ++i) {
+    const std::string header = dir.write("h" + std::to_string(i), "");
+    EXPECT_EQ(truncate(header.c_str(), k_size), 0);
+    EXPECT_EQ(utimensat(AT_FDCWD, header.c_str(), times, 0), 0);
+    read_of(header, 0, 1000, zeros);
+  }
+  EXPECT_GT(chunk_bytes(), 0U);
+  const RegionLayout& layout = cache->region().layout();
+  // A record of this file takes a run of segments.
+  const std::uint64_t run = (k_size + layout.segment_bytes - 1) / layout.segment_bytes;
+  const std::uint64_t most = layout.segment_count / run - 1;
+  for (std::uint64_t i = 0; i < most; ++i) {
+    const std::string whole = dir.write("w" + std::to_string(i), "");
+    EXPECT_EQ(truncate(whole.c_str(), k_size), 0);
+    read_of(whole, 0, k_size, zeros);
+    EXPECT_TRUE(cache->find(tests::request_for(whole, O_RDONLY))) << i;
+  }
+  EXPECT_EQ(chunk_bytes(), 0U);
+}
+
 TEST_F(KeptPartsTest, ChangeBeforeTheCloseKeepsNothing) {
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
-  const auto before = stat_path(AT_FDCWD, path.c_str(), 0);
   const int writer = ::open(path.c_str(), O_WRONLY);
   EXPECT_EQ(pwrite(writer, "x", 1, 0), 1);
   close(writer);
   opened.fill->finish_at_close(opened.fd);
   end(opened);
-  EXPECT_EQ(cache->large().present_bytes(path, *before, {0, k_size}), 0U);
   EXPECT_EQ(chunk_bytes(), 0U);
 }
 

@@ -200,7 +200,13 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
   std::uint32_t place = is_taken ? wanted : any_place(key, number);
   waits_for_tiers_ = false;
   if (place == k_none && pass != Pass::no) place = passing_place(key, number, pass);
-  if (place == k_none) return {};
+  return place == k_none ? Claim() : seal(place, key, number, wanted);
+}
+
+// The place is open and has the chunk's key. Afterwards it can be found, or was given back, because
+// another process has made the chunk or there is no room for its name.
+Chunks::Claim Chunks::seal(std::uint32_t place, const FileKey& key, std::uint32_t number,
+                           std::uint32_t wanted) {
   region_->header().has_chunks.store(1, std::memory_order_relaxed);
   ChunkRow& row = region_->chunk_row(place);
   // Nobody has a pin on the place before it is sealed, so it can be given back until then.

@@ -8,7 +8,8 @@
 // fits. Two kinds of chunk are replaced, if nobody has a pin on them and no program has mapped
 // them: those of an earlier version of the same file, and, if no place is free, those that pass. An
 // eighth of the places is for chunks that pass, at least 64 MiB and at most half of the places; the
-// oldest is replaced first (chunks_passing.cc). Invariants: a page that is present is never written
+// oldest is replaced first (chunks_passing.cc). Kept chunks hold parts of files that are no large
+// files, and go first (chunks_kept.cc). Invariants: a page that is present is never written
 // to while the chunk has its place. A writer of an absent page holds the flight for its block
 // (single_flight.h). Thread safety: all of it, between threads and processes. Async-signal-safe, no
 // allocation.
@@ -154,13 +155,18 @@ class Chunks {
   // the tiers are about to get. A chunk that `must_pass` replaces those, too.
   enum class Pass : std::uint8_t { no, may_pass, must_pass };
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
+  // The same for a kept chunk.
+  Claim find_kept(const FileKey& key, std::uint32_t number) const;
+  Claim make_kept(const FileKey& key, std::uint32_t number);
+  // Frees all segments that have nothing but kept chunks. False: there are none.
+  bool free_kept_segments();
   // A moment ago no place was free.
   bool is_full() const;
   // With this many places, how many of them chunks pass through once no place is free.
   static std::uint32_t most_passing(std::uint32_t places);
   // Bytes for chunks that pass, once no place is free.
   std::uint64_t passing_bytes() const;
-  // How many bytes of places are free.
+  // How many bytes of places are free, or have a kept chunk.
   std::uint64_t free_bytes() const;
   // Returns the first of `count` consecutive free places for the chunks of a file.
   std::uint32_t place_for(std::uint32_t count);
@@ -234,9 +240,9 @@ class Chunks {
   Claim claim_if(std::uint32_t place, const FileKey& key, std::uint32_t number) const;
   // On success the place is open, and the caller must seal it or give it back.
   bool take_place(std::uint32_t place, const FileKey& key, std::uint32_t number);
-  // Which chunk gives up its place: one of an earlier version of the file, or, if a chunk that
-  // passes needs the place, any chunk.
-  enum class Replaced : std::uint8_t { former_version, any };
+  // Which chunk gives up its place: one of an earlier version of the file, a kept one, or, if a
+  // chunk that passes needs the place, any chunk.
+  enum class Replaced : std::uint8_t { former_version, kept, any };
   bool take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number,
                      Replaced replaced);
   void write(std::uint32_t place, const FileKey& key, std::uint32_t number, bool passes) const;
@@ -246,6 +252,14 @@ class Chunks {
   void remove_name(std::uint32_t place) const;
   void drop_unread(ChunkRow& row) const;
   bool insert(std::uint64_t hash, std::uint32_t place) const;
+  Claim seal(std::uint32_t place, const FileKey& key, std::uint32_t number, std::uint32_t wanted);
+  // A bit of the number of a kept chunk, so that no large file finds it.
+  static constexpr std::uint32_t k_kept = 1U << 31;
+  static bool is_kept(const ChunkRow& row) {
+    return (row.number.load(std::memory_order_relaxed) & k_kept) != 0;
+  }
+  std::uint32_t kept_place(const FileKey& key, std::uint32_t number);
+  bool free_kept_segment(std::uint32_t segment);
   std::uint32_t any_place(const FileKey& key, std::uint32_t number);
   std::uint32_t former_place(const FileKey& key, std::uint32_t number);
   std::uint32_t passing_place(const FileKey& key, std::uint32_t number, Pass pass);

@@ -82,8 +82,13 @@ bool Chunks::take_place(std::uint32_t place, const FileKey& key, std::uint32_t n
   ChunkRow& row = region_->chunk_row(place);
   const SegmentWord before = word_of(row);
   if (before.state != SegmentState::free) return false;
-  if (!swap_word(row, before, {SegmentState::open, region_->own_slot(), before.generation + 1}))
+  const SegmentWord open{SegmentState::open, region_->own_slot(), before.generation + 1};
+  if (!swap_word(row, before, open)) return false;
+  // free_kept_segments() may have given the segment to records since.
+  if (word_of(of, std::memory_order_seq_cst).state != SegmentState::chunks) {
+    swap_word(row, open, {SegmentState::free, k_no_owner, open.generation});
     return false;
+  }
   write(place, key, number, false);
   return true;
 }
@@ -98,7 +103,9 @@ bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_
   if (!swap_word(row, before, evicting)) return false;
   // Nobody opens a former version any more.
   const bool may =
-      replaced == Replaced::any || row.path.load(std::memory_order_relaxed) == key.path;
+      replaced == Replaced::any ||
+      (replaced == Replaced::kept ? is_kept(row)
+                                  : row.path.load(std::memory_order_relaxed) == key.path);
   if (!may || is_of(row, key, number) || is_segment_pinned(*region_, segment_of(place)) ||
       row.is_mapped.load(std::memory_order_seq_cst) != 0) {
     swap_word(row, evicting, before);
@@ -147,7 +154,10 @@ std::uint64_t Chunks::free_bytes() const {
     if (state == SegmentState::free) places += each;
     if (state != SegmentState::chunks) continue;
     for (std::uint32_t place = segment * each; place < (segment + 1) * each; ++place)
-      places += word_of(region_->chunk_row(place)).state == SegmentState::free ? 1 : 0;
+      places += word_of(region_->chunk_row(place)).state == SegmentState::free ||
+                        is_kept(region_->chunk_row(place))
+                    ? 1
+                    : 0;
   }
   return places * k_chunk_bytes;
 }
@@ -168,6 +178,9 @@ std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
       }
     }
   }
+  // A kept chunk takes nothing away.
+  if ((number & k_kept) != 0) return k_none;
+  if (const std::uint32_t place = kept_place(key, number); place != k_none) return place;
   count_passing();
   region_->header().chunks_full_until.store(base::coarse_monotonic_ns() + k_full_ns,
                                             std::memory_order_relaxed);

@@ -2,6 +2,7 @@
 
 #include <cerrno>
 
+#include "cache/region/large/chunks.h"
 #include "cache/region/reclaim_segment.h"
 #include "cache/region/segments.h"
 
@@ -39,7 +40,9 @@ base::Result<std::uint32_t> MetadataRoom::lease(
     const std::function<bool(std::uint32_t segment)>& may_drop) const {
   const std::uint32_t own = count();
   if (own < most) {
-    if (const auto leased = lease_run(*region_, 1)) {
+    auto leased = lease_run(*region_, 1);
+    if (!leased && Chunks(*region_).free_kept_segments()) leased = lease_run(*region_, 1);
+    if (leased) {
       // Marked while the segment is ours and empty: if we die, it is given back, and take_free
       // clears the mark.
       region_->segment_row(*leased).holds_metadata.store(1, std::memory_order_release);

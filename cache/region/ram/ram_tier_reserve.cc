@@ -7,6 +7,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/mutex_guard.h"
 #include "cache/region/lanes.h"
+#include "cache/region/large/chunks.h"
 #include "cache/region/ram/ram_window.h"
 #include "cache/region/segments.h"
 
@@ -165,9 +166,15 @@ base::Result<RamTier::Reservation> RamTier::reserve_run(std::size_t path_length,
 base::Result<RamTier::Reservation> RamTier::reserve(std::size_t path_length,
                                                     std::uint64_t data_size, RecordShape shape) {
   if (data_size >= region_->layout().file_bytes) return base::fail(ENOSPC);
-  if (plan_record(0, path_length, data_size).end > region_->layout().segment_bytes)
-    return reserve_run(path_length, data_size);
-  auto reservation = reserve_in_segment({path_length, data_size, shape, Pool::resident});
+  const bool is_run = plan_record(0, path_length, data_size).end > region_->layout().segment_bytes;
+  const auto reserve = [&] {
+    return is_run ? reserve_run(path_length, data_size)
+                  : reserve_in_segment({path_length, data_size, shape, Pool::resident});
+  };
+  auto reservation = reserve();
+  if (!reservation && reservation.error().value == ENOSPC && Chunks(*region_).free_kept_segments())
+    reservation = reserve();
+  if (is_run) return reservation;
   if (!reservation && reservation.error().value != EBUSY) set_full(reservation.error().value);
   return reservation;
 }

@@ -1,0 +1,104 @@
+// Kept chunks: how many places they get, and who gets these places from them.
+#include <gtest/gtest.h>
+
+#include "cache/region/large/chunks.h"
+#include "cache/region/segments.h"
+#include "tests/support/test_region.h"
+
+namespace cube::cache {
+namespace {
+
+FileKey key_of_part(std::uint64_t file) { return {file + 1, {file * 7 + 2, file + 3}}; }
+
+struct KeptChunksTest : testing::Test {
+  // 2 MiB segments, each for one chunk.
+  tests::TestRegion region{40 * tests::k_mib};
+  Chunks chunks{*region};
+  const std::uint32_t places = resident_segments(*region);
+
+  // Keeps a page of so many files. Returns for how many there was a place.
+  std::uint32_t keep(std::uint32_t files) {
+    std::uint32_t kept = 0;
+    for (std::uint32_t file = 0; file < files; ++file) {
+      const auto claim = chunks.make_kept(key_of_part(file), 0);
+      kept += claim ? 1 : 0;
+      const PageRun page{0, 1};
+      if (!claim || claim.has_any(page) || !chunks.window(claim, page)) continue;
+      chunks.note_present(claim, page);
+    }
+    return kept;
+  }
+  std::uint32_t found(std::uint32_t files) const {
+    std::uint32_t found = 0;
+    for (std::uint32_t file = 0; file < files; ++file)
+      found += chunks.find_kept(key_of_part(file), 0) ? 1 : 0;
+    return found;
+  }
+  std::uint64_t used_bytes() const { return region->header().used_bytes.load(); }
+};
+
+TEST_F(KeptChunksTest, TakeNoMorePlacesThanChunksThatPass) {
+  const std::uint32_t most = Chunks::most_passing(places);
+  ASSERT_LT(most, places);
+  EXPECT_EQ(keep(100), 100U) << "one replaces another";
+  EXPECT_EQ(found(100), most);
+  EXPECT_EQ(used_bytes(), std::uint64_t{most} * Chunks::k_page_bytes);
+  EXPECT_EQ(chunks.free_bytes(), std::uint64_t{places} * k_chunk_bytes);
+}
+
+TEST_F(KeptChunksTest, SomeAreFoundByAProgramThatGoesThroughTooManyFiles) {
+  keep(2 * Chunks::most_passing(places));
+  std::uint32_t hits = 0;
+  for (int epoch = 0; epoch < 4; ++epoch) {
+    for (std::uint32_t file = 0; file < 2 * Chunks::most_passing(places); ++file) {
+      hits += chunks.find_kept(key_of_part(file), 0) ? 1 : 0;
+      chunks.make_kept(key_of_part(file), 0);
+    }
+  }
+  EXPECT_GT(hits, 0U);
+}
+
+TEST_F(KeptChunksTest, AreNotFoundAsChunksOfALargeFile) {
+  keep(1);
+  EXPECT_FALSE(chunks.find(key_of_part(0), 0));
+  EXPECT_TRUE(chunks.make(key_of_part(0), 0, Chunks::k_none));
+  EXPECT_TRUE(chunks.find_kept(key_of_part(0), 0));
+}
+
+TEST_F(KeptChunksTest, LargeFilesReplaceThemIfNoPlaceIsFree) {
+  keep(100);
+  for (std::uint32_t number = 0; number < places; ++number)
+    EXPECT_TRUE(chunks.make(key_of_part(200), number, Chunks::k_none)) << number;
+  EXPECT_EQ(found(100), 0U);
+  EXPECT_EQ(used_bytes(), 0U);
+  EXPECT_EQ(keep(100), 0U);
+}
+
+TEST_F(KeptChunksTest, RecordsGetTheirSegments) {
+  keep(100);
+  EXPECT_TRUE(chunks.make(key_of_part(200), 0, Chunks::k_none));
+  while (lease_segment(*region, k_chunk_bytes)) continue;
+  EXPECT_TRUE(chunks.free_kept_segments());
+  EXPECT_EQ(found(100), 0U);
+  EXPECT_EQ(used_bytes(), 0U);
+  EXPECT_TRUE(chunks.find(key_of_part(200), 0)) << "another chunk stays";
+  std::uint32_t leased = 0;
+  while (lease_segment(*region, k_chunk_bytes)) ++leased;
+  EXPECT_EQ(leased, Chunks::most_passing(places));
+  EXPECT_FALSE(chunks.free_kept_segments());
+}
+
+TEST_F(KeptChunksTest, OneThatIsReadStays) {
+  keep(2);
+  {
+    const auto claim = chunks.find_kept(key_of_part(1), 0);
+    EXPECT_TRUE(chunks.free_kept_segments());
+    EXPECT_FALSE(chunks.find_kept(key_of_part(0), 0));
+    EXPECT_TRUE(chunks.find_kept(key_of_part(1), 0));
+  }
+  EXPECT_TRUE(chunks.free_kept_segments());
+  EXPECT_FALSE(chunks.find_kept(key_of_part(1), 0));
+}
+
+}  // namespace
+}  // namespace cube::cache
