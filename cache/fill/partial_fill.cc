@@ -120,7 +120,8 @@ PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path
 }
 
 bool PartialFill::is_unchanged(int fd, int flags) const {
-  fetch().tier().region().stats().count(Counter::origin_stats);
+  // Without the flag, the kernel answers from its attributes.
+  if (flags == k_ask_server) fetch().tier().region().stats().count(Counter::origin_stats);
   const auto now = stat_fd(fd, flags);
   return now && now->is_unchanged_since(record_->stat);
 }

@@ -196,11 +196,22 @@ TEST_F(FillTest, ReaderThatGoesBackAfterAChangeGetsNoOldBytes) {
 TEST_F(FillTest, FetchingMissingBytesNeedsNoRevalidation) {
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, k_size - 1000, 1000), Bytes::here);
-  const std::uint64_t looks = cache.count(Counter::origin_stats);
+  const int writer = ::open(path.c_str(), O_WRONLY);
+  EXPECT_EQ(pwrite(writer, "x", 1, 0), 1);
+  close(writer);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
-  EXPECT_EQ(cache.count(Counter::origin_stats), looks);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::at_origin);
+  end(opened);
+}
+
+TEST_F(FillTest, CountsNoStatThatTheKernelAnswers) {
+  const Open opened = open(path);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
-  EXPECT_EQ(cache.count(Counter::origin_stats), looks + 1);
+  const std::uint64_t stats = cache.count(Counter::origin_stats);
+  EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
+  EXPECT_EQ(cache.count(Counter::origin_stats), stats);
+  EXPECT_EQ(bring(opened, 0, k_size), Bytes::here);
+  EXPECT_EQ(cache.count(Counter::origin_stats), stats + 1) << "before it is published";
   end(opened);
 }
 
