@@ -357,14 +357,16 @@ void PartialFill::finish_at_close(int fd) {
   if (users_.load(std::memory_order_relaxed) > 1) return;
   if (state_.load(std::memory_order_acquire) != State::open) return;
   const std::uint64_t missing = missing_.load(std::memory_order_relaxed) * part_bytes_;
-  const bool was_read_before =
+  const bool is_nearly_whole = missing * 8 <= size() && missing <= k_step;
+  const bool cannot_be_kept =
+      cache_->rules.block == 0 &&
       is_noted_miss(cache_->region, hash_of_path_.load(std::memory_order_relaxed));
-  const bool is_wanted = missing * 8 <= size() || (was_read_before && missing * 2 <= size()) ||
-                         !fetch().can_be_undone();
   if (missing == 0) {
     publish(FdEpoch(fd));
-  } else if (is_wanted || (!keep(fd) && was_read_before)) {
+  } else if (is_nearly_whole || cannot_be_kept || !fetch().can_be_undone()) {
     bring_all(FdEpoch(fd));
+  } else {
+    keep(fd);
   }
 }
 

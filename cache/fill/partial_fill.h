@@ -53,9 +53,9 @@ class PartialFill {
   Bytes bring(const FdEpoch& fd, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
   Bytes bring_all(const FdEpoch& fd);
-  // A user closes its last fd. If no other user is left, a file that is nearly whole is completed.
-  // So is a file that an earlier open read in part, once half of it is here. Of any other file,
-  // what is here is kept for the next open (kept_parts.h).
+  // A user closes its last fd. If no other user is left, a file that is nearly whole is completed,
+  // and so is one whose room would be lost. Of any other file, what is here is kept for the next
+  // open (kept_parts.h), or, if files are not served in blocks, its second close reads the rest.
   void finish_at_close(int fd);
   // Ends the fill: from now on the program has only the origin's file.
   void give_up();
@@ -80,7 +80,7 @@ class PartialFill {
   bool may_have_kept() const;
   void take_kept();
   void drop_kept();
-  bool keep(int fd);
+  void keep(int fd);
   Bytes bring_parts(const FdEpoch& fd, std::uint32_t first, std::uint32_t end);
   std::uint32_t take_parts(std::uint32_t first, std::uint32_t end);
   void mark(std::uint32_t first, std::uint32_t end, Part as);

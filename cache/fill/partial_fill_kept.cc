@@ -25,22 +25,21 @@ void PartialFill::take_kept() {
   }
 }
 
-// Keeps the parts that are here. False: there is no room, or a later open could not use them.
-bool PartialFill::keep(int fd) {
-  if (!has_read_.load(std::memory_order_relaxed)) return true;
+// Keeps the parts that are here, unless there is no room or a later open could not use them.
+void PartialFill::keep(int fd) {
+  if (!has_read_.load(std::memory_order_relaxed)) return;
   KeptParts kept(*cache_, record_->path(), record_->stat);
   // A handler that has interrupted a fetch of this thread keeps nothing.
   if (FetchScope::is_open() || !kept.may_keep() || may_be_racy(*record_) ||
       !is_unchanged(fd, k_ask_server) || !fetch().is_unchanged())
-    return false;
+    return;
   const base::BlockSignals block;
   for (std::uint32_t i = 0; i < part_count_; ++i) {
     const std::uint64_t from = begin_of(i);
     if (parts_[i].load(std::memory_order_acquire) == Part::here &&
         !kept.keep(fetch().room() + from, from, begin_of(i + 1) - from))
-      return false;
+      return;
   }
-  return true;
 }
 
 void PartialFill::drop_kept() {

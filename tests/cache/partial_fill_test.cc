@@ -336,12 +336,27 @@ TEST_F(KeptPartsTest, ARecordThatIsCompletedReplacesThem) {
   EXPECT_EQ(chunk_bytes(), 0U);
 }
 
-TEST_F(KeptPartsTest, CloseCompletesAFileOfWhichHalfHasCome) {
-  read(0, k_size / 3, data);
-  EXPECT_EQ(kept(), "");
-  read(k_size / 3, k_size / 3, data);
+TEST_F(KeptPartsTest, CloseCompletesOnlyAFileThatIsNearlyWhole) {
+  for (int reads = 1; reads <= 11; ++reads) {
+    read(0, reads * 3 * k_part, data);
+    EXPECT_EQ(origin_bytes(), reads * 3 * k_part);
+    EXPECT_TRUE(kept().empty());
+  }
+  read(0, 35 * k_part, data);
   EXPECT_TRUE(kept() == data);
   EXPECT_EQ(origin_bytes(), k_size);
+}
+
+TEST_F(KeptPartsTest, CloseReadsNoMoreThanOneMiB) {
+  const std::string large = dir.write("large", "");
+  EXPECT_EQ(truncate(large.c_str(), 15 << 20), 0);
+  const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  EXPECT_EQ(utimensat(AT_FDCWD, large.c_str(), times, 0), 0);
+  const std::string zeros(15 << 20, '\0');
+  read_of(large, 0, (14 << 20) - k_part, zeros);
+  EXPECT_EQ(origin_bytes(), (14 << 20) - k_part);
+  read_of(large, 0, 14 << 20, zeros);
+  EXPECT_EQ(origin_bytes(), 15 << 20);
 }
 
 TEST_F(KeptPartsTest, AnotherVersionOfTheFileBeginsAnew) {

@@ -458,20 +458,23 @@ said["other"], said["both"] = read_at(9 << 20), read_at(3 << 20, 9 << 20)
         # The kernel reads ahead.
         self.assertLessEqual(said["other"][1], 2 << 20)
 
-    def test_half_of_it_brings_the_rest(self):
+    def test_close_reads_only_what_is_nearly_nothing(self):
         said = self.run_job("""
 def read_to(end):
     with open(path, "rb", buffering=0) as file:
-        return digest(os.pread(file.fileno(), end, 0))
-said["digests"] = [read_to(10 << 20), read_to(14 << 20)]
+        data = os.pread(file.fileno(), end, 0)
+        before = asked()
+    return digest(data), asked() - before
+said["parts"] = [read_to(end << 20) for end in (10, 14, 20, 22)]
 before = asked()
-said["digests"].append(digest(read_all()))
-said["asked"] = asked() - before
+said["all"] = digest(read_all()), asked() - before
 """, CUBESHIM_MAX_FILE="32M")
-        self.assertEqual(said["digests"], [
-            hashlib.blake2b(part).hexdigest() for part in (DATA[:10 << 20], DATA[:14 << 20], DATA)
-        ])
-        self.assertEqual(said["asked"], 0)
+        ends = [10 << 20, 14 << 20, 20 << 20, 22 << 20]
+        self.assertEqual([digest for digest, _ in said["parts"]],
+                         [hashlib.blake2b(DATA[:end]).hexdigest() for end in ends])
+        self.assertEqual([asked for _, asked in said["parts"][:3]], [0, 0, 0])
+        self.assertLessEqual(said["parts"][3][1], 1 << 20)
+        self.assertEqual(said["all"][0], hashlib.blake2b(DATA).hexdigest())
 
 
 class LargeFilesWithoutPages(LargeFiles):
