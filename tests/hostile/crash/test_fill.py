@@ -129,10 +129,10 @@ class Reads(FillCase):
             self.assert_kept(host, path)
             self.tried()
 
-    def test_half_read_in_several_opens(self):
+    def test_nearly_whole_in_several_opens(self):
         """The close completes it."""
         host, path = self.new_host(), self.new_file()
-        for n in (1000, len(self.data) * 6 // 10):
+        for n in (1000, len(self.data) * 9 // 10):
             fd = self.opened(host, path)
             self.assertEqual(host.ask(f"next {fd} {n}"), part(self.data, 0, n))
             self.assertEqual(host.ask(f"close {fd}"), "closed")
