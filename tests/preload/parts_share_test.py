@@ -28,7 +28,7 @@ wanted, go = open(sys.argv[2], "rb").read(), [threading.Event(), threading.Event
 right = []
 def read(me):
     room = ctypes.create_string_buffer(len(wanted))
-    os.write(1, b"%d\\n" % threading.get_native_id())
+    os.write(1, b"%d %d\\n" % (me, threading.get_native_id()))
     while not go[me].is_set():
         libc.getppid()
     fd = libc.open(path, os.O_RDONLY)
@@ -69,7 +69,8 @@ class PartsShare(unittest.TestCase):
             ["/usr/bin/python3", "-c", JOB, str(self.mount.path / "f"), str(self.file)], env=env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(lambda: [self.job.kill(), self.job.communicate()])
-        ids = [int(self.job.stdout.readline()) for _ in range(2)]
+        # Either thread may be the first to write.
+        ids = dict(map(int, self.job.stdout.readline().split()) for _ in range(2))
         self.first, self.second = self.stopped(ids[0]), self.stopped(ids[1])
 
     def stopped(self, thread: int) -> Stopped:
