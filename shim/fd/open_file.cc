@@ -58,7 +58,9 @@ OpenFile* pop_free(std::uint32_t lane) {
   std::exchange(file.fill, nullptr)->end();
 }
 
-void end(OpenFile* file) {
+}  // namespace
+
+void OpenFileRef::end(OpenFile* file) {
   if (file->kind == OpenFile::Kind::directory) {
     std::exchange(file->directory, nullptr)->release();
     push_free(file);
@@ -83,7 +85,11 @@ void end(OpenFile* file) {
   push_free(file);
 }
 
-}  // namespace
+void OpenFile::count_in_steps(std::uint64_t bytes) {
+  constexpr std::uint64_t k_step = 256 << 10;
+  count(bytes);
+  if (bytes_served.load(std::memory_order_relaxed) >= k_step) tell_counts();
+}
 
 void OpenFile::tell_counts() {
   cache::FileCache* const cache = attachment::attached_cache();
@@ -93,12 +99,6 @@ void OpenFile::tell_counts() {
 }
 
 bool OpenFile::is_filling() const { return fill != nullptr && fill->goes_on(); }
-
-void OpenFileRef::reset() {
-  OpenFile* const file = std::exchange(file_, nullptr);
-  // acq_rel: the thread that ends the file sees all that was done with it.
-  if (file != nullptr && file->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) end(file);
-}
 
 OpenFileRef OpenFileRef::duplicate() const {
   file_->refs.fetch_add(1, std::memory_order_relaxed);

@@ -47,18 +47,14 @@ struct alignas(64) OpenFile {
   // worth a locked add for each call.
   std::atomic<std::uint32_t> calls_saved{0};
   std::atomic<std::uint64_t> bytes_served{0};
-  void count(std::uint64_t bytes) {
+  [[gnu::always_inline]] void count(std::uint64_t bytes) {
     bytes_served.store(bytes_served.load(std::memory_order_relaxed) + bytes,
                        std::memory_order_relaxed);
     calls_saved.store(calls_saved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   // Like count(), off the path of a hit: tells the region in steps, so that a process that is
   // killed has told nearly all.
-  void count_in_steps(std::uint64_t bytes) {
-    constexpr std::uint64_t k_step = 256 << 10;
-    count(bytes);
-    if (bytes_served.load(std::memory_order_relaxed) >= k_step) tell_counts();
-  }
+  [[gnu::noinline, gnu::cold]] void count_in_steps(std::uint64_t bytes);
   void tell_counts();
   bool is_copy() const { return fd_kind.load(std::memory_order_relaxed) == FdKind::copy; }
   bool shares_offset() const { return large != nullptr && is_copy(); }
@@ -121,7 +117,12 @@ class OpenFileRef {
   OpenFile* operator->() const { return file_; }
   OpenFile& operator*() const { return *file_; }
   OpenFile* get() const { return file_; }
-  void reset();
+  // Here, because it is on the path of a hit.
+  void reset() {
+    OpenFile* const file = std::exchange(file_, nullptr);
+    // acq_rel: the thread that ends the file sees all that was done with it.
+    if (file != nullptr && file->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) end(file);
+  }
   // The reference lives on in a row of the fd table.
   OpenFile* release() { return std::exchange(file_, nullptr); }
   static OpenFileRef adopt(OpenFile* file) {
@@ -132,6 +133,8 @@ class OpenFileRef {
   OpenFileRef duplicate() const;
 
  private:
+  static void end(OpenFile* file);
+
   OpenFile* file_ = nullptr;
 };
 
