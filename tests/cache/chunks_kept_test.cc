@@ -1,9 +1,15 @@
 // Kept chunks: how many places they get, and who gets these places from them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <csignal>
+
 #include "cache/region/large/chunks.h"
 #include "cache/region/segments.h"
+#include "tests/support/effort.h"
+#include "tests/support/sanitizers.h"
 #include "tests/support/test_region.h"
+#include "tests/support/tracee.h"
 
 namespace cube::cache {
 namespace {
@@ -98,6 +104,58 @@ TEST_F(KeptChunksTest, OneThatIsReadStays) {
   }
   EXPECT_TRUE(chunks.free_kept_segments());
   EXPECT_FALSE(chunks.find_kept(key_of_part(1), 0));
+}
+
+// A process is killed at many places while it gives the segments to records.
+TEST_F(KeptChunksTest, DeathLosesNoSegment) {
+  if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+  constexpr std::uint32_t k_files = 3;
+  const auto child = [&] {
+    return tests::Tracee([&] {
+      Region* const own = tests::attach(region.options);
+      CHILD_CHECK(own != nullptr);
+      raise(SIGSTOP);
+      Chunks(*own).free_kept_segments();
+      raise(SIGSTOP);
+      return 0;
+    });
+  };
+  const auto prepare = [&] {
+    while (prepare_segment(*region, places).value_or(false)) continue;
+    ASSERT_EQ(keep(k_files), k_files);
+  };
+  prepare();
+  long all = 0, given = 0;
+  {
+    tests::Tracee whole = child();
+    ASSERT_TRUE(whole.to_stop());
+    while (!whole.step_on(1)) {
+      ++all;
+      const bool is_given = word_of(region->segment_row(places - 1)).state != SegmentState::chunks;
+      if (is_given && given == 0) given = all;
+    }
+  }
+  region->reap();
+  ASSERT_GT(given, 0);
+  const auto kill_after = [&](long steps) {
+    prepare();
+    {
+      tests::Tracee victim = child();
+      ASSERT_TRUE(victim.to_stop());
+      ASSERT_FALSE(victim.step_on(steps));
+    }
+    region->reap();
+    chunks.free_kept_segments();
+    for (std::uint32_t segment = places - k_files; segment < places; ++segment)
+      EXPECT_EQ(region->segment_row(segment).has_memory.load(), 0U) << steps;
+    for (std::uint32_t segment = 0; segment < places; ++segment) {
+      ASSERT_TRUE(lease_free(*region, segment)) << segment << " at step " << steps;
+      free_run(*region, segment);
+    }
+  };
+  const long stride = std::max(1L, all / tests::rounds(30, 300));
+  for (long steps = 0; steps < all; steps += stride) kill_after(steps);
+  for (long steps = given - 1; steps < given + 20; ++steps) kill_after(steps);
 }
 
 }  // namespace

@@ -65,6 +65,8 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
     if (!(is_free || is_kept(row)) || row.is_mapped.load(std::memory_order_seq_cst) != 0)
       return false;
   }
+  // The mark is cleared first: if we die, no segment without memory has it.
+  of.has_memory.store(0, std::memory_order_release);
   // Nobody else makes a chunk in a place that we have open.
   std::uint32_t taken = 0;
   for (; taken < each; ++taken) {
@@ -74,12 +76,13 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
     if (free.state != SegmentState::free ||
         !swap_word(row, free, {SegmentState::open, region_->own_slot(), free.generation + 1}))
       break;
+    // A place that a process left when it died still has its pages.
+    write(first + taken, {}, 0, /*passes=*/false);
   }
   // If we die before the segment is free, it is open and empty, and is given back.
   const bool is_ours =
       taken == each &&
       swap_word(of, before, {SegmentState::open, region_->own_slot(), before.generation + 1});
-  if (is_ours) of.has_memory.store(0, std::memory_order_release);
   while (taken-- > 0) {
     ChunkRow& row = region_->chunk_row(first + taken);
     const SegmentWord own = word_of(row);
