@@ -174,7 +174,8 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   // from now on.
   const bool confirmed = !record.is_stale() && watch.is_unchanged() &&
                          parts_.ram.confirm(std::move(*reservation), *pin);
-  parts_.ram.mark_record_stale(record);
+  // It is still the same file, also after later changes.
+  parts_.ram.mark_record_stale(record, Record::k_changed | Record::k_in_place);
   if (!confirmed) {
     parts_.ram.mark_record_stale(**pin);
     return base::fail(ESTALE);

@@ -337,7 +337,9 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
   return marked;
 }
 
-void RamTier::mark_record_stale(const Record& record) { mark_changed(record, Record::k_changed); }
+void RamTier::mark_record_stale(const Record& record, std::uint32_t how) {
+  mark_changed(record, how);
+}
 
 void RamTier::mark_verified(const Record& record, std::uint64_t now_ns) {
   change_marks(record, [&](Record& r) { r.verified_ns.store(now_ns, std::memory_order_relaxed); });
