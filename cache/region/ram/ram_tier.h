@@ -176,7 +176,8 @@ class RamTier {
   bool is_within_region(const Record& record) const;
 
   // These functions mark every record of this path, of this device and inode, or below this
-  // directory. They return how many. `how`: Record::k_changed, perhaps with k_in_place or k_removed.
+  // directory. They return how many. `how`: Record::k_changed, perhaps with k_in_place or
+  // k_removed.
   std::size_t mark_stale(std::string_view path, std::uint32_t how = Record::k_changed);
   void mark_record_stale(const Record& record, std::uint32_t how = Record::k_changed);
   std::size_t mark_stale_inode(const FileStat& stat, std::uint32_t how = Record::k_changed);
