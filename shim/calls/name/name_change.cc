@@ -165,11 +165,12 @@ void NameChange::commit(const Passage& before) {
   if (!covered_ && !before_ && !is_tree_) return;
   const bool has_key = covered_ || knows_tree_;
   const std::string_view key = has_key ? path_.key() : std::string_view();
-  const cache::FileStat* const before_call = before_ ? &*before_ : nullptr;
   if (of_ == Of::name) {
-    cache->changes().name_changed(key, before_call);
+    cache->changes().name_changed(key, before_ ? &*before_ : nullptr);
+  } else if (before_) {
+    cache->changes().bytes_changed(key, *before_);
   } else {
-    cache->changes().content_changed(key, before_call);
+    cache->changes().content_changed(key, nullptr);
   }
   // Everything, if the tree is not known.
   if (is_tree_ && changes_tree(before))
