@@ -197,7 +197,7 @@ int main(int argc, char** argv) {
     if (shared->workers[i].end_ns > end) end = shared->workers[i].end_ns;
     cpu += shared->workers[i].cpu_ns;
   }
-  const double files = (double)reads * processes * threads;
-  printf("%.2f %.2f\n", (double)(end - begin) / files, (double)cpu / files);
+  const double all = (double)reads * processes * threads;
+  printf("%.2f %.2f\n", (double)(end - begin) / all, (double)cpu / all);
   return 0;
 }
