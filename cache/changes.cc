@@ -21,8 +21,7 @@ void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t 
     writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   parts_.region.header().file_changes.fetch_add(1, std::memory_order_seq_cst);
   look_after_telling();
-  // By the inode first: a file that changes in place is the one of the record at the path, or
-  // another one.
+  // The inode comes first: a record at the path that it has not marked belongs to another file.
   std::size_t marked = stat == nullptr ? 0 : parts_.ram.mark_stale_inode(*stat, how);
   if (!key.empty()) marked += parts_.ram.mark_stale(key, how & ~Record::k_in_place);
   parts_.stats().count(base::Counter::stale_marked, marked);

@@ -18,7 +18,7 @@ class Changes {
   void content_changed(std::string_view key, const FileStat* stat) {
     changed(key, stat, Record::k_changed);
   }
-  // The same file as before has other bytes or attributes.
+  // Somebody has changed the bytes or the attributes of this file, which keeps its name and inode.
   void bytes_changed(std::string_view key, const FileStat& stat) {
     changed(key, &stat, Record::k_changed | Record::k_in_place);
   }

@@ -53,9 +53,10 @@ class PartialFill {
   Bytes bring(const FdEpoch& fd, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
   Bytes bring_all(const FdEpoch& fd);
-  // A user closes its last fd. If no other user is left, a file that is nearly whole is completed,
-  // and so is one whose room would be lost. Of any other file, what is here is kept for the next
-  // open (kept_parts.h), or, if files are not served in blocks, its second close reads the rest.
+  // A user closes its last fd. If no other user is left, this completes a file that is nearly whole
+  // or whose room would be lost. It keeps the parts of any other file for the next open
+  // (kept_parts.h). If files are not served in blocks, nothing can be kept, and the second close
+  // reads the rest.
   void finish_at_close(int fd);
   // Ends the fill: from now on the program has only the origin's file.
   void give_up();

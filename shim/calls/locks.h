@@ -51,6 +51,11 @@ inline Owner owner_of(int command, const void* argument) {
   return ends_all ? Owner::process_ends_all : ends ? Owner::process_ends : Owner::process;
 }
 
+inline bool releases(Owner owner) {
+  return owner == Owner::process_ends || owner == Owner::process_ends_all ||
+         owner == Owner::flock_ends;
+}
+
 void before_lock_of_large(int fd, Owner owner);
 void after_lock_of_large(int fd, Owner owner);
 
@@ -68,9 +73,7 @@ int made(int fd, Owner owner, Call&& call) {
   }
   if (show_origin(fd) != 0) {
     // The kernel has never seen this open file, so it holds no lock.
-    if (owner == Owner::flock_ends || owner == Owner::process_ends ||
-        owner == Owner::process_ends_all)
-      return 0;
+    if (releases(owner)) return 0;
     errno = ENOLCK;
     return -1;
   }

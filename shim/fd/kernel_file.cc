@@ -141,7 +141,7 @@ int sealed_copy(const OpenFile& file) {
   return copy;
 }
 
-// The number of threads, without an fd: each has a directory there.
+// Needs no fd: each thread has a directory there, so the links are two more than the threads.
 bool has_other_threads() {
   struct ::statx x {};
   constexpr nlink_t k_alone = 3;

@@ -109,9 +109,9 @@ class Search {
     }
   }
 
-  // Without times of birth, the inode may be that of a newer file, whose size and mtime may be the
-  // same, too. So the bytes are compared; of a file that somebody has written to since, those of
-  // the first page.
+  // Without times of birth, the inode may belong to a newer file, even one of the same size and
+  // mtime. So the bytes are compared: all of them, or the first 32 KiB if the file was written to
+  // since.
   bool is_our_file(int fd) {
     const auto stat = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
     if (!stat || !stat->same_file(record_.stat)) return false;

@@ -1,4 +1,5 @@
-// The right to replace the fds of a served file. Thread safety: all of it.
+// The right to replace the fds of a served file. Thread safety: all of it. Call it with signals
+// blocked.
 #pragma once
 
 #include <sched.h>
@@ -9,8 +10,8 @@
 namespace cube::shim {
 
 // One thread at a time replaces the fds of a file: another one would skip the rows that this one
-// has made BUSY, and open a second file with an offset of its own. Signals are blocked meanwhile. A
-// child has none of the parent's threads (FdTable::end_busy_rows).
+// has made BUSY, and open a second file with an offset of its own. A child has none of the parent's
+// threads (FdTable::end_busy_rows).
 class ReplacesFds {
  public:
   explicit ReplacesFds(OpenFile& file) : file_(file) {

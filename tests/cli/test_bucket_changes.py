@@ -91,7 +91,7 @@ class Changes(GatewayCase):
             return f"remove {path}"
         sizes = (LARGE, LARGE + 5, 600_000) if is_large else (0, 1, 4096, 4097, 50_000)
         old = self.store.objects.get("train/" + path)
-        # The same length as before tells nothing.
+        # An object that keeps its length does not show the change by it.
         size = len(old) if old is not None and source.random() < 0.5 else source.choice(sizes)
         self.put(path, size)
         return f"put {path} {size}"

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "cache/base/hash.h"
+#include "cache/record/record_hash.h"
 #include "cache/tier/shared/cluster_record.h"
 #include "tests/fuzz/fuzz.h"
 
@@ -16,15 +17,6 @@ namespace {
 
 constexpr std::size_t k_most_file = 600, k_most_path = 200, k_most_changes = 24;
 
-// Computes the hash as record.cc does. The path must lie within the bytes.
-std::uint64_t header_hash_of(const Record& record) {
-  const std::uint64_t parts[] = {
-      base::hash_bytes(&record, offsetof(Record, stale)), record.data_hash,
-      base::hash_bytes(&record.stat, sizeof(Record) - offsetof(Record, stat)),
-      base::hash_bytes(record.path_text(), record.path_length)};
-  return base::hash_bytes(parts, sizeof parts);
-}
-
 bool is_within(std::uint64_t from, std::uint64_t bytes, std::uint64_t all) {
   return from <= all && bytes <= all - from;
 }
@@ -32,6 +24,7 @@ bool is_within(std::uint64_t from, std::uint64_t bytes, std::uint64_t all) {
 void make_hashes(Record& record, std::size_t size) {
   if (is_within(record.data_offset, record.data_size, size))
     record.data_hash = base::hash_bytes(record.data(), record.data_size);
+  // The path must lie within the bytes.
   if (is_within(sizeof(Record), record.path_length, size))
     record.header_hash = header_hash_of(record);
 }

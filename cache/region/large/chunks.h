@@ -155,7 +155,7 @@ class Chunks {
   // the tiers are about to get. A chunk that `must_pass` replaces those, too.
   enum class Pass : std::uint8_t { no, may_pass, must_pass };
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
-  // The same for a kept chunk.
+  // find() and make() for a kept chunk.
   Claim find_kept(const FileKey& key, std::uint32_t number) const;
   Claim make_kept(const FileKey& key, std::uint32_t number);
   // Frees all segments that have nothing but kept chunks. False: there are none.
