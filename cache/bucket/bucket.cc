@@ -56,6 +56,8 @@ MailPart part_of(const FileStat& stat, std::uint64_t begin, std::uint64_t end,
           .ahead_end = ahead_end};
 }
 
+MailPart whole_of(const FileStat& stat) { return part_of(stat, 0, MailPart::k_whole, 0); }
+
 }  // namespace
 
 void Bucket::use_region(BucketRegion (*find)()) { g_find.store(find, std::memory_order_release); }
@@ -200,8 +202,7 @@ base::Result<FileStat> Bucket::stat_in(const Pin& listing, std::string_view key)
 
 int Bucket::check(const BucketRegion& in, std::string_view key, const FileStat& known) const {
   Mailbox::Post post;
-  return ask(in, MailKind::check, key, 0, /*is_prefetch=*/false, post,
-             part_of(known, 0, known.size, 0));
+  return ask(in, MailKind::check, key, 0, /*is_prefetch=*/false, post, whole_of(known));
 }
 
 base::Result<FileStat> Bucket::revalidate(std::string_view key, const FileStat& known) const {
@@ -227,8 +228,7 @@ int Bucket::fetch_ahead(std::string_view key, const FileStat& stat) const {
   const BucketRegion in = find_region();
   if (in.region == nullptr) return EIO;
   Mailbox::Post post;
-  return ask(in, MailKind::object, key, good_since(in), /*is_prefetch=*/true, post,
-             part_of(stat, 0, stat.size, 0));
+  return ask(in, MailKind::object, key, good_since(in), /*is_prefetch=*/true, post, whole_of(stat));
 }
 
 int Bucket::fetch_blocks(std::string_view key, const FileStat& stat, std::uint64_t begin,
@@ -254,7 +254,7 @@ base::Result<base::UniqueFd> Bucket::copy(std::string_view key, const FileStat& 
   for (int attempt = 0; attempt < k_attempts; ++attempt) {
     Mailbox::Post post;
     error = ask(in, MailKind::copy, key, good_since(in), is_prefetch, post,
-                version == Version::of_stat ? part_of(stat, 0, stat.size, stat.size) : MailPart{});
+                version == Version::of_stat ? whole_of(stat) : MailPart{});
     if (error != 0) return base::fail(error);
     auto fd =
         collect_copy(Mailbox(*in.region, BucketMount::store()).socket_path(), post.ticket(), flags);

@@ -216,7 +216,7 @@ void Gateway::fetch_object(const WorkPointer& work) {
   const auto fill = std::make_shared<ObjectFill>(
       cache_.parts(), work->mount, work->request.below,
       work->request.is_prefetch ? cache::Lane::background : cache::Lane::demand);
-  if (const auto& part = request.part; part.end != 0) {
+  if (const auto& part = request.part; part.end == cache::MailPart::k_whole) {
     const int error = fill->prepare({part.size, static_cast<std::int64_t>(part.modified),
                                      static_cast<std::uint32_t>(part.etag_mark)});
     if (error != 0) return finish(work, error == EEXIST ? 0 : error, "");
@@ -259,11 +259,12 @@ void Gateway::fetch_blocks(const Request& request, const s3::ObjectName& name) {
 void Gateway::fetch_copy(const WorkPointer& work) {
   const Request& request = work->request;
   const cache::MailPart& part = request.part;
-  const bool is_of_version = part.end != 0;
+  const bool is_of_version = part.end == cache::MailPart::k_whole;
   s3::WholeOptions options;
   CopyFile::Present present;
   // Blocks that the region has are not fetched again.
-  if (const auto object = is_of_version ? object_of(request, work->name) : nullptr;
+  if (const auto object =
+          is_of_version && part.size != 0 ? object_of(request, work->name) : nullptr;
       object != nullptr && !object->etag().empty()) {
     options.version = {part.size, static_cast<std::time_t>(part.modified), object->etag()};
     present = [object](std::byte* to, std::uint64_t first, std::size_t bytes) {

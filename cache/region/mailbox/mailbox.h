@@ -38,8 +38,10 @@ enum class MailKind : std::uint8_t {
 struct MailPart {
   // The version; `etag_mark` is that of BucketMount.
   std::uint64_t size = 0, modified = 0, etag_mark = 0;
-  // The asker waits for [begin, end); what follows up to `ahead_end` is fetched as well. A copy is
-  // always whole; `end` 0: it may be of any version.
+  // The asker waits for [begin, end); what follows up to `ahead_end` is fetched as well. Of an
+  // object and of a copy, which are always whole, `end` is k_whole if they must be of this version,
+  // and 0 if any version will do.
+  static constexpr std::uint64_t k_whole = UINT64_MAX;
   std::uint64_t begin = 0, end = 0, ahead_end = 0;
 };
 static_assert(sizeof(MailPart) == MailRow::k_part_words * sizeof(std::uint64_t));
@@ -51,7 +53,7 @@ struct MailQuery {
   std::string_view prefix, url, below;
   // base::boot_ns: a record that was verified since then is fresh enough.
   std::uint64_t since_ns = UINT64_MAX;
-  MailPart part = {};  // of `blocks`, `copy` and `check`, and of an `object` whose version is known
+  MailPart part = {};  // not of `listing`
 };
 
 // Identifies one request of one row.
