@@ -12,9 +12,9 @@
 #include "cache/fill/partial_fill.h"
 #include "cache/fill/recent_misses.h"
 #include "cache/fill/tier_open.h"
-#include "cache/origin/posix_locks.h"
 #include "cache/region/fetch_scope.h"
 #include "cache/region/life/room_for_others.h"
+#include "cache/region/posix_locks.h"
 
 namespace cube::cache {
 namespace {
@@ -218,11 +218,10 @@ bool DemandOpen::serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::
 
 bool DemandOpen::join_parts(std::uint64_t hash, OpenOutcome& outcome) {
   if (request_.serve_fill == nullptr || !PartialFill::may_be_coming(hash)) return false;
-  if (PosixLocks::may_hold(request_.path)) return false;
   base::note_way_out();
   const std::uint64_t began = base::monotonic_ns();
   request_.before_kernel_open();
-  base::UniqueFd fd(static_cast<int>(base::sys::open(request_.path, request_.flags)));
+  OriginFd fd(static_cast<int>(base::sys::open(request_.path, request_.flags)));
   parts_.stats().count(Counter::origin_opens);
   if (!fd) return false;
   const auto stat = stat_fd(fd.get(), k_ask_server);
@@ -258,10 +257,7 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
   base::note_way_out();
   const std::uint64_t began = base::monotonic_ns();
   const Origin& origin = parts_.freshness.origin_of(request_.key);
-  if (origin.traits().has_kernel_fd) {
-    if (PosixLocks::may_hold(request_.path)) return open_plain(Counter::bypassed_flags);
-    request_.before_kernel_open();
-  }
+  if (origin.traits().has_kernel_fd) request_.before_kernel_open();
   RecordFill fill(parts_.ram, parts_.rules, request_.key, lane);
   const OriginOpen wish{.key = request_.key,
                         .path = request_.path,
@@ -287,6 +283,7 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
   const bool has_been_read = origin.traits().is_whole_in_one_read;
   const bool is_of_bucket = origin.traits().is_counted_elsewhere;
   OpenOutcome outcome;
+  if (PosixLocks::may_hold(file.fd)) return hand_over(opened, Counter::bypassed_flags);
   if (take_filled(opened, outcome)) return outcome;
   switch (fill.accept(file)) {
     case RecordFill::Next::refuse: return hand_over(opened, fill.reason());

@@ -6,7 +6,7 @@
 #include "cache/base/memory/copy_bytes.h"
 #include "cache/base/process/went_out.h"
 #include "cache/origin/kept_attributes.h"
-#include "cache/origin/posix_locks.h"
+#include "cache/region/posix_locks.h"
 #include "cache/tier/rights.h"
 
 namespace cube::cache {
@@ -74,7 +74,7 @@ Tier::Verdict TierOpen::judge_by_stat(const Record& record) {
 
 bool TierOpen::may_be_opened(const Record& record) {
   if (is_proven_open(record, parts_.region)) return true;
-  if (PosixLocks::may_hold(*stat_)) return false;
+  if (PosixLocks::may_hold_on_device(*stat_)) return false;
   const OriginOpen wish{.key = request_.key,
                         .path = request_.path,
                         .flags = request_.flags,

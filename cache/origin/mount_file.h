@@ -8,6 +8,7 @@
 #include "cache/origin/links_on_way.h"
 #include "cache/record/file_stat.h"
 #include "cache/region/fetch_scope.h"
+#include "cache/region/posix_locks.h"
 
 namespace cube::cache {
 
@@ -57,7 +58,7 @@ class MountFile {
 
    private:
     void close() {
-      if (const int fd = release(); fd >= 0) base::sys::close(fd);
+      if (const int fd = release(); fd >= 0) PosixLocks::close(fd);
     }
     int fd_ = -1;
     bool is_noted_ = false;

@@ -100,6 +100,9 @@ struct Record {
   bool was_changed_in_place() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_in_place;
   }
+  bool has_only_lost_its_name() const {
+    return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_removed;
+  }
   // Relaxed: a process sets only the bit of its own view, and no process clears one.
   bool is_seen_by(std::uint32_t view) const {
     return (views.load(std::memory_order_relaxed) & view) != 0;

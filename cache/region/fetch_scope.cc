@@ -4,6 +4,7 @@
 #include "cache/base/process/block_signals.h"
 #include "cache/base/process/signal_frame.h"
 #include "cache/base/process/went_out.h"
+#include "cache/region/posix_locks.h"
 
 namespace cube::cache {
 namespace {
@@ -47,7 +48,7 @@ void end_wait_of_thread() {
 // Signals are blocked: a jump out of this function would leave the flight to nobody.
 void end_left_fetch() {
   const base::BlockSignals block;
-  if (const int fd = std::exchange(t_fetch.fd, -1); fd >= 0) base::sys::close(fd);
+  if (const int fd = std::exchange(t_fetch.fd, -1); fd >= 0) PosixLocks::close(fd);
   t_fetch.flight.end();
   end_wait_of_thread();
   clear();

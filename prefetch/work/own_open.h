@@ -6,7 +6,6 @@
 
 #include <utility>
 
-#include "cache/base/unique_fd.h"
 #include "cache/fill/large/large_file.h"
 
 namespace cube::prefetch {
@@ -26,7 +25,7 @@ struct OwnOpen {
     if (cache::LargeFile* const was = std::exchange(file, nullptr); was != nullptr) was->end();
   }
   cache::LargeFile* file = nullptr;
-  base::UniqueFd fd;
+  cache::OriginFd fd;
 };
 
 }  // namespace cube::prefetch

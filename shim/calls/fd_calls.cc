@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <climits>
 
-#include "cache/origin/posix_locks.h"
 #include "shim/calls/file_calls.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/placeholder.h"
@@ -13,7 +12,6 @@ namespace cube::shim::file_calls {
 namespace sys = base::sys;
 
 Answer close(int fd) {
-  cache::PosixLocks::forget(fd);
   if (g_fds.kind(fd) == RowKind::none) {
     // The program has closed this fd already.
     if (placeholder::is_parked(fd) && process::owns_table()) return -EBADF;

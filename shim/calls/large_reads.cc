@@ -7,7 +7,7 @@
 
 #include "cache/base/memory/held.h"
 #include "cache/base/process/went_out.h"
-#include "cache/origin/posix_locks.h"
+#include "cache/region/posix_locks.h"
 #include "shim/process/attachment.h"
 #include "shim/process/user_pointer.h"
 #include "shim/threads/own_threads.h"
@@ -88,11 +88,8 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   base::note_way_out();
   const long got = is_its ? sys::pread(fd, to, n, static_cast<std::int64_t>(at)) : -EBADF;
   if (is_its && fd_epoch == file.large->fd_epoch()) return got;
-  if (base::UniqueFd again = file.large->reopen()) {
-    const long done = sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
-    cache::PosixLocks::close(again.release());
-    return done;
-  }
+  if (const cache::OriginFd again = file.large->reopen())
+    return sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
   // An fd of the file was closed, and the file cannot be opened any more.
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }

@@ -10,7 +10,7 @@
 #include <fcntl.h>
 
 #include "cache/base/memory/can_read.h"
-#include "cache/origin/posix_locks.h"
+#include "cache/region/posix_locks.h"
 #include "shim/fd/materialize.h"
 #include "shim/process/c_result.h"
 #include "shim/process/user_pointer.h"
@@ -30,15 +30,7 @@ inline bool is_lock(int command) {
 }
 
 // The owner of a lock, which decides when the lock ends by itself.
-enum class Owner : std::uint8_t {
-  process,
-  process_ends,
-  process_ends_all,
-  flock,
-  flock_ends,
-  open_file,
-  nobody
-};
+enum class Owner : std::uint8_t { process, process_ends, flock, flock_ends, open_file, nobody };
 
 inline Owner owner_of(int command, const void* argument) {
   if (command == F_GETLK || command == F_OFD_GETLK) return Owner::nobody;
@@ -46,14 +38,11 @@ inline Owner owner_of(int command, const void* argument) {
   const auto* const lock = static_cast<const struct ::flock*>(argument);
   const bool ends = !is_bad_pointer(lock, sizeof *lock) &&
                     base::can_read_around(address_of(lock)) && lock->l_type == F_UNLCK;
-  const bool ends_all =
-      ends && lock->l_whence == SEEK_SET && lock->l_start == 0 && lock->l_len == 0;
-  return ends_all ? Owner::process_ends_all : ends ? Owner::process_ends : Owner::process;
+  return ends ? Owner::process_ends : Owner::process;
 }
 
 inline bool releases(Owner owner) {
-  return owner == Owner::process_ends || owner == Owner::process_ends_all ||
-         owner == Owner::flock_ends;
+  return owner == Owner::process_ends || owner == Owner::flock_ends;
 }
 
 void before_lock_of_large(int fd, Owner owner);
@@ -64,25 +53,21 @@ template <typename Call>
 int made(int fd, Owner owner, Call&& call) {
   placeholder::unpark_if(fd);
   const bool is_served = g_fds.kind(fd) != RowKind::none;
-  if (!is_served) {
-    // A file outside the prefixes may be a hard link of one below them.
-    if (owner == Owner::process) cache::PosixLocks::note(fd);
-    const int result = call();
-    if (owner == Owner::process_ends_all && result == 0) cache::PosixLocks::forget(fd);
-    return result;
-  }
+  const auto take = [&] {
+    return owner == Owner::process ? cache::PosixLocks::take(fd, call) : call();
+  };
+  // A file outside the prefixes may be a hard link of one below them.
+  if (!is_served) return take();
   if (show_origin(fd) != 0) {
     // The kernel has never seen this open file, so it holds no lock.
     if (releases(owner)) return 0;
     errno = ENOLCK;
     return -1;
   }
-  if (owner == Owner::process) cache::PosixLocks::note(fd);
   before_lock_of_large(fd, owner);
-  const int result = call();
+  const int result = take();
   if (result == 0) {
     const KeepErrno keep;
-    if (owner == Owner::process_ends_all) cache::PosixLocks::forget(fd);
     materialize_if_changed(fd);
     after_lock_of_large(fd, owner);
   }

@@ -8,6 +8,7 @@
 #include "cache/base/log.h"
 #include "cache/base/memory/copy_bytes.h"
 #include "cache/base/process/went_out.h"
+#include "cache/region/posix_locks.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/replaces_fds.h"
@@ -37,14 +38,12 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   base::note_way_out();
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));
   if (is_fd_of(fd, file)) return got;
-  const int again = open_origin_again(file);
-  if (again < 0) {
+  const cache::OriginFd again(open_origin_again(file));
+  if (!again) {
     const auto now = cache::stat_fd(fd);
     return now && now->same_file(file.record->stat) ? got : -EBADF;
   }
-  const long got_again = sys::pread(again, to, n, static_cast<std::int64_t>(at));
-  sys::close(again);
-  return got_again;
+  return sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
 }
 
 long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {

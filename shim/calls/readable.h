@@ -16,8 +16,7 @@ enum class Copies : bool { left_to_the_kernel, too };
   if (!file) return {};
   if (file->record->is_stale() && !file->is_filling()) [[unlikely]] {
     file.reset();
-    materialize_slow(fd, "change");
-    return {};
+    return materialize_changed(fd);
   }
   if (file->is_copy() && copies == Copies::left_to_the_kernel && !file->shares_offset()) return {};
   return file;

@@ -7,7 +7,7 @@
 #include "cache/base/process/proc_fd_name.h"
 #include "cache/bucket/copy_stat.h"
 #include "cache/origin/origins.h"
-#include "cache/origin/posix_locks.h"
+#include "cache/region/posix_locks.h"
 #include "shim/fd/moved_file.h"
 #include "shim/process/attachment.h"
 #include "shim/process/process.h"

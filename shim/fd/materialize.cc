@@ -11,8 +11,8 @@
 #include "cache/base/path.h"
 #include "cache/base/process/lifted_fd_limit.h"
 #include "cache/base/process/proc_fd_name.h"
-#include "cache/origin/posix_locks.h"
 #include "cache/region/lanes.h"
+#include "cache/region/posix_locks.h"
 #include "cache/report/notes.h"
 #include "shim/fd/kernel_file.h"
 #include "shim/fd/replaces_fds.h"
@@ -25,7 +25,8 @@ namespace {
 namespace sys = base::sys;
 using kernel_file::Accept;
 
-int materialize_accepting(int fd, Accept accept, const char* call);
+int materialize_accepting(int fd, Accept accept, const char* call,
+                          ForkSide side = ForkSide::parent);
 
 // Call it after announcing that a file moves and before loading the rows of its other fds; pairs
 // with the fence in follow_if_moved.
@@ -107,27 +108,41 @@ void count_materialized(const char* call) {
                             call + (is_export ? k_ours.size() : 0));
 }
 
+// Another open file of the same file, for a child that has inherited the open file of a thread of
+// its parent.
+base::UniqueFd open_for_child(const OpenFile& file) {
+  const int fd = kernel_file::open_origin(file, Accept::same_file);
+  return base::UniqueFd(fd < 0 ? -1 : fd);
+}
+
 // Hands the fds of a file over to the kernel, which already has the file open at them: one by one,
-// without a dup3, which would drop the program's record locks.
-void hand_over(OpenFile& file, int fd, std::uint64_t row) {
+// without a dup3, which would drop the program's record locks. Only a child has no locks, and its
+// lseek would move the offset of its parent, who may have handed the file over by now.
+void hand_over(OpenFile& file, int fd, std::uint64_t row, ForkSide side) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
-  if ((offset & OpenFile::k_moved) == 0)
-    sys::lseek(fd, static_cast<std::int64_t>(offset), SEEK_SET);
-  const auto give = [&](int other_fd, std::uint64_t own) {
-    sys::fcntl(other_fd, F_SETFD, (own & FdTable::k_close_on_exec) != 0 ? FD_CLOEXEC : 0);
+  base::UniqueFd own;
+  if ((offset & OpenFile::k_moved) == 0) {
+    if (side == ForkSide::child) own = open_for_child(file);
+    if (side == ForkSide::parent || own)
+      sys::lseek(own ? own.get() : fd, static_cast<std::int64_t>(offset), SEEK_SET);
+  }
+  const auto give = [&](int other_fd, std::uint64_t other_row) {
+    const bool close_on_exec = (other_row & FdTable::k_close_on_exec) != 0;
+    if (own) put_over(own.get(), other_fd, O_CLOEXEC);
+    sys::fcntl(other_fd, F_SETFD, close_on_exec ? FD_CLOEXEC : 0);
     g_fds.unlock(other_fd, 0);
-    FdTable::reference_in(own).reset();
+    FdTable::reference_in(other_row).reset();
   };
   give(fd, row);
   tell_before_rows();
   for (int other = 0; other < g_fds.end() && file.refs.load(std::memory_order_acquire) > 1;
        ++other) {
-    std::uint64_t own = 0;
-    if (!g_fds.lock_if(other, &file, own)) continue;
+    std::uint64_t other_row = 0;
+    if (!g_fds.lock_if(other, &file, other_row)) continue;
     if (!has_origin(file, other)) {
-      g_fds.unlock(other, own);
+      g_fds.unlock(other, other_row);
     } else {
-      give(other, own);
+      give(other, other_row);
     }
   }
 }
@@ -244,7 +259,7 @@ int put_kernel_file(OpenFile& file, Accept accept, int fd, std::uint64_t own_row
   return 0;
 }
 
-int materialize_accepting(int fd, Accept accept, const char* call) {
+int materialize_accepting(int fd, Accept accept, const char* call, ForkSide side) {
   if (!process::owns_table()) return 0;
   const BlockSignals block;
   while (const OpenFileRef file = g_fds.acquire(fd)) {
@@ -254,7 +269,7 @@ int materialize_accepting(int fd, Accept accept, const char* call) {
     if (!g_fds.lock_if(fd, file.get(), own_row)) continue;
     if (has_origin(*file, fd)) {
       if (file->fill != nullptr) file->fill->give_up();
-      hand_over(*file, fd, own_row);
+      hand_over(*file, fd, own_row, side);
     } else if (const int error = put_kernel_file(*file, accept, fd, own_row); error < 0) {
       return error;
     }
@@ -293,7 +308,7 @@ void share_offset(int fd) {
 
 }  // namespace
 
-void materialize_for_child() {
+void materialize_for_child(ForkSide side) {
   if (!process::owns_table()) return;
   placeholder::unpark();
   for (int fd = 0; fd < g_fds.end(); ++fd) {
@@ -302,7 +317,11 @@ void materialize_for_child() {
       const OpenFileRef file = g_fds.acquire(fd);
       return file && file->shares_offset();
     };
-    if (!is_shared() && materialize_slow(fd, "fork") < 0) share_offset(fd);
+    if (is_shared()) continue;
+    const int error = g_fds.kind(fd) == RowKind::served
+                          ? materialize_accepting(fd, Accept::same_content, "fork", side)
+                          : materialize_slow(fd, "fork");
+    if (error < 0) share_offset(fd);
   }
 }
 
@@ -318,6 +337,12 @@ int materialize_to_change(int fd, const char* call) {
   placeholder::unpark_if(fd);
   return g_fds.kind(fd) == RowKind::served ? materialize_accepting(fd, Accept::same_file, call)
                                            : materialize(fd, call);
+}
+
+OpenFileRef materialize_changed(int fd) {
+  if (materialize_slow(fd, "change") == 0) return {};
+  OpenFileRef file = g_fds.acquire(fd);
+  return file && file->record->has_only_lost_its_name() ? std::move(file) : OpenFileRef();
 }
 
 namespace {

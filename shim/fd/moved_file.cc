@@ -13,8 +13,8 @@
 #include "cache/base/memory/scratch.h"
 #include "cache/base/path.h"
 #include "cache/base/unique_fd.h"
-#include "cache/origin/posix_locks.h"
 #include "cache/record/file_stat.h"
+#include "cache/region/posix_locks.h"
 
 namespace cube::shim::moved_file {
 namespace {

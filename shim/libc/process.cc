@@ -6,6 +6,7 @@
 #include <cstdarg>
 #include <cstring>
 
+#include "cache/region/posix_locks.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/calls/new_fds.h"
@@ -33,6 +34,7 @@ void before_exec() {
   if (!process::owns_table()) return;
   shim::profile::before_exec();
   shim::materialize_all(/*only_inherited=*/true, "exec");
+  cube::cache::PosixLocks::keep_over_exec();
   shim::let_inherited_writers_outlive_us();
   shim::flush_counters();
   if (auto* const cache = shim::attachment::attached_cache(); cache != nullptr) cache->note_exec();

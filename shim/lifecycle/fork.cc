@@ -3,6 +3,7 @@
 #include <sched.h>
 
 #include "cache/base/process/lifted_fd_limit.h"
+#include "cache/region/posix_locks.h"
 #include "shim/calls/map/mappings.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/materialize.h"
@@ -20,7 +21,7 @@ void expect_shared_memory_child() {
 
 void prepare_child() {
   if (process::g_sealed.load(std::memory_order_relaxed) || !process::owns_table()) return;
-  materialize_for_child();
+  materialize_for_child(ForkSide::parent);
   // The child's dup2 must find a parked fd closed, as the parent's does.
   placeholder::unpark();
   let_writers_outlive_us();
@@ -59,13 +60,14 @@ void become_child() {
   process::g_speaks.store(false, std::memory_order_relaxed);
   profile::become_child();
   cache::FileCache::forget_attaching();
+  cache::PosixLocks::become_child();
   base::LiftedFdLimit::forget();
   // Covers files that other threads opened between prepare_child() and the fork, while the parent's
   // region is still mapped.
   cache::FileCache::forget_fills();
   open_files::forget_pins();
   g_fds.end_busy_rows();
-  materialize_for_child();
+  materialize_for_child(ForkSide::child);
   keep_own_copies();
   mappings::forget_after_fork();
   own_threads::become_child();

@@ -11,6 +11,7 @@
 #include "cache/base/log.h"
 #include "cache/base/process/block_signals.h"
 #include "cache/bucket/gateway_start.h"
+#include "cache/region/posix_locks.h"
 #include "shim/process/c_result.h"
 
 namespace cube::shim::attachment {
@@ -117,6 +118,7 @@ cache::FileCache* attach(bool create) {
   t_attaching = false;
   if (cache) {
     (*cache)->use_origins(process::origins());
+    cache::PosixLocks::note_inherited();
     g_cache.store(*cache, std::memory_order_release);
     g_attachment.store(Attachment::attached, std::memory_order_release);
     if (g_has_untold_child.exchange(false, std::memory_order_acq_rel))

@@ -1,6 +1,7 @@
 // preload_helper's commands with children and with other programs.
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -23,6 +24,59 @@ int do_children(const Arguments& a) {
     if (child == 0) return do_end(a);
     waitpid(child, nullptr, 0);
   }
+  return 0;
+}
+
+// lock-vfork FILE: locks FILE, closes its fd in a child of vfork, and then opens FILE again and has
+// the kernel use that fd. FILE should be locked each time that a line is read.
+int do_lock_vfork(const Arguments& a) {
+  const auto look = [] {
+    std::puts("locked");
+    CHECK(std::fflush(stdout) == 0);
+    CHECK(std::getchar() == '\n');
+  };
+  static int fd = open(a[0].c_str(), O_RDONLY);
+  struct ::flock lock {};
+  lock.l_type = F_RDLCK;
+  CHECK(fcntl(fd, F_SETLK, &lock) == 0);
+  const pid_t child = vfork();
+  if (child == 0) _exit(close(fd));
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  look();
+  const int again = open(a[0].c_str(), O_RDONLY);
+  char head[10];
+  CHECK(read(again, head, sizeof head) == sizeof head);
+  CHECK(fsync(again) == 0);
+  look();
+  return 0;
+}
+
+// fork-beside FILE: a thread forks when a line is read. After another line, which says that the
+// fork has begun, this thread opens FILE, locks it and reads; after a third, FILE is the kernel's.
+int do_fork_beside(const Arguments& a) {
+  const std::string other = a[0] + "-other";
+  CHECK(close(open(other.c_str(), O_RDONLY)) == 0);
+  std::atomic<bool> is_begun = false;
+  std::thread forker([&is_begun] {
+    std::printf("%d\n", gettid());
+    CHECK(std::fflush(stdout) == 0 && std::getchar() == '\n');
+    is_begun = true;
+    is_begun.notify_one();
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    CHECK(waitpid(child, nullptr, 0) == child);
+  });
+  is_begun.wait(false);
+  CHECK(std::getchar() == '\n');
+  const int fd = open(a[0].c_str(), O_RDONLY);
+  char head[10];
+  CHECK(flock(fd, LOCK_SH) == 0 && read(fd, head, sizeof head) == sizeof head);
+  CHECK(std::puts("read") > 0 && std::fflush(stdout) == 0 && std::getchar() == '\n');
+  CHECK(fsync(fd) == 0 && read(fd, head, sizeof head) == sizeof head);
+  CHECK(std::puts("the kernel's") > 0 && std::fflush(stdout) == 0);
+  forker.join();
+  std::printf("%ld\n", static_cast<long>(lseek(fd, 0, SEEK_CUR)));
   return 0;
 }
 
@@ -125,9 +179,8 @@ int do_exec(const Arguments& a) {
 }  // namespace
 
 Commands child_commands() {
-  return {{"children", do_children},
-          {"vfork", do_vfork},
-          {"vfork-close", do_vfork_close},
-          {"vfork-write", do_vfork_write},
-          {"exec", do_exec}};
+  return {
+      {"children", do_children}, {"fork-beside", do_fork_beside}, {"lock-vfork", do_lock_vfork},
+      {"vfork", do_vfork},       {"vfork-close", do_vfork_close}, {"vfork-write", do_vfork_write},
+      {"exec", do_exec}};
 }

@@ -1,7 +1,8 @@
 """A call on an fd that another thread is materializing gets the answer that it would get natively:
-the kernel never sees the placeholder. CUBESHIM_LIBRARY names the build's library."""
+the kernel never sees the placeholder. CUBESHIM_LIBRARY and CUBESHIM_HELPER name the build's files."""
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from tests.preload.stopped import (  # noqa: E402
-    GETPPID, OPENAT, PREADV, SCHED_YIELD, Stopped)
+    FORKS, GETPPID, OPENAT, PREADV, SCHED_YIELD, Stopped)
 
 # For each call in turn, one thread makes the fd the kernel's, and the other calls. Each says by a
 # getppid that it is done. They call by ctypes, so that neither holds the interpreter's lock while
@@ -183,6 +184,7 @@ class MaterializeRace(unittest.TestCase):
         self.file = self.scratch / "data" / "f"
         self.file.write_text("the bytes of the file " * 500)
         os.utime(self.file, (1e9, 1e9))
+        shutil.copy2(self.file, self.file.with_name("f-other"))
 
     def settings(self) -> dict:
         return {
@@ -191,16 +193,21 @@ class MaterializeRace(unittest.TestCase):
             "LD_PRELOAD": os.environ["CUBESHIM_LIBRARY"]
         }
 
-    def start(self, settings: dict, code: str = JOB):
+    def popen(self, words: list, settings: dict, **more) -> subprocess.Popen:
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
         }
+        job = subprocess.Popen(words, env=clean | settings, stdin=subprocess.PIPE,
+                               stdout=subprocess.PIPE, **more)
+        self.addCleanup(lambda: [job.kill(), job.communicate()])
+        return job
+
+    def start(self, settings: dict, code: str = JOB):
         end, go_on = os.pipe()
-        job = subprocess.Popen(
-            ["/usr/bin/python3", "-c", code, str(self.file), str(end)], env=clean | settings,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[end])
+        self.addCleanup(os.close, go_on)
+        job = self.popen(["/usr/bin/python3", "-c", code, str(self.file), str(end)], settings,
+                         pass_fds=[end])
         os.close(end)
-        self.addCleanup(lambda: [job.kill(), job.communicate(), os.close(go_on)])
         return job, go_on, json.loads(job.stdout.readline())
 
     def end_of(self, job: subprocess.Popen) -> dict:
@@ -254,6 +261,33 @@ class MaterializeRace(unittest.TestCase):
         self.assertEqual(job.stdout.readline(), b"forked\n")
         reader.go_on()
         self.assertEqual(job.communicate(timeout=60)[0].split(), [b"50", b"50"])
+
+    def test_a_child_leaves_the_offset_of_its_parent_alone(self):
+        for size in 30, 3_000_000:
+            with self.subTest(size=size):
+                self.file.write_bytes(b"x" * size)
+                os.utime(self.file, (1e9, 1e9))
+                self.check_offset_beside_child()
+
+    def check_offset_beside_child(self):
+        job = self.popen([os.environ["CUBESHIM_HELPER"], "fork-beside", str(self.file)],
+                         self.settings())
+        forker = Stopped(int(job.stdout.readline()))
+
+        def say(expected: bytes):
+            job.stdin.write(b"\n")
+            job.stdin.flush()
+            if expected:
+                self.assertEqual(job.stdout.readline(), expected)
+
+        say(b"")
+        self.assertIn(forker.run_to_any(*FORKS), FORKS)
+        say(b"read\n")
+        child = forker.run_to_fork()
+        forker.go_on()
+        say(b"the kernel's\n")
+        child.go_on()
+        self.assertEqual(job.communicate(timeout=60)[0], b"20\n")
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@ import os
 import signal
 
 SEIZE, INTERRUPT, SYSCALL, DETACH, SYSCALL_INFO = 0x4206, 0x4207, 24, 17, 0x420e
-TRACE_SYSCALLS, ENTRY = 1, 1
+TRACE_SYSCALLS, TRACE_FORK, ENTRY = 1, 2, 1
+CONTINUE, EVENT_MESSAGE, FORK_EVENT = 7, 0x4201, 1
 THREADS_TOO = 0x40000000  # __WALL
 IS_X86 = os.uname().machine == "x86_64"
 PREAD, PREADV, MMAP = (17, 295, 9) if IS_X86 else (67, 69, 222)
 FUTEX, STATX = (202, 332) if IS_X86 else (98, 291)
 OPENAT, SCHED_YIELD, GETPPID = (257, 24, 110) if IS_X86 else (56, 124, 173)
+CLOSE, OPENAT2 = 3 if IS_X86 else 57, 437
+FORKS = (56, 57, 435) if IS_X86 else (220, 435)  # clone, fork, clone3
 RENAMES = (82, 264, 316) if IS_X86 else (38, 276)  # rename, renameat, renameat2
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -21,7 +24,7 @@ _libc.ptrace.restype = ctypes.c_long
 class Stopped:
     def __init__(self, thread: int):
         self.thread = thread
-        self._ask(SEIZE, data=TRACE_SYSCALLS)
+        self._ask(SEIZE, data=TRACE_SYSCALLS | TRACE_FORK)
         self._ask(INTERRUPT)
         os.waitpid(thread, THREADS_TOO)
 
@@ -55,6 +58,19 @@ class Stopped:
         found = []
         self.run_to(lambda number, _: number in calls and not found.append(number))
         return found[0] if found else None
+
+    def run_to_fork(self) -> "Stopped":
+        """Until the thread has forked. Returns the child, which has not begun to run."""
+        status = 0
+        while status >> 8 != signal.SIGTRAP | FORK_EVENT << 8:
+            self._ask(CONTINUE)
+            _, status = os.waitpid(self.thread, THREADS_TOO)
+        pid = ctypes.c_ulong()
+        self._ask(EVENT_MESSAGE, data=ctypes.addressof(pid))
+        child = Stopped.__new__(Stopped)
+        child.thread = pid.value
+        os.waitpid(child.thread, THREADS_TOO)
+        return child
 
     def go_on(self) -> None:
         """Never stops again. No-op if the thread has ended."""

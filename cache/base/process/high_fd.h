@@ -11,10 +11,11 @@ namespace cube::base {
 inline constexpr int k_high_fd = 800;
 
 // Moves the fd to k_high_fd or above, if the limit of the process allows it.
-inline UniqueFd raise_fd(UniqueFd fd) {
-  if (fd.get() >= k_high_fd) return fd;
+template <typename Fd>
+Fd raise_fd(Fd fd) {
+  if (!fd || fd.get() >= k_high_fd) return fd;
   const long high = sys::fcntl(fd.get(), F_DUPFD_CLOEXEC, k_high_fd);
-  return sys::failed(high) ? std::move(fd) : UniqueFd(static_cast<int>(high));
+  return sys::failed(high) ? std::move(fd) : Fd(static_cast<int>(high));
 }
 
 }  // namespace cube::base

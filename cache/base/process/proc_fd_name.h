@@ -2,6 +2,7 @@
 #pragma once
 
 #include <charconv>
+#include <cstdint>
 #include <cstring>
 #include <string_view>
 
@@ -10,13 +11,14 @@ namespace cube::base {
 class ProcFdName {
  public:
   // `thread`: the fd table of the calling thread, which may have one of its own (/proc/self shows
-  // the first thread's).
-  enum class Table : bool { process, thread };
+  // the first thread's). `info`: what /proc tells about the fd.
+  enum class Table : std::uint8_t { process, thread, info_of_thread };
 
   // Uses std::to_chars, which takes a tenth of fmt's time, because each miss makes a name.
   explicit ProcFdName(int fd, Table table = Table::process) {
-    const std::string_view directory =
-        table == Table::process ? "/proc/self/fd/" : "/proc/thread-self/fd/";
+    const std::string_view directory = table == Table::process  ? "/proc/self/fd/"
+                                       : table == Table::thread ? "/proc/thread-self/fd/"
+                                                                : "/proc/thread-self/fdinfo/";
     std::memcpy(text_, directory.data(), directory.size());
     *std::to_chars(text_ + directory.size(), text_ + sizeof text_ - 1, fd).ptr = '\0';
   }

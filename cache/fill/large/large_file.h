@@ -23,6 +23,7 @@
 #include "cache/fill/cache_parts.h"
 #include "cache/fill/uses.h"
 #include "cache/region/large/chunks.h"
+#include "cache/region/posix_locks.h"
 
 namespace cube::cache {
 
@@ -218,7 +219,7 @@ class LargeFile {
                                             std::uint64_t begin, const Range& range, int region_fd);
 
   // Opens the file again by its path. Empty: it has another version by now.
-  base::UniqueFd reopen() const;
+  OriginFd reopen() const;
 
   // Reserves the room of the pool now and not at the first begin(). False: there is none.
   static bool reserve();

@@ -74,14 +74,13 @@ void LargeFile::note_shown(CacheParts& parts, const Range& range) const {
   if (pages != 0) parts.stats().count(base::Counter::block_mapped, pages * k_chunk_page);
 }
 
-base::UniqueFd LargeFile::reopen() const {
+OriginFd LargeFile::reopen() const {
   // A path may lead to a FIFO by now.
-  auto fd = base::open_fd(named_.path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-  if (!fd) return {};
+  constexpr int k_flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   // The fd stays open as long as the origin takes for the program's reads, so it is raised to a
   // high one.
-  base::UniqueFd high = base::raise_fd(std::move(*fd));
-  return is_version_of(high.get()) ? std::move(high) : base::UniqueFd();
+  OriginFd high = base::raise_fd(OriginFd(static_cast<int>(base::sys::open(named_.path, k_flags))));
+  return high && is_version_of(high.get()) ? std::move(high) : OriginFd();
 }
 
 bool LargeFile::tells_pages() const {

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <optional>
 
+#include "cache/region/posix_locks.h"
 #include "shim/calls/map/mapping_rows.h"
 #include "shim/calls/map/mappings.h"
 #include "shim/calls/map/process_maps.h"
@@ -117,12 +118,13 @@ std::optional<long> remap(const RemapRequest& request) {
   const bool is_within = old.end <= range.end;
   const bool is_longer =
       !entry->is_copy && rest != 0 && is_within && size > std::max(kept, old_size);
-  const int rest_of_file = !is_longer                ? -1
-                           : entry->large != nullptr ? entry->large->reopen().release()
-                                                     : kernel_file::make_empty();
+  const cache::OriginFd rest_of_file = !is_longer ? cache::OriginFd()
+                                       : entry->large != nullptr
+                                           ? entry->large->reopen()
+                                           : cache::OriginFd(kernel_file::make_empty());
   std::optional<int> protection;
   long to = -ENOMEM;
-  if (other != nullptr && (!is_longer || rest_of_file >= 0)) {
+  if (other != nullptr && (!is_longer || rest_of_file)) {
     if (is_longer) protection = protection_of({at, std::max(old.end, at + 1)});
     to = call();
     // The program's own mprotect may have split the mapping as well, and the kernel is right then.
@@ -136,7 +138,7 @@ std::optional<long> remap(const RemapRequest& request) {
     const auto begin = static_cast<std::uintptr_t>(to);
     if (is_longer)
       end_mapping_at(begin + kept, begin + size, *entry, protection.value_or(entry->protection),
-                     rest_of_file, offset + kept);
+                     rest_of_file.get(), offset + kept);
     if (other != entry) {
       copy_entry(*entry, *other);
       publish_without(*entry, range, stays_there ? PageRange{} : old);
@@ -148,7 +150,6 @@ std::optional<long> remap(const RemapRequest& request) {
     if (other->large != nullptr) other->offset_of_end = offset + rest;
     publish(*other, {begin, begin + (is_within ? size : std::min(size, range.end - at))});
   }
-  if (rest_of_file >= 0) sys::close(rest_of_file);
   return to;
 }
 

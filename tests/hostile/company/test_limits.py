@@ -40,6 +40,30 @@ check_all()
 """)
         self.check(script)
 
+    def test_files_that_others_move_while_all_fds_are_in_use(self):
+        with_library = self.THERE.replace("env={}, ", "")
+        self.check(self.python(with_library + """
+import resource, threading
+check_all()
+files = {i: os.open(f'{D}/f{i}', os.O_RDONLY) for i in (4, 5)}
+end = threading.Event()
+threading.Thread(target=end.wait, daemon=True).start()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+try:
+    while True: held.append(os.open('/dev/null', os.O_RDONLY))
+except OSError as e: print(e.errno)
+there(f'mv {D}/f4 {D}/f5 {D}/..')
+for i, fd in files.items():
+    assert os.fstat(fd).st_size == len(CONTENT[i])
+    assert os.read(fd, 10) == CONTENT[i][:10] and os.lseek(fd, 0, os.SEEK_CUR) == 10
+    assert os.pread(fd, 1 << 20, 10) == CONTENT[i][10:]
+for fd in held: os.close(fd)
+for i, fd in files.items(): assert os.read(fd, 1 << 20) == CONTENT[i][10:]
+end.set()
+there(f'mv {D}/../f4 {D}/../f5 {D}')
+"""))
+
     def test_address_space(self):
         # Below the limit, the region does not fit: one line, and plain reads. Above it, the region
         # fits.

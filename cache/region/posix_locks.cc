@@ -1,0 +1,236 @@
+#include "cache/region/posix_locks.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <tuple>
+
+#include "cache/base/clock.h"
+#include "cache/base/file_io.h"
+#include "cache/base/hash.h"
+#include "cache/base/process/block_signals.h"
+#include "cache/base/process/proc_fd_name.h"
+#include "cache/base/unique_fd.h"
+
+namespace cube::cache {
+namespace {
+
+namespace sys = base::sys;
+using Counter = std::atomic<std::uint64_t>;
+
+// The devices of the files that the process has locked, plus 1; 0: free.
+constinit std::array<Counter, 16> g_devices{};
+// `all`: of more devices than that.
+enum class Noted : std::uint8_t { none, some, all };
+constinit std::atomic<Noted> g_noted{Noted::none};
+
+// A counter has the closes that go on in its lower half, and those that have ended in its upper
+// half. The orders are seq_cst: a close first counts itself and then asks about locks; a lock is
+// first taken, and then the closes are looked at.
+constexpr std::uint64_t k_ended = std::uint64_t{1} << 32;
+// Closes that began before the process had locked anything, and closes by the hash of their file.
+constinit Counter g_early{0};
+// The early ones that seem to go on for ever: a handler has jumped out of them.
+constinit std::atomic<std::uint32_t> g_left{0};
+constinit std::array<Counter, 64> g_closes{};
+
+// Fds that were left open: the fd in the lower half, a hash of its file in the upper half.
+constinit std::array<Counter, 64> g_kept{};
+
+std::uint32_t going_on(const Counter& closes) {
+  return static_cast<std::uint32_t>(closes.load(std::memory_order_seq_cst));
+}
+
+class Closing {
+ public:
+  explicit Closing(Counter& counter) : counter_(counter) {
+    counter_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  Closing(const Closing&) = delete;
+  Closing& operator=(const Closing&) = delete;
+  ~Closing() { counter_.fetch_add(k_ended - 1, std::memory_order_seq_cst); }
+
+ private:
+  Counter& counter_;
+};
+
+std::uint64_t hash_of(const FileStat& stat) { return base::hash_inode(stat.device(), stat.inode); }
+
+Counter& counter_of(const FileStat& stat) { return g_closes[hash_of(stat) % g_closes.size()]; }
+
+std::uint64_t kept_word(int fd, const FileStat& stat) {
+  return hash_of(stat) >> 32 << 32 | static_cast<std::uint32_t>(fd);
+}
+
+bool is_noted(std::uint64_t device) {
+  return g_noted.load(std::memory_order_seq_cst) == Noted::all ||
+         std::ranges::any_of(g_devices, [&](const Counter& row) {
+           return row.load(std::memory_order_seq_cst) == device + 1;
+         });
+}
+
+void note_device(std::uint64_t device) {
+  const bool has_row = std::ranges::any_of(g_devices, [&](Counter& row) {
+    std::uint64_t found = 0;
+    return row.compare_exchange_strong(found, device + 1, std::memory_order_seq_cst) ||
+           found == device + 1;
+  });
+  Noted none = Noted::none;
+  if (!has_row) {
+    g_noted.store(Noted::all, std::memory_order_seq_cst);
+  } else {
+    g_noted.compare_exchange_strong(none, Noted::some, std::memory_order_seq_cst);
+  }
+}
+
+// Calls visit(fd, stat) for each open regular file, until it returns true. Returns whether it did,
+// and true if /proc is missing.
+template <typename Visit>
+bool is_any_file(Visit&& visit) {
+  const auto directory = base::open_fd("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY);
+  alignas(8) std::array<std::byte, 1024> block;
+  bool found = !directory;
+  const auto entry = [&](const base::DirectoryEntry& named) {
+    const std::string_view name = named.name;
+    int fd = -1;
+    if (found || std::from_chars(name.data(), name.data() + name.size(), fd).ec != std::errc{})
+      return;
+    const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
+    found = stat && stat->is_regular() && visit(fd, *stat);
+  };
+  return found || !base::visit_entries(directory->get(), block, entry) || found;
+}
+
+// Whether the process has taken a POSIX lock by this fd and still holds it.
+bool has_taken(int fd) {
+  const base::ProcFdName name(fd, base::ProcFdName::Table::info_of_thread);
+  char text[1024];
+  const long n = sys::read_small_file(name.c_str(), text, sizeof text);
+  return !sys::failed(n) && std::string_view(text, static_cast<std::size_t>(n)).find(": POSIX ") !=
+                                std::string_view::npos;
+}
+
+// A FUSE server may keep the locks to itself.
+bool is_of_fuse(int fd) {
+  struct ::statfs fs {};
+  constexpr int k_fuse = 0x65735546;
+  return !sys::failed(sys::raw(SYS_fstatfs, fd, sys::arg(&fs))) && fs.f_type == k_fuse;
+}
+
+enum class Holder : std::uint8_t { nobody, own, other, unknown };
+
+// The holder of one of the locks on the file. The question is for a lock of this open file, which
+// has none, so those of this process are found as well.
+Holder holder_of_one(int fd) {
+  struct ::flock lock {};
+  lock.l_type = F_WRLCK;
+  if (sys::failed(sys::fcntl(fd, F_OFD_GETLK, reinterpret_cast<long>(&lock))))
+    return Holder::unknown;
+  return lock.l_type == F_UNLCK               ? Holder::nobody
+         : lock.l_pid == sys::raw(SYS_getpid) ? Holder::own
+                                              : Holder::other;
+}
+
+bool holds(int fd, const FileStat& stat) {
+  const Holder one = holder_of_one(fd);
+  if (one == Holder::nobody || one == Holder::own) return one == Holder::own;
+  return is_of_fuse(fd) || is_any_file([&](int own, const FileStat& of_own) {
+           return of_own.same_file(stat) && has_taken(own);
+         });
+}
+
+void keep(int fd, const FileStat& stat) {
+  const bool has_row = std::ranges::any_of(g_kept, [&](Counter& row) {
+    std::uint64_t free = 0;
+    return row.compare_exchange_strong(free, kept_word(fd, stat), std::memory_order_acq_rel);
+  });
+  if (!has_row) sys::fcntl(fd, F_SETFD, 0);
+}
+
+void close_noted(int fd) {
+  const base::BlockSignals block;
+  const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
+  if (!stat) return static_cast<void>(sys::close(fd));
+  const Closing closing(counter_of(*stat));
+  if (is_noted(stat->device()) && holds(fd, *stat)) return keep(fd, *stat);
+  sys::close(fd);
+}
+
+}  // namespace
+
+PosixLocks::Closes::Closes(int fd) : counter_(&g_early), began_ns_(base::monotonic_ns()) {
+  const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
+  if (!stat) return;
+  counter_ = &counter_of(*stat);
+  note_device(stat->device());
+  while (going_on(g_early) > g_left.load(std::memory_order_relaxed)) {
+    if (may_wait()) continue;
+    g_left.store(going_on(g_early), std::memory_order_relaxed);
+  }
+}
+
+void PosixLocks::Closes::look() { before_ = counter_->load(std::memory_order_seq_cst); }
+
+bool PosixLocks::Closes::have_gone_on() {
+  const bool have_rested = static_cast<std::uint32_t>(before_) == 0 &&
+                           counter_->load(std::memory_order_seq_cst) == before_;
+  return !have_rested && may_wait();
+}
+
+// A close may wait for the server.
+bool PosixLocks::Closes::may_wait() {
+  constexpr std::uint64_t k_longest_ns = 2'000'000'000;
+  sys::raw(SYS_sched_yield);
+  return base::monotonic_ns() - began_ns_ < k_longest_ns;
+}
+
+void PosixLocks::note_inherited() {
+  is_any_file([](int fd, const FileStat& stat) {
+    const bool may_have_taken =
+        has_taken(fd) || (is_of_fuse(fd) && holder_of_one(fd) != Holder::nobody);
+    if (may_have_taken) note_device(stat.device());
+    return false;
+  });
+}
+
+bool PosixLocks::may_hold_on_device(const FileStat& stat) {
+  return g_noted.load(std::memory_order_relaxed) != Noted::none && is_noted(stat.device());
+}
+
+bool PosixLocks::may_hold(int fd) {
+  if (g_noted.load(std::memory_order_relaxed) == Noted::none) return false;
+  const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
+  return stat && is_noted(stat->device()) && holds(fd, *stat);
+}
+
+void PosixLocks::close(int fd) {
+  {
+    const Closing closing(g_early);
+    if (g_noted.load(std::memory_order_seq_cst) == Noted::none)
+      return static_cast<void>(sys::close(fd));
+  }
+  close_noted(fd);
+}
+
+void PosixLocks::become_child() {
+  g_early.store(0, std::memory_order_relaxed);
+  g_left.store(0, std::memory_order_relaxed);
+  for (Counter& closes : g_closes) closes.store(0, std::memory_order_relaxed);
+}
+
+void PosixLocks::keep_over_exec() {
+  for (Counter& row : g_kept) {
+    const std::uint64_t kept = row.load(std::memory_order_acquire);
+    const int fd = static_cast<int>(static_cast<std::uint32_t>(kept));
+    if (kept == 0) continue;
+    const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
+    if (stat && kept_word(fd, *stat) == kept && holds(fd, *stat)) sys::fcntl(fd, F_SETFD, 0);
+  }
+}
+
+}  // namespace cube::cache

@@ -1,0 +1,90 @@
+// POSIX locks of the program (fcntl, lockf) and fds of the library. The kernel drops all POSIX
+// locks of a process on a file as soon as the process closes any fd of that file. So an fd of an
+// origin's file that the library has opened in the program's fd table is closed here, which leaves
+// it open while the process holds a lock on that file. The kernel is asked about that, once the
+// process has locked a file of the device. Closing an fd that was opened for its path alone
+// (O_PATH) drops no lock, and the library's own threads have fd tables of their own. Thread safety:
+// all of it, lock-free; async-signal-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <utility>
+
+#include "cache/record/file_stat.h"
+
+namespace cube::cache {
+
+class PosixLocks {
+ public:
+  // Makes the program's call that takes a lock by the fd, and returns its result. Another thread
+  // may close an fd of the library during the call and so drop the new lock. Then the call is made
+  // again, which changes nothing for a lock that is still held.
+  template <typename Call>
+  static int take(int fd, Call&& call) {
+    Closes closes(fd);
+    int result = 0;
+    do {
+      closes.look();
+      result = call();
+    } while (result == 0 && closes.have_gone_on());
+    return result;
+  }
+
+  // A program that executes itself keeps its locks. Call it before the first close().
+  static void note_inherited();
+  // Whether the process may hold a lock on a file of the device, or on this file.
+  static bool may_hold_on_device(const FileStat& stat);
+  static bool may_hold(int fd);
+
+  static void close(int fd);
+  // Call it before an exec: the fds that close() has left open outlast it, as the locks do.
+  static void keep_over_exec();
+  // Call it in a child of fork, which has none of the other threads and holds none of the locks.
+  static void become_child();
+
+ private:
+  // The closes of the files that share a counter with the fd's file.
+  class Closes {
+   public:
+    explicit Closes(int fd);
+    void look();
+    // Whether one went on at look(), or has ended since. Gives the processor away then.
+    bool have_gone_on();
+
+   private:
+    bool may_wait();
+    std::atomic<std::uint64_t>* counter_;
+    std::uint64_t before_ = 0, began_ns_ = 0;
+  };
+};
+
+// Owns an fd of an origin's file in the program's fd table. Thread safety: as a plain value.
+class OriginFd {
+ public:
+  OriginFd() = default;
+  explicit OriginFd(int fd) : fd_(fd) {}
+  OriginFd(OriginFd&& other) noexcept : fd_(other.release()) {}
+  OriginFd& operator=(OriginFd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = other.release();
+    }
+    return *this;
+  }
+  OriginFd(const OriginFd&) = delete;
+  OriginFd& operator=(const OriginFd&) = delete;
+  ~OriginFd() { reset(); }
+
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset() {
+    if (const int fd = release(); fd >= 0) PosixLocks::close(fd);
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace cube::cache

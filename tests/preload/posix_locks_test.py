@@ -1,0 +1,159 @@
+"""POSIX locks of the program outlast what the library does with the file. The kernel drops all
+POSIX locks of a process on a file when the process closes any fd of it. CUBESHIM_LIBRARY,
+CUBESHIM_HELPER name the build's files."""
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+from tests.preload.stopped import CLOSE, OPENAT2, SCHED_YIELD, Stopped  # noqa: E402
+
+DEADLINE_S = 60
+# Says that the file should be locked, and waits until somebody has looked.
+START = """
+import ctypes, fcntl, mmap, os, sys, threading
+path, libc = sys.argv[1], ctypes.CDLL(None, use_errno=True)
+def look():
+    print("locked", flush=True)
+    sys.stdin.readline()
+"""
+LONGER_MAPPING = """
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+size = 4 << 20
+at = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ, mmap.MAP_SHARED,
+               os.open(path, os.O_RDONLY), ctypes.c_long(0))
+fcntl.lockf(os.open(path, os.O_RDWR), fcntl.LOCK_EX)
+look()
+assert libc.mremap(ctypes.c_void_p(at), ctypes.c_size_t(size), ctypes.c_size_t(2 * size), 1) != 2**64 - 1
+look()
+"""
+LOCKED_BEFORE_AN_EXEC = """
+if len(sys.argv) > 2:
+    look()
+    assert len(os.read(os.open(path, os.O_RDONLY), 10)) == 10
+    look()
+else:
+    served = os.open(path, os.O_RDONLY)
+    assert len(os.read(served, 10)) == 10
+    for fd in served, (locked := os.open(path, os.O_RDWR)):
+        os.set_inheritable(fd, True)
+    fcntl.lockf(locked, fcntl.LOCK_EX)
+    look()
+    os.execv(sys.executable, [sys.executable, "-c", os.environ["JOB"], path, "second"])
+"""
+MANY_LOCKS = """
+served = os.open(path + "-other", os.O_RDONLY)
+assert len(os.read(served, 10)) == 10
+others = [open(f"{path}.{i}", "w") for i in range(300)]
+for other in others:
+    fcntl.lockf(other, fcntl.LOCK_EX)
+fd = os.open(path, os.O_RDWR)
+fcntl.lockf(fd, fcntl.LOCK_EX)
+for _ in range(20):
+    again = os.open(path + "-other", os.O_RDONLY)
+    assert len(os.read(again, 10)) == 10
+    os.fsync(again)
+    os.close(again)
+look()
+assert len(os.listdir("/proc/self/fd")) < 300 + 20
+"""
+OPENED_MEANWHILE = """
+os.close(os.open(path + "-other", os.O_RDONLY))
+opener = threading.Thread(target=lambda: [sys.stdin.readline(), libc.open(path.encode(), os.O_RDONLY)])
+opener.start()
+print(opener.native_id, threading.get_native_id(), flush=True)
+with open(int(sys.argv[2])) as go_on:
+    go_on.readline()
+fd = os.open(path, os.O_RDONLY | os.O_NOATIME)
+libc.fcntl(fd, fcntl.F_SETLK, ctypes.c_char_p(bytes(32)))  # F_RDLCK of the whole file
+opener.join()
+look()
+"""
+
+
+class PosixLocks(unittest.TestCase):
+    def setUp(self):
+        scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-locks-")))
+        self.file = scratch / "f"
+        for file in self.file, scratch / "f-other":
+            file.write_bytes(b"x" * 1000)
+            os.utime(file, (1e9, 1e9))
+
+    def start(self, command: list, **more) -> subprocess.Popen:
+        clean = {
+            name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
+        }
+        job = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean | {
+                "CUBESHIM_PREFIXES": str(self.file.parent), "CUBESHIM_NAME": f"locks-{os.getpid()}",
+                "CUBESHIM_RAM": "64M", "CUBESHIM_STATS": "off", "JOB": command[2],
+                "LD_PRELOAD": os.environ["CUBESHIM_LIBRARY"]
+            }, **more)
+        self.addCleanup(lambda: [job.kill(), job.communicate()])
+        return job
+
+    def start_python(self, code: str, *words, **more) -> subprocess.Popen:
+        return self.start(["/usr/bin/python3", "-c", START + code, str(self.file), *words], **more)
+
+    def assert_locked(self, job: subprocess.Popen, times: int) -> None:
+        for time in range(times):
+            self.assertEqual(job.stdout.readline(), "locked\n")
+            with open(self.file, "r+b") as file, self.assertRaises(BlockingIOError, msg=time):
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            job.stdin.write("\n")
+            job.stdin.flush()
+        self.assertEqual(job.wait(DEADLINE_S), 0)
+
+    def test_they_outlast_a_longer_mapping_of_a_large_file(self):
+        os.truncate(self.file, 24 << 20)
+        os.utime(self.file, (1e9, 1e9))
+        self.assert_locked(self.start_python(LONGER_MAPPING), 2)
+
+    def test_they_outlast_an_exec(self):
+        self.assert_locked(self.start_python(LOCKED_BEFORE_AN_EXEC), 3)
+
+    def test_they_outlast_a_close_in_a_child_of_vfork(self):
+        helper = os.environ["CUBESHIM_HELPER"]
+        self.assert_locked(self.start([helper, "lock-vfork", str(self.file)]), 2)
+
+    def test_any_number_of_locked_files_leaves_others_served_and_their_fds_closed(self):
+        self.assert_locked(self.start_python(MANY_LOCKS), 1)
+
+    def stopped_at(self, call: int):
+        """A job whose opener has stopped at this call for the file. `go_on`: an fd; a line lets the
+        other thread lock the file."""
+        end, go_on = os.pipe()
+        job = self.start_python(OPENED_MEANWHILE, str(end), pass_fds=[end])
+        os.close(end)
+        self.addCleanup(os.close, go_on)
+        opener, locker = (Stopped(int(thread)) for thread in job.stdout.readline().split())
+        self.addCleanup(lambda: [opener.go_on(), locker.go_on()])
+        job.stdin.write("\n")
+        job.stdin.flush()
+        self.assertEqual(opener.run_to_any(OPENAT2), OPENAT2)
+        if call != OPENAT2:
+            self.assertEqual(opener.run_to_any(call), call)
+        return job, opener, locker, go_on
+
+    def test_a_lock_outlasts_an_open_that_began_before_it(self):
+        job, opener, locker, go_on = self.stopped_at(OPENAT2)
+        locker.go_on()
+        os.write(go_on, b"\n")
+        opener.go_on()
+        self.assert_locked(job, 1)
+
+    def test_a_lock_waits_for_a_close_that_began_before_it(self):
+        job, opener, locker, go_on = self.stopped_at(CLOSE)
+        os.write(go_on, b"\n")
+        self.assertEqual(locker.run_to_any(SCHED_YIELD), SCHED_YIELD)
+        locker.go_on()
+        opener.go_on()
+        self.assert_locked(job, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
