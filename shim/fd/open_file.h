@@ -52,8 +52,8 @@ struct alignas(64) OpenFile {
                        std::memory_order_relaxed);
     calls_saved.store(calls_saved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  // Like count(), off the path of a hit: tells the region in steps, so that a process that is
-  // killed has told nearly all.
+  // Like count(), but off the path of a hit. It reports to the region in steps, so that a killed
+  // process has reported nearly everything.
   [[gnu::noinline, gnu::cold]] void count_in_steps(std::uint64_t bytes);
   void tell_counts();
   bool is_copy() const { return fd_kind.load(std::memory_order_relaxed) == FdKind::copy; }
