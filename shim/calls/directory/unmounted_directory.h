@@ -31,7 +31,7 @@ inline bool is_one(int fd) {
   return g_fds.kind(fd) == RowKind::unmounted_directory && process::owns_table();
 }
 
-// True for a path below such a directory, where the kernel knows nothing.
+// True for a path below such a directory: the kernel does not know the path.
 inline bool is_below(int dir, const char* path) {
   return is_one(dir) && path_filter::is_readable_pointer(path) && *path != '/' && *path != '\0';
 }
