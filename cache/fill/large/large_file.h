@@ -102,7 +102,7 @@ class LargeFile {
   base::Result<base::UniqueFd> copy_object(CacheParts& parts, int flags) const;
   // Copies n bytes from `at` on. False: not all of them are present.
   bool copy_if_present(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at) const;
-  // A record without bytes, for what programs ask about an open object.
+  // A record without bytes: it answers calls about the open object, such as fstat.
   const Record& record() const { return *reinterpret_cast<const Record*>(named_.record); }
 
   // Absent pages of one chunk of an object, for the gateway, which is the only process that writes
@@ -132,8 +132,8 @@ class LargeFile {
     bool is_empty() const { return begin >= end; }
   };
   Range ahead(CacheParts& parts, std::uint64_t at, std::size_t n);
-  // The part of a range that a program has asked for which is worth fetching: its end must not push
-  // its start out of memory.
+  // The part worth fetching of a range that a program has asked for: the end of the range must not
+  // push its start out of memory.
   Range wanted(CacheParts& parts, const Range& range) const;
   // How the program says that it will read this open file. `sequential`: the next blocks come in
   // wide windows from the first read on. `random`: nothing is fetched ahead.
