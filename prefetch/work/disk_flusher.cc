@@ -77,8 +77,8 @@ void DiskFlusher::write() {
     }
   }
   writer_.end();
-  // The kernel lets a process end only when no thread waits for the disk. So the thread begins no
-  // such wait once the time is over.
+  // A process can end only when no thread of it waits for the disk. So this thread begins no such
+  // wait once the time is over.
   if (has_time()) writer_.seal();
 }
 

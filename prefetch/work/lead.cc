@@ -18,7 +18,7 @@ constexpr std::uint64_t k_least_rest_ns = 1000 * base::k_ns_per_ms,
                         k_rest = 10;  // the pause between rounds, as a multiple of the round's time
 constexpr std::uint64_t k_starved_after_ns = 1000 * base::k_ns_per_ms;
 
-// JobRow::listed: which list:16 | how many entries:48.
+// JobRow::listed: hash of the list:16 | number of entries:48.
 constexpr std::uint64_t k_most_listed = (1ULL << 48) - 1;
 
 std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & ~k_most_listed; }
@@ -63,7 +63,8 @@ void Lead::listen() {
   options.leads = [](void* lead) { return static_cast<Lead*>(lead)->claim_.beat(); };
   std::string why;
   auto announcements = Announcements::start(std::move(options), why);
-  // A process that has taken the lead also takes the announcements, which deserves no warning.
+  // A process that has taken the lead takes the announcements as well. That is no reason for a
+  // warning.
   if (announcements == nullptr)
     base::log(claim_.beat() ? base::LogLevel::warn : base::LogLevel::debug, "{}", why);
   const std::lock_guard lock(socket_mutex_);

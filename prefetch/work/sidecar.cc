@@ -13,8 +13,8 @@ namespace cube::prefetch {
 namespace {
 
 constexpr std::uint64_t k_look_for_lead_ns = 300'000'000;
-// If a process continues after a stop, the kernel ends its fetches at once. A process that was only
-// slow needs longer.
+// If a process continues after a stop, the kernel ends its fetches at once. A process that was
+// merely slow needs longer.
 constexpr std::uint64_t k_longest_drain_ns = 5'000'000'000, k_drain_tick_ns = 10'000'000;
 constexpr unsigned k_patience_of_lost_ms = 50;
 
@@ -121,7 +121,7 @@ void Sidecar::Leader::work(unsigned) {
         news_.wait(seen, looks_at_room ? cache::k_look_at_room_ns : k_look_for_lead_ns);
       continue;
     }
-    // If this process cannot prefetch, another may have more luck.
+    // This process cannot prefetch, but another may be able to.
     const bool goes_on = !is_stopping() && do_lead();
     claim_.give_up();
     if (!goes_on) break;

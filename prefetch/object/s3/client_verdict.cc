@@ -1,4 +1,4 @@
-// Client: what becomes of a request after an answer: it is done, retried, or has failed.
+// Client: decides after each answer whether the request is done, is retried or has failed.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ std::optional<std::uint64_t> size_of_range(std::string_view range, std::uint64_t
   return base::number_of(range.substr(slash + 1));
 }
 
-// It becomes a part of a host name and of the signature.
+// The name goes into a host name and into the signature.
 bool is_region_name(std::string_view name) {
   constexpr std::size_t k_longest = 63;
   return !name.empty() && name.size() <= k_longest && std::ranges::all_of(name, [](char c) {
@@ -78,7 +78,7 @@ Client::Next Client::judge_answer(Job& job) {
     fail(job, EIO, "the store ignores ranges, and names no length");
     return Next::fail;
   }
-  // Every S3 store sends one, so a proxy or a login page has answered.
+  // Every S3 store sends an ETag, so a proxy or a login page has answered.
   if (outcome.etag.empty()) {
     outcome.kind = "no ETag";
     fail(job, EIO, "an answer without an ETag, as no S3 store sends");
