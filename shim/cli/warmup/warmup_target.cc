@@ -38,8 +38,8 @@ void find_packs_of(const RunningJob& job, std::vector<base::OriginSetting>& pack
   }
 }
 
-// The environment of a gateway for this cache: the job's own, which has the job's credentials. Our
-// settings go before the job's.
+// The environment of a gateway for this cache: that of the job, which has the job's credentials.
+// Our settings take precedence over the job's.
 std::map<std::string, std::string> environment_of_gateway(const Settings& settings,
                                                           const RunningJob& job) {
   std::map<std::string, std::string> all = job.environment;
