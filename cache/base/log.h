@@ -14,8 +14,8 @@ enum class LogLevel : int { error, warn, info, debug };
 
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
-// Called at load. If fd 2 is another file of the program by then, such as a data file, nothing is
-// written.
+// Called at load. If fd 2 is later another file of the program, such as a data file, nothing is
+// written to it.
 void remember_stderr();
 // Writes text of the library to stderr with one write.
 void write_to_stderr(std::string_view text);
