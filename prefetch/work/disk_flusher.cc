@@ -64,7 +64,7 @@ void DiskFlusher::write() {
     if (is_last) {
       if (left && *left > 0)
         base::log(base::LogLevel::info,
-                  "{} files, or pieces of large ones, had no time to be written to the disk",
+                  "{} files, or pieces of large ones, could not be written to the disk in time",
                   *left);
       break;
     }

@@ -181,7 +181,7 @@ void Lead::free_ring(std::uint64_t now) {
   watch.look(seen);
   if (watch.is_too_small(seen) && cache_.ahead().ring().widen())
     base::log(base::LogLevel::debug,
-              "prefetch: the ring is too small for its readers and gets one segment more");
+              "prefetch: the ring is too small for its readers and gets one more segment");
   if (seen.is_blocked) {
     const bool is_starved = watch.stuck_ns() >= k_starved_after_ns && prefetcher_->take_starved();
     cache_.stats().count(base::Counter::prefetch_wasted, watch.give_up(plan_, is_starved));

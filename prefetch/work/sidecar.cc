@@ -96,7 +96,7 @@ bool Sidecar::Leader::do_lead() {
     turn_by_turn(own);
     if (!is_stopping()) {
       base::log(base::LogLevel::debug,
-                "prefetch: another process has taken the lead, for this one did not run");
+                "prefetch: another process has taken the lead, because this one did not run");
       drain(own);
     }
   } catch (...) {

@@ -135,7 +135,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
       options.view.number != base::View::k_free ? options.view : base::current_view();
   const RobustLock lock(&header().lifecycle);
   if (!lock) {
-    why = fmt::format("{} is held by a process that does not run", path_);
+    why = fmt::format("{} is held by a stopped process", path_);
     return Joined::no;
   }
   // `left_over`: killed processes have left the region, and nobody asks to keep it. A region that

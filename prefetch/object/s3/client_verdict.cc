@@ -81,13 +81,13 @@ Client::Next Client::judge_answer(Job& job) {
   // Every S3 store sends an ETag, so a proxy or a login page has answered.
   if (outcome.etag.empty()) {
     outcome.kind = "no ETag";
-    fail(job, EIO, "an answer without an ETag, as no S3 store sends");
+    fail(job, EIO, "the answer has no ETag, which every S3 store sends");
     return Next::again_later;
   }
   if (is_cut && !outcome.ignores_range) return Next::done;
   if (!is_intact(job)) {
     outcome.kind = "damaged";
-    fail(job, EIO, "the bytes that came are not those that the store names");
+    fail(job, EIO, "the bytes do not match the checksum of the store");
     return Next::again_later;
   }
   return Next::done;

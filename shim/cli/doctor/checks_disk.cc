@@ -84,7 +84,7 @@ void check_disk(const base::Config& config, Findings& findings) {
         "{} has {} free", place, in_units(available));
   } else {
     say(findings, Health::well, "",
-        "{} in {}, where {} may be added ({} free, a tenth of the disk stays so)",
+        "{} in {}, where {} may be added ({} free, a tenth of the disk stays free)",
         config.disk.is_percent ? fmt::format("{} % of the room", config.disk.value)
                                : in_units(config.disk.value),
         place, in_units(room), in_units(available));

@@ -128,9 +128,10 @@ std::string report_page(const std::vector<JobReport>& jobs) {
   html += "</p>\n" + table(jobs);
   const bool is_course =
       std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return job.course.size() > 2; });
-  html += is_course ? charts(jobs)
-                    : "<p>These jobs reported at their end only, so there is no course to draw. "
-                      "CUBESHIM_STATS_INTERVAL=1 has a job report each second, too.</p>\n";
+  html += is_course
+              ? charts(jobs)
+              : "<p>These jobs reported only at their end, so there is nothing to draw over time. "
+                "With CUBESHIM_STATS_INTERVAL=1, a job also reports each second.</p>\n";
   return html + "</body>\n</html>\n";
 }
 

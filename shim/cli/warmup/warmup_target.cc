@@ -126,7 +126,8 @@ bool find_objects(const base::Config& config, std::vector<std::string>& paths, s
     const auto shown = std::ranges::find_if(
         buckets, [&](const auto& bucket) { return base::is_at_or_below(path, bucket.file); });
     if (shown == buckets.end()) {
-      why = path + ": no directory of CUBESHIM_BUCKETS shows it, and the cache goes by paths";
+      why =
+          path + ": no directory of CUBESHIM_BUCKETS shows it, and the cache finds objects by path";
       return false;
     }
     path = shown->prefix + path.substr(shown->file.size());
