@@ -7,7 +7,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/mutex.h"
 #include "prefetch/threads/thread_crew.h"
-#include "prefetch/work/lead.h"
+#include "prefetch/work/leader_work.h"
 
 namespace cube::prefetch {
 namespace {
@@ -40,10 +40,10 @@ class Sidecar::Leader final : public ThreadCrew {
  private:
   void work(unsigned) override;
   bool do_lead();
-  void turn_by_turn(Lead& own);
-  void drain(Lead& own);
+  void turn_by_turn(LeaderWork& own);
+  void drain(LeaderWork& own);
   void show_progress();
-  void show(Lead* own) {
+  void show(LeaderWork* own) {
     const std::lock_guard lock(lead_mutex_);
     lead_ = own;
   }
@@ -52,8 +52,8 @@ class Sidecar::Leader final : public ThreadCrew {
   const base::Config& config_;
   cache::Progress* const progress_;
   cache::LeadClaim claim_;
-  base::Mutex lead_mutex_;  // guards the rest
-  Lead* lead_ = nullptr;    // null until it has begun
+  base::Mutex lead_mutex_;      // guards the rest
+  LeaderWork* lead_ = nullptr;  // null until it has begun
 };
 
 void Sidecar::Leader::show_progress() {
@@ -63,7 +63,7 @@ void Sidecar::Leader::show_progress() {
   if (line.size != 0) base::write_to_terminal(line.view());
 }
 
-void Sidecar::Leader::turn_by_turn(Lead& own) {
+void Sidecar::Leader::turn_by_turn(LeaderWork& own) {
   while (!is_stopping() && claim_.beat()) {
     const std::uint32_t seen = news_.now();
     const std::uint64_t most_ns =
@@ -76,7 +76,7 @@ void Sidecar::Leader::turn_by_turn(Lead& own) {
 
 // Still fetches the files that were reported to its clients as taken, because no other leader knows
 // of these.
-void Sidecar::Leader::drain(Lead& own) {
+void Sidecar::Leader::drain(LeaderWork& own) {
   own.lose();
   const std::uint64_t until = base::monotonic_ns() + k_longest_drain_ns;
   while (!is_stopping() && !own.is_drained() && base::monotonic_ns() < until)
@@ -85,7 +85,7 @@ void Sidecar::Leader::drain(Lead& own) {
 
 // False: this process cannot prefetch, or must stop.
 bool Sidecar::Leader::do_lead() {
-  Lead own(cache_, config_, news_, claim_);
+  LeaderWork own(cache_, config_, news_, claim_);
   if (!own.begin()) return false;
   // From now on a stopping thread finds the lead and stops the engine, or this thread sees the
   // stop. The lead is shown this early so that a stopping thread finds it even while this thread

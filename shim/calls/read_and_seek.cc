@@ -1,3 +1,4 @@
+// file_calls: read and its kin, and lseek.
 #include <algorithm>
 
 #include "cache/base/memory/copy_bytes.h"
