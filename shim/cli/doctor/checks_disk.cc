@@ -42,7 +42,7 @@ void check_contents(const cache::DiskDirectory& directory, Findings& findings) {
         "{} of {} ended early or damaged: {}", found->no_footer.size(), directory.path(),
         names_of(found->no_footer));
   if (!found->unreadable.empty())
-    say(findings, Health::slow, "look at the disk, or remove it: cubeshim clear",
+    say(findings, Health::slow, "check the disk, or remove it: cubeshim clear",
         "{} of {} cannot be read: {}", found->unreadable.size(), directory.path(),
         names_of(found->unreadable));
 }
