@@ -22,7 +22,7 @@ class CopyName {
 };
 
 // If this fd is a copy, or if the path is the link of one in /proc, sets its stat. Costs one system
-// call for an fd that is no copy, and none for a path that lies elsewhere.
+// call for an fd that is not a copy, and none for a path that lies elsewhere.
 bool stat_of_copy(int fd, FileStat& stat);
 bool stat_of_copy(const char* path, FileStat& stat);
 

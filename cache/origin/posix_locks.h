@@ -13,7 +13,7 @@ namespace cube::cache {
 
 class PosixLocks {
  public:
-  // Call it before the program takes a lock by the fd.
+  // Call it before the program takes a lock through the fd.
   static void note(int fd);
   // Call it when the program has released all locks of the file, and before it closes an fd.
   static void forget(int fd) {

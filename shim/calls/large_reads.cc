@@ -80,8 +80,8 @@ bool is_fd_of(int fd, const OpenFile& file) {
   return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
 }
 
-// Reads by the fd. If another thread opens another file under the fd, the read goes on, as in the
-// kernel.
+// Reads through the fd. If another thread opens another file under the fd, the read goes on, as in
+// the kernel.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   const cache::LargeFile::FdEpoch fd_epoch = file.large->fd_epoch();
   const bool is_its = is_fd_of(fd, file);

@@ -31,8 +31,9 @@ PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::si
   return is_fd_of(fd, file) ? file.fill->bring(epoch, at, n) : PartialFill::Bytes::at_origin;
 }
 
-// Reads by the fd. If another thread has closed it, the read goes on, as in the kernel. If the file
-// cannot be opened again then, the bytes are right only if the fd has not become another file's.
+// Reads through the fd. If another thread has closed it, the read goes on, as in the kernel. If the
+// file cannot be opened again then, the bytes are right only if the fd has not become another
+// file's.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   base::note_way_out();
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));

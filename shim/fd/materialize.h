@@ -33,8 +33,8 @@ int show_origin(int fd);
 // Call it before a change of the file itself, such as fchmod. Like materialize(), but accepts the
 // origin's file even if its bytes have changed, and fails with -errno where show_origin() does.
 int materialize_to_change(int fd, const char* call = __builtin_FUNCTION());
-// Opens the origin's own file by an fd of ours, if it is still the one that the program has opened.
-// Returns the fd, or -errno.
+// Opens the origin's own file again, under a new fd, if it is still the one that the program has
+// opened. Returns the fd, or -errno.
 int open_origin_again(const OpenFile& file);
 // Call it after the lock: materializes the file if the origin's bytes differ from those in memory.
 void materialize_if_changed(int fd);

@@ -61,7 +61,7 @@ struct alignas(64) OpenFile {
   // `fd_kind` is stored before the fds change (show_origin); pairs with the loads of it after a
   // dup.
   bool is_placeholder() const { return fd_kind.load(std::memory_order_acquire) <= FdKind::blocks; }
-  // For a file that is no copy. False: the functions of calls/origin_reads.h read it.
+  // For a file that is not a copy. False: the functions of calls/origin_reads.h read it.
   bool has_bytes() const { return fd_kind.load(std::memory_order_acquire) == FdKind::placeholder; }
   bool is_origin() const { return fd_kind.load(std::memory_order_acquire) == FdKind::origin; }
   // The fill that fetches the bytes as the program reads them, or that has done so; null for most

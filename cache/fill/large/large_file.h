@@ -49,7 +49,7 @@ class LargeFile {
   std::uint64_t size() const { return stat_.size; }
 
   // Opened with O_DIRECT. The kernel refuses some reads of such a file: those whose memory, offset
-  // or length is no multiple of a unit of the file system.
+  // or length is not a multiple of the file system's unit.
   bool is_direct() const { return direct_unit_ != 0; }
   // Whether the kernel accepts this read of a direct file. False: the kernel must answer it.
   bool accepts(const void* to, std::size_t n, std::uint64_t at) const {
@@ -83,7 +83,7 @@ class LargeFile {
 
   // The library's copies of the file's fds, each for the read of a block.
   Uses& copies() { return copies_; }
-  // The library's own mappings by these fds, which exist only without locks.
+  // The library's own mappings through these fds, which exist only without locks.
   Uses& own_mappings() { return own_mappings_; }
 
   // Copies up to n bytes from `at` on, all below the file's end, and returns how many. The
@@ -139,12 +139,12 @@ class LargeFile {
   // wide windows from the first read on. `random`: nothing is fetched ahead.
   enum class Advice : std::uint8_t { none, sequential, random };
   void advise(Advice advice) { advice_.store(advice, std::memory_order_relaxed); }
-  // Fetches the pages of `range` that lie in its first block, by the caller's own fd, unless an fd
-  // has left the file since `fd_epoch`. False: the caller must stop.
+  // Fetches the pages of `range` that lie in its first block, through the caller's own fd, unless
+  // an fd has left the file since `fd_epoch`. False: the caller must stop.
   bool fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const Range& range);
   // For prefetches of files that no program has asked for yet. bring_ahead fetches the part of
-  // `range` that lies in its first block, by the caller's own fd, and moves `range.begin` past that
-  // part, even if it fails. It waits for the block's flight, a second at most, and checks
+  // `range` that lies in its first block, through the caller's own fd, and moves `range.begin` past
+  // that part, even if it fails. It waits for the block's flight, a second at most, and checks
   // `is_stopping` between two reads. `asks_for_block`: the part is requested from the origin all at
   // once, and not step by step.
   enum class Brought : std::uint8_t { here, no_room, not_here };
@@ -230,7 +230,8 @@ class LargeFile {
  private:
   // waits: all places are taken by chunks that the tiers must get first.
   enum class Fetched : std::uint8_t { here, at_origin, interrupted, waits };
-  // A fetch for a program's read, by the program's fd, or one ahead, by the caller's own fd.
+  // A fetch for a program's read, through the program's fd, or one ahead, through the caller's own
+  // fd.
   struct By {
     int fd = -1;
     bool is_programs = false;

@@ -16,7 +16,7 @@
 namespace cube::shim::unmounted_directory {
 
 // Returns an fd, or -errno. `flags` are those of open(2). Takes the listing over. An fd of kind
-// mount_stream is none of the standard streams.
+// mount_stream is never that of a standard stream.
 int serve(cache::Listing* listing, RowKind kind, int flags);
 // Like serve() with the listing of one of our paths. The -errno may be that of Metadata::list.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
