@@ -148,7 +148,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> passing_hand;
   // How many chunks pass, as last counted, and how many may.
   std::atomic<std::uint32_t> passing, most_passing;
-  // Futex: the tiers have got what a chunk had for them.
+  // Futex: changes when the tiers have got what a chunk had for them.
   std::atomic<std::uint32_t> chunks_written;
   // Threads that wait for that.
   std::atomic<std::uint32_t> chunks_waiting;

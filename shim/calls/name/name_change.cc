@@ -21,7 +21,7 @@ namespace sys = base::sys;
 namespace {
 
 // The owner does not matter to root, which is never refused: a process of root that extracts an
-// archive gives away one directory after the other.
+// archive changes the owner of one directory after the other.
 bool has_lost(const Passage& before, const cache::FileStat& after) {
   constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
   const bool is_given_away = before.user != after.user || before.group != after.group;
