@@ -15,8 +15,8 @@ void look_after_telling() { std::atomic_thread_fence(std::memory_order_seq_cst);
 
 void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t how) {
   if (!key.empty()) parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
-  // The epoch first: a fetch that has read the old bytes and is about to publish them sees the
-  // change.
+  // The epoch comes first: a fetch that has read the old bytes and is about to publish them then
+  // sees the change.
   if (stat != nullptr)
     writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   parts_.region.header().file_changes.fetch_add(1, std::memory_order_seq_cst);

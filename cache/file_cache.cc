@@ -73,9 +73,8 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
   // Files without room in memory pass through the ring, from the disk or on their way there.
   ahead_.make_ring(config.ring);
   if (!parts_.ram.ring().is_made())
-    base::log(
-        base::LogLevel::info,
-        "CUBESHIM_RAM is too small for a ring: the disk serves and gets what fits into memory");
+    base::log(base::LogLevel::info,
+              "CUBESHIM_RAM is too small for a ring: the disk holds only what fits into memory");
 }
 
 void FileCache::attach_cluster(const base::Config& config) {

@@ -14,15 +14,15 @@ enum class LogLevel : int { error, warn, info, debug };
 
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
-// Called at load. If the program later makes fd 2 another file, such as a data file, nothing is
-// written.
+// Called at load. If fd 2 is later another file of the program, such as a data file, nothing is
+// written to it.
 void remember_stderr();
 // Writes text of the library to stderr with one write.
 void write_to_stderr(std::string_view text);
 // Whether stderr is a terminal, and the same as at load.
 bool is_stderr_a_terminal();
-// Writes text to that terminal, from a thread with an fd table of its own, too, and never waits for
-// it.
+// Writes text to that terminal without waiting for it. A thread with its own fd table may call it,
+// too.
 void write_to_terminal(std::string_view text);
 // One write, without the signals for a closed pipe (SIGPIPE) or a file at its limit (SIGXFSZ).
 // Returns the result of the kernel's write.

@@ -8,7 +8,7 @@
 namespace cube::base {
 
 // The candidate with the smallest edit distance from `word`, and the first of several such. Empty:
-// no candidate has a distance that is below three and below half its own length.
+// each candidate's distance is three or more, or at least half its own length.
 std::string_view nearest_word(std::string_view word,
                               const std::vector<std::string_view>& candidates);
 

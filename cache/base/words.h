@@ -18,8 +18,8 @@ inline std::string_view take_word(std::string_view& line) {
   return word;
 }
 
-// The number that the text is. Nothing if any part of the text is not of the number, or if the
-// number is too large.
+// The number in the text. Nothing if the text has anything besides the number, or if the number is
+// too large.
 template <typename Number = std::uint64_t>
 std::optional<Number> number_of(std::string_view text, int base = 10) {
   Number value = 0;

@@ -21,8 +21,8 @@ class CopyName {
   char text_[96];
 };
 
-// If this fd is a copy, or if the path is the link of one in /proc, sets its stat. One system call
-// for an fd that is none, and none for a path that is elsewhere.
+// If this fd is a copy, or if the path is the link of one in /proc, sets its stat. Costs one system
+// call for an fd that is not a copy, and none for a path that lies elsewhere.
 bool stat_of_copy(int fd, FileStat& stat);
 bool stat_of_copy(const char* path, FileStat& stat);
 

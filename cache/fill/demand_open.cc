@@ -55,8 +55,8 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   const SingleFlight::Outcome flight =
       parts_.flights.begin(hash, ticket, &waited_for_prefetch, may_wait);
   const bool is_left = flight == SingleFlight::Outcome::too_long;
-  // While this open came to the flight, another one of this process may have begun to fetch the
-  // file in parts. If it is not coming now, it may have come.
+  // Before this open reached the flight, another one of this process may have begun to fetch the
+  // file in parts. If the file is not coming now, it may have come.
   if (is_left && join_parts(hash, outcome)) return outcome;
   scope.hold(ticket.hold());
   if (find_again(hash, waited_for_prefetch, outcome)) return outcome;

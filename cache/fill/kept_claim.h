@@ -1,5 +1,5 @@
-// A pin on a chunk that is released even if a jump (siglongjmp) leaves its scope. It lies on the
-// stack of its user. Thread safety: each thread has its own; async-signal-safe.
+// A pin on a chunk that is released even if a jump (siglongjmp) leaves its scope. It lives on its
+// user's stack. Thread safety: each thread has its own; async-signal-safe.
 #pragma once
 
 #include "cache/base/memory/held.h"

@@ -39,7 +39,7 @@ class PartialFill {
   static PartialFill* begin(CacheParts& parts, RecordFill& fetch, SingleFlight::Ticket& flight);
   // Whether a file of this path may be coming in parts in this process.
   static bool may_be_coming(std::uint64_t hash_of_path);
-  // Adds a user to a fill of this process that goes on and is of this version. Null: there is none.
+  // Adds a user to a running fill of this version in this process. Null: there is none.
   static PartialFill* join(std::string_view path, std::uint64_t hash_of_path, const FileStat& stat);
 
   const Record& record() const { return *record_; }
@@ -49,7 +49,7 @@ class PartialFill {
   // the shim.
   bool goes_on() const { return is_under_way() && fetch().is_unchanged(); }
 
-  // Fetches the bytes [at, at + n), which lie within the file, by this fd.
+  // Fetches the bytes [at, at + n), which lie within the file, through this fd.
   Bytes bring(const FdEpoch& fd, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
   Bytes bring_all(const FdEpoch& fd);

@@ -210,7 +210,8 @@ bool MountMetadata::note_miss(std::string_view key) {
   const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
   const bool are_many =
       misses_.fetch_add(1, std::memory_order_relaxed) >= k_worth_threads && count >= k_many_misses;
-  // If misses continue, they are reported again, because the gathered stats may be too old by then.
+  // If misses continue, they are reported again, because the gathered stats may have become too
+  // old.
   row.store((hash & ~0xffffULL) | (are_many ? 0 : count), std::memory_order_relaxed);
   return are_many;
 }

@@ -1,4 +1,5 @@
 // MountMetadata: negative entries. Tells by a listing in memory that a path does not exist.
+// mount_metadata_freshness.cc decides how long a listing holds.
 #include "cache/base/hash.h"
 #include "cache/base/path.h"
 #include "cache/metadata/mount_metadata.h"

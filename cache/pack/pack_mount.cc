@@ -75,7 +75,7 @@ base::Result<void> PackMount::as_seen(const base::Result<void>& result) const {
     static constinit std::atomic<bool> told{false};
     if (!told.exchange(true, std::memory_order_relaxed))
       base::log(base::LogLevel::warn,
-                "{} was changed while it is in use: what is not cached cannot be read; replace "
+                "{} was changed while in use: what is not cached cannot be read; replace "
                 "packs by rename",
                 reader_->file());
     return base::fail(EIO);

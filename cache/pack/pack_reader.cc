@@ -111,7 +111,7 @@ bool PackReader::read_frame(std::string& why) {
   if (!got) return cannot_read(got.error().value);
   if (*got < sizeof header_ || header_.magic != PackHeader::k_magic) {
     why = *got >= sizeof(PackJournal) && header_.magic == PackJournal::k_magic
-              ? "is a pack that is not finished: the same cubeshim pack goes on with it"
+              ? "is an unfinished pack: the same cubeshim pack command continues it"
               : "is not a pack: it does not begin as one";
     return false;
   }

@@ -57,7 +57,7 @@ struct FileStat {
   bool same_rights(const FileStat& other) const {
     return mode == other.mode && user == other.user && group == other.group && links == other.links;
   }
-  // The same bytes, as far as a file system can tell.
+  // True if the bytes are the same, as far as a file system can tell.
   bool same_content(const FileStat& other) const {
     return same_file(other) && size == other.size && modified == other.modified;
   }

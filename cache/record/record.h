@@ -50,9 +50,9 @@ struct Record {
   static constexpr std::uint8_t k_flag_from_disk = 8;
   // The bytes came from another node, and the cluster still has them.
   static constexpr std::uint8_t k_flag_from_cluster = 16;
-  // k_in_place: a process of the node has told that the file itself has other bytes. k_removed: a
-  // process has told that the name leads elsewhere or to nothing. Both only beside k_changed, which
-  // alone says no more than that the origin has something else at the path.
+  // k_in_place: a process of the node has reported that the file itself has other bytes. k_removed:
+  // a process has reported that the name leads elsewhere or to nothing. Both come only with
+  // k_changed, which alone says only that the origin has something else at the path.
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2, k_in_place = 4, k_removed = 8;
 
   // The first cache line holds everything that a lookup needs.

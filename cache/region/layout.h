@@ -91,7 +91,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> kept;
   // Monotonic clock: when dead processes were last searched for.
   std::atomic<std::uint64_t> reaped_ns;
-  // Monotonic clock, seconds: no segment was left, try again then; 0: there may be one.
+  // Monotonic clock, seconds: when to try again, because no segment was left; 0: there may be one.
   std::atomic<std::uint32_t> full_until;
   // How many tables have memory. Guarded by lifecycle.
   std::atomic<std::uint32_t> index_tables;
@@ -123,7 +123,7 @@ struct RegionHeader {
   std::atomic<std::uint64_t> metadata_bytes;
   // generation:32 | segment + 1:32 of the segment that is being filled; 0: none yet.
   std::atomic<std::uint64_t> metadata_filling;
-  // base::boot_ns: no segment may be dropped, check again then; 0: there may be one.
+  // base::boot_ns: when to check again, because no segment may be dropped; 0: there may be one.
   std::atomic<std::uint64_t> metadata_full_until;
   // 0: no fetch has begun yet, so no change matters.
   std::atomic<std::uint32_t> has_fetched;
@@ -140,7 +140,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> has_chunks;
   // The next large file is placed below this segment; 0: below the ring.
   std::atomic<std::uint32_t> chunk_hint;
-  // Coarse monotonic clock: no place was free, check again then.
+  // Coarse monotonic clock: when to check again, because no place was free.
   std::atomic<std::uint64_t> chunks_full_until;
   // The order of the newest chunk that passes.
   std::atomic<std::uint64_t> passing_order;
@@ -148,7 +148,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> passing_hand;
   // How many chunks pass, as last counted, and how many may.
   std::atomic<std::uint32_t> passing, most_passing;
-  // Futex: the tiers have got what a chunk had for them.
+  // Futex: changes when the tiers have got what a chunk had for them.
   std::atomic<std::uint32_t> chunks_written;
   // Threads that wait for that.
   std::atomic<std::uint32_t> chunks_waiting;

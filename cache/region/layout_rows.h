@@ -27,8 +27,8 @@ struct GatewayRow {
   std::atomic<std::uint64_t> store;
   // generation:32 | slot + 1:32 of its process; 0: the row is free.
   std::atomic<std::uint64_t> process;
-  // Coarse monotonic clock: a process has started a gateway, and the others wait for it until then.
-  // It belongs to the stores whose mark, modulo k_gateways, is this row's number.
+  // Coarse monotonic clock: until when others wait for a gateway that a process has started. It
+  // belongs to the stores whose mark, modulo k_gateways, is this row's number.
   std::atomic<std::uint64_t> due_ns;
   // A bit for each error (modulo 32) that this gateway has answered and an asker has told the user.
   std::atomic<std::uint32_t> told;
@@ -100,7 +100,7 @@ struct alignas(64) ProcessSlot {
   // The bit of the process's view in Record::views.
   std::atomic<std::uint32_t> view;
   std::atomic<std::uint32_t> has_left_view;
-  // No lane of the slot's threads (lanes.h) from this one on has been used. Too high if another
+  // No lane of the slot's threads (lanes.h) at or above this one has been used. Too high if another
   // process had the slot earlier.
   std::atomic<std::uint32_t> lanes_reached;
   base::ProcessId process;
@@ -230,7 +230,7 @@ struct ListedRow {
 struct alignas(64) MailRow {
   static constexpr std::uint32_t k_part_words = 6, k_words = 222, k_why_words = 22;
   std::atomic<std::uint64_t> word;
-  // Coarse monotonic clock: nobody waits for the answer after this time.
+  // Coarse monotonic clock: the time after which nobody waits for the answer.
   std::atomic<std::uint64_t> overdue_ns;
   // kind:8 | prefetch:8 | length of the prefix:16, of the URL:16, of the path below them:16
   std::atomic<std::uint64_t> head;

@@ -4,12 +4,12 @@
 //
 // Each directory takes one row of the region, no matter how many files it holds, so processes that
 // start later and those of other jobs find it. A directory's hash gives it eight candidate rows. If
-// all are taken, the directory that was neither listed nor read from for longest loses its row, and
-// its files are fetched on demand. A directory from which the leader is to fetch is posted to it by
-// path. Invariants: nobody holds a row, so a death leaves at worst wrong counts, which are reset
-// when the row is reused; a slot that a dead process was writing is freed with everything else that
-// it left. Thread safety: all of it, and async-signal-safe, except take, which only the leader
-// calls.
+// all are taken, the one that has been neither listed nor read from for the longest time loses its
+// row, and its files are fetched on demand. A directory from which the leader is to fetch is posted
+// to it by path. Invariants: nobody holds a row, so a death leaves at worst wrong counts, which are
+// reset when the row is reused; a slot that a dead process was writing is freed with everything
+// else that it left. Thread safety: all of it, and async-signal-safe, except take, which only the
+// leader calls.
 #pragma once
 
 #include <string>

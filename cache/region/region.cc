@@ -29,8 +29,8 @@ constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 constexpr std::uint64_t k_least_region = 8 << 20;
 
-// Other users that took memory once do so again, because batches come and go. Until then nothing is
-// leased, because it would only have to be given back.
+// Other users that have taken memory once will take it again, because batches come and go. Until
+// then nothing is leased, because it would only have to be given back.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
 // Without robust mutexes, no process would learn of another's death. glibc asks for them once, and

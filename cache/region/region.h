@@ -50,7 +50,7 @@ class Region {
   static base::Result<Region*> look(const RegionOptions& options, std::string& why);
   static std::string path_of(const std::string& directory, const std::string& name);
   // Checks, without attaching, whether a region exists in which a file of this device has ever been
-  // cached. May say yes wrongly.
+  // cached. May wrongly return true.
   static bool may_hold(const std::string& directory, const std::string& name, std::uint64_t device);
   // Counts the living processes that are attached.
   std::uint32_t count_processes() const;

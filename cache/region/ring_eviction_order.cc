@@ -13,8 +13,8 @@
 namespace cube::cache {
 namespace {
 
-// By joining, the ring gets no more segments than it needs to be filled, read and reclaimed at
-// once, because each leaves less room for resident records.
+// No more segments join than the ring needs to fill, read and reclaim at once, because each of them
+// takes room from resident records.
 constexpr std::uint32_t k_enough = 8;
 // Checking all pins on a segment takes a cache miss for each process.
 constexpr std::uint32_t k_most_looks = 32;

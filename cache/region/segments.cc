@@ -205,7 +205,7 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
       if (before.state == SegmentState::evicting)
         swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
     } else if (row.run_length.load(std::memory_order_acquire) > 1) {
-      // A run is sealed before its record is published, so this one has published nothing.
+      // A run is sealed before its record is published, so this run has published nothing.
       free_run(region, i);
     } else if (row.fill.load(std::memory_order_acquire) == 0) {
       // The segment may have no memory yet.

@@ -7,8 +7,8 @@
 namespace cube::cache {
 namespace {
 
-// FlightSlot::waiting: 0 means that nobody waits, k_waited_for that somebody does, k_overdue that
-// somebody has waited in vain.
+// FlightSlot::waiting. 0: nobody waits; k_waited_for: somebody does; k_overdue: somebody has waited
+// in vain.
 constexpr std::uint32_t k_waited_for = 1, k_overdue = 2;
 
 // The parts of FlightSlot::word.

@@ -23,7 +23,7 @@ class SingleFlight {
     mine,
     // Another process's fetch has ended: search again.
     waited,
-    // Do not wait any longer.
+    // Waiting longer is pointless: fetch without a flight.
     too_long
   };
   // A flight as plain values.

@@ -34,7 +34,7 @@ void writing_is_shared(Region& region, const FileStat& stat, Sharing how = Shari
 bool is_writing_shared(Region& region, const FileStat& stat);
 void writing_ends(Region& region, const FileStat& stat);
 // True if the file may be open for writing now. `fd`: the file, open for reading, or -1. The kernel
-// is asked by this fd whether any process of the node has the file open for writing, under the
+// is asked through this fd whether any process of the node has the file open for writing, under the
 // library or not; the fd must carry no lease of the program's. `stat` must be older than this
 // question: if nobody writes the file now, a process that opens it later changes its times by the
 // first store. `removals` counts the `LeftWriter` entries that have stopped writing. If it grew,

@@ -44,7 +44,7 @@ struct Bypassed {
   std::string_view place;  // in the JSON object: "bypassed.size"
   const char* reason;      // in the text of the report
   base::Counter counter;
-  bool is_request;  // a cache of boundless size would hold the file
+  bool is_request;  // an unbounded cache would hold the file
 };
 inline constexpr Bypassed k_bypassed[] = {
 #define CUBE_BYPASSED(name, place, is_request, reason, help) \

@@ -46,7 +46,7 @@ struct JobTotals {
   // Metadata calls that memory answered.
   std::uint64_t metadata_answered() const;
   bool has_seen_nothing() const { return opens() == 0 && metadata_answered() == 0; }
-  // Opens of files that a cache of boundless size would hold.
+  // Opens of files that an unbounded cache would hold.
   std::uint64_t requests() const;
   // hits / requests.
   double hit_rate() const;
@@ -83,7 +83,7 @@ struct JobTotals {
 JobTotals collect(Region& region, std::uint32_t job);
 
 // The sums of all jobs that the region has ever had. While a process ends, a counter may be a
-// little below its value of the last call; it is never above the true value.
+// little lower than at the last call, but never above the true value.
 JobTotals collect_all(const Region& region);
 
 }  // namespace cube::cache

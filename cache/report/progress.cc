@@ -11,7 +11,7 @@ using base::Counter;
 
 double percent_of(double part, double whole) { return whole == 0 ? 0 : 100 * part / whole; }
 
-// Files and large reads that the program has asked for.
+// Files and reads of large files that the program has asked for.
 std::uint64_t asked(const JobTotals& rise) {
   return rise.opens() + rise.totals[Counter::block_hits] + rise.totals[Counter::block_misses];
 }

@@ -88,7 +88,7 @@ class Tier {
   // BlockName::text; `at` is the first byte of the block.
   virtual void note_block_fetched(std::string_view /*name*/, const FileKey& /*file*/,
                                   std::uint64_t /*at*/) {}
-  // A program has asked this tier in vain and does not fetch the whole record after all. `key` is
+  // A program has asked this tier in vain, and does not fetch the whole record after all. `key` is
   // the BlockName if it is a block.
   virtual void note_not_fetched(std::string_view /*key*/) {}
   // True if the tier would take what comes from the origin even though the memory is full.

@@ -33,8 +33,8 @@ class TierWriter {
 
   // Writes all that is new until may_go_on() returns false. Returns how many records, and chunks of
   // large files, were left; on failure, the errno that ended the pass, and the rest is for a later
-  // pass. Pins nothing after may_go_on() has returned false: the process may have given its row of
-  // pins to another process by then.
+  // pass. Pins nothing after may_go_on() has returned false: from then on the process may give its
+  // row of pins to another process.
   base::Result<std::int64_t> pass(const std::function<bool()>& may_go_on);
   // Counts how often segments got new records. Read it before a pass.
   std::uint32_t news() const;

@@ -51,7 +51,8 @@ bool AutoEngine::take_up(Origin& origin, Fetch& fetch) {
   return false;
 }
 
-// Called by the submitter and not at the decision: an engine's thread has no stderr.
+// The submitter calls this later than the decision is made, because an engine's thread has no
+// stderr.
 void AutoEngine::say(const Origin& origin) const {
   const EngineTrial& trial = origin.trial;
   base::log(

@@ -1,4 +1,4 @@
-// Chooses the engine: the one that was asked for, or for each origin the one that is faster there.
+// Chooses the engine: the one that the settings name, or the faster one for each origin.
 //
 // `automatic` has both engines. The first fetches of an origin are a trial. A batch of four times
 // the depth runs on one engine while the other rests, then a batch runs on the other engine, and so

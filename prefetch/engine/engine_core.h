@@ -21,10 +21,10 @@ class EngineCore : public ThreadCrew {
   // Starts the first thread. Returns false if there can be none with an fd table of its own.
   bool begin(std::string& why);
   virtual const char* name() const = 0;
-  // Something was queued.
+  // Called after something was queued.
   virtual void wake() = 0;
   virtual void set_depth(unsigned depth) = 0;
-  // Called when the queue is closed and empty: fetches in flight must come to an end.
+  // Called when the queue is closed and empty: fetches in flight must end.
   virtual void end_flights() = 0;
   // Closes every gate, then abandons the fetches still in flight. Returns how many there were.
   virtual unsigned abandon_all() = 0;
@@ -38,8 +38,8 @@ class EngineCore : public ThreadCrew {
  protected:
   // begin() tells it.
   void work_without_table(int) override {}
-  // Ends the fetch at one place in flight, whose gate is closed. Returns how many fetches it
-  // abandoned.
+  // Ends the fetch at one place in flight. The gate of the place is closed. Returns how many
+  // fetches it abandoned.
   unsigned abandon(Fetch* fetch, bool has_room);
 };
 

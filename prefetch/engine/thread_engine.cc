@@ -36,7 +36,7 @@ struct Worker {
   char path[PATH_MAX + 1];
 };
 
-// A worker that finds more to do takes it without the lock until the queue is empty.
+// A worker takes further fetches without the lock until the queue is empty.
 class ThreadCore final : public EngineCore {
  public:
   using EngineCore::EngineCore;
@@ -113,7 +113,7 @@ void ThreadCore::start_one(base::Condition::Lock& lock) {
   if (error == 0) return;
   --threads_;
   --starting_;
-  // The machine has no more threads: the existing ones must do.
+  // The machine has no more threads: the existing ones must suffice.
   if (threads_ != 0) return keeping_.wait(lock);
   lock.unlock();
   queue.end_all(client, Ending::failed, error);

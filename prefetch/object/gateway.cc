@@ -164,7 +164,7 @@ void Gateway::start(const WorkPointer& work) {
   finish(work, EINVAL, "");
 }
 
-// Askers wait much longer, and each of them wakes up.
+// Once a second is enough: askers wait much longer than that, and each report wakes all of them.
 void Gateway::tell_progress(Work& work) const {
   const std::uint64_t now = base::monotonic_ns();
   if (now - work.told_ns < k_second_ns) return;

@@ -1,9 +1,9 @@
 // The gateway: the node's only process that talks to object stores. It takes requests from the
 // mailbox and answers them: objects, parts of large objects and listings into RAM, copies over a
-// socket. Requests for the
-// same object or listing share one transfer. The gateway may be killed at any instruction: its
-// unpublished work is lost, and the next gateway takes those requests again. Thread safety: one
-// thread calls run(); the copy desk and the wait for news have threads of their own.
+// socket. Requests for the same object or listing share one transfer; s3/client.cc decides when a
+// transfer begins. The gateway may be killed at any instruction: its unpublished work is lost, and
+// the next gateway takes those requests again. Thread safety: one thread calls run(); the copy desk
+// and the wait for news have threads of their own.
 #pragma once
 
 #include <cstdint>

@@ -45,7 +45,7 @@ int ObjectFill::begin(const s3::Outcome& head, s3::Transfer::Room& room) {
   return error;
 }
 
-// Stat and fstat of an object that has changed since it was listed should agree.
+// stat and fstat should agree even if the object has changed since it was listed.
 void ObjectFill::forget_listing_unless(const cache::ObjectInfo& object) const {
   const auto [directory, name] = base::split_path(key_);
   const cache::Pin listing = parts_.ram.find_of_origin(

@@ -48,11 +48,12 @@ class ListingSource final : public PathSource {
   // Keeps at most this many names in memory. For tests.
   void keep_names(std::size_t most) { most_names_ = most; }
   Next next(PlannedFile& file) override;
-  // True if a listed directory was read within the last second, and more of its files are in hand.
+  // True if a listed directory was read within the last second, and more of its files are ready to
+  // be given.
   bool is_following_reads();
 
  private:
-  // A directory in hand.
+  // A directory that the source is working on.
   struct Window {
     std::string directory;
     std::uint64_t hash = 0;

@@ -31,8 +31,8 @@ struct PlannedFile {
   cache::OriginSpan place = {};  // the place at the origin, which the prefetcher sets
 };
 
-// How many files of the reader were read, dropped, or not fetched after all. The reader is that
-// much less ahead.
+// How many files of the reader were read, dropped, or not fetched after all. The reader is ahead by
+// that many files fewer.
 struct Settled {
   std::uint32_t reader = 0, files = 0;
 };

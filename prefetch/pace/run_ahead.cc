@@ -34,8 +34,8 @@ void RunAhead::put_back(PlannedFile& file) {
   const auto is_sooner = [&](const PlannedFile& other) {
     return other.reader == file.reader && other.sequence < file.sequence;
   };
-  // Insert after the reader's last earlier file: one that was put back before and comes earlier
-  // must stay in front.
+  // Inserts after the reader's last earlier file: an earlier file that was put back before must
+  // stay in front.
   const auto last_sooner = std::find_if(waiting_.rbegin(), waiting_.rend(), is_sooner);
   Reader& reader = readers_[file.reader];
   waiting_.insert(last_sooner.base(), std::move(file));

@@ -147,8 +147,8 @@ constinit thread_local Pair* t_pair [[gnu::tls_model("initial-exec")]] = nullptr
 // True while a keeper runs the body itself, because the kernel has no thread left for a worker.
 constinit thread_local bool t_keeps_hosts_fds [[gnu::tls_model("initial-exec")]] = false;
 
-// The keeper's part of the stack, above the worker's: for frames of handlers of libc's two signals,
-// and for pthread_create with everything that the host has hooked below it.
+// The keeper's part of the stack, above the worker's: for handlers of libc's two signals, and for
+// pthread_create with all hooks that the host has put into it.
 constexpr std::size_t k_keepers_stack = 64 << 10;
 constexpr std::size_t k_most_stack = 64 << 20;
 

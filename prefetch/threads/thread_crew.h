@@ -30,7 +30,7 @@ class ThreadCrew {
     news_.notify();
   }
   bool is_stopping() const { return is_stopping_.load(std::memory_order_acquire); }
-  // Returns false if a thread has not ended by then.
+  // Returns false if a thread has not ended in this time.
   bool wait_for_end(std::uint64_t at_most_ns) {
     return changed_.wait_until([this] { return threads_.load(std::memory_order_acquire) == 0; },
                                at_most_ns);

@@ -7,7 +7,7 @@
 
 namespace cube::prefetch {
 
-// Starts the thread, unless it runs or is about to. If there can be none, the client is over for
+// Starts the thread, unless it runs or is about to. If there can be none, the client stops for
 // good; the log says why.
 void start_cluster_thread(cache::ClusterClient& client, cache::OfferSource& source);
 

@@ -64,7 +64,7 @@ void DiskFlusher::write() {
     if (is_last) {
       if (left && *left > 0)
         base::log(base::LogLevel::info,
-                  "{} files, or pieces of large ones, had no time to be written to the disk",
+                  "{} files, or pieces of large ones, could not be written to the disk in time",
                   *left);
       break;
     }
@@ -77,8 +77,8 @@ void DiskFlusher::write() {
     }
   }
   writer_.end();
-  // The kernel lets a process end only when no thread waits for the disk. So the thread begins no
-  // such wait once the time is over.
+  // A process can end only when no thread of it waits for the disk. So this thread begins no such
+  // wait once the time is over.
   if (has_time()) writer_.seal();
 }
 

@@ -37,7 +37,7 @@ void LargeFetcher::work(unsigned number) {
   keep_at_it(gates_[number]);
 }
 
-// Ends the fetches that are there and those to come.
+// Ends the present fetches and all later ones.
 void LargeFetcher::work_without_table(int error) {
   ThreadCrew::work_without_table(error);
   {
@@ -159,7 +159,7 @@ void LargeFetcher::fetch_block(Lock& lock, Row& row) {
   // bring_ahead takes the same part: up to the end of the block.
   row.rest.begin = std::min((part.begin / block + 1) * block, row.rest.end);
   part.end = row.rest.begin;
-  // At a lower depth programs wait for the origin, and a whole block would be before them.
+  // At a lower depth programs wait for the origin, and would have to wait for a whole block first.
   const bool asks_for_block = asks_for_blocks_ && depth_ >= k_threads;
   lock.unlock();
   bool has_room = true, is_here = true;

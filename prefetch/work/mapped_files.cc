@@ -155,7 +155,7 @@ std::uint64_t MappedFiles::pause_ns() const {
                       due = next_look_ns_.load(std::memory_order_relaxed);
   const std::uint64_t since = waits_since_ns_.load(std::memory_order_relaxed),
                       look = due > now ? due - now : k_least_pause_ns;
-  // The longer the program has not come closer, the longer the pause.
+  // The pause grows with the time for which the program has not come closer.
   return since == 0 ? look
                     : std::min(look, std::max(k_least_wait_ns, (now - since) / k_wait_share));
 }

@@ -52,12 +52,12 @@ class MappedFiles {
   // The program has opened the file. Some mounts (FUSE) make the kernel drop its pages then,
   // including those that no thread has copied yet.
   void opened(const LargeFile& file);
-  // The program has unmapped these pages. Bytes that were read by then are still copied.
+  // The program has unmapped these pages. Bytes that were read before are still copied.
   void unmapped(const void* at, std::size_t length);
   // Whether the kernel has read a twentieth of the file for mappings that the program unmapped
   // after a few reads each. The kernel may have dropped these pages, and a program that goes on
-  // like this reads all of the file. `begins`: the caller has it brought. `goes_on`: that was so a
-  // moment ago.
+  // like this reads all of the file. `begins`: the caller should have the file brought. `goes_on`:
+  // an earlier call has returned `begins`.
   enum class AllOver : std::uint8_t { no, begins, goes_on };
   AllOver all_over(const LargeFile& file);
   // The program has given this advice for these pages. MADV_WILLNEED: they are read now, unless the
@@ -84,7 +84,7 @@ class MappedFiles {
     // Counts threads that use the file and the mapping without owning the row. Both stay until the
     // last of these threads has gone.
     std::atomic<std::uint32_t> users{0};
-    std::atomic<bool> is_over{false};      // the mapping is to be dropped; set by the owner or a
+    std::atomic<bool> is_over{false};      // the mapping must be dropped; set by the owner or a
                                            // user
     std::atomic<std::uint64_t> before{0};  // bytes of Added that no look has found yet
     std::atomic<int> advice{0};            // MADV_NORMAL, SEQUENTIAL or RANDOM

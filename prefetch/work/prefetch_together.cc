@@ -86,7 +86,7 @@ void Prefetcher::begin_all(Flights flights) {
       one_has_ended(flight->file.reader, flight->file.sequence, /*is_last=*/false);
       continue;
     }
-    // The files between are in memory already, so this one begins a request of its own.
+    // The files in between are in memory already, so this one begins a new request.
     if (!together.is_empty() && !is_behind(flight->file.place, together.end())) {
       in_flight_.fetch_add(1, std::memory_order_relaxed);
       submit(together.take_all());

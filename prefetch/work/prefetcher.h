@@ -98,8 +98,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   }
   // The next file waits for room in the ring.
   bool is_blocked();
-  // True if, since the last call, the next file has waited, and a reader that has few files in the
-  // ring while others have many has itself fetched files that waited here.
+  // True if both have happened since the last call: the next file has waited; and a reader that has
+  // few files in the ring, while others have many, has itself fetched files that waited here.
   bool take_starved();
   PrefetchCounts counts();
   // Fetches of whole files from the origin since the last call.
@@ -141,7 +141,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
     bool is_first = true, is_last = true;
     PlannedFetch* next_beside() const { return static_cast<PlannedFetch*>(beside); }
     std::uint64_t bytes = 0;
-    std::uint64_t began_ns = 0;  // start of the fetch at the origin
+    std::uint64_t began_ns = 0;  // when the fetch at the origin began
   };
 
   Prefetcher(cache::FileCache& cache, Options options);

@@ -7,14 +7,14 @@
 #include "cache/base/clock.h"
 #include "cache/base/mutex.h"
 #include "prefetch/threads/thread_crew.h"
-#include "prefetch/work/lead.h"
+#include "prefetch/work/leader_work.h"
 
 namespace cube::prefetch {
 namespace {
 
 constexpr std::uint64_t k_look_for_lead_ns = 300'000'000;
-// If a process continues after a stop, the kernel ends its fetches at once. A process that was only
-// slow needs longer.
+// If a process continues after a stop, the kernel ends its fetches at once. A process that was
+// merely slow needs longer.
 constexpr std::uint64_t k_longest_drain_ns = 5'000'000'000, k_drain_tick_ns = 10'000'000;
 constexpr unsigned k_patience_of_lost_ms = 50;
 
@@ -40,10 +40,10 @@ class Sidecar::Leader final : public ThreadCrew {
  private:
   void work(unsigned) override;
   bool do_lead();
-  void turn_by_turn(Lead& own);
-  void drain(Lead& own);
+  void turn_by_turn(LeaderWork& own);
+  void drain(LeaderWork& own);
   void show_progress();
-  void show(Lead* own) {
+  void show(LeaderWork* own) {
     const std::lock_guard lock(lead_mutex_);
     lead_ = own;
   }
@@ -52,8 +52,8 @@ class Sidecar::Leader final : public ThreadCrew {
   const base::Config& config_;
   cache::Progress* const progress_;
   cache::LeadClaim claim_;
-  base::Mutex lead_mutex_;  // guards the rest
-  Lead* lead_ = nullptr;    // null until it has begun
+  base::Mutex lead_mutex_;      // guards the rest
+  LeaderWork* lead_ = nullptr;  // null until it has begun
 };
 
 void Sidecar::Leader::show_progress() {
@@ -63,7 +63,7 @@ void Sidecar::Leader::show_progress() {
   if (line.size != 0) base::write_to_terminal(line.view());
 }
 
-void Sidecar::Leader::turn_by_turn(Lead& own) {
+void Sidecar::Leader::turn_by_turn(LeaderWork& own) {
   while (!is_stopping() && claim_.beat()) {
     const std::uint32_t seen = news_.now();
     const std::uint64_t most_ns =
@@ -76,7 +76,7 @@ void Sidecar::Leader::turn_by_turn(Lead& own) {
 
 // Still fetches the files that were reported to its clients as taken, because no other leader knows
 // of these.
-void Sidecar::Leader::drain(Lead& own) {
+void Sidecar::Leader::drain(LeaderWork& own) {
   own.lose();
   const std::uint64_t until = base::monotonic_ns() + k_longest_drain_ns;
   while (!is_stopping() && !own.is_drained() && base::monotonic_ns() < until)
@@ -85,7 +85,7 @@ void Sidecar::Leader::drain(Lead& own) {
 
 // False: this process cannot prefetch, or must stop.
 bool Sidecar::Leader::do_lead() {
-  Lead own(cache_, config_, news_, claim_);
+  LeaderWork own(cache_, config_, news_, claim_);
   if (!own.begin()) return false;
   // From now on a stopping thread finds the lead and stops the engine, or this thread sees the
   // stop. The lead is shown this early so that a stopping thread finds it even while this thread
@@ -96,7 +96,7 @@ bool Sidecar::Leader::do_lead() {
     turn_by_turn(own);
     if (!is_stopping()) {
       base::log(base::LogLevel::debug,
-                "prefetch: another process has taken the lead, for this one did not run");
+                "prefetch: another process has taken the lead, because this one did not run");
       drain(own);
     }
   } catch (...) {
@@ -121,7 +121,7 @@ void Sidecar::Leader::work(unsigned) {
         news_.wait(seen, looks_at_room ? cache::k_look_at_room_ns : k_look_for_lead_ns);
       continue;
     }
-    // If this process cannot prefetch, another may have more luck.
+    // This process cannot prefetch, but another may be able to.
     const bool goes_on = !is_stopping() && do_lead();
     claim_.give_up();
     if (!goes_on) break;

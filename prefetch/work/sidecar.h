@@ -1,10 +1,10 @@
 // The thread that prefetches for the whole node while this process leads. Otherwise it waits until
 // the leader ends, or is stopped (lead_claim.h). Meanwhile it gives memory back that others need
-// (room_for_others.h); if nothing is to be prefetched, it does nothing else. If the process loses
+// (room_for_others.h); if there is nothing to prefetch, it does nothing else. If the process loses
 // the lead, it waits again.
 //
-// If there is a disk, another thread fills it (disk_flusher.h), even if nothing is to be
-// prefetched.
+// If there is a disk, another thread fills it (disk_flusher.h), even if there is nothing to
+// prefetch.
 //
 // Life: start() once for each FileCache; stop() ends the thread within some tens of milliseconds,
 // even if the origin hangs, and leaves the lead to another process. A forked child has no such

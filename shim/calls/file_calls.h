@@ -13,7 +13,7 @@ namespace cube::shim::file_calls {
 
 using Answer = std::optional<long>;
 
-// read_calls.cc
+// read_and_seek.cc
 Answer read(int fd, void* to, std::size_t n);
 Answer pread(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv(int fd, const struct ::iovec* parts, int count);
@@ -51,8 +51,8 @@ Answer fcntl(int fd, int command, long argument);
 Answer advise(int fd);  // posix_fadvise, readahead: 0
 Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int64_t offset);
 
-// The rest is in fd_calls.cc and is about the fd itself. `close` answers for parked and served fds;
-// `note_close` is for all others, before libc closes them.
+// close_and_dup.cc: about the fd itself. `close` answers for parked and served fds; `note_close` is
+// for all others, before libc closes them.
 Answer close(int fd);
 // An fd that libc closes during the lifetime of the object. The destructor ends the file's writer,
 // and counts the fd as free.

@@ -19,7 +19,7 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_most_bytes = 0x7ffff000;  // the most that the kernel moves in one call
 
-// A reference that is dropped even if a jump leaves the read. It lies on the stack of its user.
+// A reference that is dropped even if a jump leaves the read. It lives on its user's stack.
 class KeptFile {
  public:
   explicit KeptFile(int fd) {
@@ -80,8 +80,8 @@ bool is_fd_of(int fd, const OpenFile& file) {
   return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
 }
 
-// Reads by the fd. If another thread opens another file under the fd, the read goes on, as in the
-// kernel.
+// Reads through the fd. If another thread opens another file under the fd, the read goes on, as in
+// the kernel.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   const cache::LargeFile::FdEpoch fd_epoch = file.large->fd_epoch();
   const bool is_its = is_fd_of(fd, file);
@@ -94,7 +94,7 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
-// Whether the kernel would accept the read. Only a direct file has reads that it refuses.
+// Whether the kernel would accept the read. It refuses reads only of a direct file.
 bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at) {
   if (!file.is_direct()) [[likely]]
     return true;
@@ -179,7 +179,7 @@ Answer read_at_offset(int fd, const Parts& to) {
   const long got =
       copy(*file, fd, to, static_cast<std::uint64_t>(at), static_cast<std::size_t>(granted));
   const std::int64_t moved = got > 0 ? got : 0;
-  // The fd may be another file's by now, which has an offset of its own.
+  // By now the fd may refer to another file, with its own offset.
   if (moved < granted && is_fd_of(fd, *file)) sys::lseek(fd, moved - granted, SEEK_CUR);
   return got;
 }
@@ -234,7 +234,7 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   const bool is_taken =
       reader != nullptr &&
       reader->submit(large, is_its ? fd : -1, fd_epoch, cache->large().wanted(large, {begin, end}));
-  // The kernel's pages serve a mapping that the program has already.
+  // The program already has a mapping, which the kernel's pages serve.
   return is_its && is_taken && !large.own_mappings().is_any();
 }
 

@@ -31,8 +31,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// One row for each call that a program makes on an fd it has from elsewhere. The row also tells how
-// to test the call, by a result that the call gives only if it reaches this library.
+// One row for each call that a program makes on an fd it got elsewhere. The row also holds a test:
+// a result that the call returns only if it reaches this library.
 enum class Way : std::uint8_t { read, pread, seek, stat, map, none };
 struct Call {
   std::string_view name;

@@ -23,7 +23,7 @@ using cache::PartialFill;
 // The bytes that are fetched and copied out at a time, while the processor has them at hand.
 constexpr std::size_t k_step = 512 << 10;
 
-// True if this fd is the file's. It stays so as long as a FdEpoch that was made before goes on.
+// True if this fd is the file's. It stays so as long as an FdEpoch that was made earlier goes on.
 bool is_fd_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
 
 PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
@@ -32,8 +32,9 @@ PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::si
   return is_fd_of(fd, file) ? file.fill->bring(epoch, at, n) : PartialFill::Bytes::at_origin;
 }
 
-// Reads by the fd. If another thread has closed it, the read goes on, as in the kernel. If the file
-// cannot be opened again then, the bytes are right only if the fd has not become another file's.
+// Reads through the fd. If another thread has closed it, the read goes on, as in the kernel. If the
+// file cannot be opened again then, the bytes are right only if the fd has not become another
+// file's.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   base::note_way_out();
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));
@@ -134,7 +135,7 @@ void give_back(OpenFile& file, int fd, std::uint64_t end, std::size_t n) {
     sys::lseek(fd, -static_cast<std::int64_t>(n), SEEK_CUR);
 }
 
-// Moves the offset, which was moved by all that was claimed, back to the end of what was read.
+// Moves the offset back from the end of what was claimed to the end of what was read.
 long told(OpenFile& file, int fd, std::uint64_t at, std::size_t claimed, long result) {
   const std::size_t got = sys::failed(result) ? 0 : static_cast<std::size_t>(result);
   if (got < claimed) give_back(file, fd, at + claimed, claimed - got);

@@ -25,7 +25,7 @@ bool is_copy_of_object(int fd, cache::FileStat& stat) {
 // `mask`: what statx is asked for. Only then does the view matter, because a stat has no mount id.
 template <typename To, typename... Mask>
 Answer answer(int fd, To* to, Mask... mask) {
-  const OpenFileRef file = g_fds.acquire(fd);
+  OpenFileRef file = g_fds.acquire(fd);
   if (!file) {
     const OpenFileRef directory = unmounted_directory::acquire(fd);
     cache::FileStat copy;
@@ -34,7 +34,14 @@ Answer answer(int fd, To* to, Mask... mask) {
     (directory ? directory->directory->stat() : copy).copy_to(*to, mask...);
     return 0;
   }
-  if (!file->is_current() || real::stat_is_anothers() ||
+  if (!file->is_current() && file->record->has_only_lost_its_name()) [[unlikely]] {
+    file.reset();
+    file = materialize_changed(fd);
+    if (!file) return {};
+  } else if (!file->is_current()) {
+    return {};
+  }
+  if (real::stat_is_anothers() ||
       !((cache::FileStat::answers(mask) && file->record->has_one_view()) && ...)) [[unlikely]]
     return {};
   if (is_bad_pointer(to, sizeof *to)) return -EFAULT;

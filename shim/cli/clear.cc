@@ -96,7 +96,8 @@ Done clear_socket(const std::string& path) {
   return Done::removed;
 }
 
-// As long as the word that it stands for, so that socket_path_of() shortens the same paths.
+// Has as many characters as the word that it stands for, so that socket_path_of() shortens the same
+// paths.
 constexpr const char* k_any_socket = "????????";
 
 // Removes the sockets of announcements and of gateways.

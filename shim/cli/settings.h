@@ -44,7 +44,7 @@ bool tell_errors(const base::ParsedConfig& parsed);
 std::string option_name(std::string_view variable);
 
 // Opens the region of these settings, but does not become one of its users. Null if there is none,
-// or if something is wrong, which `why` then says.
+// or if something is wrong: `why` then says what.
 cache::Region* look_at_region(const base::Config& config, std::string& why);
 
 // Like look_at_region, but reports on stderr if there is none.

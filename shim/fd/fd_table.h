@@ -29,7 +29,7 @@ enum class RowKind : std::uint8_t {
   mount_stream = 7
 };
 
-// Whether the kernel, too, has the file of such an fd. The kernel can then dup the fd.
+// Whether the kernel also has the file of such an fd open, and so can dup the fd.
 inline bool is_of_kernel(RowKind kind) {
   return kind == RowKind::writer || kind == RowKind::unmounted_directory || kind == RowKind::large;
 }
@@ -53,15 +53,15 @@ class FdTable {
       if (kind_of(row) != kind || !process::owns_table()) return {};
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
       if (!open_files::try_acquire(file)) continue;
-      // The object may have been reused since the load; the row, which holds its generation, has
-      // then changed.
+      // The object may have been reused since the load. Then the row has changed, because it holds
+      // the generation.
       if (row_of(fd).load(std::memory_order_acquire) == row) [[likely]]
         return OpenFileRef::adopt(file);
       OpenFileRef::adopt(file).reset();
     }
   }
 
-  // Never BUSY: the kernel may not yet have the file of such an fd. Waits.
+  // Waits while the row is BUSY, because the kernel may not have the file of such an fd yet.
   RowKind kind(int fd) const { return is_within(fd) ? kind_of(settled_row(fd)) : RowKind::none; }
   bool is_within(int fd) const { return static_cast<unsigned>(fd) < k_capacity; }
   // Nothing if the fd is not served. Waits while the row is BUSY.
@@ -96,7 +96,7 @@ class FdTable {
   void unlock(int fd, std::uint64_t row) { row_of(fd).store(row, std::memory_order_release); }
   static OpenFileRef reference_in(std::uint64_t row);
 
-  // No fd from this one on has had a row with an OpenFile.
+  // No fd at or above this one has had a row with an OpenFile.
   int end() const { return end_.load(std::memory_order_acquire); }
   // Whether any fd is a served file, or BUSY.
   bool serves_any() const;
@@ -112,7 +112,8 @@ class FdTable {
       const std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
       if (kind_of(row) != RowKind::busy) [[likely]]
         return row;
-      // In a child that was forked past libc, no thread ends the change, and this empties the row.
+      // In a child that was forked past libc, no thread completes the change, so this empties the
+      // row.
       process::owns_table();
       sched_yield();
     }

@@ -57,8 +57,8 @@ int made_read_only(int fd, int status = 0) {
 constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
 
 // Whether the fd's file is the one of the record. A kernel fd sees later writes to its file, but
-// never another file under the same name, which may have got the inode: the placeholder does not
-// keep that in use. A time of birth tells them apart, where the file system has one.
+// never a new file of the same name. The new file may have the same inode, because the placeholder
+// does not keep the inode in use. Birth times tell the two apart, if the file system has them.
 bool is_file_of(int fd, const cache::Record& record, Accept accept) {
   const bool may_differ = accept == Accept::same_file || record.is_stale();
   const auto now = cache::stat_fd(fd, may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
@@ -86,7 +86,7 @@ bool leads_elsewhere(int error) {
 int open_origin(const OpenFile& file, Accept accept) {
   const cache::Record& record = *file.record;
   const int flags = (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK;
-  // The open of a FIFO would let a writer go.
+  // Opening a FIFO would unblock its writer.
   const auto there = cache::stat_path(AT_FDCWD, record.path_text(), AT_STATX_DONT_SYNC);
   long fd = !there || there->is_regular() ? sys::open(record.path_text(), flags) : -ESTALE;
   if (!sys::failed(fd) && !is_file_of(static_cast<int>(fd), record, accept)) {
@@ -100,7 +100,7 @@ int open_origin(const OpenFile& file, Accept accept) {
 
 namespace {
 
-// Gives a copy the stat of the file as far as it can be set: not its inode, link count and blocks.
+// Gives a copy the file's stat, except what cannot be set: inode, link count and blocks.
 int looking_like(int copy, const cache::FileStat& stat) {
   if (copy < 0) return copy;
   const auto& time = stat.modified;
@@ -131,8 +131,8 @@ int open_or_copy(const OpenFile& file, Accept accept) {
                       file.record->stat);
 }
 
-// A copy where made_read_only() has no fd to spare. It is open for writing, too, but nothing can
-// be written.
+// A copy for when made_read_only() has no spare fd. It is open for writing, too, but nothing can be
+// written.
 int sealed_copy(const OpenFile& file) {
   const int copy = looking_like(write_memfd(*file.record, MFD_ALLOW_SEALING), file.record->stat);
   if (copy < 0) return copy;
@@ -141,7 +141,8 @@ int sealed_copy(const OpenFile& file) {
   return copy;
 }
 
-// Needs no fd: each thread has a directory there, so the links are two more than the threads.
+// Needs no fd: each thread has a directory there, so the link count is the number of threads plus
+// two.
 bool has_other_threads() {
   struct ::statx x {};
   constexpr nlink_t k_alone = 3;
@@ -150,13 +151,13 @@ bool has_other_threads() {
          x.stx_nlink != k_alone;
 }
 
-// At the limit of fds there is no room for the old and the new file at the same time, so this
-// closes the fd first. Another thread might get the fd then, and a child might inherit nothing, so
-// it does so only for the one thread of a process.
+// At the fd limit, the old and the new file cannot be open at the same time, so this closes the old
+// fd first. It does so only in a process of one thread: another thread might take the fd meanwhile,
+// or fork a child that inherits nothing.
 int open_at_limit(const OpenFile& file, Accept accept, int fd) {
   if (has_other_threads()) return -EMFILE;
   struct ::rlimit limit {};
-  // The limit may have been lowered since the open; the kernel gives back no fd at or above it.
+  // The limit may have been lowered since the open, and the kernel hands out no fd at or above it.
   if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))) ||
       limit.rlim_cur <= static_cast<rlim_t>(fd))
     return -EMFILE;

@@ -7,8 +7,8 @@
 
 namespace cube::shim::kernel_file {
 
-// same_file: accepts the origin's file even if its bytes have changed, and no copy as long as the
-// origin still has the file, because a lock or a change of a copy would not reach it.
+// same_file: accepts the origin's file even if its bytes have changed, but no copy while the origin
+// still has the file, because locking or changing a copy would not affect the file.
 enum class Accept : bool { same_content, same_file };
 
 // The origin's own file, if it is still the one that the program has opened.

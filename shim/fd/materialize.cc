@@ -68,8 +68,8 @@ bool is_path_only(int fd) {
   return sys::failed(flags) || (flags & O_PATH) != 0;
 }
 
-// Whether this fd of the file is the origin's own. The fd of a file whose bytes come as they are
-// read has been the origin's from the start. Nothing may replace it, because memory does not have
+// Whether this fd of the file is the origin's own. If a file's bytes come as they are read, its fd
+// has been the origin's from the start. Nothing may replace that fd, because memory does not have
 // all bytes.
 bool has_origin(const OpenFile& file, int fd) {
   return file.is_origin() && (file.fill != nullptr || !is_path_only(fd));

@@ -22,23 +22,23 @@ inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
              ? 0
              : materialize_slow(fd, call);
 }
-// Puts the file of `kernel_fd` over an fd of ours, even if the program has lowered its limit of fds
-// below that fd since. `flags`: those of dup3(2).
+// Puts the file of `kernel_fd` over an fd of ours, even if the program has since lowered its fd
+// limit below that fd. `flags`: those of dup3(2).
 void put_over(int kernel_fd, int fd, int flags);
 // Call it before a lock: puts the origin's own file over the fds, while reads are still answered
-// from memory. The file may have changed since the open. If the origin no longer has it, it is
-// materialized. Does nothing if fd is not served. Returns 0; or -errno if the origin has the file
-// but does not let the process open it again, or if no kernel file could be opened.
+// from memory. The file may have changed since the open. If the origin no longer has the file,
+// materializes it. Does nothing if fd is not served. Returns 0; or -errno if the origin has the
+// file but does not let the process open it again, or if no kernel file could be opened.
 int show_origin(int fd);
 // Call it before a change of the file itself, such as fchmod. Like materialize(), but accepts the
 // origin's file even if its bytes have changed, and fails with -errno where show_origin() does.
 int materialize_to_change(int fd, const char* call = __builtin_FUNCTION());
-// Opens the origin's own file by an fd of ours, if it is still the one that the program has opened.
-// Returns the fd, or -errno.
+// Opens the origin's own file again, under a new fd, if it is still the one that the program has
+// opened. Returns the fd, or -errno.
 int open_origin_again(const OpenFile& file);
-// Call it after the lock: if the origin's file differs from what is in memory, it is materialized.
+// Call it after the lock: materializes the file if the origin's bytes differ from those in memory.
 void materialize_if_changed(int fd);
-// Sets the kernel's offset of a file that the kernel has, too, for calls that bypass the shim.
+// Sets the kernel's offset of a file that the kernel also has open, for calls that bypass the shim.
 void tell_offset(int fd);
 // Puts the origin's file over `copy`, a dup of `from`, if the file was put over `from` alone,
 // between the dup and the row of the dup.
@@ -56,8 +56,8 @@ void materialize_for_child(ForkSide side);
 // Call it before a sandbox: replaces listed directories under streams by the origin's own, which
 // may be refused later.
 void materialize_streams();
-// In the child of a fork: the files that could not be materialized are served from memory of the
-// process's own, because the parent's region is about to go. That memory is never freed.
+// In the child of a fork: files that could not be materialized are served from the child's own
+// memory, because the parent's region is about to go away. That memory is never freed.
 void keep_own_copies();
 
 // Materializes the open files at or below this path.
@@ -71,7 +71,7 @@ void materialize_other_names(const cache::FileStat& target);
 // as being written from now on.
 void let_writers_outlive_us();
 // Like let_writers_outlive_us, but only for fds that an exec leaves open: the next program of this
-// process has them, and may leave them to children of its own.
+// process has them, and its children may inherit them.
 void let_inherited_writers_outlive_us();
 // Like let_writers_outlive_us, but for one fd: a process that receives it, or has it mapped, can
 // write.

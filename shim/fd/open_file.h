@@ -52,8 +52,8 @@ struct alignas(64) OpenFile {
                        std::memory_order_relaxed);
     calls_saved.store(calls_saved.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  // Like count(), off the path of a hit: tells the region in steps, so that a process that is
-  // killed has told nearly all.
+  // Like count(), but off the path of a hit. It reports to the region in steps, so that a killed
+  // process has reported nearly everything.
   [[gnu::noinline, gnu::cold]] void count_in_steps(std::uint64_t bytes);
   void tell_counts();
   bool is_copy() const { return fd_kind.load(std::memory_order_relaxed) == FdKind::copy; }
@@ -61,7 +61,7 @@ struct alignas(64) OpenFile {
   // `fd_kind` is stored before the fds change (show_origin); pairs with the loads of it after a
   // dup.
   bool is_placeholder() const { return fd_kind.load(std::memory_order_acquire) <= FdKind::blocks; }
-  // For a file that is no copy. False: the functions of calls/origin_reads.h read it.
+  // For a file that is not a copy. False: the functions of calls/origin_reads.h read it.
   bool has_bytes() const { return fd_kind.load(std::memory_order_acquire) == FdKind::placeholder; }
   bool is_origin() const { return fd_kind.load(std::memory_order_acquire) == FdKind::origin; }
   // The fill that fetches the bytes as the program reads them, or that has done so; null for most

@@ -35,9 +35,9 @@ bool is_parked_slow(int fd);
 inline bool is_parked(int fd) {
   return fd >= 0 && g_parking.load(std::memory_order_relaxed) != 0 && is_parked_slow(fd);
 }
-// No fd below the bound is free, except parked ones. Version:32 | bound:32; each close of the
-// program makes a new version when it is over, so that an open that began earlier cannot store the
-// bound that it has found.
+// No fd below the bound is free, except parked ones. Version:32 | bound:32; the end of each close
+// by the program makes a new version, so that an open that began earlier cannot store the bound
+// that it has found.
 extern constinit std::atomic<std::uint64_t> g_bound;
 inline bool is_below_bound(int fd) {
   return fd < static_cast<int>(static_cast<std::uint32_t>(g_bound.load(std::memory_order_acquire)));

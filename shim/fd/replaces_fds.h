@@ -16,7 +16,7 @@ class ReplacesFds {
  public:
   explicit ReplacesFds(OpenFile& file) : file_(file) {
     while (file_.is_replacing.exchange(true, std::memory_order_acquire)) {
-      process::owns_table();  // in a child by a fork that nobody has noticed, this lets go of it
+      process::owns_table();  // released in a child whose fork nobody has noticed
       sched_yield();
     }
   }

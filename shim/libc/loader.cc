@@ -43,7 +43,7 @@ bool may_be_overwritten(const void* function) {
          function == real::mremap.found() || function == real::madvise.found();
 }
 
-// Our function, if it stands before the next one after the library of the caller. Null: the answer
+// Our function, if it comes before the next definition after the caller's library. Null: the answer
 // is libc's.
 //
 // Libc finds the next one only for a library that calls dlsym itself. We ask for the function that

@@ -100,7 +100,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
         shim::lifecycle::seal();
       break;
     case shim::SyscallKind::limits:
-      // As setrlimit does. The limits themselves may lie in memory that is not there.
+      // As setrlimit does. The pointer to the limits may lead nowhere.
       if (sets_limit_of_files(row.number, arguments))
         shim::materialize_all(/*only_inherited=*/false, k_syscall);
       shim::expect_new_fd();

@@ -70,7 +70,7 @@ void seal() {
       !process::owns_table())
     return;
   materialize_streams();
-  process::disable("the process puts a seccomp filter on");
+  process::disable("the process installs a seccomp filter");
   process::g_tells.store(false, std::memory_order_release);
   // Notes all writers as shared, because later forks are not seen.
   let_writers_outlive_us();

@@ -14,8 +14,8 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks);
 
 // Call it before a call that changes what paths or permissions mean, if process::disable() follows.
 // Open files are materialized, because the process may not be able to open them again. The region
-// is found by the user's name, so a process that has no region by then could not report its
-// changes.
+// is found by the user's name, so a process without a region could not report its changes
+// afterwards.
 void prepare_identity(const char* call);
 // Call it before a sandbox is entered from inside (seccomp), which may kill the process for any
 // call that the program itself does not make. It materializes served files, writes the report,

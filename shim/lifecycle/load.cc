@@ -35,9 +35,9 @@
 namespace cube::shim {
 namespace {
 
-// Returns the complaint about a directory that the settings name and that is not there. The first
-// process makes it once. A server is asked only with CUBESHIM_STRICT=1: the server may be gone, and
-// the program may not need it.
+// Returns the complaint about a missing directory that the settings name. The first process makes
+// it once. A server is asked only with CUBESHIM_STRICT=1: the server may be gone, and the program
+// may not need it.
 std::string complaint_about(const std::string& prefix, const near_look::DirectoryLook& look,
                             bool may_wait) {
   int error = look.error;

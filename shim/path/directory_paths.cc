@@ -13,8 +13,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// Directories that were a moment ago where their path says: each word is a hash of the path, of the
-// directory and of the time.
+// Directories that lay at their reported path a moment ago. Each word is a hash of the path, the
+// directory and the time.
 constinit std::atomic<std::uint64_t> g_found[16]{};
 constinit std::atomic<std::uint32_t> g_renewals{0};
 

@@ -93,7 +93,7 @@ Way way_to(std::string_view path) {
       all.remove_prefix(end + 1);
     }
     held = all.size();
-    // A line of this length cannot be understood.
+    // A line this long cannot be parsed.
     if (held == sizeof text) return {.is_local = false};
     std::memmove(text, all.data(), held);
   }

@@ -42,9 +42,9 @@ bool covered_by_prefix(std::string_view path) {
   return false;
 }
 
-// True if the path could be under a prefix once "." and "//" and ".." are resolved. It may be true
-// wrongly, but not false wrongly. Written so that the compiler vectorizes it: every open outside
-// the prefixes pays for it.
+// True if the path could be under a prefix once "." and "//" and ".." are resolved. It may be wrong
+// only if it is true. Written so that the compiler vectorizes it: every open outside the prefixes
+// pays for it.
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("O3")))
 #endif

@@ -67,7 +67,7 @@ bool owns_table_slow() {
     } else {
       // In such a child, libc does not know its own thread id, and the kernel does not know its
       // robust mutexes: no process would learn of its death.
-      disable("a fork that passed libc by");
+      disable("a fork that bypassed libc");
       g_tells.store(false, std::memory_order_release);
     }
     return true;

@@ -105,7 +105,7 @@ void add(const std::string& site) {
   if (holds(list, site)) return;
   // An empty entry at the end would be the working directory.
   const std::string value = list.empty() ? site : (site + ":").append(list);
-  // With a longer value the program could start no other: the kernel takes no string of more than
+  // With a longer value, the program could start no other program: the kernel takes no string above
   // 32 pages.
   constexpr std::size_t k_longest = 32 * 4096 - sizeof "PYTHONPATH=";
   if (value.size() <= k_longest) setenv(k_python_path, value.c_str(), 1);

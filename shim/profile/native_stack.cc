@@ -191,9 +191,8 @@ void start() {
   if (library != nullptr && make_quiet(library))
     g_backtrace = reinterpret_cast<Backtrace*>(dlsym(library, "unw_backtrace"));
   if (g_backtrace == nullptr) {
-    base::log(
-        base::LogLevel::warn,
-        "CUBESHIM_PROFILE: no native stacks, libunwind.so.8 is not there (Debian: libunwind8)");
+    base::log(base::LogLevel::warn,
+              "CUBESHIM_PROFILE: no native stacks, libunwind.so.8 is missing (Debian: libunwind8)");
     return;
   }
   find_own_code();

@@ -1,8 +1,7 @@
-// Redirects calls to libc, for one library alone, to functions of ours: it changes that library's
-// table of addresses. To test whether memory is readable, libunwind writes a byte of it into a
-// pipe. The program could close that fd and open a file there, which would get the byte. In
-// addition, libunwind's locks must be libc's own. Thread safety: none; for the start of the
-// process.
+// Redirects one library's calls of libc to functions of ours, by changing that library's table of
+// addresses. To test whether memory is readable, libunwind writes a byte of it into a pipe. The
+// program could close that fd and open a file there, which would get the byte. In addition,
+// libunwind's locks must be libc's own. Thread safety: none; for the start of the process.
 #pragma once
 
 #include <cstddef>

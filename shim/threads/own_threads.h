@@ -22,7 +22,7 @@ void resume();
 // none -> busy -> running; over is final.
 enum class State : int { none, busy, running, over };
 extern constinit std::atomic<State> g_state;
-// Offers to lead if something is to be prefetched on this node.
+// Offers to lead if there is something to prefetch on this node.
 void offer_slow(cache::FileCache& cache);
 inline void offer(cache::FileCache& cache) {
   if (g_state.load(std::memory_order_relaxed) == State::none) offer_slow(cache);

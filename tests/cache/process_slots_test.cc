@@ -282,7 +282,7 @@ TEST(ProcessSlots, AStoppedHolderOfTheLifecycleLockIsAnErrorAfterTwoSeconds) {
   const int status = tests::run_in_child([&] {
     std::string why;
     CHILD_CHECK(tests::attach(region.options, &why) == nullptr);
-    CHILD_CHECK(why == region.path() + " is held by a process that does not run");
+    CHILD_CHECK(why == region.path() + " is held by a stopped process");
     return 0;
   });
   EXPECT_EQ(status, 0);

@@ -415,7 +415,7 @@ class Trouble(Pack):
         if child.returncode == 0:
             self.skipTest("it was done before the signal came")
         self.assertEqual(child.returncode, 128 + signal.SIGINT)
-        self.assertIn(f"the same command goes on with {partial}".encode(), errors)
+        self.assertIn(f"the same command continues {partial}".encode(), errors)
         self.make()
         self.assertEqual(
             self.command("verify", "-q", self.pack, "--against", self.data).returncode, 0)

@@ -156,7 +156,7 @@ TEST_F(Announced, InvalidMessageEndsItsConnectionAndNoOther) {
             std::string::npos)
       << log;
   EXPECT_NE(log.find("a message is too long\n"), std::string::npos) << log;
-  EXPECT_NE(log.find("(more of this is not told)\n"), std::string::npos) << log;
+  EXPECT_NE(log.find("(further ones are not reported)\n"), std::string::npos) << log;
 }
 
 TEST_F(Announced, TooManyClientsAreTurnedAwayAndSilentOnesGiveWay) {
@@ -254,8 +254,8 @@ TEST_F(Announced, FileThatIsNoSocketKeepsTheName) {
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
   for (const auto& path : {file, link, folder}) {
     EXPECT_EQ(start_at(path), nullptr);
-    EXPECT_EQ(why, "announcements are not taken at " + path +
-                       ": something that is not a socket has its name");
+    EXPECT_EQ(why,
+              "announcements are not taken at " + path + ": a file of this name is not a socket");
     EXPECT_EQ(access(path.c_str(), F_OK), 0);
   }
   const std::string nowhere = dir / "no/such.sock", tall = dir / std::string(120, 'x');
@@ -274,7 +274,7 @@ TEST_F(Announced, AnotherUsersSocketStays) {
   ASSERT_EQ(chown(path.c_str(), 65'534, 65'534), 0);
   EXPECT_EQ(start_at(path), nullptr);
   EXPECT_EQ(why, "announcements are not taken at " + path +
-                     ": a socket of another user (uid 65534) has its name");
+                     ": a socket of another user (uid 65534) has this name");
   EXPECT_TRUE(AnnounceClient(path).is_connected());
 }
 

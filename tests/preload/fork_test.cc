@@ -59,7 +59,7 @@ for round in range(3):
   assert os.lseek(handlers_fd(), 0, os.SEEK_CUR) == 30
 )");
   expect_well(o);
-  EXPECT_EQ(o.err.find("passed libc by"), std::string::npos) << o.err;
+  EXPECT_EQ(o.err.find("bypassed libc"), std::string::npos) << o.err;
 }
 
 TEST(Exec, EveryFormHandsOnTheFd) {

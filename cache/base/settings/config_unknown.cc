@@ -1,4 +1,4 @@
-// Variables of the environment that look like settings and are none.
+// Environment variables that look like settings but are not.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -229,7 +229,7 @@ bool LargeFile::may_publish(CacheParts& parts, const By& by) {
   if (!is_its()) return false;
   const std::uint64_t age =
       base::coarse_monotonic_ns() - looked_ns_.load(std::memory_order_relaxed);
-  // After a jump out of a renewal there is none any more.
+  // After a jump out of a renewal, nobody renews the stat early.
   const bool renews = age >= k_renew_ns && age < k_look_at_version_ns &&
                       !is_renewing_.exchange(true, std::memory_order_relaxed);
   const bool is_due = renews || age >= k_look_at_version_ns;

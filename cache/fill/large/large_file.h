@@ -50,7 +50,7 @@ class LargeFile {
   std::uint64_t size() const { return stat_.size; }
 
   // Opened with O_DIRECT. The kernel refuses some reads of such a file: those whose memory, offset
-  // or length is no multiple of a unit of the file system.
+  // or length is not a multiple of the file system's unit.
   bool is_direct() const { return direct_unit_ != 0; }
   // Whether the kernel accepts this read of a direct file. False: the kernel must answer it.
   bool accepts(const void* to, std::size_t n, std::uint64_t at) const {
@@ -84,7 +84,7 @@ class LargeFile {
 
   // The library's copies of the file's fds, each for the read of a block.
   Uses& copies() { return copies_; }
-  // The library's own mappings by these fds, which exist only without locks.
+  // The library's own mappings through these fds, which exist only without locks.
   Uses& own_mappings() { return own_mappings_; }
 
   // Copies up to n bytes from `at` on, all below the file's end, and returns how many. The
@@ -103,7 +103,7 @@ class LargeFile {
   base::Result<base::UniqueFd> copy_object(CacheParts& parts, int flags) const;
   // Copies n bytes from `at` on. False: not all of them are present.
   bool copy_if_present(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at) const;
-  // A record without bytes, for what programs ask about an open object.
+  // A record without bytes: it answers calls about the open object, such as fstat.
   const Record& record() const { return *reinterpret_cast<const Record*>(named_.record); }
 
   // Absent pages of one chunk of an object, for the gateway, which is the only process that writes
@@ -133,19 +133,19 @@ class LargeFile {
     bool is_empty() const { return begin >= end; }
   };
   Range ahead(CacheParts& parts, std::uint64_t at, std::size_t n);
-  // The part of a range that a program has asked for which is worth fetching: its end must not push
-  // its start out of memory.
+  // The part worth fetching of a range that a program has asked for: the end of the range must not
+  // push its start out of memory.
   Range wanted(CacheParts& parts, const Range& range) const;
   // How the program says that it will read this open file. `sequential`: the next blocks come in
   // wide windows from the first read on. `random`: nothing is fetched ahead.
   enum class Advice : std::uint8_t { none, sequential, random };
   void advise(Advice advice) { advice_.store(advice, std::memory_order_relaxed); }
-  // Fetches the pages of `range` that lie in its first block, by the caller's own fd, unless an fd
-  // has left the file since `fd_epoch`. False: the caller must stop.
+  // Fetches the pages of `range` that lie in its first block, through the caller's own fd, unless
+  // an fd has left the file since `fd_epoch`. False: the caller must stop.
   bool fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const Range& range);
   // For prefetches of files that no program has asked for yet. bring_ahead fetches the part of
-  // `range` that lies in its first block, by the caller's own fd, and moves `range.begin` past that
-  // part, even if it fails. It waits for the block's flight, a second at most, and checks
+  // `range` that lies in its first block, through the caller's own fd, and moves `range.begin` past
+  // that part, even if it fails. It waits for the block's flight, a second at most, and checks
   // `is_stopping` between two reads. `asks_for_block`: the part is requested from the origin all at
   // once, and not step by step.
   enum class Brought : std::uint8_t { here, no_room, not_here };
@@ -231,7 +231,8 @@ class LargeFile {
  private:
   // waits: all places are taken by chunks that the tiers must get first.
   enum class Fetched : std::uint8_t { here, at_origin, interrupted, waits };
-  // A fetch for a program's read, by the program's fd, or one ahead, by the caller's own fd.
+  // A fetch for a program's read, through the program's fd, or one ahead, through the caller's own
+  // fd.
   struct By {
     int fd = -1;
     bool is_programs = false;
@@ -244,8 +245,9 @@ class LargeFile {
   };
 
   Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
-  static LargeFile* take(CacheParts& parts, std::string_view key, const FileStat& stat);
-  // Copies the bytes that are present, of the chunk of `at`. Returns how many.
+  static LargeFile* take(CacheParts& parts, std::string_view key,
+                         const FileStat& stat);  //  Copies the present bytes of the chunk that
+                                                 //  holds `at`. Returns how many.
   std::size_t copy_present(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at) const;
   int ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n, bool is_sequence);
   void advance_object(CacheParts& parts, std::uint64_t end);

@@ -121,7 +121,7 @@ long LargeFile::read_object(CacheParts& parts, std::byte* to, std::size_t n, std
 int LargeFile::bring_object(CacheParts& parts, std::uint64_t begin, std::uint64_t end) {
   const Origin& origin = parts.freshness.origin_of(named_.path);
   end = std::min(end, stat_.size);
-  // Bytes that pass would be gone before the end comes.
+  // Passing bytes would be gone before the end of the range comes.
   const std::uint64_t step = widest_object_window(chunks(parts));
   for (std::uint64_t at = begin; at < end; at += step) {
     const int error = origin.fetch_blocks(record().path(), stat_, at, std::min(at + step, end),

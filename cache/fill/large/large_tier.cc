@@ -137,7 +137,7 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
 }
 
 // If the file was changed a moment ago, another change may leave its times unmoved, so the pages
-// that are read now can never be proven: they are marked as offered and shared, which keeps the
+// that are read now can never be proven. They are marked as offered and shared, which keeps the
 // tiers from taking them.
 void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim,
                               const PageRun& pages) const {

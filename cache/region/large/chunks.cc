@@ -39,7 +39,7 @@ std::ptrdiff_t taken_slots(const ChunkBucket& bucket) {
                        [](const auto& slot) { return slot.load(std::memory_order_relaxed) != 0; });
 }
 
-// Afterwards the bucket does not lead to this place.
+// Afterwards the bucket no longer leads to this place.
 void remove_from(ChunkBucket& bucket, std::uint32_t place) {
   for (auto& slot : bucket.slots) {
     std::uint32_t word = place + 1;
@@ -132,7 +132,7 @@ Chunks::Claim Chunks::find(const FileKey& key, std::uint32_t number, std::uint32
   return {};
 }
 
-// Afterwards no bucket leads to the chunk that is here.
+// Afterwards no bucket leads to the chunk in this place.
 void Chunks::remove_name(std::uint32_t place) const {
   const ChunkRow& row = region_->chunk_row(place);
   const FileKey key{row.path.load(std::memory_order_relaxed),

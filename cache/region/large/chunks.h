@@ -207,7 +207,7 @@ class Chunks {
   // Returns the chunk at this place, even if all of it was offered.
   std::optional<Offer> chunk_at(std::uint32_t place) const;
   bool has_offer(std::uint32_t place) const;
-  // Everything that was whole at the time of `offer` has been offered. Waiters continue.
+  // Everything that was whole when `offer` was made has been offered. Waiters continue.
   void end_offer(const Offer& offer) const;
   void tell_waiting() const;
   // How many offers have ended so far.
@@ -223,7 +223,7 @@ class Chunks {
   // a program has mapped it. Without `whatever`, it spares a chunk that has unread pages, or blocks
   // that the tiers are about to get. Returns how many bytes there were.
   std::uint64_t give_back_memory(std::uint32_t place, bool whatever);
-  // Nobody finds this chunk any more. Its place becomes that of an earlier version of the file.
+  // Nobody finds this chunk any more. Its place counts as one of an earlier version of the file.
   void forget(const FileKey& key, std::uint32_t number);
   // The pages hold the bytes of the file.
   void note_present(const Claim& claim, const PageRun& pages) const;

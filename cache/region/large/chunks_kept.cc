@@ -3,7 +3,7 @@
 // nobody else wants.
 //
 // They have at most as many places as chunks that pass. If all of these are taken, a kept chunk
-// replaces another one. Which one depends on the hash of the new chunk: if the oldest went, a
+// replaces another one. The hash of the new chunk decides which: if the oldest were replaced, a
 // program that goes through too many files in turn would never find anything. A chunk of another
 // kind replaces a kept one if no place is free. If no segment is free, a record gets the segments
 // that have nothing but kept chunks.

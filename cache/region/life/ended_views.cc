@@ -8,8 +8,8 @@
 namespace cube::cache {
 namespace {
 
-// True if the segment has a record that could be found. While another process decides whether to
-// reclaim the segment, it waits.
+// True if the segment has a record that could be found. Waits while another process decides whether
+// to reclaim the segment.
 bool has_records(const Region& region, std::uint32_t segment, bool& is_undecided) {
   constexpr int k_patience = 10'000;
   const std::atomic<std::uint64_t>& word = region.segment_row(segment).word;

@@ -32,7 +32,7 @@ constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 // moving, and counts none twice.
 template <typename Word>
 void move_counter(Word& one, Word& sum) {
-  // Release: a reader that finds the value in the sum no longer finds it here; pairs with the
+  // Release: a reader that finds the value in the sum does not find it here as well; pairs with the
   // fences in collect_all.
   sum.fetch_add(one.exchange(0, std::memory_order_relaxed), std::memory_order_release);
 }
@@ -93,8 +93,8 @@ JobSet jobs_in_use(const Region& region) {
   return jobs;
 }
 
-// Returns the unused row that was claimed first, but after `last_used`. If there is none, returns
-// the number of rows.
+// Returns the unused row that was claimed earliest after `last_used`. If there is none, returns the
+// number of rows.
 std::uint32_t oldest_unused_job(const Region& region, const JobSet& used, std::uint64_t last_used) {
   const std::uint32_t rows = region.layout().job_rows;
   std::uint32_t best = rows;

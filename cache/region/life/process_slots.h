@@ -16,7 +16,7 @@ class Region;
 
 inline constexpr std::uint32_t k_nobody = k_most_process_slots;
 
-// No slot from this one on has ever been claimed.
+// No slot at or above this one has ever been claimed.
 std::uint32_t slots_reached(const Region& region);
 // True if any process has a pin on this segment. seq_cst: the pinner increments its counter, then
 // checks the segment.

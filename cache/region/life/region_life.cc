@@ -135,7 +135,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
       options.view.number != base::View::k_free ? options.view : base::current_view();
   const RobustLock lock(&header().lifecycle);
   if (!lock) {
-    why = fmt::format("{} is held by a process that does not run", path_);
+    why = fmt::format("{} is held by a stopped process", path_);
     return Joined::no;
   }
   // `left_over`: killed processes have left the region, and nobody asks to keep it. A region that
@@ -157,7 +157,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     // Another process has removed the name.
     if (claim.error().value == ESTALE) return Joined::gone;
     why = why_not_claimed(claim.error().value);
-    // Nobody else uses this region or ever will: it was made for this process alone.
+    // Nobody else uses or will use this region: it was made for this process alone.
     if (unused && !options.keep && header().records.load(std::memory_order_relaxed) == 0) {
       header().dead.store(1, std::memory_order_relaxed);
       remove_name();

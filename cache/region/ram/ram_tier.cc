@@ -23,7 +23,7 @@ Pin RamTier::pin(const RecordPlace& place) const {
   if (place.segment >= layout.segment_count || place.offset + sizeof(Record) > layout.segment_bytes)
     return {};
   const std::byte* const at = region_->segment(place.segment) + place.offset;
-  // Prefetches the header and the path while the pin is being made, which holds later loads back.
+  // Prefetches the header and the path before the pin is made, because the pin delays later loads.
   for (std::size_t line = 0; line < sizeof(Record) + 2 * 64; line += 64)
     __builtin_prefetch(at + line);
   // seq_cst on both sides: the pinner makes its pin visible, then checks that the segment is still
@@ -199,7 +199,7 @@ void RamTier::note_device(std::uint64_t device) {
   }
 }
 
-// The publisher has found the record, and may open it.
+// The publisher has found the file, so it may open the record.
 RecordContent RamTier::seen_by_us(const RecordContent& content) const {
   RecordContent seen = content;
   seen.views |= region_->own_view();

@@ -147,8 +147,8 @@ class RamTier {
   // Any process may reserve room in the segment of the ring that all fill. ENOSPC: there is no such
   // segment for now, or the record is too large for any.
   base::Result<Reservation> reserve_shared(std::size_t path_length, std::uint64_t data_size);
-  // For metadata, in a segment that all fill (metadata_room.h). ENOSPC: the most that there may be
-  // are all in use; ENOMEM: there is no memory for one; EFBIG: none holds the record.
+  // For metadata, in a segment that all fill (metadata_room.h). ENOSPC: all segments that metadata
+  // may take are in use; ENOMEM: there is no memory for another; EFBIG: the record fits in none.
   struct MetadataLimits {
     // The most segments that metadata may take.
     std::uint32_t segments = 0;
@@ -209,13 +209,12 @@ class RamTier {
   bool hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const;
 
   // Call note_device before a file of this device can be found. knows_device: has one ever been
-  // cached? May say yes wrongly.
+  // cached? May wrongly return true.
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
-  // True if a fetch is not worth trying. This lasts while the index gets no memory; for any other
-  // reason it lasts some seconds at most, and holds only if this process's own segment has no room
-  // for small files either.
+  // True if a fetch is not worth trying: while the index gets no memory, or, for some seconds at
+  // most, because the region has no room and this process's own segment has none for small files.
   bool is_full() const;
   // The room for records that stay, used or not.
   std::uint64_t resident_bytes() const {

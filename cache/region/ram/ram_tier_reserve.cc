@@ -17,7 +17,7 @@ namespace {
 // The rest of a segment is worth leasing to another process if a small file fits into it.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
-// Memory that is short now may be there soon.
+// Memory that is short now may soon be available.
 constexpr std::uint32_t k_until_memory_seconds = 3;
 
 std::uint32_t seconds_now() {
@@ -328,7 +328,7 @@ bool RamTier::is_full() const {
 }
 
 void RamTier::set_full(int error) {
-  // A region that is full stays full until somebody leaves.
+  // A full region stays full until somebody leaves.
   region_->header().full_until.store(
       seconds_now() + (error == ENOSPC ? 30 : k_until_memory_seconds), std::memory_order_relaxed);
 }

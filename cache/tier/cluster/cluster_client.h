@@ -76,8 +76,8 @@ class ClusterClient {
   explicit ClusterClient(ClusterClientOptions options);
   ~ClusterClient();
 
-  // An answer and the request row that it holds. It lies on the stack of its user: if a jump leaves
-  // it behind, base::Held gives the row back (held.h).
+  // An answer and the request row that it holds. It lives on its user's stack: if a jump leaves it
+  // behind, base::Held gives the row back (held.h).
   class Answer {
    public:
     Answer();

@@ -108,7 +108,7 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
   const std::uint64_t boot = DiskIndex::current_boot();
   auto found = DiskIndex::open(directory_.path_of(index_name_).text, boot);
   if (!found && cannot_be_written(found.error().value)) return fail_with(found.error().value);
-  // The bound may follow the room on the disk, which differs each time.
+  // The bound may depend on the free room of the disk, which differs each time.
   const auto fits = [&](const DiskGeometry& g) {
     return g.row_count >= wanted.row_count && g.bucket_count[0] <= 2 * wanted.bucket_count[0] &&
            2 * g.bucket_count[0] >= wanted.bucket_count[0];

@@ -160,7 +160,7 @@ void DiskStore::forget_writer() {
 }
 
 void DiskStore::abandon() {
-  // Makes system calls only: the allocator may be locked forever.
+  // Makes only system calls: the allocator may be locked forever.
   if (writer_) writer_->forget();
   static_cast<void>(writer_.release());
   index_->unmap();

@@ -97,8 +97,8 @@ class ClusterTier final : public Tier {
   std::atomic<std::uint64_t> block_fetch_ns_{0};
   LeaseWaits block_waits_;
   // Leases of this process; a `cas` of 0 marks a block that it fetches without a lease. The thread
-  // that has won a lease takes it from the table. A thread claims a place that is free, or whose
-  // lease has expired, by first writing the end of its own lease.
+  // that has won a lease takes it from the table. A thread claims a place that is free or whose
+  // lease has expired. It writes the end of its own lease first.
   struct Lease {
     std::atomic<std::uint64_t> end_ns{0}, hash{0}, cas{0};
   };

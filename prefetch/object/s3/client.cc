@@ -13,11 +13,6 @@
 #include "prefetch/object/s3/client_job.h"
 
 namespace cube::s3 {
-namespace {
-
-constexpr std::uint64_t k_ns_of_ms = 1'000'000;
-
-}  // namespace
 
 Client::Client(Place place, KeptCredentials& credentials, ClientOptions options)
     : place_(std::move(place)),
@@ -214,60 +209,6 @@ void Client::collect() {
     job->transfer->end(code);
     judge(std::move(job));
   }
-}
-
-void Client::judge(JobPointer job) {
-  Outcome& outcome = job->outcome;
-  outcome.http = std::move(job->transfer->answer());
-  const bool is_answer = outcome.http.status != 0;
-  if (is_answer) {
-    ++outcome.answers;
-    ++figures_.answers;
-    figures_.first_byte_ns += static_cast<std::uint64_t>(outcome.http.first_byte_seconds * 1e9);
-  }
-  if (outcome.http.status / 100 == 2) {
-    outcome.received += outcome.http.body_bytes;
-    figures_.bytes += outcome.http.body_bytes;
-  }
-  const Next next = judge_answer(*job);
-  spare_.push_back(std::move(job->transfer));
-  if (next == Next::done || next == Next::fail) return finish(std::move(job));
-  std::uint64_t wait_ms = 0;
-  if (next == Next::again_later) {
-    const double random = static_cast<double>(random_() - random_.min()) /
-                          static_cast<double>(random_.max() - random_.min() + 1.0);
-    wait_ms = std::max(backoff_ms(job->attempts, random),
-                       retry_after_ms(outcome.http.header("retry-after")));
-  }
-  retry(std::move(job), wait_ms);
-}
-
-void Client::retry(JobPointer job, std::uint64_t wait_ms) {
-  ++job->attempts;
-  ++figures_.retries;
-  const std::uint64_t at = base::monotonic_ns() + wait_ms * k_ns_of_ms;
-  if (at >= job->until_ns) {
-    const bool was_late = job->outcome.http.curl == CURLE_OPERATION_TIMEDOUT;
-    job->outcome.error = was_late ? ETIMEDOUT : EIO;
-    // The bound cuts the last attempt short, which says nothing about the store.
-    if (was_late && !job->trouble_before.empty()) job->outcome.trouble = job->trouble_before;
-    job->outcome.trouble +=
-        fmt::format("; given up after {} attempts in {} s", job->attempts, options_.timeout_s);
-    return finish(std::move(job));
-  }
-  if (options_.note) options_.note(job->outcome.kind, job->outcome.trouble + "; it is retried");
-  later_.emplace(at, std::move(job));
-}
-
-void Client::finish(JobPointer job) {
-  Outcome& outcome = job->outcome;
-  outcome.retries = job->attempts;
-  if (!outcome.trouble.empty() && outcome.error != ENOENT && outcome.error != ESTALE) {
-    ++figures_.failed;
-    if (options_.note) options_.note(outcome.kind, outcome.trouble);
-  }
-  if (outcome.error == 0) limit_.note_success();
-  job->done(outcome);
 }
 
 }  // namespace cube::s3

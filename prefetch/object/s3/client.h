@@ -26,7 +26,7 @@
 
 namespace cube::s3 {
 
-// How a request ended.
+// The end of a request.
 struct Outcome {
   int error = 0;        // errno: EACCES, ENOENT, ESTALE (If-Match), EFBIG (no room), EIO, ETIMEDOUT
   std::string trouble;  // one line about the error

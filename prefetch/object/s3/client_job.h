@@ -2,9 +2,13 @@
 // only.
 #pragma once
 
+#include <cstdint>
+
 #include "prefetch/object/s3/client.h"
 
 namespace cube::s3 {
+
+inline constexpr std::uint64_t k_ns_of_ms = 1'000'000;
 
 struct Client::Job {
   GetWish wish;

@@ -1,4 +1,5 @@
-// Client: what becomes of a request after an answer: it is done, retried, or has failed.
+// Client: decides after each answer whether the request is done, is retried, and when, or has
+// failed.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ std::optional<std::uint64_t> size_of_range(std::string_view range, std::uint64_t
   return base::number_of(range.substr(slash + 1));
 }
 
-// It becomes a part of a host name and of the signature.
+// The name goes into a host name and into the signature.
 bool is_region_name(std::string_view name) {
   constexpr std::size_t k_longest = 63;
   return !name.empty() && name.size() <= k_longest && std::ranges::all_of(name, [](char c) {
@@ -34,6 +35,60 @@ bool is_region_name(std::string_view name) {
 }
 
 }  // namespace
+
+void Client::judge(JobPointer job) {
+  Outcome& outcome = job->outcome;
+  outcome.http = std::move(job->transfer->answer());
+  const bool is_answer = outcome.http.status != 0;
+  if (is_answer) {
+    ++outcome.answers;
+    ++figures_.answers;
+    figures_.first_byte_ns += static_cast<std::uint64_t>(outcome.http.first_byte_seconds * 1e9);
+  }
+  if (outcome.http.status / 100 == 2) {
+    outcome.received += outcome.http.body_bytes;
+    figures_.bytes += outcome.http.body_bytes;
+  }
+  const Next next = judge_answer(*job);
+  spare_.push_back(std::move(job->transfer));
+  if (next == Next::done || next == Next::fail) return finish(std::move(job));
+  std::uint64_t wait_ms = 0;
+  if (next == Next::again_later) {
+    const double random = static_cast<double>(random_() - random_.min()) /
+                          static_cast<double>(random_.max() - random_.min() + 1.0);
+    wait_ms = std::max(backoff_ms(job->attempts, random),
+                       retry_after_ms(outcome.http.header("retry-after")));
+  }
+  retry(std::move(job), wait_ms);
+}
+
+void Client::retry(JobPointer job, std::uint64_t wait_ms) {
+  ++job->attempts;
+  ++figures_.retries;
+  const std::uint64_t at = base::monotonic_ns() + wait_ms * k_ns_of_ms;
+  if (at >= job->until_ns) {
+    const bool was_late = job->outcome.http.curl == CURLE_OPERATION_TIMEDOUT;
+    job->outcome.error = was_late ? ETIMEDOUT : EIO;
+    // The bound cuts the last attempt short, which says nothing about the store.
+    if (was_late && !job->trouble_before.empty()) job->outcome.trouble = job->trouble_before;
+    job->outcome.trouble +=
+        fmt::format("; given up after {} attempts in {} s", job->attempts, options_.timeout_s);
+    return finish(std::move(job));
+  }
+  if (options_.note) options_.note(job->outcome.kind, job->outcome.trouble + "; it is retried");
+  later_.emplace(at, std::move(job));
+}
+
+void Client::finish(JobPointer job) {
+  Outcome& outcome = job->outcome;
+  outcome.retries = job->attempts;
+  if (!outcome.trouble.empty() && outcome.error != ENOENT && outcome.error != ESTALE) {
+    ++figures_.failed;
+    if (options_.note) options_.note(outcome.kind, outcome.trouble);
+  }
+  if (outcome.error == 0) limit_.note_success();
+  job->done(outcome);
+}
 
 Client::Next Client::judge_answer(Job& job) {
   Outcome& outcome = job.outcome;
@@ -78,16 +133,16 @@ Client::Next Client::judge_answer(Job& job) {
     fail(job, EIO, "the store ignores ranges, and names no length");
     return Next::fail;
   }
-  // Every S3 store sends one, so a proxy or a login page has answered.
+  // Every S3 store sends an ETag, so a proxy or a login page has answered.
   if (outcome.etag.empty()) {
     outcome.kind = "no ETag";
-    fail(job, EIO, "an answer without an ETag, as no S3 store sends");
+    fail(job, EIO, "the answer has no ETag, which every S3 store sends");
     return Next::again_later;
   }
   if (is_cut && !outcome.ignores_range) return Next::done;
   if (!is_intact(job)) {
     outcome.kind = "damaged";
-    fail(job, EIO, "the bytes that came are not those that the store names");
+    fail(job, EIO, "the bytes do not match the checksum of the store");
     return Next::again_later;
   }
   return Next::done;

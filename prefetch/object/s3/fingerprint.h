@@ -15,7 +15,7 @@ class Fingerprint {
   Fingerprint(const HttpAnswer& head, std::string_view etag);
   // Empty, or the MD5 in hexadecimal, which is asked for if there is no checksum.
   const std::string& md5() const { return md5_; }
-  // Whether `bytes`, all of the object, have it. True if there is none.
+  // Whether `bytes`, the whole object, have this checksum. True if there is none.
   bool is_of(std::string_view bytes) const;
 
  private:

@@ -32,7 +32,7 @@ struct HttpAnswer {
   std::string trouble(std::string_view code) const;
 };
 
-// "Fri, 27 Nov 2026 17:47:38 GMT"; 0: it is none.
+// "Fri, 27 Nov 2026 17:47:38 GMT"; 0: not a time.
 std::time_t http_time(std::string_view text);
 
 // The settings of a connection that do not depend on the request.

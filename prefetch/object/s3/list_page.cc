@@ -52,7 +52,7 @@ bool parse_list_page(std::string_view xml, ListPage& page) {
       is_truncated = text == "true";
     }
   }
-  // A page that says it is not the last, but not how to go on, would lose names.
+  // A page that is not the last but has no token for the next one would lose names.
   if (is_truncated && page.next_token.empty()) return false;
   if (!is_truncated) page.next_token.clear();
   return reader.is_sound() && is_page;

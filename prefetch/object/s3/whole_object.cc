@@ -111,8 +111,8 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
       if (++attempts_ < k_attempts) return start();
       total_.error = EIO;
       total_.kind = "damaged";
-      total_.trouble = "s3://" + bucket_ + "/" + key_ +
-                       ": the bytes that came are not those that the store names";
+      total_.trouble =
+          "s3://" + bucket_ + "/" + key_ + ": the bytes do not match the checksum of the store";
     }
     done_(total_);
   }

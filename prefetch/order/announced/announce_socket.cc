@@ -42,9 +42,9 @@ bool remove_stale(const std::string& path, std::string& why) {
   if (sys::failed(error)) {
     why = base::text_of_error(static_cast<int>(-error));
   } else if (!S_ISSOCK(st.st_mode)) {
-    why = "something that is not a socket has its name";
+    why = "a file of this name is not a socket";
   } else if (st.st_uid != sys::geteuid()) {
-    why = fmt::format("a socket of another user (uid {}) has its name", st.st_uid);
+    why = fmt::format("a socket of another user (uid {}) has this name", st.st_uid);
   } else if (const long gone = sys::unlink(path.c_str()); sys::failed(gone)) {
     why = base::text_of_error(static_cast<int>(-gone));
   } else {

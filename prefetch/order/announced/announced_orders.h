@@ -69,7 +69,7 @@ class AnnouncedOrders {
   const std::vector<std::string> prefixes_;
   mutable base::Mutex mutex_;
   std::array<std::unique_ptr<Client>, k_clients> clients_;
-  // How often each slot was used, so that a reader's number does not recur soon.
+  // How often each slot was used, so that a reader's number is not reused soon.
   std::array<std::uint32_t, k_clients> uses_{};
   // For each slot, the last reader that left without a goodbye.
   std::array<std::uint32_t, k_clients> killed_{};

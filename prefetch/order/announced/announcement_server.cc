@@ -40,7 +40,7 @@ void AnnouncementServer::work(unsigned) {
     }
   } catch (const std::exception& error) {
     why = error.what();
-    say(fmt::format("no announcements are taken any more: {}", error.what()));
+    say(fmt::format("announcements are no longer taken: {}", error.what()));
   }
   for (std::size_t slot = 0; slot < k_clients; ++slot) orders.remove(slot);
   set(State::ended);
@@ -177,7 +177,7 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
   if (try_all()) return true;
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     if (!peers.fds[slot] || orders.state(slot).said_hello) continue;
-    drop(peers, slot, "it has said nothing, and others come");
+    drop(peers, slot, "it has said nothing, and others are waiting");
     return try_all();
   }
   return false;
@@ -211,7 +211,7 @@ void AnnouncementServer::drop(Peers& peers, std::size_t slot, const char* why_dr
 
 void AnnouncementServer::say(std::string line) {
   if (said_ == k_most_lines) return;
-  if (++said_ == k_most_lines) line += " (more of this is not told)";
+  if (++said_ == k_most_lines) line += " (further ones are not reported)";
   const std::lock_guard lock(mutex_);
   lines_.push_back(std::move(line));
 }

@@ -66,8 +66,8 @@ void Announcements::stop_listening() {
 void Announcements::leave_name() { server_->leaves_name.store(true, std::memory_order_release); }
 
 void Announcements::end() {
-  // Before the gate closes: a thread that has not begun to listen asks there who leads, and must
-  // not begin any more.
+  // Done before the gate closes: a thread that has not begun to listen asks there who leads, and
+  // must no longer begin.
   server_->begin_stop();
   server_->gate.close();
   stop_listening();

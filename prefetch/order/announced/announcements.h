@@ -53,7 +53,7 @@ class Announcements final : public PathSource {
 
   // The reader whose file next() would give, if there is one.
   std::optional<std::uint32_t> next_reader() const;
-  // A reader is a client, never 0; its number does not recur soon. Never returns `end`.
+  // A reader is a client. Its number is never 0, and is not reused soon. Never returns `end`.
   Next next(PlannedFile& file) override;
   void settled(std::uint32_t reader, std::uint32_t files) override;
   std::uint64_t passed(std::uint32_t reader) override;

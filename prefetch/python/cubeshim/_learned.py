@@ -52,7 +52,7 @@ def describe(dataset, depth=4):
 
 
 def key_of(dataset):
-    """Returns None for a data set that is not worth it."""
+    """Returns None for a data set that is not worth learning."""
     length = len(dataset)
     if not 0 < length <= MOST_INDICES:
         return None
@@ -60,7 +60,7 @@ def key_of(dataset):
 
 
 def directory():
-    """Where the files lie, and whether they stay."""
+    """The directory of the files, and whether it stays for later jobs."""
     disk = _settings.directory("CUBESHIM_DISK_DIR")
     parent = disk or _settings.ram_directory()
     return "%s/cubeshim-learned-%d-%s" % (parent.rstrip("/"), os.geteuid(),

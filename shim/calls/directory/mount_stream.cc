@@ -85,7 +85,7 @@ namespace {
 
 using cache::DirectoryData;
 
-// The most opens that are tried, and the most entries that are visited, in all.
+// Bounds on the opens tried and on the entries visited, in all.
 constexpr int k_most_opens = 256, k_most_entries = 100'000;
 
 // Finds a directory that another process or another node has moved since a stream over its listing

@@ -30,8 +30,8 @@ long tell(OpenFile& file);
 // Like seekdir. Returns false if there is no such place.
 bool seek(OpenFile& file, long place);
 // Replaces the placeholder of the fd by the origin's own directory. Returns 0, or -errno, in which
-// case the fd remains an empty directory. -ENOENT: the path leads to another directory by now, or
-// to none.
+// case the fd remains an empty directory. -ENOENT: the path now leads to another directory, or to
+// none.
 int materialize_directory(int fd);
 // Call it before a directory or a link is moved or removed. Replaces the fds of all streams by the
 // origin's own directories, because the paths may lead elsewhere by the time the program asks for

@@ -16,7 +16,7 @@
 namespace cube::shim::unmounted_directory {
 
 // Returns an fd, or -errno. `flags` are those of open(2). Takes the listing over. An fd of kind
-// mount_stream is none of the standard streams.
+// mount_stream is never that of a standard stream.
 int serve(cache::Listing* listing, RowKind kind, int flags);
 // Like serve() with the listing of one of our paths. The -errno may be that of Metadata::list.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
@@ -31,7 +31,7 @@ inline bool is_one(int fd) {
   return g_fds.kind(fd) == RowKind::unmounted_directory && process::owns_table();
 }
 
-// True for a path below such a directory, where the kernel knows nothing.
+// True for a path below such a directory: the kernel does not know the path.
 inline bool is_below(int dir, const char* path) {
   return is_one(dir) && path_filter::is_readable_pointer(path) && *path != '/' && *path != '\0';
 }

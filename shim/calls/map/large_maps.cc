@@ -41,8 +41,8 @@ bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   return offset < size && round_up(request.length) <= round_up(size - offset);
 }
 
-// Puts pieces that are present over the kernel's mapping at `at`, at most `most`, and returns how
-// many, and how many bytes of them are shown. Returns nothing if a piece may be of any file.
+// Puts at most `most` present pieces over the kernel's mapping at `at`. Returns how many, and how
+// many of their bytes are shown; nothing if a piece may show some other file.
 struct Shown {
   std::size_t pieces = 0;
   std::uint64_t bytes = 0;

@@ -1,9 +1,8 @@
 // A mapping of a file of its own: the whole served file in a memfd, whose only fd is closed again.
 // For records whose bytes may be replaced by others later (the ring). To the kernel it is a mapping
-// of a file that is open for reading alone, so advice, protection, size and forks mean for it what
-// they mean for the origin's file. Invariant: the copies of one process are at most a share of the
-// region; beyond it, the kernel maps the origin's file. Thread safety: all of it;
-// async-signal-safe.
+// of a file that is open only for reading, so advice, protection, size and forks work as for the
+// origin's file. Invariant: the copies of one process are at most a share of the region; beyond it,
+// the kernel maps the origin's file. Thread safety: all of it; async-signal-safe.
 #pragma once
 
 #include <cstdint>

@@ -101,7 +101,7 @@ bool show_piece(cache::Region& region, int fd, const MapRequest& piece, std::uin
                 bool& is_shown) {
   const long at = map_through(fd, piece, offset);
   is_shown = !sys::failed(at);
-  // The host may have closed all fds that it knows, and opened a file of its own by this one.
+  // The host may have closed all fds, and opened a file of its own under this one.
   const bool is_ours = region.is_ours(fd);
   if (!is_ours) region_fd::forget(fd);
   return is_ours;

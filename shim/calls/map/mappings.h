@@ -27,10 +27,9 @@ long map_region(cache::Region& region, const MapRequest& request, std::uint64_t 
 // yet. Returns false if the fd is not the region's any more; anything may be mapped there then.
 bool show_piece(cache::Region& region, int fd, const MapRequest& piece, std::uint64_t offset,
                 bool& is_shown);
-// Notes that the program has a mapping of `request` there, of a large file, whose pages stay in
-// place. If it grows, the rest is the kernel's. `pieces` counts the pieces of the region in it, of
-// those that were taken. Returns false if no row is left; the mapping must not show the region
-// then.
+// Notes that the program has mapped a large file there, as `request` says; its pages stay in place.
+// If the mapping grows, the rest is the kernel's. `pieces`: how many of the pieces that were taken
+// it shows. Returns false if no row is left; the mapping must not show the region then.
 bool note_mapping(std::uintptr_t at, const MapRequest& request, cache::LargeFile& file,
                   std::size_t pieces);
 // Takes pieces of the region for a mapping, at most `most`, and returns how many: a process can

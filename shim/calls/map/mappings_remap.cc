@@ -26,8 +26,8 @@ void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& e
     sys::munmap(at, end - from);
 }
 
-// The protection of these pages; nothing if they differ in it, are not all mapped, or if it cannot
-// be read.
+// The protection of these pages; nothing if it differs among them or cannot be read, or if a page
+// is not mapped.
 std::optional<int> protection_of(const PageRange& range) {
   std::optional<int> found;
   std::uintptr_t end = range.begin;

@@ -200,7 +200,7 @@ void learn(const PathCall& call, int error) {
         return corrections.learn(key, answer.told);
       case Lesson::name_and_way: corrections.learn(key, answer.told); [[fallthrough]];
       case Lesson::way:
-        // If the way is whole, ENOTDIR concerned the name itself, which is there.
+        // If the way there is intact, ENOTDIR was about the name itself, which exists.
         if (!corrections.learn_way_is_broken(key) && answer.lesson == Lesson::name_and_way)
           corrections.learn(key, {.no_follow = true});
         return;

@@ -17,7 +17,7 @@ struct PathCall {
   enum class Wants : std::uint8_t {
     name,       // the name exists
     directory,  // the name is a directory
-    file,       // the name is no directory
+    file,       // the name is not a directory
     link,       // the name is a link
     new_name,   // the name does not exist
     any_name,   // nothing: the name is created if it is not there

@@ -21,7 +21,7 @@ namespace sys = base::sys;
 namespace {
 
 // The owner does not matter to root, which is never refused: a process of root that extracts an
-// archive gives away one directory after the other.
+// archive changes the owner of one directory after the other.
 bool has_lost(const Passage& before, const cache::FileStat& after) {
   constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
   const bool is_given_away = before.user != after.user || before.group != after.group;
@@ -185,8 +185,8 @@ void NameChange::commit_of_unlooked() const {
 }
 
 long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
-  // A name that is gone proves that the way to it is whole, and nothing is below it, as with a new
-  // name.
+  // A name that is gone proves that the way to it is intact and that nothing is below it, as a new
+  // name does.
   const bool is_gone = result == 0 && of == NameChange::Of::name;
   const bool no_follow = of == NameChange::Of::name || of == NameChange::Of::file_or_link;
   const auto wants = is_gone ? PathCall::Wants::new_name : PathCall::Wants::name;

@@ -10,8 +10,8 @@
 namespace cube::shim {
 
 // The right to pass through a directory, noted before a call that may take it away. If the call
-// does, nothing that is cached below the directory may be served until the kernel was asked. Empty
-// if the path is not a directory, or if nothing is cached.
+// does, nothing that is cached below the directory may be served until the kernel has been asked.
+// Empty if the path is not a directory, or if nothing is cached.
 struct Passage {
   bool is_known = false, is_lost = false;
   std::uint32_t mode = 0, user = 0, group = 0;

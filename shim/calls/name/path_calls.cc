@@ -17,7 +17,7 @@ namespace cube::shim {
 
 namespace {
 
-// Like attachment::cache_to_look_at, but also offers to lead if something is to be prefetched.
+// Like attachment::cache_to_look_at, but also offers to lead if there is something to prefetch.
 cache::FileCache* cache_to_look_at() {
   cache::FileCache* const cache = attachment::cache_to_look_at();
   if (cache != nullptr) own_threads::offer(*cache);

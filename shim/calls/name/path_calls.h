@@ -12,11 +12,11 @@
 
 namespace cube::shim {
 
-// The knowledge that memory has of a path.
+// What memory knows of a path.
 using Known = cache::MountMetadata::Says;
 
 // Answers the stat of a path from its record, from the metadata of a mount, or as one of our paths.
-// `no_follow` means a link itself.
+// `no_follow`: the stat of a link itself.
 struct StatWish {
   bool no_follow = false, with_mount = false;
 };

@@ -134,7 +134,7 @@ int bench(const Bench& bench) {
 
 void add_bench(CLI::App& app, int& status) {
   CLI::App* const command =
-      app.add_subcommand("bench", "Measure a mount, and say what the cache would bring");
+      app.add_subcommand("bench", "Measure a mount, and say what the cache would save");
   const auto options = std::make_shared<Bench>();
   command
       ->add_option("DIRECTORY", options->directory,

@@ -155,7 +155,7 @@ int run_child(const base::Config& config, const BenchScratch& scratch, const std
 
 struct ServedOpens {
   std::uint64_t hits = 0;
-  std::string others;  // "busy 9": the reasons why opens were not served
+  std::string others;  // "busy 9": the reasons for opens that were not served
 };
 
 ServedOpens served_in(const std::string& report) {

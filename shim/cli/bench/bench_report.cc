@@ -132,7 +132,7 @@ std::string fit_text(const BenchResult& r) {
       "Memory holds {}, about {} files of this size; {}.\n", in_units(room), room / mean,
       r.sample.is_whole
           ? fmt::format("the {} files seen fill nearly all of it", r.sample.files_seen)
-          : fmt::format("there are more than the {} files seen, so it is open whether all fit",
+          : fmt::format("there are more than the {} files seen, so it is unknown whether all fit",
                         r.sample.files_seen));
 }
 
@@ -158,7 +158,7 @@ std::string conclusion(const BenchResult& r) {
   text += again < 2 * hit + 10 ? fmt::format(
                                      "Read again at once, a file takes {:.1f} us here: while all "
                                      "of the data stays in the kernel's own cache, "
-                                     "cubeshim brings little.\n",
+                                     "cubeshim saves little.\n",
                                      again)
                                : fmt::format(
                                      "Read again at once, a file takes {:.1f} us here, with the "

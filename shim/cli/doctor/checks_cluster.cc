@@ -107,7 +107,7 @@ void check_room(const ServerProbe& look, const base::Config& config, Findings& f
         "server {} is full: {} of {} used", look.name, in_units(used), in_units(limit));
   const double deadline_us = static_cast<double>(config.cluster_deadline.ms) * 1000;
   if (look.round_trip_us > deadline_us / 2)
-    say(findings, Health::slow, "look at the network, or raise CUBESHIM_CLUSTER_DEADLINE",
+    say(findings, Health::slow, "check the network, or raise CUBESHIM_CLUSTER_DEADLINE",
         "server {}: a round trip takes {:.1f} ms, and an open waits for {} ms at most", look.name,
         look.round_trip_us / 1000, config.cluster_deadline.ms);
 }

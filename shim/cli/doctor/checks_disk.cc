@@ -42,7 +42,7 @@ void check_contents(const cache::DiskDirectory& directory, Findings& findings) {
         "{} of {} ended early or damaged: {}", found->no_footer.size(), directory.path(),
         names_of(found->no_footer));
   if (!found->unreadable.empty())
-    say(findings, Health::slow, "look at the disk, or remove it: cubeshim clear",
+    say(findings, Health::slow, "check the disk, or remove it: cubeshim clear",
         "{} of {} cannot be read: {}", found->unreadable.size(), directory.path(),
         names_of(found->unreadable));
 }
@@ -84,7 +84,7 @@ void check_disk(const base::Config& config, Findings& findings) {
         "{} has {} free", place, in_units(available));
   } else {
     say(findings, Health::well, "",
-        "{} in {}, where {} may be added ({} free, a tenth of the disk stays so)",
+        "{} in {}, where {} may be added ({} free, a tenth of the disk stays free)",
         config.disk.is_percent ? fmt::format("{} % of the room", config.disk.value)
                                : in_units(config.disk.value),
         place, in_units(room), in_units(available));

@@ -38,10 +38,9 @@ void check_executable(const std::string& path, Findings& findings) {
     return say(findings, Health::broken, "libcubeshim.so would have to be built for that processor",
                "{} is a program of another processor, or of 32 bits", path);
   if (elf->interpreter.empty())
-    return say(
-        findings, Health::broken, k_none,
-        "{} is a static{} program: the loader that would preload the library has no part in it",
-        path, elf->is_go ? " Go" : "");
+    return say(findings, Health::broken, k_none,
+               "{} is a static{} program: the loader that would preload the library does not run",
+               path, elf->is_go ? " Go" : "");
   if (elf->is_go)
     return say(findings, Health::broken, k_none,
                "{} is a Go program: it calls the kernel past the C library", path);

@@ -116,7 +116,7 @@ std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNot
     if (!talk.send(parts, end) || !talk.read_line(line, end)) return talk.trouble();
     const cache::MetaAnswer kept = cache::parse_meta_answer(line);
     if (kept.kind == Kind::done) return {};
-    // Otherwise another node changed or removed the value in between.
+    // If it was refused, another node changed or removed the value in between.
     if (kept.kind != Kind::refused && kept.kind != Kind::none) return line;
   }
   return "other nodes write there all the time";

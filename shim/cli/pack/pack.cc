@@ -131,9 +131,8 @@ bool take_list(const NamedInput& input, const std::vector<std::string>& roots,
 int end_of(const Pack& pack, cache::PackBuilder::End end, const std::string& why) {
   if (end == cache::PackBuilder::End::failed) return complain(1, why);
   if (end == cache::PackBuilder::End::stopped)
-    return complain(
-        128 + interrupted_by(),
-        fmt::format("interrupted: the same command goes on with {}.partial", pack.file));
+    return complain(128 + interrupted_by(),
+                    fmt::format("interrupted: the same command continues {}.partial", pack.file));
   return 0;
 }
 
@@ -287,7 +286,7 @@ void add_pack(CLI::App& app, int& status) {
       ->required();
   command
       ->add_option("FILE", options->file,
-                   "The pack. After an interrupted run, the same command goes on with FILE.partial "
+                   "The pack. After an interrupted run, the same command continues FILE.partial "
                    "beside it")
       ->required();
   add_value(*command, "--list", "FILE", options->list,

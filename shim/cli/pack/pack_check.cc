@@ -62,7 +62,7 @@ class Check {
       ++listed_;
       const std::string below = path.empty() ? std::string(name) : fmt::format("{}/{}", path, name);
       if (!pack_.locate(base::hash_path(below)))
-        found_.add(shown(below) + ": its directory names it, and it is not there");
+        found_.add(shown(below) + ": its directory names it, but it is missing");
     }
     if (error != 0 || !names.is_sound()) found_.add(shown(path) + ": its list of names is damaged");
     return listing;

@@ -130,7 +130,7 @@ Kept keep_in_memory(const Observed& observed, std::uint64_t ram, bool has_ring,
     kept.is_all = kept.is_all && share == 1;
     kept.shares.push_back(share);
   }
-  // Once a chunk has found no place, some places let their chunks pass through.
+  // Once a chunk has found no place, chunks pass through some of the places.
   const double passing =
       wanted_chunks == placed
           ? 0

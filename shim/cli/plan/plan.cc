@@ -140,7 +140,7 @@ void add_plan(CLI::App& app, int& status) {
       ->delimiter(',')
       ->check(whole_number(1, 100'000));
   add_value(*command, "--epochs", "N", options->epochs,
-            "How many epochs the run had, if not as many as a file was opened")
+            "How many epochs the run had, if other than how often a file was opened")
       ->check(whole_number(1, 100'000));
   command->add_flag("--json", options->is_json, "Print one JSON object");
   command->callback([options, &status] { status = predict(*options); });

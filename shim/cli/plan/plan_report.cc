@@ -32,7 +32,7 @@ std::string plan_row(const Planned& plan) {
                      seconds_text(forecast.later));
 }
 
-// A bar of the hit ratio, which a terminal of any encoding shows.
+// A bar for the hit ratio, in ASCII for terminals of any encoding.
 std::string point_text(const Planned& plan) {
   constexpr double k_bar = 40;
   const Epoch& epoch = plan.forecast.later;

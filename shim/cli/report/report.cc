@@ -40,12 +40,12 @@ void add_report(CLI::App& app, int& status) {
   const auto options = std::make_shared<ReportCommand>();
   command
       ->add_option("files", options->files,
-                   "Reports; of a file with those of many jobs, the last one")
+                   "Reports; if a file has those of many jobs, the last one")
       ->type_name("FILE")
       ->required();
   command
       ->add_option("--html", options->html,
-                   "Write a page with charts of the course instead, for jobs that ran with "
+                   "Write a page with charts over time instead, for jobs that ran with "
                    "CUBESHIM_STATS_INTERVAL")
       ->type_name("FILE");
   command->callback([options, &status] { status = report(*options); });

@@ -10,7 +10,7 @@
 namespace cube::cli {
 namespace {
 
-// A longer course is drawn in this many steps.
+// A longer history is drawn in this many steps.
 constexpr std::size_t k_most_points = 400;
 
 constexpr const char* k_head = R"(<!DOCTYPE html>
@@ -101,7 +101,7 @@ std::string table(const std::vector<JobReport>& jobs) {
     group = row.group;
     html += fmt::format("<tr><td>{}</td>", html_text(row.name));
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-      // A word beside the colour, for those who do not see it.
+      // A word beside the colour, for readers who cannot tell the colours apart.
       const char* const mark = row.marks[i] == ReportRow::Mark::better  ? "better"
                                : row.marks[i] == ReportRow::Mark::worse ? "worse"
                                                                         : "";
@@ -128,9 +128,10 @@ std::string report_page(const std::vector<JobReport>& jobs) {
   html += "</p>\n" + table(jobs);
   const bool is_course =
       std::any_of(jobs.begin(), jobs.end(), [](const auto& job) { return job.course.size() > 2; });
-  html += is_course ? charts(jobs)
-                    : "<p>These jobs reported at their end only, so there is no course to draw. "
-                      "CUBESHIM_STATS_INTERVAL=1 has a job report each second, too.</p>\n";
+  html += is_course
+              ? charts(jobs)
+              : "<p>These jobs reported only at their end, so there is nothing to draw over time. "
+                "With CUBESHIM_STATS_INTERVAL=1, a job also reports each second.</p>\n";
   return html + "</body>\n</html>\n";
 }
 

@@ -70,7 +70,7 @@ class Supervisor {
   }
   ~Supervisor() {
     end(witness_);
-    // Drops the signals that the program has had.
+    // Drops the signals that the program has already got.
     while (drop(all_)) {
     }
     sigaction(SIGCHLD, &child_action_, nullptr);

@@ -73,7 +73,7 @@ int error_of_directory(const std::string& path) {
   return has_answered ? error : 0;
 }
 
-// The entry of the same directory whose name is most like that of `path`; empty: none is.
+// The entry of the same directory with the name most like that of `path`; empty: none is similar.
 std::string similar_entry(std::string_view path) {
   const std::size_t slash = path.rfind('/');
   const std::string directory(path.substr(0, slash + 1));

@@ -120,7 +120,7 @@ const Subject& subject_of(const OptionText& option) {
                        [&](const Subject& s) { return has_word(s.words, first); });
 }
 
-// "  -p, --prefix DIRECTORY    Directories ...", its lines below each other.
+// "  -p, --prefix DIRECTORY    Directories ...", with the text's lines below each other.
 std::string row(const std::string& name, std::string_view help) {
   std::string text = "  " + name;
   if (text.size() + 2 > k_help_column) text += "\n";

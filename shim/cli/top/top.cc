@@ -29,7 +29,7 @@ struct Top {
   bool json = false;
 };
 
-// A terminal without a kind, or a dumb one (of an editor, of a CI), prints the sequences that
+// A terminal of unknown type, or a dumb one (of an editor, of a CI), prints the sequences that
 // should move its cursor.
 bool has_screen() {
   const char* const kind = std::getenv("TERM");

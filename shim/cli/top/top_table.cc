@@ -25,7 +25,7 @@ constexpr TopColumn k_columns[] = {
     {"hit p99", 7, "/latency_us/hit_p99", "latency_us.hit", "p99"},
     {"miss p99", 8, "/latency_us/miss_p99", "latency_us.miss", "p99"},
 };
-// Large files have a table of their own once a job has opened some.
+// Large files get a table of their own once a job has opened some.
 constexpr TopColumn k_large_columns[] = {
     {"hits/s", 8, "/large/hits_per_s", "blocks", "hits"},
     {"misses/s", 8, "/large/misses_per_s", "blocks", "misses"},

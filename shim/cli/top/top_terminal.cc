@@ -137,7 +137,7 @@ std::unique_ptr<TopTerminal> TopTerminal::open() {
   return terminal;
 }
 
-// Takes the second screen of the terminal, so that the first one is as it was afterwards.
+// Uses the terminal's second screen, so that the first one is unchanged afterwards.
 void TopTerminal::enter() {
   struct ::termios raw = before_;
   raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);

@@ -1,5 +1,5 @@
-// The terminal of `cubeshim top`, by the sequences that all terminals of today know. Thread safety:
-// one thread, one object.
+// The terminal of `cubeshim top`, driven by sequences that all current terminals know. Thread
+// safety: one thread, one object.
 #pragma once
 
 #include <termios.h>

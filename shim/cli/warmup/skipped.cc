@@ -59,7 +59,8 @@ std::vector<SkippedRow> Skipped::rows(const NamedPaths& paths) const {
                      reason == Refusal::excluded});
     }
     if (list.error() != 0)
-      add_row(rows, {"in a list that cannot be read on", 1, std::strerror(list.error()), false});
+      add_row(rows,
+              {"in a list that cannot be read further", 1, std::strerror(list.error()), false});
   }
   for (const auto& row : own_) add_row(rows, row);
   return rows;

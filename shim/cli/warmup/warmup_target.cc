@@ -38,8 +38,8 @@ void find_packs_of(const RunningJob& job, std::vector<base::OriginSetting>& pack
   }
 }
 
-// The environment of a gateway for this cache: the job's own, which has the job's credentials. Our
-// settings go before the job's.
+// The environment of a gateway for this cache: that of the job, which has the job's credentials.
+// Our settings take precedence over the job's.
 std::map<std::string, std::string> environment_of_gateway(const Settings& settings,
                                                           const RunningJob& job) {
   std::map<std::string, std::string> all = job.environment;
@@ -126,7 +126,8 @@ bool find_objects(const base::Config& config, std::vector<std::string>& paths, s
     const auto shown = std::ranges::find_if(
         buckets, [&](const auto& bucket) { return base::is_at_or_below(path, bucket.file); });
     if (shown == buckets.end()) {
-      why = path + ": no directory of CUBESHIM_BUCKETS shows it, and the cache goes by paths";
+      why =
+          path + ": no directory of CUBESHIM_BUCKETS shows it, and the cache finds objects by path";
       return false;
     }
     path = shown->prefix + path.substr(shown->file.size());

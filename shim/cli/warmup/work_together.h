@@ -1,4 +1,4 @@
-// Threads that share one piece of work, whose end the last of them notes. Thread safety: one thread
+// Threads that share one piece of work. The last of them notes its end. Thread safety: one thread
 // calls it.
 #pragma once
 

@@ -108,7 +108,7 @@ class Parts:
             self.send_join(batch)
 
     def part_lost(self, batch, part, is_actor):
-        """If its worker is gone, everything that this worker had in hand goes to others."""
+        """If its worker is gone, other workers take over all pending parts of that worker."""
         if is_actor and part.member in self.crew.members:
             gone = part.member
             self.crew.replace(gone)

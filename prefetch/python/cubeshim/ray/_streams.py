@@ -68,7 +68,7 @@ class Streams:
         return answer
 
     def again(self, number):
-        """Another worker does all that the lost worker had in hand, in the same order."""
+        """Another worker does the pending work of the lost one, in the same order."""
         skipped = self.delivered[number] if self.is_iterable else 0
         before, self.crew.began = self.crew.began, lambda member: member.actor.begin.remote(
             self.work, number, self.base, self.states[number], skipped)

@@ -1,5 +1,5 @@
-"""Waits for an answer of the workers, has lost ones computed again, and raises torch's errors if
-none comes."""
+"""Waits for an answer from the workers, has lost answers computed again, and raises torch's errors
+if none comes."""
 import time
 
 import ray

@@ -195,8 +195,7 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
                   got.error().value);
   ++fill_->read;
   fill_->read_bytes += content.stat.size;
-  // A file that is read in parts, or that was changed recently, may have changed during the fetch,
-  // as in a program.
+  // A file that is read in parts, or that was changed recently, may have changed during the fetch.
   const bool is_in_doubt = content.stat.size > k_one_request ||
                            is_recent(content.stat.modified, content.fetched_ns) ||
                            is_recent(content.stat.changed, content.fetched_ns);

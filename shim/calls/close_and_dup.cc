@@ -1,4 +1,4 @@
-// The calls that change what an fd refers to: close, dup and their kin (declared in file_calls.h).
+// file_calls: the calls that change what an fd refers to, close, dup and their kin.
 #include <algorithm>
 #include <climits>
 

@@ -1,5 +1,5 @@
 // A leader, whenever it ends, leaves the rest of a list that does not fit to the next one.
-#include "prefetch/work/lead.h"
+#include "prefetch/work/leader_work.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -21,7 +21,7 @@ struct LeadTest : ::testing::Test {
   base::Config& config = files.cache.config;
   cache::LeadClaim claim = cache.ahead().lead_claim();
   EventCount events;
-  std::unique_ptr<Lead> lead;
+  std::unique_ptr<LeaderWork> lead;
   std::size_t fetched = 0;  // files in memory, counted from the first one
 
   // More than the cache holds, unless there are fewer files.
@@ -35,7 +35,7 @@ struct LeadTest : ::testing::Test {
     claim.give_up();
   }
   void begin() {
-    lead = std::make_unique<Lead>(cache, config, events, claim);
+    lead = std::make_unique<LeaderWork>(cache, config, events, claim);
     ASSERT_TRUE(lead->begin());
     lead->open();
   }
@@ -111,7 +111,7 @@ TEST_F(ShortListLeadTest, NoMoreFetchesAreInFlightThanThereAreFds) {
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
   const rlimit low{.rlim_cur = 20, .rlim_max = before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
-  lead = std::make_unique<Lead>(cache, config, events, claim);
+  lead = std::make_unique<LeaderWork>(cache, config, events, claim);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_TRUE(lead->begin());
   lead->open();

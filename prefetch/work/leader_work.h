@@ -18,11 +18,11 @@
 
 namespace cube::prefetch {
 
-class Lead {
+class LeaderWork {
  public:
   // `claim` must hold the lead.
-  Lead(cache::FileCache& cache, const base::Config& config, EventCount& events,
-       cache::LeadClaim& claim)
+  LeaderWork(cache::FileCache& cache, const base::Config& config, EventCount& events,
+             cache::LeadClaim& claim)
       : cache_(cache),
         config_(config),
         events_(events),

@@ -1,3 +1,4 @@
+// file_calls: read and its kin, and lseek.
 #include <algorithm>
 
 #include "cache/base/memory/copy_bytes.h"
@@ -32,7 +33,7 @@ Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call,
   return {};
 }
 
-// Counts like the kernel: where the request would end, not what the file has.
+// Like the kernel, counts up to where the request would end, not what the file has.
 bool overflows(std::int64_t at, std::size_t n) {
   std::int64_t end = 0;
   return __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end);

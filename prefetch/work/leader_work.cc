@@ -1,4 +1,4 @@
-#include "prefetch/work/lead.h"
+#include "prefetch/work/leader_work.h"
 
 #include <sys/resource.h>
 
@@ -18,7 +18,7 @@ constexpr std::uint64_t k_least_rest_ns = 1000 * base::k_ns_per_ms,
                         k_rest = 10;  // the pause between rounds, as a multiple of the round's time
 constexpr std::uint64_t k_starved_after_ns = 1000 * base::k_ns_per_ms;
 
-// JobRow::listed: which list:16 | how many entries:48.
+// JobRow::listed: hash of the list:16 | number of entries:48.
 constexpr std::uint64_t k_most_listed = (1ULL << 48) - 1;
 
 std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & ~k_most_listed; }
@@ -27,7 +27,7 @@ std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & 
 
 // Each file under way takes one of the fds that the process may have, and the socket, lists and
 // rings take some more.
-unsigned Lead::most_in_flight(unsigned wanted) {
+unsigned LeaderWork::most_in_flight(unsigned wanted) {
   constexpr std::uint64_t k_others = 12;
   struct ::rlimit limit {};
   if (base::sys::failed(base::sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, base::sys::arg(&limit))))
@@ -36,7 +36,7 @@ unsigned Lead::most_in_flight(unsigned wanted) {
   return static_cast<unsigned>(std::min<std::uint64_t>(wanted, most));
 }
 
-void Lead::open_list() {
+void LeaderWork::open_list() {
   if (config_.prefetch_list.empty()) return;
   const std::uint64_t listed = cache_.ahead().listed_of_job().load(std::memory_order_relaxed);
   std::uint64_t from =
@@ -54,34 +54,35 @@ void Lead::open_list() {
   plan_.set_list(std::move(list));
 }
 
-void Lead::listen() {
+void LeaderWork::listen() {
   AnnouncementsOptions options{
       .socket = socket_path(), .prefixes = config_.prefixes, .argument = this};
-  options.arrived = [](void* lead) { static_cast<Lead*>(lead)->events_.notify(); };
+  options.arrived = [](void* lead) { static_cast<LeaderWork*>(lead)->events_.notify(); };
   // The listening thread never waits for the origin, as this one may for a list. So a leader beats
   // as long as its process runs.
-  options.leads = [](void* lead) { return static_cast<Lead*>(lead)->claim_.beat(); };
+  options.leads = [](void* lead) { return static_cast<LeaderWork*>(lead)->claim_.beat(); };
   std::string why;
   auto announcements = Announcements::start(std::move(options), why);
-  // A process that has taken the lead also takes the announcements, which deserves no warning.
+  // A process that has taken the lead takes the announcements as well. That is no reason for a
+  // warning.
   if (announcements == nullptr)
     base::log(claim_.beat() ? base::LogLevel::warn : base::LogLevel::debug, "{}", why);
   const std::lock_guard lock(socket_mutex_);
   plan_.set_announcements(std::move(announcements));
 }
 
-void Lead::remove_socket() {
+void LeaderWork::remove_socket() {
   const std::unique_lock lock(socket_mutex_, std::try_to_lock);
   if (lock && plan_.announcements() != nullptr) plan_.announcements()->stop_listening();
 }
 
-void Lead::lose() {
+void LeaderWork::lose() {
   const std::lock_guard lock(socket_mutex_);
   if (plan_.announcements() != nullptr) plan_.announcements()->leave_name();
   plan_.set_announcements(nullptr);
 }
 
-void Lead::end(unsigned patience_ms) {
+void LeaderWork::end(unsigned patience_ms) {
   {
     // This comes first, because the stopping thread does not wait for the rest. The socket is found
     // by its name, which also wakes the listening thread.
@@ -97,7 +98,7 @@ void Lead::end(unsigned patience_ms) {
 
 // Makes the ring only when there is something to prefetch, because the ring's segments cannot hold
 // records that stay.
-void Lead::make_ring() {
+void LeaderWork::make_ring() {
   if (std::exchange(has_ring_, true)) return;
   cache_.ahead().make_ring(config_.ring);
   cache_.ahead().prepare_ring();
@@ -108,7 +109,7 @@ void Lead::make_ring() {
               "`cubeshim clear` makes room");
 }
 
-bool Lead::begin() {
+bool LeaderWork::begin() {
   Prefetcher::Options options;
   options.engine = config_.io_engine;
   options.depth = most_in_flight(config_.prefetch_depth);
@@ -125,20 +126,20 @@ bool Lead::begin() {
   return true;
 }
 
-void Lead::open() {
+void LeaderWork::open() {
   if (cache_.ahead().origins() != nullptr) origins_ = cache_.ahead().origins()->reopened();
   plan_.use_origins(origins_.get());
   cache_.ahead().begin_lead();
   open_list();
 }
 
-bool Lead::wants_more_of_next() {
+bool LeaderWork::wants_more_of_next() {
   const auto reader = plan_.next_reader();
   return reader && prefetcher_->wants_more_of(*reader);
 }
 
 // Returns false if the plan has nothing more now.
-bool Lead::feed() {
+bool LeaderWork::feed() {
   // Bounded, because each iteration has other work to do.
   for (int i = 0; i < 1024; ++i) {
     if (!has_next_) {
@@ -153,7 +154,7 @@ bool Lead::feed() {
   return true;
 }
 
-void Lead::adapt_depth(std::uint64_t now) {
+void LeaderWork::adapt_depth(std::uint64_t now) {
   const std::vector<cache::Demand> jobs = cache_.ahead().demand_of_jobs();
   const PrefetchCounts counts = prefetcher_->counts();
   const Prefetcher::Took took = prefetcher_->take_times();
@@ -169,7 +170,7 @@ void Lead::adapt_depth(std::uint64_t now) {
   cache_.ahead().note_depth(depth_.depth());
 }
 
-void Lead::free_ring(std::uint64_t now) {
+void LeaderWork::free_ring(std::uint64_t now) {
   const PrefetchCounts counts = prefetcher_->counts();
   const RingWatch::Seen seen{.now_ns = now,
                              .is_blocked = prefetcher_->is_blocked(),
@@ -180,14 +181,14 @@ void Lead::free_ring(std::uint64_t now) {
   watch.look(seen);
   if (watch.is_too_small(seen) && cache_.ahead().ring().widen())
     base::log(base::LogLevel::debug,
-              "prefetch: the ring is too small for its readers and gets one segment more");
+              "prefetch: the ring is too small for its readers and gets one more segment");
   if (seen.is_blocked) {
     const bool is_starved = watch.stuck_ns() >= k_starved_after_ns && prefetcher_->take_starved();
     cache_.stats().count(base::Counter::prefetch_wasted, watch.give_up(plan_, is_starved));
   }
 }
 
-void Lead::note_listed() {
+void LeaderWork::note_listed() {
   const ListSource* const list = plan_.list();
   if (list == nullptr) return;
   std::uint64_t listed = list->dealt_with();
@@ -203,7 +204,7 @@ void Lead::note_listed() {
   cache_.ahead().listed_of_job().store(listed, std::memory_order_relaxed);
 }
 
-void Lead::end_round(std::uint64_t now) {
+void LeaderWork::end_round(std::uint64_t now) {
   if (now < next_round_ns_ || !plan_.all_is_known()) return;
   // After a round that had nothing to fetch, the next one does not begin at once.
   const std::uint64_t fetched = prefetcher_->counts().fetched;
@@ -213,7 +214,7 @@ void Lead::end_round(std::uint64_t now) {
   round_began_ns_ = now;
 }
 
-std::uint64_t Lead::turn() {
+std::uint64_t LeaderWork::turn() {
   const std::uint64_t now = base::monotonic_ns();
   plan_.refused(prefetcher_->take_refused());
   plan_.settle(prefetcher_->take_settled());
@@ -236,7 +237,7 @@ std::uint64_t Lead::turn() {
 }
 
 // Prepares segments here, where nobody waits for it, and not in the fetch that needs the next one.
-void Lead::prepare_room() {
+void LeaderWork::prepare_room() {
   constexpr int k_most = 2;
   // Each fetching process fills a segment of its own; the prefetcher alone fills several per
   // iteration.
@@ -245,7 +246,7 @@ void Lead::prepare_room() {
   }
 }
 
-void Lead::wait(std::uint32_t seen, std::uint64_t at_most_ns) {
+void LeaderWork::wait(std::uint32_t seen, std::uint64_t at_most_ns) {
   const bool is_blocked = prefetcher_->is_blocked() && cache_.ahead().ring().is_made();
   if (is_blocked && cache_.ahead().ring().wait_for_room(k_blocked_tick_ns)) return;
   // If there is room after all, it is promised to fetches under way, or there is no memory for it.
