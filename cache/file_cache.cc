@@ -173,8 +173,7 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   // from now on.
   const bool confirmed = !record.is_stale() && watch.is_unchanged() &&
                          parts_.ram.confirm(std::move(*reservation), *pin);
-  // It is still the same file, also after later changes.
-  parts_.ram.mark_record_stale(record, Record::k_changed | Record::k_in_place);
+  parts_.ram.mark_record_stale(record, Record::k_changed | Record::k_replaced);
   if (!confirmed) {
     parts_.ram.mark_record_stale(**pin);
     return base::fail(ESTALE);

@@ -43,6 +43,7 @@ class Job:
     how: str = "read"  # read, mmap or parts
     order: str = "random"  # in each epoch another one, or "same"
     processes: int = 1  # each reads a part of every epoch
+    takes_turns: bool = False  # so that the order of all reads is the same in each run
     disk: str = ""
 
     def sizes(self) -> list[int]:
@@ -94,10 +95,17 @@ def read_epochs(job: Job, root: str, epochs: int, stops: bool) -> None:
             random.Random(epoch).shuffle(numbers)
         began = time.monotonic()
         children = []
+        turns = [os.pipe() for _ in range(job.processes if job.takes_turns else 0)]
+        if turns:
+            os.write(turns[0][1], b"x")
         for number in range(job.processes if job.processes > 1 else 0):
             if (child := os.fork()) == 0:
                 for i in numbers[number::job.processes]:
+                    if turns:
+                        os.read(turns[number][0], 1)
                     read_file(f"{root}/{i}", job.how)
+                    if turns:
+                        os.write(turns[(number + 1) % job.processes][1], b"x")
                 os._exit(0)
             children.append(child)
         for i in numbers if not children else ():
@@ -105,6 +113,8 @@ def read_epochs(job: Job, root: str, epochs: int, stops: bool) -> None:
         for child in children:
             if os.waitpid(child, 0)[1] != 0:
                 sys.exit("a reader failed")
+        for end in (end for turn in turns for end in turn):
+            os.close(end)
         if stops:
             print(time.monotonic() - began, flush=True)
             sys.stdin.readline()

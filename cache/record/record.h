@@ -52,8 +52,10 @@ struct Record {
   static constexpr std::uint8_t k_flag_from_cluster = 16;
   // k_in_place: a process of the node has reported that the file itself has other bytes. k_removed:
   // a process has reported that the name leads elsewhere or to nothing. Both come only with
-  // k_changed, which alone says only that the origin has something else at the path.
-  static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2, k_in_place = 4, k_removed = 8;
+  // k_changed, which alone says only that the origin has something else at the path. k_replaced:
+  // another record of the same version has taken its place in the index, and gets such marks.
+  static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2, k_in_place = 4, k_removed = 8,
+                                 k_replaced = 16;
 
   // The first cache line holds everything that a lookup needs.
   std::uint32_t magic;
@@ -96,6 +98,7 @@ struct Record {
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
   bool has_changed() const { return (stale.load(std::memory_order_acquire) & k_changed) != 0; }
+  bool was_replaced() const { return (stale.load(std::memory_order_acquire) & k_replaced) != 0; }
   bool was_removed() const { return (stale.load(std::memory_order_acquire) & k_removed) != 0; }
   bool was_changed_in_place() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_in_place;

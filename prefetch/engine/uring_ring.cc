@@ -8,6 +8,7 @@
 #include <new>
 
 #include "cache/base/error_text.h"
+#include "cache/base/memory/own_place.h"
 #include "cache/base/sys.h"
 
 namespace cube::prefetch {
@@ -19,6 +20,19 @@ namespace sys = base::sys;
 template <typename T>
 T* at(void* memory, unsigned offset) {
   return reinterpret_cast<T*>(static_cast<std::byte*>(memory) + offset);
+}
+
+// The kernel takes no address for these mappings, and so puts them where the program has just
+// unmapped something.
+void* moved_to_own_place(long from, std::size_t bytes) {
+  const long room = sys::mmap(base::own_place(bytes), bytes, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const auto length = static_cast<long>(bytes);
+  const long moved = sys::failed(room) ? room
+                                       : sys::raw(SYS_mremap, from, length, length,
+                                                  MREMAP_MAYMOVE | MREMAP_FIXED, room);
+  if (sys::failed(moved) && !sys::failed(room)) sys::munmap(reinterpret_cast<void*>(room), bytes);
+  return reinterpret_cast<void*>(sys::failed(moved) ? from : moved);
 }
 
 }  // namespace
@@ -64,7 +78,7 @@ bool Ring::map(const io_uring_params& parameters) {
                               ring_.ring_fd, offset);
     if (sys::failed(to)) return nullptr;
     sys::madvise(reinterpret_cast<void*>(to), bytes, MADV_DONTFORK);
-    return reinterpret_cast<void*>(to);
+    return moved_to_own_place(to, bytes);
   };
   const auto& of_sq = parameters.sq_off;
   const auto& of_cq = parameters.cq_off;

@@ -56,6 +56,11 @@ int made_read_only(int fd, int status = 0) {
 
 constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
 
+// Whether the record's file is still the one at its path, with other bytes.
+bool is_same_in_place(const cache::Record& record, Accept accept) {
+  return accept == Accept::same_file ? !record.was_removed() : record.was_changed_in_place();
+}
+
 // Whether the fd's file is the one of the record. A kernel fd sees later writes to its file, but
 // never a new file of the same name. The new file may have the same inode, because the placeholder
 // does not keep the inode in use. Birth times tell the two apart, if the file system has them.
@@ -65,7 +70,11 @@ bool is_file_of(int fd, const cache::Record& record, Accept accept) {
   const cache::FileStat& then = record.stat;
   if (!now || !now->same_file(then) || !cache::is_same_life(fd, *now, then)) return false;
   if (now->same_content(then) || (may_differ && now->same_birth(then))) return true;
-  return accept == Accept::same_file ? !record.was_removed() : record.was_changed_in_place();
+  if (!record.was_replaced()) return is_same_in_place(record, accept);
+  cache::FileCache* const cache = attachment::attached_cache();
+  const cache::Pin successor =
+      cache == nullptr ? cache::Pin() : cache->parts().ram.find_successor(record);
+  return successor && is_same_in_place(*successor, accept);
 }
 
 // Gives the fd, or -errno, the flags of the program's open.

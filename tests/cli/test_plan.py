@@ -18,7 +18,8 @@ KIB, MIB = 1 << 10, 1 << 20
 OBSERVED = ("--observe",)
 JOBS = (planned.Job("random epochs", 500, 20 * KIB, 120 * KIB, "24M", OBSERVED),
         planned.Job("mmap", 300, 64 * KIB, 256 * KIB, "24M", OBSERVED, how="mmap"),
-        planned.Job("mixed sizes", 600, 2 * KIB, 256 * KIB, "20M", OBSERVED, processes=2),
+        planned.Job("mixed sizes", 600, 2 * KIB, 256 * KIB, "20M", OBSERVED, processes=2,
+                    takes_turns=True),
         planned.Job("data 4 x memory", 600, 40 * KIB, 100 * KIB, "12M", OBSERVED),
         planned.Job("shards", 4, 20 * MIB, 28 * MIB, "72M", OBSERVED, how="parts", order="same"))
 

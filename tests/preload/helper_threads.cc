@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csetjmp>
 #include <csignal>
 #include <filesystem>
@@ -469,11 +470,18 @@ int do_holes(const Arguments& a) {
   }
   for (int n = 0; !has_library_threads(); n = (n + 1) % std::stoi(a[1]))
     check_file(file_in(a[0], n));
+  // Fails on pages that are mapped.
+  const auto map_again = [](std::uintptr_t here, std::size_t size) {
+    return mmap(reinterpret_cast<void*>(here), size, PROT_NONE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  };
+  constexpr auto k_passing = std::chrono::seconds(10);  // what is only mapped for a moment
+  const auto began = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < begins.size(); ++i) {
-    // Fails on pages that are mapped.
-    void* const again =
-        mmap(reinterpret_cast<void*>(begins[i]), k_holes[i], PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    void* again = MAP_FAILED;
+    do {
+      again = map_again(begins[i], k_holes[i]);
+    } while (again == MAP_FAILED && std::chrono::steady_clock::now() - began < k_passing);
     if (again == MAP_FAILED) std::fprintf(stderr, "the hole of %zu bytes is in use\n", k_holes[i]);
     CHECK(again != MAP_FAILED);
   }

@@ -72,6 +72,25 @@ assert os.read(fd, 4) == b"aaaa"
 assert os.read(os.open(D + "/f", os.O_RDONLY), 4) == b"bbbb"
 """)
 
+    def test_file_that_was_mapped_and_made_again_keeps_its_bytes(self):
+        for change in ("removed", "in place"):
+            with self.subTest(change):
+                self.check('''
+import mmap
+mapped = os.open(D + "/f", os.O_RDONLY)
+assert mmap.mmap(mapped, 0, prot=mmap.PROT_READ)[:4] == b"aaaa"
+''' + ('''
+there(f"os.unlink({D!r} + '/f'); " + make(D + "/f", "b"))
+end_if_inode_is_not_used_again("f")
+wanted = b"aaaa"
+''' if change == "removed" else '''
+there(make(D + "/f", "b", "r+"))
+wanted = b"bbbb"
+''') + '''
+assert os.pread(fd, 4, 0) == wanted, os.pread(fd, 4, 0)
+assert os.pread(mapped, 4, 0) == wanted, os.pread(mapped, 4, 0)
+''')
+
     def test_file_replaced_by_a_stranger_keeps_its_bytes(self):
         self.check("""
 strangers = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}

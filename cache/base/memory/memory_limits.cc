@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "cache/base/memory/off_stack.h"
+#include "cache/base/memory/own_place.h"
 #include "cache/base/sys.h"
 #include "cache/base/words.h"
 
@@ -30,7 +31,7 @@ class FileText {
  public:
   explicit FileText(const char* path) {
     const long at =
-        sys::mmap(nullptr, k_room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        sys::mmap(own_place(k_room), k_room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (sys::failed(at)) return;
     text_ = reinterpret_cast<char*>(at);
     size_ = sys::read_small_file(path, text_, k_room);

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "cache/base/memory/held.h"
+#include "cache/base/memory/own_place.h"
 #include "cache/base/sys.h"
 
 namespace cube::base {
@@ -23,7 +24,7 @@ char* take_piece() {
     if (g_taken.compare_exchange_weak(taken, taken | lowest_free, std::memory_order_acquire))
       return g_pieces[std::countr_zero(lowest_free)];
   }
-  const long at = sys::mmap(nullptr, OffStack::k_bytes, PROT_READ | PROT_WRITE,
+  const long at = sys::mmap(own_place(OffStack::k_bytes), OffStack::k_bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return sys::failed(at) ? nullptr : reinterpret_cast<char*>(at);
 }

@@ -100,6 +100,18 @@ Pin RamTier::find_of_others(std::string_view path, std::uint64_t hash) const {
   });
 }
 
+Pin RamTier::find_successor(const Record& of) const {
+  Pin found;
+  index_.visit(base::hash_path(of.path()), [&](const RecordPlace& place) {
+    Pin record = pin(place);
+    const bool is_it = record && &*record != &of && record->path() == of.path() &&
+                       record->stat.same_file(of.stat) && record->stat.same_content(of.stat);
+    if (is_it) found = std::move(record);
+    return is_it;
+  });
+  return found;
+}
+
 bool RamTier::has_any(std::string_view path, std::uint64_t hash) const {
   return static_cast<bool>(
       find_if(RecordKind::file, path, hash, [](const Record&) { return true; }));

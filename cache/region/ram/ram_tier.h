@@ -125,6 +125,9 @@ class RamTier {
   // only other views have found.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
+  // The record that has replaced this one (Record::k_replaced), stale or not; none if the index no
+  // longer has it.
+  Pin find_successor(const Record& of) const;
   // True if there is a record of this path, of any view.
   bool has_any(std::string_view path, std::uint64_t hash) const;
   // Like find, but for a record of another kind.
