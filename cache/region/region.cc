@@ -27,10 +27,8 @@ namespace sys = base::sys;
 // a file with a lease.
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
-constexpr std::uint64_t k_least_region = 8 << 20;
-
-// Other users that have taken memory once will take it again, because batches come and go. Until
-// then nothing is leased, because it would only have to be given back.
+// Other users that took memory once do so again, because batches come and go. Until then nothing is
+// leased, because it would only have to be given back.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
 // Without robust mutexes, no process would learn of another's death. glibc asks for them once, and
@@ -56,7 +54,7 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
     wanted = memory == UINT64_MAX ? 1ULL << 30 : memory / 100 * options.size;
   }
   const std::uint64_t most = room->most_for_region(options.is_percent);
-  if (wanted > most && most >= k_least_region && !options.is_percent) {
+  if (wanted > most && most >= base::k_least_region && !options.is_percent) {
     base::log(base::LogLevel::warn, "CUBESHIM_RAM={} is more than {} has room for: using {} MiB",
               options.size, options.directory, most >> 20);
   }
@@ -68,14 +66,14 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
         wanted >> 20);
     return 0;
   }
-  if (wanted >= k_least_region) return wanted;
+  if (wanted >= base::k_least_region) return wanted;
   why = fmt::format(
       "no room for a cache: {} has {} MiB free and {} of these stay free for others, so "
       "CUBESHIM_RAM may have {} MiB, at least "
       "{} "
       "are needed",
       options.directory, room->free >> 20, std::min(room->free, room->left_to_others()) >> 20,
-      wanted >> 20, k_least_region >> 20);
+      wanted >> 20, base::k_least_region >> 20);
   return 0;
 }
 

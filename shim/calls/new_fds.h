@@ -22,9 +22,14 @@ inline int noted_dup(int from, int fd, bool close_on_exec) {
   if (fd == from) return fd;
   noted(fd);
   const RowKind kind = g_fds.kind(from);
-  if (fd >= 0 && is_of_kernel(kind) && g_fds.is_within(fd) && process::owns_table()) [[unlikely]] {
-    if (OpenFileRef file = g_fds.acquire_kind(from, kind))
+  const bool is_directory = kind == RowKind::directory;
+  if (fd >= 0 && (is_of_kernel(kind) || is_directory) && g_fds.is_within(fd) &&
+      process::owns_table()) [[unlikely]] {
+    if (is_directory) {
+      g_fds.set_directory(fd);
+    } else if (OpenFileRef file = g_fds.acquire_kind(from, kind)) {
       g_fds.set(fd, kind, std::move(file), close_on_exec);
+    }
   }
   return fd;
 }

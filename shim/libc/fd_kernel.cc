@@ -1,5 +1,6 @@
 // Calls on one fd that are not answered in user space, and fds that come from elsewhere. hooks.def
 // itself makes most of them.
+#include "shim/calls/allocation.h"
 #include "shim/calls/name/name_change.h"
 #include "shim/calls/name/unmounted_paths.h"
 #include "shim/calls/new_fds.h"
@@ -70,6 +71,21 @@ CUBE_FOREIGN_FD_OF(open_by_handle_at, mount, (int mount, struct ::file_handle* h
 // A process may take an fd of its own.
 CUBE_FOREIGN_FD_OF(pidfd_getfd, target, (int pidfd, int target, unsigned flags), pidfd, target,
                    flags)
+
+int export_fallocate(int fd, int mode, off_t at, off_t n) {
+  shim::materialize(fd);
+  return shim::allocate({fd, at, n}, [&] { return real::fallocate(fd, mode, at, n); });
+}
+int export_fallocate64(int fd, int mode, off_t at, off_t n) {
+  return export_fallocate(fd, mode, at, n);
+}
+int export_posix_fallocate(int fd, off_t at, off_t n) {
+  shim::materialize(fd);
+  return shim::allocate({fd, at, n}, [&] { return real::posix_fallocate(fd, at, n); });
+}
+int export_posix_fallocate64(int fd, off_t at, off_t n) {
+  return export_posix_fallocate(fd, at, n);
+}
 
 int export_socketpair(int family, int type, int protocol, int* fds) {
   shim::expect_new_fd();

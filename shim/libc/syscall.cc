@@ -218,8 +218,9 @@ bool may_be_cancelled_in_libc(long number) {
 #if defined(SYS_open)
   if (number == SYS_open || number == SYS_creat) return true;
 #endif
-  return number == SYS_openat || number == SYS_openat2 || number == SYS_sendmsg ||
-         number == SYS_recvmsg || number == SYS_sendmmsg || number == SYS_recvmmsg;
+  return number == SYS_openat || number == SYS_openat2 || number == SYS_fallocate ||
+         number == SYS_sendmsg || number == SYS_recvmsg || number == SYS_sendmmsg ||
+         number == SYS_recvmmsg;
 }
 
 }  // namespace

@@ -175,6 +175,7 @@ bool forward_change(long number, const long (&a)[6], long& result) {
     case SYS_mlockall: return is(shim::lock_all_by_number(a));
     case SYS_lremovexattr: return by(export_lremovexattr);
     case SYS_fremovexattr: return by(export_fremovexattr);
+    case SYS_fallocate: return by(export_fallocate);
     case SYS_fchmod: return by(export_fchmod);
     case SYS_fchown: return by(export_fchown);
     case SYS_dup: return by(export_dup);

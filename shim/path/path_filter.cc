@@ -35,11 +35,16 @@ constinit WorkingDirectory g_directories[2]{};
 constinit std::atomic<const WorkingDirectory*> g_directory{nullptr};
 constinit std::atomic<unsigned> g_turn{0};
 
-bool covered_by_prefix(std::string_view path) {
+template <typename Is>
+bool any_prefix(Is&& is) {
   for (const auto& prefix : process::config().prefixes) {
-    if (base::is_below(path, prefix)) return true;
+    if (is(prefix)) return true;
   }
   return false;
+}
+
+bool covered_by_prefix(std::string_view path) {
+  return any_prefix([&](std::string_view prefix) { return base::is_below(path, prefix); });
 }
 
 // True if the path could be under a prefix once "." and "//" and ".." are resolved. It may be wrong
@@ -76,9 +81,10 @@ const WorkingDirectory* last_seen_directory() {
   return &next;
 }
 
-bool may_share(std::string_view directory, std::string_view prefix) {
-  return directory == "/" || directory == prefix || base::is_below(directory, prefix) ||
-         base::is_below(prefix, directory);
+bool shares_with_prefix(std::string_view directory) {
+  return any_prefix([&](std::string_view prefix) {
+    return base::is_at_or_below(directory, prefix) || base::is_at_or_below(prefix, directory);
+  });
 }
 
 // True if "directory/relative", without "..", may be covered. Text only.
@@ -252,10 +258,8 @@ bool covers_directory(int dir, const char* path, CoveredPath& covered) {
        })))
     return false;
   if (!builder.append(text, false)) return false;
-  const auto& prefixes = process::config().prefixes;
-  return std::any_of(prefixes.begin(), prefixes.end(), [&](const auto& prefix) {
-    return covered.key() == prefix || base::is_below(covered.key(), prefix);
-  });
+  return any_prefix(
+      [&](std::string_view prefix) { return base::is_at_or_below(covered.key(), prefix); });
 }
 
 bool spells_up(int dir, const char* path, CoveredPath& spelled) {
@@ -283,6 +287,15 @@ std::string_view prefix_spelled(std::string_view text) {
   return {};
 }
 
+// Whether an absolute path is that of a prefix or of a directory above one.
+bool names_prefix_or_above(std::string_view text) {
+  while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
+  // The first comparison spares opens outside the prefixes the others.
+  return any_prefix([&](std::string_view prefix) {
+    return text.size() <= prefix.size() && base::is_at_or_below(prefix, text);
+  });
+}
+
 }  // namespace
 
 std::string_view prefix_named(const char* path) {
@@ -299,7 +312,7 @@ bool passes_by(const char* path) {
   if (process::origin_metadata() != nullptr && process::origin_metadata()->of(text) != nullptr)
     return false;
   return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) &&
-         !has_odd_parts(text) && prefix_spelled(text).empty();
+         !has_odd_parts(text) && !names_prefix_or_above(text);
 }
 
 namespace {
@@ -340,19 +353,37 @@ bool may_lead_under_prefix(int dir, const char* path) {
   if (*path != '/') {
     if (dir != AT_FDCWD) return g_fds.kind(dir) == RowKind::directory;
     const WorkingDirectory* const seen = last_seen_directory();
-    if (seen == nullptr) return false;
-    const std::string_view directory(seen->text, seen->length);
-    for (const auto& prefix : process::config().prefixes) {
-      if (may_share(directory, prefix)) return true;
-    }
-    return false;
+    return seen != nullptr && shares_with_prefix({seen->text, seen->length});
   }
   std::string_view text(path);
   while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
-  for (const auto& prefix : process::config().prefixes) {
-    if (prefix == "/" || may_share(text, prefix)) return true;
+  return shares_with_prefix(text) || has_odd_parts(text);
+}
+
+namespace {
+
+bool may_name_from_here(std::string_view here, const char* path) {
+  if (!shares_with_prefix(here)) return false;
+  return base::use_off_stack<CoveredPath>([&](CoveredPath& whole) {
+    PathBuilder builder(whole);
+    if (!builder.fold(here) || !builder.fold(text_of(path))) return false;
+    return any_prefix(
+        [&](std::string_view prefix) { return base::is_at_or_below(prefix, whole.key()); });
+  });
+}
+
+}  // namespace
+
+bool may_name_prefix_or_above(int dir, const char* path) {
+  if (!is_readable_pointer(path)) return false;
+  if (*path == '/') {
+    std::string_view text = text_of(path);
+    while (text.ends_with("/.") || text.ends_with("/./")) text.remove_suffix(1);
+    return names_prefix_or_above(text);
   }
-  return has_odd_parts(text);
+  if (dir != AT_FDCWD) return g_fds.kind(dir) == RowKind::directory;
+  const WorkingDirectory* const seen = last_seen_directory();
+  return seen != nullptr && may_name_from_here({seen->text, seen->length}, path);
 }
 
 void forget_working_directory() { g_directory.store(nullptr, std::memory_order_release); }

@@ -57,12 +57,15 @@ bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
 std::string_view prefix_named(const char* path);
 // True if a prefix covers an absolute path that was put together from cached metadata.
 bool covers_found(std::string_view path);
-// True if the text alone proves that the path is neither covered, nor a prefix, nor that of an fd:
-// it is absolute, plainly spelled, and leads elsewhere.
+// True if the text alone proves that the path is neither covered, nor a prefix or a directory above
+// one, nor that of an fd: it is absolute, plainly spelled, and leads elsewhere.
 bool passes_by(const char* path);
 // True if an open directory of this path leads, or may lead, under a prefix: it is a prefix, lies
 // below one, or contains one.
 bool may_lead_under_prefix(int dir, const char* path);
+// Like may_lead_under_prefix(), but for a path that may be that of a file: false unless the text
+// names a prefix or a directory above one, or begins at an open directory that may lead under one.
+bool may_name_prefix_or_above(int dir, const char* path);
 
 // Call it when a path may lead elsewhere from now on: something was mounted, or a directory
 // renamed.

@@ -74,6 +74,22 @@ TEST_F(RoomForOthersTest, GivesBackAsMuchAsIsMissingAndKeepsTheRest) {
   EXPECT_EQ(region->header().records.load(), found());
 }
 
+TEST_F(RoomForOthersTest, GivesNothingForWhatNoGiftCanHold) {
+  fill();
+  const auto room = base::shared_room(region.path().c_str());
+  ASSERT_TRUE(room);
+  EXPECT_FALSE(give_back_for(*region, room->total + k_mib));
+  EXPECT_EQ(found(), paths.size());
+}
+
+TEST_F(RoomForOthersTest, GivesASegmentIfOthersHaveTakenWhatWasFree) {
+  fill();
+  const std::uint64_t before = allocated();
+  EXPECT_TRUE(give_back_for(*region, 1));
+  EXPECT_EQ(allocated(), before - 2 * k_mib);
+  EXPECT_FALSE(region->leaves_room_for_others(0)) << "what is given stays free for a while";
+}
+
 TEST_F(RoomForOthersTest, SegmentsAreLeasedAgainWithMemory) {
   fill();
   const std::uint64_t before = allocated();
@@ -265,13 +281,21 @@ TEST_F(RoomForOthersTest, DeathAtAnyInstructionLosesNoSegment) {
 
 TEST(SharedRoom, ALeastPartAndASixteenthStayFree) {
   using base::SharedRoom;
-  EXPECT_EQ((SharedRoom{64 * k_mib, 64 * k_mib}.most_for_region(true)), 32 * k_mib);
   EXPECT_EQ((SharedRoom{64 * k_mib, 64 * k_mib}.most_for_region(false)), 32 * k_mib);
-  EXPECT_EQ((SharedRoom{64 * k_mib, 40 * k_mib}.most_for_region(true)), 8 * k_mib);
   EXPECT_EQ((SharedRoom{64 * k_mib, 20 * k_mib}.most_for_region(false)), 0U);
   EXPECT_EQ((SharedRoom{256 * k_mib, 256 * k_mib}.most_for_region(true)), 128 * k_mib);
   EXPECT_EQ((SharedRoom{256 * k_mib, 256 * k_mib}.most_for_region(false)), 224 * k_mib);
   EXPECT_EQ((SharedRoom{16384 * k_mib, 16384 * k_mib}.most_for_region(false)), 15360 * k_mib);
+}
+
+TEST(SharedRoom, AShareTakesLittleOfASmallFileSystem) {
+  using base::SharedRoom;
+  EXPECT_EQ((SharedRoom{255 * k_mib, 240 * k_mib}.most_for_region(true)), 30 * k_mib);
+  EXPECT_EQ((SharedRoom{128 * k_mib, 128 * k_mib}.most_for_region(true)), 16 * k_mib);
+  EXPECT_EQ((SharedRoom{64 * k_mib, 64 * k_mib}.most_for_region(true)), 8 * k_mib);
+  // No less than a region needs, if that leaves enough.
+  EXPECT_EQ((SharedRoom{64 * k_mib, 41 * k_mib}.most_for_region(true)), 8 * k_mib);
+  EXPECT_EQ((SharedRoom{64 * k_mib, 39 * k_mib}.most_for_region(true)), 7 * k_mib);
 }
 
 }  // namespace

@@ -33,6 +33,9 @@ struct MemoryLeft {
 };
 MemoryLeft memory_left();
 
+// A smaller region is not made.
+inline constexpr std::uint64_t k_least_region = 8 << 20;
+
 // The room in the file system of a region now. Others use that file system, too: a data loader's
 // batches, NCCL, MPI. A program that gets no page there dies (SIGBUS), so some room stays free.
 struct SharedRoom {
@@ -40,13 +43,15 @@ struct SharedRoom {
 
   std::uint64_t left_to_others() const { return std::max(k_least_left, total / 16); }
   std::uint64_t usable() const { return free - std::min(free, left_to_others()); }
-  // A size given as a share of the memory takes at most half of the free room. A size given in
-  // bytes is taken literally.
+  // A size given as a share of the memory takes at most half of the free room; of a small file
+  // system, which a container's data loader may need nearly whole, an eighth. A size given in bytes
+  // is taken literally.
   std::uint64_t most_for_region(bool is_share) const {
-    return is_share ? std::min(usable(), free / 2) : usable();
+    if (!is_share) return usable();
+    return std::min(usable(), total < k_small ? std::max(k_least_region, free / 8) : free / 2);
   }
 
-  static constexpr std::uint64_t k_least_left = 32 << 20;
+  static constexpr std::uint64_t k_least_left = 32 << 20, k_small = 256 << 20;
 };
 // `path`: a directory on the file system, or a file that lies there.
 Result<SharedRoom> shared_room(const char* path);

@@ -1,6 +1,7 @@
 #include "cache/region/life/room_for_others.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "cache/base/clock.h"
 #include "cache/base/memory/memory_limits.h"
@@ -13,6 +14,7 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_between_room_looks_ns = 10'000'000;
+constexpr int k_looks_at_gift = 1000;
 enum class Goes : std::uint8_t { empty, read, any };
 
 // The segments are ours, and nobody finds anything in them. The mark is cleared first. A process
@@ -73,11 +75,11 @@ bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint6
          looked_ns.compare_exchange_strong(looked, now, std::memory_order_relaxed);
 }
 
-// Programs that only hit never check, so a thread of the library must check once the region holds
-// much of what others may want.
+// Programs that only hit never check, so a thread of the library must check as soon as others that
+// grow later may want what we have. What we have of a sixteenth or less is of no use to them.
 void want_looks(RegionHeader& header, std::uint64_t own, std::uint64_t free) {
-  if (own > free / 2 && (header.threads_wanted.load(std::memory_order_relaxed) &
-                         RegionHeader::k_to_look_at_room) == 0)
+  if (own > free / 16 && (header.threads_wanted.load(std::memory_order_relaxed) &
+                          RegionHeader::k_to_look_at_room) == 0)
     header.threads_wanted.fetch_or(RegionHeader::k_to_look_at_room, std::memory_order_relaxed);
 }
 
@@ -88,13 +90,20 @@ std::uint64_t missing_memory(Region& region) {
   return memory.missing;
 }
 
+// Nothing if the region has no name any more.
+std::optional<std::uint64_t> own_bytes(const Region& region) {
+  struct ::stat st {};
+  if (base::sys::failed(
+          base::sys::fstatat(AT_FDCWD, region.path().c_str(), &st, AT_SYMLINK_NOFOLLOW)))
+    return {};
+  return static_cast<std::uint64_t>(st.st_blocks) * 512;
+}
+
 std::uint64_t missing_room(Region& region) {
   const auto room = base::shared_room(region.path().c_str());
-  struct ::stat st {};
-  if (!room || base::sys::failed(
-                   base::sys::fstatat(AT_FDCWD, region.path().c_str(), &st, AT_SYMLINK_NOFOLLOW)))
-    return 0;
-  want_looks(region.header(), static_cast<std::uint64_t>(st.st_blocks) * 512, room->free);
+  const auto own = own_bytes(region);
+  if (!room || !own) return 0;
+  want_looks(region.header(), *own, room->free);
   return room->left_to_others() - std::min(room->free, room->left_to_others());
 }
 
@@ -112,6 +121,23 @@ std::uint64_t give_back(Region& region, std::uint64_t bytes) {
     }
   }
   return given;
+}
+
+bool give_back_for(Region& region, std::uint64_t bytes) {
+  const auto room = base::shared_room(region.path().c_str());
+  const auto own = own_bytes(region);
+  if (room && own && bytes > room->free + *own) return false;
+  const std::uint64_t free = room ? room->free : 0;
+  // First, so that no process of ours takes what is given.
+  region.header().gave_back_ns.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
+  if (give_back(region, bytes > free ? bytes - free : 1) > 0) return true;
+  // Another process may be giving back what is left.
+  for (int looks = 0; looks < k_looks_at_gift; ++looks) {
+    const auto now = base::shared_room(region.path().c_str());
+    if (now && now->free >= bytes) return true;
+    base::sys::raw(SYS_sched_yield);
+  }
+  return false;
 }
 
 void keep_room_for_others(Region& region) {

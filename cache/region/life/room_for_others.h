@@ -25,6 +25,10 @@ void keep_room_for_others(Region& region);
 // Gives back this many bytes, if it can. Returns how many it gave back.
 std::uint64_t give_back(Region& region, std::uint64_t bytes);
 
+// Call it when the region's file system has refused this many bytes to somebody: gives back what is
+// missing. False: that much cannot be had, because no gift is large enough, or none is left.
+bool give_back_for(Region& region, std::uint64_t bytes);
+
 // How often the library's threads call keep_room_for_others.
 inline constexpr std::uint64_t k_look_at_room_ns = 100'000'000;
 

@@ -99,11 +99,14 @@ void OpenPlan::plan(Kind kind) {
 
 void OpenPlan::plan_outside() {
   follow_ = may_write() ? Follow::stranger : Follow::outside;
-  if ((flags_ & O_DIRECTORY) == 0 || !path_filter::may_lead_under_prefix(dir_, program_path_))
+  if (may_write()) return;
+  const bool for_directory = (flags_ & O_DIRECTORY) != 0;
+  if (!(for_directory ? path_filter::may_lead_under_prefix(dir_, program_path_)
+                      : path_filter::may_name_prefix_or_above(dir_, program_path_)))
     return;
   follow_ = Follow::directory;
   // A program that lists a directory above the prefix has not listed the prefix.
-  path_filter::is_prefix(dir_, program_path_, listed_);
+  if (for_directory) path_filter::is_prefix(dir_, program_path_, listed_);
 }
 
 void OpenPlan::plan_change() {
@@ -123,6 +126,8 @@ void OpenPlan::plan_kernel_flags() {
     follow_ = Follow::direct;
   } else {
     count_unserved(Counter::bypassed_flags);
+    // The path may be that of a directory.
+    if ((flags_ & O_PATH) != 0) follow_ = Follow::directory;
   }
 }
 

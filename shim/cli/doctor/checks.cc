@@ -179,9 +179,6 @@ void check_prefixes(const base::Config& config, Findings& findings) {
   }
 }
 
-// The least size that Region accepts.
-constexpr std::uint64_t k_least_region = 8 << 20;
-
 void check_memory(const base::Config& config, Findings& findings) {
   struct ::statfs fs {};
   if (statfs(config.ram_dir.c_str(), &fs) != 0)
@@ -203,13 +200,13 @@ void check_memory(const base::Config& config, Findings& findings) {
   const std::string size = config.ram.is_percent
                                ? fmt::format("{} % of the free memory", config.ram.value)
                                : std::string("CUBESHIM_RAM");
-  if (most < k_least_region) {
+  if (most < base::k_least_region) {
     say(findings, Health::broken,
         "in a container, docker run --shm-size=16g, or an emptyDir of medium Memory; or "
         "CUBESHIM_RAM_DIR on another tmpfs",
         "{} has {} and {} of it free: no room for a cache, which takes {} at least and leaves {} "
         "to others",
-        config.ram_dir, in_units(shared.total), in_units(room), in_units(k_least_region),
+        config.ram_dir, in_units(shared.total), in_units(room), in_units(base::k_least_region),
         in_units(shared.left_to_others()));
   } else if (wanted > most) {
     say(findings, Health::slow,

@@ -248,6 +248,34 @@ for epoch in range(2):
         self.assertGreater(done.report["bypassed"]["full"], 0, str(done))
         self.assertLess(done.report["ram"]["used"], 100 * MB)
 
+    def test_a_group_whose_programs_grow_after_the_region(self):
+        # Nothing has stopped the region, which is a quarter of what was free.
+        limit = 240 * MB
+        self.set_limit(self.group, limit)
+        self.settings["CUBESHIM_RAM"] = "25%"
+        script = self.python("""
+import time
+LIMIT, GROUP = int(sys.argv[2]), sys.argv[3]
+for n in range(40):
+    with open(f'{D}/large{n}', 'rb') as f: f.read()
+def used():
+    fields = dict(line.split() for line in open(GROUP + '/memory.stat'))
+    return sum(int(fields[name]) for name in (
+        ('anon', 'shmem', 'kernel') if 'anon' in fields else ('total_rss', 'total_shmem')))
+PATH = f"/dev/shm/cubeshim-{os.geteuid()}-{os.environ.get('CUBESHIM_NAME')}"
+def region(): return os.stat(PATH).st_blocks * 512 if os.path.exists(PATH) else 0
+before = region()
+open(f'{D}/large0', 'rb').close()
+hog = []
+while LIMIT - used() > 40 << 20: hog.append(bytearray(b'x' * (4 << 20)))
+until = time.monotonic() + 60
+# Opens only an existing record, until a thread beside the job has given memory back.
+while before and region() > before - (8 << 20) and time.monotonic() < until:
+    open(f'{D}/large0', 'rb').close()
+print(before == 0 or region() <= before - (8 << 20))
+""")
+        self.check([*script, str(limit), str(self.group)], preexec_fn=self.enter)
+
     def test_a_reader_that_the_group_kills(self):
         script = self.python("""
 import subprocess

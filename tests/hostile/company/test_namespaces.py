@@ -118,7 +118,6 @@ def read_all():
         for n in range(files):
             (self.data / f"large{n}").write_bytes(bytes([n]) * (1 << 20))
             os.utime(self.data / f"large{n}", (1_600_000_000, 1_600_000_000))
-        self.settings["CUBESHIM_RAM"] = "25%"
         job = shlex.join(
             str(word)
             for word in ["env", "@PRELOAD@", *self.python(self.NEIGHBOUR + script), files])
@@ -130,8 +129,68 @@ def read_all():
         return self.check([c.replace("@PRELOAD@", f"LD_PRELOAD={LIBRARY}") for c in command],
                           native=plain, preload=[], **options)
 
-    def test_half_of_dev_shm_is_left_to_others(self):
+    def test_most_of_a_small_dev_shm_is_left_to_others(self):
+        self.settings["CUBESHIM_RAM"] = "25%"
+        self.check_neighbour(40, "read_all(); read_all(); print(free() >= 55)")
+
+    def test_room_that_is_asked_for_is_left_to_others(self):
         self.check_neighbour(40, "read_all(); read_all(); print(free() >= 32)")
+
+    # A data loader's batch: the region gives back what it takes, at once.
+    ALLOCATED = """
+import ctypes, errno, subprocess
+libc = ctypes.CDLL(None, use_errno=True)
+ALLOCATE = {
+    "posix_fallocate": lambda at, n: libc.posix_fallocate(neighbour, at, n),
+    "fallocate": lambda at, n: libc.fallocate(neighbour, 0, at, n) and ctypes.get_errno(),
+    "syscall": lambda at, n: libc.syscall(NUMBER, neighbour, 0, at, n) and ctypes.get_errno(),
+}
+NUMBER = {"x86_64": 285, "aarch64": 47}[os.uname().machine]
+for call in ("posix_fallocate", "fallocate", "syscall"): getattr(libc, call).argtypes = None
+def allocated(call, at, n):
+    ctypes.set_errno(0)
+    error = ALLOCATE[call](ctypes.c_long(at << 20), ctypes.c_long(n << 20))
+    return errno.errorcode.get(error, error), ctypes.get_errno()
+"""
+
+    def check_allocations(self, script):
+        self.check_neighbour(40, self.ALLOCATED + script)
+
+    def test_a_neighbour_that_allocates_all_of_dev_shm(self):
+        self.check_allocations("""
+for call in ALLOCATE:
+    read_all()
+    print(call, allocated(call, 0, 58), os.fstat(neighbour).st_blocks * 512 >> 20)
+    read_all()
+    os.ftruncate(neighbour, 0)
+""")
+
+    def test_a_neighbour_that_allocates_step_by_step(self):
+        self.check_allocations("""
+read_all()
+print([allocated("posix_fallocate", at, 2) for at in range(0, 58, 2)])
+os.ftruncate(neighbour, 0)
+read_all()
+print([allocated("fallocate", 0, n) for n in range(2, 58, 2)])
+""")
+
+    def test_a_neighbour_that_allocates_more_than_there_is(self):
+        # It gets nothing, and the cache keeps what it has.
+        self.check_allocations("""
+read_all()
+before = free()
+print([allocated(call, 0, 80) for call in ALLOCATE])
+print(free() == before)
+read_all()
+""")
+
+    def test_a_neighbour_that_has_read_nothing(self):
+        self.check_allocations("""
+read_all()
+child = "import os; os.posix_fallocate(%d, 0, 58 << 20)" % neighbour
+print(subprocess.run([sys.executable, "-c", child], pass_fds=[neighbour]).returncode)
+read_all()
+""")
 
     def test_a_neighbour_that_takes_dev_shm_while_files_are_fetched(self):
         self.check_neighbour(
