@@ -91,6 +91,7 @@ class LargeFiles {
     const LargeFile::Range all{0, file.size()};
     return file.fits(parts_, all, file.present_bytes(parts_, all));
   }
+  SingleFlight::Ticket begin_reading(const LargeFile& file) { return file.begin_reading(parts_); }
   void ask_mapped(const LargeFile& file, const base::Mapping& mapping, std::uint64_t begin,
                   const LargeFile::Range& range) {
     file.ask_mapped(parts_, mapping, begin, range);

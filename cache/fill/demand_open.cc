@@ -116,6 +116,7 @@ bool DemandOpen::may_be_large(Counter reason) const {
 OpenOutcome DemandOpen::open_plain(Counter reason) {
   base::note_way_out();
   OpenOutcome outcome;
+  LargeFile::await_readers(parts_, base::hash_path(request_.key));
   request_.before_kernel_open();
   const long fd = base::sys::open(request_.path, request_.flags);
   if (base::sys::failed(fd)) {
@@ -260,6 +261,7 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
   const Origin& origin = parts_.freshness.origin_of(request_.key);
   if (origin.traits().has_kernel_fd) {
     if (PosixLocks::may_hold(request_.path)) return open_plain(Counter::bypassed_flags);
+    LargeFile::await_readers(parts_, base::hash_path(request_.key));
     request_.before_kernel_open();
   }
   RecordFill fill(parts_.ram, parts_.rules, request_.key, lane);

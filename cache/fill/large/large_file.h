@@ -154,6 +154,13 @@ class LargeFile {
   };
   Stretch bring_ahead(CacheParts& parts, int fd, Range& range, const std::atomic<bool>& is_stopping,
                       bool asks_for_block);
+  // On some mounts (FUSE), an open makes the kernel drop all pages of the file, those on their way
+  // and those requested meanwhile included. So opens of a file and threads that read it ahead wait
+  // for each other: such a thread holds the flight of begin_reading() while its pages are on their
+  // way, and an open, which holds the flight of the path, calls await_readers(). Each wait lasts a
+  // second at most. Whoever begins to read must hold no other flight; that of a block comes after.
+  SingleFlight::Ticket begin_reading(CacheParts& parts) const;
+  static void await_readers(CacheParts& parts, std::uint64_t path_hash);
   // How many bytes of `range` are present, of the file at this path and of the version with this
   // stat.
   static std::uint64_t present_bytes(CacheParts& parts, std::string_view path, const FileStat& stat,
@@ -297,6 +304,7 @@ class LargeFile {
   // file. The reads that follow then cause no further readahead.
   void ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes);
   bool kernel_keeps_pages(int fd);
+  SingleFlight::Ticket begin_reading_by(CacheParts& parts, int fd);
   // `to` has room for whole pages.
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to,
                      std::uint64_t bytes);
