@@ -30,7 +30,7 @@ struct LargeReading : testing::Test {
   void SetUp() override {
     ASSERT_NE(file, nullptr);
     std::byte first{};
-    ASSERT_EQ(cache->large().read(*file, fd, file->fd_epoch(), &first, 1, 0), 1);
+    ASSERT_EQ(cache->large().read(*file, FdEpoch(fd), &first, 1, 0), 1);
   }
   void TearDown() override {
     if (file != nullptr) file->end();

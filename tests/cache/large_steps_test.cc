@@ -61,7 +61,7 @@ struct LargeSteps : testing::Test {
     }
     std::string read(std::uint64_t at, std::size_t n) const {
       std::string bytes(n, '?');
-      const long got = cache->large().read(*file, fd, file->fd_epoch(),
+      const long got = cache->large().read(*file, FdEpoch(fd),
                                            reinterpret_cast<std::byte*>(bytes.data()), n, at);
       bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
       return bytes;
@@ -157,7 +157,7 @@ TEST_F(LargeSteps, OpenAsksTheServerForTheVersion) {
 
 TEST_F(LargeSteps, ReaderThatWaitsForABlockIsWokenAfterEachStepAhead) {
   Tracee child = reader_before([](Reader& reader) {
-    reader.cache->large().fetch_ahead(*reader.file, reader.fd, reader.file->fd_epoch(),
+    reader.cache->large().fetch_ahead(*reader.file, reader.fd, reader.file->fds_left(),
                                       {0, k_large_block});
     return 0;
   });
@@ -198,7 +198,7 @@ TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
       g_closed = reader.file;
       signal(SIGUSR1, [](int) { g_closed->fd_leaves(); });
       raise(SIGSTOP);
-      own->large().fetch_ahead(*reader.file, reader.fd, reader.file->fd_epoch(),
+      own->large().fetch_ahead(*reader.file, reader.fd, reader.file->fds_left(),
                                {begin, begin + k_large_block});
       const auto read =
           own->stats().counters[static_cast<std::size_t>(Counter::block_origin)].load();

@@ -95,13 +95,13 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
   }
 }
 
-bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const Range& range) {
+bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdsLeft fds_left, const Range& range) {
   const std::uint64_t block = parts.rules.block, begin = range.begin;
   const std::uint64_t end = std::min({(begin / block + 1) * block, range.end, stat_.size});
   if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
   if (is_full() && !find(chunks(parts), chunk_of(begin))) return false;
   // If the program closes the file, this must not hold up its lock or its mount.
-  const auto is_wanted = [&] { return fd_epoch == this->fd_epoch(); };
+  const auto is_wanted = [&] { return fds_left == this->fds_left(); };
   const Chunks chunks = this->chunks(parts);
   By by{.fd = fd, .pass = range.passes ? Chunks::Pass::may_pass : Chunks::Pass::no};
   by.brings_block = is_whole_block({begin, end}, block);
