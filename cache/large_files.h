@@ -19,9 +19,8 @@ class LargeFiles {
   }
   // Begins to serve a file that a program has just opened by `key`. Null: the kernel serves it.
   LargeFile* begin(std::string_view key, int fd) { return LargeFile::begin(parts_, key, fd); }
-  long read(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, std::byte* to, std::size_t n,
-            std::uint64_t at) {
-    return file.read(parts_, fd, fd_epoch, to, n, at);
+  long read(LargeFile& file, const FdEpoch& fd, std::byte* to, std::size_t n, std::uint64_t at) {
+    return file.read(parts_, fd, to, n, at);
   }
   // For objects of buckets; see LargeFile.
   LargeFile* begin_object(std::string_view key, const FileStat& stat) {
@@ -54,9 +53,9 @@ class LargeFiles {
   LargeFile::Range wanted(const LargeFile& file, const LargeFile::Range& range) {
     return file.wanted(parts_, range);
   }
-  bool fetch_ahead(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch,
+  bool fetch_ahead(LargeFile& file, int fd, LargeFile::FdsLeft fds_left,
                    const LargeFile::Range& range) {
-    return file.fetch_ahead(parts_, fd, fd_epoch, range);
+    return file.fetch_ahead(parts_, fd, fds_left, range);
   }
   LargeFile::Stretch bring_ahead(LargeFile& file, int fd, LargeFile::Range& range,
                                  const std::atomic<bool>& is_stopping,
@@ -91,6 +90,7 @@ class LargeFiles {
     const LargeFile::Range all{0, file.size()};
     return file.fits(parts_, all, file.present_bytes(parts_, all));
   }
+  SingleFlight::Ticket begin_reading(const LargeFile& file) { return file.begin_reading(parts_); }
   void ask_mapped(const LargeFile& file, const base::Mapping& mapping, std::uint64_t begin,
                   const LargeFile::Range& range) {
     file.ask_mapped(parts_, mapping, begin, range);

@@ -116,6 +116,7 @@ bool DemandOpen::may_be_large(Counter reason) const {
 OpenOutcome DemandOpen::open_plain(Counter reason) {
   base::note_way_out();
   OpenOutcome outcome;
+  LargeFile::await_readers(parts_, base::hash_path(request_.key));
   request_.before_kernel_open();
   const long fd = base::sys::open(request_.path, request_.flags);
   if (base::sys::failed(fd)) {
@@ -257,7 +258,10 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
   base::note_way_out();
   const std::uint64_t began = base::monotonic_ns();
   const Origin& origin = parts_.freshness.origin_of(request_.key);
-  if (origin.traits().has_kernel_fd) request_.before_kernel_open();
+  if (origin.traits().has_kernel_fd) {
+    LargeFile::await_readers(parts_, base::hash_path(request_.key));
+    request_.before_kernel_open();
+  }
   RecordFill fill(parts_.ram, parts_.rules, request_.key, lane);
   const OriginOpen wish{.key = request_.key,
                         .path = request_.path,

@@ -202,10 +202,20 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
     return end;
   const std::uint64_t to = std::min(end + k_pages_ahead, size());
   ahead_.store(to, std::memory_order_relaxed);
-  // By default, the kernel takes no more than k_pages_a_call from one call.
-  for (std::uint64_t i = ahead; i < to; i += k_pages_a_call)
-    base::sys::raw(SYS_readahead, fd, static_cast<long>(i),
-                   static_cast<long>(std::min(k_pages_a_call, to - i)));
+  // By default, the kernel takes no more than k_pages_a_call from one call. The kernel may have
+  // dropped its pages of a part that is here.
+  for (std::uint64_t from = ahead, upto = 0; from < to; from = upto) {
+    const auto is_missing = [&](std::uint64_t byte) {
+      return parts_[byte / part_bytes_].load(std::memory_order_relaxed) == Part::missing;
+    };
+    const bool is_wanted = is_missing(from);
+    const std::uint64_t most = std::min(to, from + k_pages_a_call);
+    upto = from;
+    while (upto < most && is_missing(upto) == is_wanted)
+      upto = std::min(most, (upto / part_bytes_ + 1) * part_bytes_);
+    if (is_wanted)
+      base::sys::raw(SYS_readahead, fd, static_cast<long>(from), static_cast<long>(upto - from));
+  }
   return end;
 }
 

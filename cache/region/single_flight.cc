@@ -172,6 +172,31 @@ SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& 
   return Prefetch::mine;
 }
 
+bool SingleFlight::is_under_way(std::uint64_t hash) const {
+  return find_flight(*region_, hash, nullptr).slot != nullptr;
+}
+
+void SingleFlight::wait_for_end(std::uint64_t hash) {
+  const std::uint64_t deadline = base::monotonic_ns() + patience_.longest_ns;
+  for (;;) {
+    const Claimed flight = find_flight(*region_, hash, nullptr);
+    if (flight.slot == nullptr) return;
+    FlightSlot& slot = *flight.slot;
+    if (slot.waiting.load(std::memory_order_relaxed) == k_overdue) return;
+    if (base::monotonic_ns() >= deadline) {
+      slot.waiting.store(k_overdue, std::memory_order_seq_cst);
+      return;
+    }
+    const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_seq_cst);
+    slot.waiting.store(k_waited_for, std::memory_order_seq_cst);
+    if (slot.word.load(std::memory_order_seq_cst) != flight.seen) continue;
+    base::note_way_out(base::Way::waited);
+    if (base::sys::futex_wait(&slot.wakeups, wakeups, patience_.look_again_ns) == -ETIMEDOUT &&
+        is_owner_gone(flight.seen))
+      return;
+  }
+}
+
 SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
                                           bool* waited_for_prefetch, bool may_wait,
                                           const Wanted* wanted) {

@@ -95,6 +95,10 @@ class SingleFlight {
   // result is the kind of that fetch.
   enum class Prefetch { mine, demanded, prefetched };
   Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);
+  bool is_under_way(std::uint64_t hash) const;
+  // Waits for the end of the flight, if there is one, for as long as begin() would, and begins
+  // none.
+  void wait_for_end(std::uint64_t hash);
 
  private:
   std::uint64_t word_of(std::uint64_t hash, bool is_prefetch) const;

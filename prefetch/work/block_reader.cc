@@ -35,8 +35,8 @@ BlockReader::BlockReader(cache::FileCache& cache, FdOf fd_of, bool is_sandboxed)
 
 // A copy of the program's own fd; empty if that fd does not lead to the file any more.
 base::UniqueFd BlockReader::copy_of(const HostFds& own, const LargeFile& file, int fd,
-                                    LargeFile::FdEpoch fd_epoch) {
-  if (fd_epoch != file.fd_epoch()) return {};
+                                    LargeFile::FdsLeft fds_left) {
+  if (fds_left != file.fds_left()) return {};
   auto copy = own.copy_of(fd);
   if (!copy) {
     const int error = copy.error().value;
@@ -49,30 +49,30 @@ base::UniqueFd BlockReader::copy_of(const HostFds& own, const LargeFile& file, i
     return {};
   }
   // If no fd has left the file in between, the copied fd was the file's.
-  return fd_epoch == file.fd_epoch() ? std::move(*copy) : base::UniqueFd();
+  return fds_left == file.fds_left() ? std::move(*copy) : base::UniqueFd();
 }
 
 // A copy of an fd of the file. The range's own fd may have left it: some programs read through a
 // copy of an fd that they close at once (numpy.fromfile).
 base::UniqueFd BlockReader::copy_for(const HostFds& own, Waiting& range) {
   base::UniqueFd copy =
-      range.fd >= 0 ? copy_of(own, *range.file, range.fd, range.fd_epoch) : base::UniqueFd();
+      range.fd >= 0 ? copy_of(own, *range.file, range.fd, range.fds_left) : base::UniqueFd();
   constexpr int k_tries = 3;
   for (int i = 0; i < k_tries && !copy; ++i) {
     // The epoch is read before the fd: if that fd leaves the file, the epoch changes.
-    range.fd_epoch = range.file->fd_epoch();
+    range.fds_left = range.file->fds_left();
     range.fd = fd_of_(*range.file);
     if (range.fd < 0) break;
-    copy = copy_of(own, *range.file, range.fd, range.fd_epoch);
+    copy = copy_of(own, *range.file, range.fd, range.fds_left);
   }
   return copy;
 }
 
 // The thread's own open file; negative: there is none, or no fd of the program leads to the file
 // any more.
-int BlockReader::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdEpoch& fd_epoch,
+int BlockReader::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdsLeft& fds_left,
                             bool outlives_fds) {
-  fd_epoch = file.fd_epoch();
+  fds_left = file.fds_left();
   if (!outlives_fds && fd_of_(file) < 0) {
     opened.drop();
   } else if (opened.file != &file) {
@@ -84,15 +84,15 @@ int BlockReader::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdEpoch
   return opened.fd.get();
 }
 
-void BlockReader::fetch(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch,
+void BlockReader::fetch(LargeFile& file, int fd, LargeFile::FdsLeft fds_left,
                         const LargeFile::Range& range, bool outlives_fds) {
-  while (!cache_.large().fetch_ahead(file, fd, fd_epoch, range)) {
-    const LargeFile::FdEpoch now = file.fd_epoch();
+  while (!cache_.large().fetch_ahead(file, fd, fds_left, range)) {
+    const LargeFile::FdsLeft now = file.fds_left();
     // Try again only if one of the file's fds was closed in between, and others are left. A locked
     // file is given up, because its close waits for our copy.
-    if (now == fd_epoch || file.is_locked() || is_stopping() || (!outlives_fds && fd_of_(file) < 0))
+    if (now == fds_left || file.is_locked() || is_stopping() || (!outlives_fds && fd_of_(file) < 0))
       return;
-    fd_epoch = now;
+    fds_left = now;
   }
 }
 
@@ -123,8 +123,8 @@ bool BlockReader::take_turn(const HostFds* own, OwnOpen& opened) {
   // copy_of() logs the first refusal itself.
   const bool outlives_fds = range->outlives_fds,
              opens = !copy && (outlives_fds || opens_by_itself_.load(std::memory_order_relaxed));
-  const int fd = opens ? opened_for(file, opened, range->fd_epoch, outlives_fds) : copy.get();
-  const LargeFile::FdEpoch fd_epoch = range->fd_epoch;
+  const int fd = opens ? opened_for(file, opened, range->fds_left, outlives_fds) : copy.get();
+  const LargeFile::FdsLeft fds_left = range->fds_left;
   range->rest.begin = (rest.begin / block + 1) * block;
   // Otherwise each further block of the range would be tried in vain.
   const bool has_no_room = !rest.passes && !LargeFile::may_have_room();
@@ -133,7 +133,7 @@ bool BlockReader::take_turn(const HostFds* own, OwnOpen& opened) {
   range->put_back(is_last ? ClaimedRow::Is::free : ClaimedRow::Is::filled);
   // At the end the other threads drop their open files.
   if (!is_last || outlives_fds) news_.notify();
-  if (fd >= 0 && !has_no_room) fetch(file, fd, fd_epoch, rest, opens && outlives_fds);
+  if (fd >= 0 && !has_no_room) fetch(file, fd, fds_left, rest, opens && outlives_fds);
   copy.reset();
   if (copies) file.copies().end();
   file.end();
@@ -178,13 +178,13 @@ BlockReader* BlockReader::start(cache::FileCache& cache, FdOf fd_of) {
   return reader;
 }
 
-bool BlockReader::put(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch,
+bool BlockReader::put(LargeFile& file, int fd, LargeFile::FdsLeft fds_left,
                       const LargeFile::Range& range, bool outlives_fds) {
   Waiting* const free = claim_any(waiting_, ClaimedRow::Is::free);
   if (free == nullptr) return false;
   free->file = file.share();
   free->fd = fd;
-  free->fd_epoch = fd_epoch;
+  free->fds_left = fds_left;
   free->rest = range;
   free->outlives_fds = outlives_fds;
   free->put_back(ClaimedRow::Is::filled);

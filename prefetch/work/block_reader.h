@@ -29,16 +29,16 @@ class BlockReader final : public ThreadCrew {
   // be calling it.
   static BlockReader* start(cache::FileCache& cache, FdOf fd_of);
   // Returns false if too many ranges are waiting already. `fd`: an fd of the file, or -1; valid
-  // only if no fd has left the file since `fd_epoch`. The range is read as long as any fd leads to
+  // only if no fd has left the file since `fds_left`. The range is read as long as any fd leads to
   // the file.
-  bool submit(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, const LargeFile::Range& range) {
-    return put(file, fd, fd_epoch, range, /*outlives_fds=*/false);
+  bool submit(LargeFile& file, int fd, LargeFile::FdsLeft fds_left, const LargeFile::Range& range) {
+    return put(file, fd, fds_left, range, /*outlives_fds=*/false);
   }
   // Like submit, for a whole file that the program maps again and again for a few reads each time.
   // It is read to its end, by open files of the threads' own if no fd leads to it any more.
   bool submit_all(LargeFile& file) {
     file.expect_drops();
-    return put(file, -1, file.fd_epoch(), {0, file.size(), /*passes=*/false},
+    return put(file, -1, file.fds_left(), {0, file.size(), /*passes=*/false},
                /*outlives_fds=*/true);
   }
   // False in a sandbox: mappings are not followed.
@@ -53,22 +53,22 @@ class BlockReader final : public ThreadCrew {
   struct Waiting : ClaimedRow {
     LargeFile* file = nullptr;
     int fd = -1;
-    LargeFile::FdEpoch fd_epoch = 0;
+    LargeFile::FdsLeft fds_left = 0;
     LargeFile::Range rest;
     bool outlives_fds = false;
   };
 
   BlockReader(cache::FileCache& cache, FdOf fd_of, bool is_sandboxed);
   void work(unsigned) override;
-  bool put(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, const LargeFile::Range& range,
+  bool put(LargeFile& file, int fd, LargeFile::FdsLeft fds_left, const LargeFile::Range& range,
            bool outlives_fds);
   bool take_turn(const HostFds* own, OwnOpen& opened);
   void open_from_now_on(const char* call, int error);
   base::UniqueFd copy_of(const HostFds& own, const LargeFile& file, int fd,
-                         LargeFile::FdEpoch fd_epoch);
+                         LargeFile::FdsLeft fds_left);
   base::UniqueFd copy_for(const HostFds& own, Waiting& range);
-  int opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdEpoch& fd_epoch, bool outlives_fds);
-  void fetch(LargeFile& file, int fd, LargeFile::FdEpoch fd_epoch, const LargeFile::Range& range,
+  int opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdsLeft& fds_left, bool outlives_fds);
+  void fetch(LargeFile& file, int fd, LargeFile::FdsLeft fds_left, const LargeFile::Range& range,
              bool outlives_fds);
 
   cache::FileCache& cache_;

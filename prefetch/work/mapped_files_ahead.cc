@@ -67,6 +67,7 @@ bool MappedFiles::bring_part() {
     if (!part) continue;
     news_.notify();
     const auto region_fd = cache_.region().reopen(O_RDWR);
+    const auto reading = cache_.large().begin_reading(*row.file);
     cache_.large().ask_mapped(*row.file, row.own, row.begin, part->ask);
     const auto brought = region_fd ? cache_.large().bring_mapped(*row.file, row.own, row.begin,
                                                                  part->bring, region_fd->get())

@@ -75,7 +75,7 @@ bool may_be_shown(OpenFile& file, int fd) {
   return cache != nullptr && cache->large().may_be_shown(*file.large, fd);
 }
 
-// True if this fd is the file's. It stays so unless fd_epoch(), taken before, advances.
+// True if this fd is the file's. It stays so as long as an FdEpoch that was made before goes on.
 bool is_fd_of(int fd, const OpenFile& file) {
   return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
 }
@@ -83,14 +83,14 @@ bool is_fd_of(int fd, const OpenFile& file) {
 // Reads through the fd. If another thread opens another file under the fd, the read goes on, as in
 // the kernel.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
-  const cache::LargeFile::FdEpoch fd_epoch = file.large->fd_epoch();
+  const cache::FdEpoch epoch(fd);
   const bool is_its = is_fd_of(fd, file);
   base::note_way_out();
   const long got = is_its ? sys::pread(fd, to, n, static_cast<std::int64_t>(at)) : -EBADF;
-  if (is_its && fd_epoch == file.large->fd_epoch()) return got;
+  if (is_its && epoch.goes_on()) return got;
   if (const cache::OriginFd again = file.large->reopen())
     return sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
-  // An fd of the file was closed, and the file cannot be opened any more.
+  // The fd was closed, and the file cannot be opened any more.
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
@@ -106,12 +106,12 @@ bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at
 // The threads of the reader fetch the other blocks of a wide read with O_DIRECT at the same time:
 // the kernel would request all of it at once.
 void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
-                        cache::LargeFile::FdEpoch fd_epoch, std::uint64_t at, std::uint64_t n) {
+                        cache::LargeFile::FdsLeft fds_left, std::uint64_t at, std::uint64_t n) {
   const std::uint64_t block = cache.large().block();
   const cache::LargeFile::Range rest{(at / block + 1) * block, at + n};
   if (rest.is_empty() || cache.large().present_bytes(file, rest) == rest.end - rest.begin) return;
   if (auto* const reader = own_threads::reader(); reader != nullptr)
-    reader->submit(file, fd, fd_epoch, rest);
+    reader->submit(file, fd, fds_left, rest);
 }
 
 // Copies the bytes [at, at + n) of the file into the parts, which have room for them. Returns how
@@ -119,16 +119,17 @@ void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
   cache::FileCache* const cache = attachment::cache();
   cache::LargeFile& large = *file.large;
-  // The epoch is taken before the fd is known to be the file's.
-  const cache::LargeFile::FdEpoch fd_epoch = large.fd_epoch();
+  // Both are taken before the fd is known to be the file's.
+  const cache::LargeFile::FdsLeft fds_left = large.fds_left();
+  const cache::FdEpoch epoch(fd);
   std::size_t done = 0;
   for (int i = 0; i < to.count && done < n; ++i) {
     auto* const bytes = static_cast<std::byte*>(to.parts[i].iov_base);
     const std::size_t wanted = std::min(to.parts[i].iov_len, n - done);
     std::size_t got = 0;
     if (cache != nullptr && is_fd_of(fd, file)) {
-      if (large.is_direct()) fetch_other_blocks(*cache, large, fd, fd_epoch, at + done, wanted);
-      const long answer = cache->large().read(large, fd, fd_epoch, bytes, wanted, at + done);
+      if (large.is_direct()) fetch_other_blocks(*cache, large, fd, fds_left, at + done, wanted);
+      const long answer = cache->large().read(large, epoch, bytes, wanted, at + done);
       if (answer < 0 && done == 0) return answer;
       got = answer > 0 ? static_cast<std::size_t>(answer) : 0;
       file.count_in_steps(got);
@@ -149,7 +150,7 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
     const cache::LargeFile::Range range = cache->large().ahead(large, at, done);
     if (!range.is_empty()) {
       if (auto* const reader = own_threads::reader(); reader != nullptr)
-        reader->submit(large, fd, fd_epoch, range);
+        reader->submit(large, fd, fds_left, range);
       // The program may read such a file for long before it opens the next one.
       own_threads::offer(*cache);
     }
@@ -221,7 +222,7 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   cache::FileCache* const cache = process::is_active() ? attachment::cache() : nullptr;
   if (!file || cache == nullptr || at < 0 || n < 0) return false;
   cache::LargeFile& large = *file->large;
-  const cache::LargeFile::FdEpoch fd_epoch = large.fd_epoch();
+  const cache::LargeFile::FdsLeft fds_left = large.fds_left();
   const auto begin = static_cast<std::uint64_t>(at), bytes = static_cast<std::uint64_t>(n);
   const std::uint64_t end =
       n == 0 || bytes > large.size() ? large.size() : std::min(begin + bytes, large.size());
@@ -233,7 +234,7 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   auto* const reader = own_threads::reader();
   const bool is_taken =
       reader != nullptr &&
-      reader->submit(large, is_its ? fd : -1, fd_epoch, cache->large().wanted(large, {begin, end}));
+      reader->submit(large, is_its ? fd : -1, fds_left, cache->large().wanted(large, {begin, end}));
   // The program already has a mapping, which the kernel's pages serve.
   return is_its && is_taken && !large.own_mappings().is_any();
 }

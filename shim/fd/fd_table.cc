@@ -57,11 +57,10 @@ void leave(int fd, std::uint64_t row) {
   const RowKind kind = FdTable::kind_of(row);
   if (kind != RowKind::served && kind != RowKind::large) return;
   OpenFile& file = *open_files::at(static_cast<std::uint32_t>(row));
-  if (kind == RowKind::large) [[unlikely]] {
-    file.large->fd_leaves();
-  } else if (file.fill != nullptr) [[unlikely]] {
+  if (kind == RowKind::large || file.fill != nullptr) [[unlikely]]
     cache::FdEpoch::file_leaves(fd);
-  }
+  if (kind == RowKind::large) [[unlikely]]
+    file.large->fd_leaves();
 }
 
 }  // namespace

@@ -58,8 +58,8 @@ struct LargeFileTest : testing::Test {
   // The bytes that were answered.
   std::string read(std::uint64_t at, std::size_t n) const {
     std::string bytes(n, '?');
-    const long got = large().read(*file, fd, file->fd_epoch(),
-                                  reinterpret_cast<std::byte*>(bytes.data()), n, at);
+    const long got =
+        large().read(*file, FdEpoch(fd), reinterpret_cast<std::byte*>(bytes.data()), n, at);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     return bytes;
   }
@@ -128,7 +128,7 @@ TEST_F(LargeFileTest, ReadFetchesItsPagesAndNoMore) {
 
 TEST_F(LargeFileTest, BytesFetchedAheadAreUsedOnce) {
   ASSERT_NE(file, nullptr);
-  ASSERT_TRUE(large().fetch_ahead(*file, fd, file->fd_epoch(), {0, k_block}));
+  ASSERT_TRUE(large().fetch_ahead(*file, fd, file->fds_left(), {0, k_block}));
   EXPECT_EQ(count(Counter::block_ahead), k_block);
   EXPECT_EQ(count(Counter::block_origin), k_block);
   const auto unread = [&] { return figures_of_chunks(cache->region()).unread; };
@@ -174,7 +174,7 @@ TEST_F(LargeFileTest, OtherOpenOfTheSameVersionHasItsPages) {
   ASSERT_NE(other, nullptr);
   std::array<std::byte, 100> bytes;
   const std::uint64_t reads = count(Counter::origin_reads);
-  EXPECT_EQ(large().read(*other, again, other->fd_epoch(), bytes.data(), bytes.size(), 0), 100);
+  EXPECT_EQ(large().read(*other, FdEpoch(again), bytes.data(), bytes.size(), 0), 100);
   EXPECT_EQ(count(Counter::origin_reads), reads);
   other->end();
   close(again);
@@ -246,9 +246,9 @@ TEST_F(LargeFileTest, FileThatIsReadAtRandomIsNotReadAhead) {
 
 TEST_F(LargeFileTest, FetchAheadTakesItsPagesOfItsFirstBlock) {
   const LargeFile::Range wanted{k_block - 5000, 2 * k_block};
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fd_epoch(), wanted));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fds_left(), wanted));
   EXPECT_EQ(count(Counter::origin_bytes), 2 * k_page_of_file);
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fd_epoch(), {k_block, k_block + 1}));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fds_left(), {k_block, k_block + 1}));
   EXPECT_EQ(count(Counter::origin_bytes), 3 * k_page_of_file);
 }
 
@@ -266,7 +266,7 @@ TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
   const auto wanted = large().ahead(*file, k_block + 40960, 100);
   EXPECT_EQ(wanted.begin, k_block);
   EXPECT_EQ(wanted.end, 2 * k_block);
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fd_epoch(), wanted));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fds_left(), wanted));
   const std::uint64_t reads = count(Counter::origin_reads);
   EXPECT_EQ(read(k_block, k_block), data.substr(k_block, k_block));
   EXPECT_EQ(count(Counter::origin_reads), reads);
@@ -285,9 +285,9 @@ TEST_F(LargeFileTest, ReplacedFileIsNotReopened) {
 
 TEST_F(LargeFileTest, FetchAheadAtTheEndOfTheFile) {
   const std::uint64_t last = k_size / k_block * k_block;
-  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fd_epoch(), {last, k_size}));
+  EXPECT_TRUE(large().fetch_ahead(*file, fd, file->fds_left(), {last, k_size}));
   EXPECT_FALSE(
-      large().fetch_ahead(*file, fd, file->fd_epoch(), {last + k_block, last + 2 * k_block}));
+      large().fetch_ahead(*file, fd, file->fds_left(), {last + k_block, last + 2 * k_block}));
   const std::uint64_t reads = count(Counter::origin_reads);
   EXPECT_EQ(read(last, k_size - last), data.substr(last));
   EXPECT_EQ(count(Counter::origin_reads), reads);
@@ -325,9 +325,9 @@ TEST_F(LargeFileTest, BytesOfAnotherVersionAreNotPublished) {
   LargeFile* const other = large().begin(path, again);
   ASSERT_NE(other, nullptr);
   std::string bytes(100, '?');
-  EXPECT_EQ(large().read(*other, again, other->fd_epoch(),
-                         reinterpret_cast<std::byte*>(bytes.data()), 100, 0),
-            100);
+  EXPECT_EQ(
+      large().read(*other, FdEpoch(again), reinterpret_cast<std::byte*>(bytes.data()), 100, 0),
+      100);
   EXPECT_EQ(bytes, content_of('b').substr(0, 100));
   other->end();
   close(again);
@@ -340,11 +340,19 @@ TEST_F(LargeFileTest, FileThatHasBecomeShorterIsTheKernels) {
 }
 
 TEST_F(LargeFileTest, FdThatHasLeftPublishesNothing) {
-  const auto before = file->fd_epoch();
-  file->fd_leaves();
+  const FdEpoch before(fd);
+  FdEpoch::file_leaves(fd);
   std::array<std::byte, 100> bytes;
-  EXPECT_EQ(large().read(*file, fd, before, bytes.data(), bytes.size(), 0), 0);
+  EXPECT_EQ(large().read(*file, before, bytes.data(), bytes.size(), 0), 0);
   EXPECT_EQ(read(0, 100), data.substr(0, 100));
+}
+
+TEST_F(LargeFileTest, ReadIsPublishedIfAnotherFdOfTheFileHasLeft) {
+  const FdEpoch before(fd);
+  file->fd_leaves();
+  FdEpoch::file_leaves(fd + 1);
+  std::array<std::byte, 100> bytes;
+  EXPECT_EQ(large().read(*file, before, bytes.data(), bytes.size(), 0), 100);
 }
 
 // For the handler of the next test.
@@ -358,10 +366,8 @@ TEST_F(LargeFileTest, HandlerThatInterruptsAFetchFetchesNothing) {
   action.sa_handler = [](int) {
     static std::byte bytes[100];
     const LargeFileTest& test = *g_test;
-    g_present =
-        test.large().read(*test.file, test.fd, test.file->fd_epoch(), bytes, sizeof bytes, 0);
-    g_absent = test.large().read(*test.file, test.fd, test.file->fd_epoch(), bytes, sizeof bytes,
-                                 1'000'000);
+    g_present = test.large().read(*test.file, FdEpoch(test.fd), bytes, sizeof bytes, 0);
+    g_absent = test.large().read(*test.file, FdEpoch(test.fd), bytes, sizeof bytes, 1'000'000);
   };
   struct sigaction before {};
   ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
@@ -629,7 +635,7 @@ TEST_F(LargeFileTest, PartThatIsNotBroughtForAStopIsNotTakenForThere) {
 }
 
 TEST_F(LargeFileTest, NothingIsFetchedAheadForAnFdThatHasLeft) {
-  const auto before = file->fd_epoch();
+  const auto before = file->fds_left();
   file->fd_leaves();
   EXPECT_FALSE(large().fetch_ahead(*file, fd, before, {0, k_block}));
   EXPECT_EQ(count(Counter::origin_bytes), 0U);

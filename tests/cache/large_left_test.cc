@@ -74,7 +74,7 @@ struct LargeLeftTest : testing::Test {
   }
   // Always from the same depth of the stack.
   [[gnu::noinline]] long read(std::byte* to) const {
-    return cache->large().read(*file, fd, file->fd_epoch(), to, k_page_size, 8192);
+    return cache->large().read(*file, FdEpoch(fd), to, k_page_size, 8192);
   }
   std::uint64_t claims() const { return pins_of(cache->region(), cache->region().own_slot()); }
 };

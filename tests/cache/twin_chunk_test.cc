@@ -40,8 +40,8 @@ struct TwinChunkTest : testing::Test {
   FileKey key() const { return key_of_file(path, *stat_fd(fd)); }
   std::string read(std::uint64_t at, std::size_t n) const {
     std::string bytes(n, '\0');
-    const long got = cache->large().read(*file, fd, file->fd_epoch(),
-                                         reinterpret_cast<std::byte*>(bytes.data()), n, at);
+    const long got =
+        cache->large().read(*file, FdEpoch(fd), reinterpret_cast<std::byte*>(bytes.data()), n, at);
     return got < 0 ? "" : bytes.substr(0, static_cast<std::size_t>(got));
   }
   // From now on no bucket leads to this place, except perhaps the first free slot of one.
@@ -95,7 +95,7 @@ TEST_F(TwinChunkTest, APresentPageOfAChunkThatWasMadeTwiceIsNotWritten) {
   const std::uint64_t before = cache->region().header().used_bytes.load();
   // Fetches ahead block by block: all pages arrive, and the one that was there stays.
   for (std::uint64_t at = k_chunk_bytes; at < 2 * std::uint64_t{k_chunk_bytes}; at += k_block) {
-    EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, file->fd_epoch(), {at, at + k_block}));
+    EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, file->fds_left(), {at, at + k_block}));
   }
   const auto claim = chunks.find(key(), 1, here);
   EXPECT_EQ(claim.place(), here);

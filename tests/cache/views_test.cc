@@ -174,7 +174,7 @@ struct LargeViewsTest : testing::Test {
     LargeFile* const file = cache.large().begin(path, fd.get());
     if (file == nullptr) return {};
     std::string bytes(k_size, '\0');
-    const long got = cache.large().read(*file, fd.get(), file->fd_epoch(),
+    const long got = cache.large().read(*file, FdEpoch(fd.get()),
                                         reinterpret_cast<std::byte*>(bytes.data()), k_size, 0);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     file->end();

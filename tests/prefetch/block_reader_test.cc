@@ -68,7 +68,7 @@ TEST(BlockReader, BringsThePagesOfARangeAndNoMore) {
       BlockReader::start(*cache.cache, [](const cache::LargeFile&) { return number; });
   ASSERT_NE(reader, nullptr);
   const cache::LargeFile::Range wanted{k_block - k_page, 2 * k_block + k_page}, all{0, 4 * k_block};
-  ASSERT_TRUE(reader->submit(*file, number, file->fd_epoch(), wanted));
+  ASSERT_TRUE(reader->submit(*file, number, file->fds_left(), wanted));
   const std::uint64_t until = base::monotonic_ns() + 60'000'000'000,
                       bytes = wanted.end - wanted.begin;
   while (cache->large().present_bytes(*file, wanted) < bytes && base::monotonic_ns() < until)

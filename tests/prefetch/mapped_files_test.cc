@@ -128,7 +128,7 @@ TEST_F(MappedFilesTest, PartOfAFileIsBroughtAsThatPart) {
   EXPECT_EQ(cache->large().present_bytes(*file, {0, k_begin}), 0U);
   EXPECT_EQ(bring(), k_size - k_begin);
   std::vector<std::byte> bytes(k_size - k_begin);
-  ASSERT_EQ(cache->large().read(*file, fd, file->fd_epoch(), bytes.data(), bytes.size(), k_begin),
+  ASSERT_EQ(cache->large().read(*file, cache::FdEpoch(fd), bytes.data(), bytes.size(), k_begin),
             static_cast<long>(bytes.size()));
   EXPECT_EQ(std::memcmp(bytes.data(), programs.data(), bytes.size()), 0);
 }

@@ -848,6 +848,13 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
         self.assertEqual(said,
                          {"digest": hashlib.blake2b(DATA[17:20_000_017]).hexdigest(), "numbers": 1})
 
+    def test_a_close_of_another_fd_of_the_file_drops_no_block(self):
+        said = self.race(PREAD, "os.pread(file, 3000, 5_000_000)", "os.close(os.dup(file))",
+                         'said["digest"] = digest(found[0])')
+        self.assertEqual(said,
+                         {"digest": hashlib.blake2b(DATA[5_000_000:5_003_000]).hexdigest()})
+        self.assertEqual(self.blocks()["kernel"], 0)
+
     def test_a_read_at_the_origin_goes_on_with_its_file_after_a_close(self):
         (self.source / "g").write_bytes(DATA[:3 << 20])
         os.utime(self.source / "g", (1e9, 1e9))

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cache/base/hash.h"
 #include "cache/base/process/sandbox.h"
 #include "cache/base/readahead.h"
 #include "cache/fill/large/large_file.h"
@@ -14,7 +15,51 @@ namespace {
 // Readers see the bytes after each step.
 constexpr std::uint64_t k_ahead_step = 256 << 10;
 
+// How many threads of the node read one file ahead at the same time.
+constexpr std::uint64_t k_readers = 8;
+constexpr int k_tries = 4;
+
+// The flight of one of these threads. The slots of a flight are next to each other, so each thread
+// has its own.
+std::uint64_t reader_hash(std::uint64_t path_hash, std::uint64_t reader) {
+  constexpr std::uint64_t k_slots_of_flight = 4;
+  return base::hash_bytes(&path_hash, sizeof path_hash) + reader * k_slots_of_flight;
+}
+
 }  // namespace
+
+SingleFlight::Ticket LargeFile::begin_reading(CacheParts& parts) const {
+  SingleFlight::Ticket ticket;
+  for (int i = 0; i < k_tries; ++i) {
+    std::uint64_t reader = 0;
+    while (reader < k_readers &&
+           parts.flights.begin_prefetch(reader_hash(key_.path, reader), ticket) !=
+               SingleFlight::Prefetch::mine)
+      ++reader;
+    if (reader == k_readers) {
+      const auto thread = static_cast<std::uint64_t>(base::sys::raw(SYS_gettid));
+      parts.flights.wait_for_end(reader_hash(key_.path, thread % k_readers));
+      continue;
+    }
+    // Pairs with await_readers(): one of the two sees the other's flight.
+    if (!parts.flights.is_under_way(key_.path)) break;
+    ticket = {};
+    parts.flights.wait_for_end(key_.path);
+  }
+  return ticket;
+}
+
+SingleFlight::Ticket LargeFile::begin_reading_by(CacheParts& parts, int fd) {
+  return kernel_keeps_pages(fd) ? begin_reading(parts) : SingleFlight::Ticket();
+}
+
+void LargeFile::await_readers(CacheParts& parts, std::uint64_t path_hash) {
+  if (parts.region.header().has_chunks.load(std::memory_order_relaxed) == 0) return;
+  for (std::uint64_t reader = 0; reader < k_readers; ++reader) {
+    const std::uint64_t hash = reader_hash(path_hash, reader);
+    if (parts.flights.is_under_way(hash)) parts.flights.wait_for_end(hash);
+  }
+}
 
 template <typename MayGoOn>
 LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std::uint32_t number,
@@ -50,13 +95,13 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
   }
 }
 
-bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const Range& range) {
+bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdsLeft fds_left, const Range& range) {
   const std::uint64_t block = parts.rules.block, begin = range.begin;
   const std::uint64_t end = std::min({(begin / block + 1) * block, range.end, stat_.size});
   if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
   if (is_full() && !find(chunks(parts), chunk_of(begin))) return false;
   // If the program closes the file, this must not hold up its lock or its mount.
-  const auto is_wanted = [&] { return fd_epoch == this->fd_epoch(); };
+  const auto is_wanted = [&] { return fds_left == this->fds_left(); };
   const Chunks chunks = this->chunks(parts);
   By by{.fd = fd, .pass = range.passes ? Chunks::Pass::may_pass : Chunks::Pass::no};
   by.brings_block = is_whole_block({begin, end}, block);
@@ -64,6 +109,7 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const R
     const std::uint32_t ended = chunks.offers_ended();
     Steps steps = Steps::done;
     {
+      const SingleFlight::Ticket reading = begin_reading_by(parts, fd);
       SingleFlight::Ticket ticket;
       if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) !=
           SingleFlight::Prefetch::mine)
@@ -110,6 +156,7 @@ LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& rang
   const auto is_present = [&] { return find(chunks, chunk_of(begin)).has_all(all); };
   if (is_present()) return {Brought::here, 0};
   if (has_no_place(parts, begin)) return {Brought::no_room, 0};
+  const SingleFlight::Ticket reading = begin_reading_by(parts, fd);
   SingleFlight::Ticket ticket;
   if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) !=
       SingleFlight::Prefetch::mine) {

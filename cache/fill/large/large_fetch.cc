@@ -209,7 +209,7 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
   // An earlier fetch may have left bytes past the file's end, which a mapping would show.
   std::memset(window + bytes, 0, pages.count() * k_chunk_page - bytes);
   if (!may_publish(parts, by)) return false;
-  if (!by.is_programs) {
+  if (by.of_program == nullptr) {
     chunks.note_ahead(claim, pages);
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
@@ -223,7 +223,7 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
 bool LargeFile::may_publish(CacheParts& parts, const By& by) {
   // By now the program's fd may refer to another file. The stat of that file says nothing about
   // this one.
-  const auto is_its = [&] { return !by.is_programs || by.fd_epoch == fd_epoch(); };
+  const auto is_its = [&] { return by.of_program == nullptr || by.of_program->goes_on(); };
   // A jump may have left this fetch and ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;
   if (!is_its()) return false;

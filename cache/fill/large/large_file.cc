@@ -229,9 +229,9 @@ std::size_t LargeFile::copy_present(CacheParts& parts, std::byte* to, std::size_
   return got;
 }
 
-long LargeFile::read(CacheParts& parts, int fd, FdEpoch fd_epoch, std::byte* to, std::size_t n,
+long LargeFile::read(CacheParts& parts, const FdEpoch& fd, std::byte* to, std::size_t n,
                      std::uint64_t at) {
-  if (!is_current(parts, fd)) return 0;
+  if (!is_current(parts, fd.fd())) return 0;
   std::size_t done = 0;
   bool has_waited = false;
   std::uint64_t fetched_at = UINT64_MAX;
@@ -245,8 +245,7 @@ long LargeFile::read(CacheParts& parts, int fd, FdEpoch fd_epoch, std::byte* to,
     if (std::exchange(fetched_at, from) == from) break;
     has_waited = true;
     const Fetched fetched =
-        fetch(parts, {.fd = fd, .is_programs = true, .fd_epoch = fd_epoch, .begin = at, .bytes = n},
-              from, n - done);
+        fetch(parts, {.fd = fd.fd(), .of_program = &fd, .begin = at, .bytes = n}, from, n - done);
     if (fetched == Fetched::here) continue;
     if (fetched == Fetched::interrupted && done == 0) return -EINTR;
     break;

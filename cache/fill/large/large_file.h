@@ -21,6 +21,7 @@
 #include <span>
 
 #include "cache/fill/cache_parts.h"
+#include "cache/fill/fd_epoch.h"
 #include "cache/fill/uses.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/posix_locks.h"
@@ -31,9 +32,9 @@ class FetchScope;
 
 class LargeFile {
  public:
-  // Counts the fds that have left the file. A reader takes the count before it checks that its fd
-  // still belongs to the file.
-  using FdEpoch = std::uint32_t;
+  // Counts the fds that have left the file. Whoever copies one of its fds takes the count before it
+  // checks that the fd still belongs to the file. FdEpoch tells the same of one fd.
+  using FdsLeft = std::uint32_t;
 
   // Begins to serve an open file of a mount with this path. Null: the kernel serves it.
   static LargeFile* begin(CacheParts& parts, std::string_view key, int fd);
@@ -58,11 +59,11 @@ class LargeFile {
             at % direct_unit_) == 0;
   }
 
-  FdEpoch fd_epoch() const { return fd_epoch_.load(std::memory_order_seq_cst); }
+  FdsLeft fds_left() const { return fds_left_.load(std::memory_order_seq_cst); }
   // Called before an fd of the file is closed or becomes another file's. A lock of the program must
   // end with its last fd, so this waits, a second at most, for the library's copies of fds.
   void fd_leaves() {
-    fd_epoch_.fetch_add(1, std::memory_order_seq_cst);
+    fds_left_.fetch_add(1, std::memory_order_seq_cst);
     if (is_locked()) [[unlikely]]
       copies_.wait_for_none();
   }
@@ -90,8 +91,7 @@ class LargeFile {
   // Copies up to n bytes from `at` on, all below the file's end, and returns how many. The
   // program's read takes the rest from the kernel. -EINTR: a signal has ended the wait before
   // anything was copied.
-  long read(CacheParts& parts, int fd, FdEpoch fd_epoch, std::byte* to, std::size_t n,
-            std::uint64_t at);
+  long read(CacheParts& parts, const FdEpoch& fd, std::byte* to, std::size_t n, std::uint64_t at);
 
   // The part for objects of buckets. read_object copies n bytes from `at` on, all below the
   // object's end, and reads ahead. It returns how many, which are fewer only after an error; or
@@ -141,8 +141,8 @@ class LargeFile {
   enum class Advice : std::uint8_t { none, sequential, random };
   void advise(Advice advice) { advice_.store(advice, std::memory_order_relaxed); }
   // Fetches the pages of `range` that lie in its first block, through the caller's own fd, unless
-  // an fd has left the file since `fd_epoch`. False: the caller must stop.
-  bool fetch_ahead(CacheParts& parts, int fd, FdEpoch fd_epoch, const Range& range);
+  // an fd has left the file since `fds_left`. False: the caller must stop.
+  bool fetch_ahead(CacheParts& parts, int fd, FdsLeft fds_left, const Range& range);
   // For prefetches of files that no program has asked for yet. bring_ahead fetches the part of
   // `range` that lies in its first block, through the caller's own fd, and moves `range.begin` past
   // that part, even if it fails. It waits for the block's flight, a second at most, and checks
@@ -155,6 +155,13 @@ class LargeFile {
   };
   Stretch bring_ahead(CacheParts& parts, int fd, Range& range, const std::atomic<bool>& is_stopping,
                       bool asks_for_block);
+  // On some mounts (FUSE), an open makes the kernel drop all pages of the file, those on their way
+  // and those requested meanwhile included. So opens of a file and threads that read it ahead wait
+  // for each other: such a thread holds the flight of begin_reading() while its pages are on their
+  // way, and an open, which holds the flight of the path, calls await_readers(). Each wait lasts a
+  // second at most. Whoever begins to read must hold no other flight; that of a block comes after.
+  SingleFlight::Ticket begin_reading(CacheParts& parts) const;
+  static void await_readers(CacheParts& parts, std::uint64_t path_hash);
   // How many bytes of `range` are present, of the file at this path and of the version with this
   // stat.
   static std::uint64_t present_bytes(CacheParts& parts, std::string_view path, const FileStat& stat,
@@ -235,8 +242,7 @@ class LargeFile {
   // fd.
   struct By {
     int fd = -1;
-    bool is_programs = false;
-    FdEpoch fd_epoch = 0;
+    const FdEpoch* of_program = nullptr;  // of that fd
     const FetchScope* scope = nullptr;
     Chunks::Pass pass = Chunks::Pass::no;
     std::uint64_t begin = 0, bytes = 0;  // of the program's whole read
@@ -300,6 +306,7 @@ class LargeFile {
   // file. The reads that follow then cause no further readahead.
   void ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes);
   bool kernel_keeps_pages(int fd);
+  SingleFlight::Ticket begin_reading_by(CacheParts& parts, int fd);
   // `to` has room for whole pages.
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to,
                      std::uint64_t bytes);
@@ -317,7 +324,7 @@ class LargeFile {
   bool has_no_place(CacheParts& parts, std::uint64_t at) const;
 
   std::atomic<std::uint32_t> refs_{0};  // 0: it is free
-  std::atomic<FdEpoch> fd_epoch_{0};
+  std::atomic<FdsLeft> fds_left_{0};
   std::atomic<std::uint32_t> locks_{0};
   Uses copies_, own_mappings_;
   std::atomic<std::uint32_t> epoch_{

@@ -45,7 +45,7 @@ class LargeFile::FromTier final : public Tier::Judge {
  public:
   FromTier(LargeFile& file, CacheParts& parts, const By& by, const BlockPlace& block,
            const Chunks::Claim& claim)
-      : Judge(RecordKind::block, by.is_programs ? For::program : For::ahead),
+      : Judge(RecordKind::block, by.of_program != nullptr ? For::program : For::ahead),
         file_(file),
         parts_(parts),
         by_(by),

@@ -49,8 +49,8 @@ struct OpenLarge {
   }
   std::string read(std::uint64_t at, std::size_t n) const {
     std::string bytes(n, '?');
-    const long got = cache.large().read(*file, fd, file->fd_epoch(),
-                                        reinterpret_cast<std::byte*>(bytes.data()), n, at);
+    const long got =
+        cache.large().read(*file, FdEpoch(fd), reinterpret_cast<std::byte*>(bytes.data()), n, at);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     return bytes;
   }
@@ -139,7 +139,7 @@ TEST_F(LargeDiskTest, BlocksComeAheadFromTheDisk) {
   large.read_all();
   write_to_disk();
   large.forget();
-  ASSERT_TRUE(cache->large().fetch_ahead(*large.file, large.fd, large.file->fd_epoch(),
+  ASSERT_TRUE(cache->large().fetch_ahead(*large.file, large.fd, large.file->fds_left(),
                                          {5 * k_block, 6 * k_block}));
   EXPECT_EQ(count(Counter::block_disk), k_block);
   EXPECT_EQ(count(Counter::block_ahead), k_block);
@@ -358,7 +358,7 @@ struct LargeTierTest : testing::Test {
   std::string read(std::uint64_t at, std::size_t n) {
     std::string bytes(n, '?');
     const long got =
-        large.read(*file, fd, file->fd_epoch(), reinterpret_cast<std::byte*>(bytes.data()), n, at);
+        large.read(*file, FdEpoch(fd), reinterpret_cast<std::byte*>(bytes.data()), n, at);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     return bytes;
   }
