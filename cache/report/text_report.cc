@@ -176,7 +176,7 @@ void append_vain_fetches(ReportText& text, const JobTotals& job) {
   if (percent(wasted, fetched) < k_told_percent) return;
   append(text,
          "cubeshim: fetched ahead in vain: {} of {} files, dropped before they were opened "
-         "(doc/PREFETCH.md)\n",
+         "(cubeshim docs prefetch)\n",
          wasted, fetched);
 }
 
@@ -195,7 +195,7 @@ void append_tiers(ReportText& text, const JobTotals& job) {
   if (refused != 0)
     append(text, "; the servers refused {} files (full, or too large for them)", refused);
   if (damaged != 0) append(text, "; {} records of theirs were damaged", damaged);
-  append(text, " (doc/CLUSTER.md)\n");
+  append(text, " (cubeshim docs cluster)\n");
 }
 
 }  // namespace

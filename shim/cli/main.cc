@@ -39,6 +39,7 @@ int run_command(int argc, char** argv) {
   cube::cli::add_extract(app, status);
   cube::cli::add_gateway(app, status);
   cube::cli::add_read_hits(app, status);
+  cube::cli::add_docs(app, status);
   cube::cli::add_completion(app, status);
   cube::cli::add_manual(app, status);
   std::vector<std::string> words(argv + 1, argv + argc);

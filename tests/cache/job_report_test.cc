@@ -301,12 +301,13 @@ TEST(JobReport, TextHasALineMoreForTrouble) {
   set(Counter::prefetch_wasted, 10);
   EXPECT_EQ(line_of(job, "cubeshim: fetched"),
             "cubeshim: fetched ahead in vain: 10 of 100 files, dropped before they were opened "
-            "(doc/PREFETCH.md)");
+            "(cubeshim docs prefetch)");
   job.tiers[0].unwritten = 11;
   EXPECT_EQ(line_of(job, "cubeshim: disk"), "cubeshim: disk: 11 files are not written there yet");
   set(Counter::cluster_late, 10);
-  EXPECT_EQ(line_of(job, "cubeshim: cluster"),
-            "cubeshim: cluster: 10 of 1000 questions had no answer in time (doc/CLUSTER.md)");
+  EXPECT_EQ(
+      line_of(job, "cubeshim: cluster"),
+      "cubeshim: cluster: 10 of 1000 questions had no answer in time (cubeshim docs cluster)");
   set(Counter::cluster_late, 0);
   set(Counter::cluster_refused, 3);
   set(Counter::cluster_damaged, 2);

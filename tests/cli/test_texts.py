@@ -112,6 +112,33 @@ class Help(Texts):
         self.assertIn(f"all {len(self.all_options('run'))} options", brief)
 
 
+class Documents(Texts):
+    def named(self):
+        return [line.split()[0] for line in self.help_of("docs").splitlines()]
+
+    def test_each_of_the_list_is_printed(self):
+        names = self.named()
+        self.assertEqual(names[0], "readme")
+        for name in names:
+            self.assertRegex(self.help_of("docs", name), "^# ")
+        self.assertEqual(self.help_of("docs", "doc/PREFETCH.md"), self.help_of("docs", "prefetch"))
+        self.assertEqual(self.help_of("docs", "nanogpt"), self.help_of("docs", "recipes/nanogpt"))
+
+    def test_each_that_a_message_names_is_there(self):
+        known = {name.rsplit("/")[-1] for name in self.named()}
+        root = Path(__file__).resolve().parents[2]
+        found = set()
+        for folder in ("cache", "prefetch", "shim"):
+            for source in (root / folder).rglob("*.*"):
+                if source.suffix in (".cc", ".h", ".def", ".py"):
+                    text = source.read_text()
+                    found |= set(re.findall(r"[(`]cubeshim docs (\w+)[)`]", text))
+                    # A user of a package has no folder of this name.
+                    self.assertNotRegex(text, r'(?m)^\s*".*\bdoc/\w+\.md', source)
+        self.assertLess(3, len(found))
+        self.assertLessEqual(found, known)
+
+
 class Completion(Texts):
     def script(self, shell):
         done = self.command("completion", shell)
