@@ -147,6 +147,17 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   if (by_kernel != 0)
     add("; ", by_kernel,
         " left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
+  // A program that opens a file again for each piece waits for the mount at each open.
+  constexpr std::uint64_t k_many_opens = 100, k_small_piece = 1 << 20;
+  const std::uint64_t opens = totals[Counter::large_opens];
+  const std::uint64_t seen =
+      totals[Counter::block_read] + totals[Counter::block_mapped] + by_kernel + faulted;
+  if (opens >= k_many_opens && seen / opens < k_small_piece &&
+      std::string_view(job.name_of_origin()) == "mount")
+    append(text,
+           "; each of their {} opens asked the mount, unless CUBESHIM_MAX_FILE is raised to "
+           "their size",
+           opens);
   append(text, "\n");
 }
 
