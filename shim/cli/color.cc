@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "shim/cli/commands.h"
+#include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
 namespace {
@@ -26,7 +27,7 @@ void add_color_option(CLI::App& command) {
   add_value(command, "--color", "auto|always|never", g_color_option,
             "Colours: always, never, or if the output is a terminal and NO_COLOR is not set; "
             "the default is auto")
-      ->check(CLI::IsMember({"auto", "always", "never"}));
+      ->check(one_of({"auto", "always", "never"}));
 }
 
 std::string painted(std::string_view text, Color color, std::FILE* stream) {

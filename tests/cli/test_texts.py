@@ -112,6 +112,17 @@ class Help(Texts):
         self.assertIn(f"all {len(self.all_options('run'))} options", brief)
 
 
+    def test_an_option_is_followed_by_what_it_takes(self):
+        for command in self.commands():
+            for line in self.help_of(command, "--help-all").splitlines():
+                if line.startswith("  ") and "  --" in line:
+                    self.assertNotRegex(line, r"\{|UINT|TEXT| in \[", command)
+
+    def test_the_word_help_is_the_option(self):
+        self.assertEqual(self.help_of("help"), self.help_of("--help"))
+        self.assertEqual(self.help_of("help", "top"), self.help_of("top", "--help"))
+
+
 class Documents(Texts):
     def named(self):
         return [line.split()[0] for line in self.help_of("docs").splitlines()]

@@ -21,6 +21,7 @@
 #include "shim/cli/doctor/checks.h"
 #include "shim/cli/interrupt.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/similar_path.h"
 #include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
@@ -96,8 +97,11 @@ int bench(const Bench& bench) {
   if (tell_errors(parsed)) return 2;
   struct ::stat st {};
   struct ::statfs fs {};
-  if (stat(bench.directory.c_str(), &st) != 0 || statfs(bench.directory.c_str(), &fs) != 0)
-    return complain(2, fmt::format("{}: {}", bench.directory, base::text_of_error(errno)));
+  if (stat(bench.directory.c_str(), &st) != 0 || statfs(bench.directory.c_str(), &fs) != 0) {
+    const int error = errno;
+    return complain(2, fmt::format("{}: {}{}", bench.directory, base::text_of_error(error),
+                                   path_hint(bench.directory, error)));
+  }
   if (!S_ISDIR(st.st_mode))
     return complain(2, fmt::format("{} is not a directory: bench takes a directory of the mount",
                                    bench.directory));

@@ -16,6 +16,7 @@
 #include "cache/pack/pack_reader.h"
 #include "cache/region/large/chunks.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/similar_path.h"
 
 namespace cube::cli {
 namespace {
@@ -98,10 +99,12 @@ void check_sizes(const std::string& prefix, const std::vector<std::string>& samp
 void check_prefix(const std::string& prefix, const base::Config& config, Findings& findings) {
   struct ::stat st {};
   struct ::statfs fs {};
-  if (stat(prefix.c_str(), &st) != 0 || statfs(prefix.c_str(), &fs) != 0)
+  if (stat(prefix.c_str(), &st) != 0 || statfs(prefix.c_str(), &fs) != 0) {
+    const int error = errno;
     return say(findings, Health::broken,
-               "mount it before the job starts, or correct CUBESHIM_PREFIXES", "prefix {}: {}",
-               prefix, base::text_of_error(errno));
+               "mount it before the job starts, or correct CUBESHIM_PREFIXES", "prefix {}: {}{}",
+               prefix, base::text_of_error(error), path_hint(prefix, error));
+  }
   if (!S_ISDIR(st.st_mode))
     return say(findings, Health::broken, "a prefix is a directory; files below it are served",
                "prefix {} is not a directory", prefix);

@@ -80,8 +80,8 @@ void add_doctor(CLI::App& app, int& status) {
   add_color_option(*command);
   command->add_option(
       "PROGRAM", options->program,
-      "Whether the library can be preloaded into it; -- goes before its arguments. Or a "
-      "bucket, s3://BUCKET/PREFIX: whether it can be read");
+      "Check that the library can be preloaded into this program; -- goes before its "
+      "arguments. For s3://BUCKET/PREFIX, check that it can be read");
   command->callback([options, &status] { status = doctor(*options); });
 }
 

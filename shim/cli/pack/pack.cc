@@ -212,9 +212,11 @@ int pack_objects(const Pack& pack) {
 int pack(const Pack& pack) {
   if (s3::is_s3_uri(pack.directory)) return pack_objects(pack);
   char root[PATH_MAX];
-  if (realpath(pack.directory.c_str(), root) == nullptr)
-    return complain(1,
-                    fmt::format("cannot read {}: {}", pack.directory, base::text_of_error(errno)));
+  if (realpath(pack.directory.c_str(), root) == nullptr) {
+    const int error = errno;
+    return complain(1, fmt::format("cannot read {}: {}{}", pack.directory,
+                                   base::text_of_error(error), path_hint(pack.directory, error)));
+  }
   std::string why;
   if (!may_be_written(pack.file, why)) return complain(1, why);
   note_interrupts();

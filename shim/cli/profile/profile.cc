@@ -18,6 +18,7 @@
 #include "shim/cli/run/run_program.h"
 #include "shim/cli/text_file.h"
 
+#include "shim/cli/wrong_use.h"
 namespace cube::cli {
 namespace {
 
@@ -94,7 +95,7 @@ void add_profile(CLI::App& app, int& status) {
                     "Watch all files, not only those below the prefixes");
   add_value(*command, "--every", "N", options->every,
             "Walk the native stack of one call in this many; the default is 16")
-      ->check(CLI::Range(1U, 256U));
+      ->check(whole_number(1, 256));
   add_value(
       *command, "--out", "DIRECTORY", options->directory,
       "Where profile.json, stacks.folded and the raw files go; the default is cubeshim-profile");
