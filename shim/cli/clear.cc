@@ -135,8 +135,8 @@ Done clear_disk(const base::Config& config, bool force) {
   if (!removed)
     return fail_with(fmt::format("cannot remove {}: {}", directory->path(),
                                  base::text_of_error(removed.error().value)));
-  fmt::print("{} {} ({} segments, {})\n", removed_word(), directory->path(), removed->segments,
-             in_units(removed->bytes));
+  fmt::print("{} {} ({}, {})\n", removed_word(), directory->path(),
+             counted(removed->segments, "segment", "segments"), in_units(removed->bytes));
   if (removed->has_others) fmt::print("{} is still there: it has other files\n", directory->path());
   return Done::removed;
 }

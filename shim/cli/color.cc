@@ -32,9 +32,9 @@ void add_color_option(CLI::App& command) {
 
 std::string painted(std::string_view text, Color color, std::FILE* stream) {
   if (!shows_colors(stream)) return std::string(text);
-  const char* const begin = color == Color::good   ? "\x1b[32m"
-                            : color == Color::fair ? "\x1b[33m"
-                            : color == Color::bad  ? "\x1b[1;31m"
+  const char* const begin = color == Color::good   ? k_good
+                            : color == Color::fair ? k_fair
+                            : color == Color::bad  ? k_bad
                                                    : "\x1b[1m";
   return fmt::format("{}{}\x1b[0m", begin, text);
 }

@@ -457,7 +457,7 @@ class Stats(Case):
         self.assertEqual([job["report"]["misses"] for job in shown["jobs"]], [1])
         self.assertEqual((shown["processes"], shown["region"]), (0, str(self.region)))
         text = self.command("stats", "--name", self.name).stdout
-        self.assertIn(b"used by 1 files, 0 processes", text)
+        self.assertIn(b"used by 1 record, 0 processes", text)
         self.assertIn(b"cubeshim: served: 1 file open, 50.0 KiB: 1 from the mount\n", text)
         classic = self.command("stats", "--name", self.name,
                                env={"CUBESHIM_STATS_FORMAT": "classic"}).stdout
@@ -572,7 +572,7 @@ class Disk(Case):
         self.run_job()
         done = self.clear()
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(f"removed {self.cache} (1 segments, ".encode(), done.stdout)
+        self.assertIn(f"removed {self.cache} (1 segment, ".encode(), done.stdout)
         self.assertEqual(list(self.disk.iterdir()), [])
         self.assertIn(f"in /dev/shm or {self.disk}".encode(), self.clear().stdout)
 

@@ -21,6 +21,7 @@
 #include "shim/cli/doctor/checks.h"
 #include "shim/cli/interrupt.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/shell/wrap.h"
 #include "shim/cli/similar_path.h"
 #include "shim/cli/wrong_use.h"
 
@@ -125,12 +126,14 @@ int bench(const Bench& bench) {
     result.machine = measure_machine(parsed.config, sizes);
   }
   if (interrupted_by() != 0) return 128 + interrupted_by();
-  fmt::print("{}", bench.json
-                       ? result.json()
-                       : with_painted_lines(result.text(), {{"Today:", Color::strong},
-                                                            {"Epoch 1:", Color::strong},
-                                                            {"Epoch 2:", Color::strong},
-                                                            {"Not measured:", Color::fair}}));
+  if (bench.json) {
+    fmt::print("{}", result.json());
+  } else {
+    print_fitted(with_painted_lines(result.text(), {{"Today:", Color::strong},
+                                                    {"Epoch 1:", Color::strong},
+                                                    {"Epoch 2:", Color::strong},
+                                                    {"Not measured:", Color::fair}}));
+  }
   return result.read_one.whole.count() != 0 ? 0 : 1;
 }
 

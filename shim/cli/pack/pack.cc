@@ -24,6 +24,8 @@
 #include "shim/cli/pack/pack_check.h"
 #include "shim/cli/pack/pack_text.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/shell/wrap.h"
+#include "shim/cli/similar_path.h"
 #include "shim/cli/warmup/census.h"
 #include "shim/cli/warmup/progress.h"
 #include "shim/cli/warmup/skipped.h"
@@ -153,10 +155,12 @@ int verify(const Pack& pack) {
 int end_well(const Pack& pack, Report& report, std::uint64_t began) {
   const int status = pack.verify ? verify(pack) : 0;
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
-  fmt::print("{}", pack.json
-                       ? report.as_json(pack.file)
-                       : with_painted_lines(report.text(pack.file), {{"skipped:", Color::fair},
-                                                                     {"left out:", Color::fair}}));
+  if (pack.json) {
+    fmt::print("{}", report.as_json(pack.file));
+  } else {
+    print_fitted(with_painted_lines(report.text(pack.file),
+                                    {{"skipped:", Color::fair}, {"left out:", Color::fair}}));
+  }
   std::fflush(stdout);
   return status != 0 ? status : report.left_out() != 0 ? 1 : 0;
 }

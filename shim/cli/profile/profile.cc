@@ -16,9 +16,10 @@
 #include "shim/cli/profile/raw_files.h"
 #include "shim/cli/run/program_child.h"
 #include "shim/cli/run/run_program.h"
+#include "shim/cli/shell/wrap.h"
 #include "shim/cli/text_file.h"
-
 #include "shim/cli/wrong_use.h"
+
 namespace cube::cli {
 namespace {
 
@@ -40,7 +41,7 @@ int show(const ProfileCommand& command, const std::vector<std::string>& paths, b
                     "nothing was recorded: no process called a file below the prefixes, or none "
                     "came to its end");
   const auto patterns = find_patterns(profile);
-  fmt::print("{}", profile_as_table(profile, patterns));
+  print_fitted(profile_as_table(profile, patterns));
   if (!writes) return 0;
   const std::string text = profile_as_json(profile, patterns),
                     json = command.directory + "/profile.json",
@@ -52,7 +53,8 @@ int show(const ProfileCommand& command, const std::vector<std::string>& paths, b
     if (const std::string trouble = write_text_file(path, content); !trouble.empty())
       return complain(1, trouble);
   }
-  fmt::print("\nwritten: {} for a browser, {} and {} for programs\n", page, json, folded);
+  print_fitted(
+      fmt::format("\nwritten: {} for a browser, {} and {} for programs\n", page, json, folded));
   return 0;
 }
 
