@@ -121,6 +121,17 @@ class Screen(TopCase):
         top.press(DOWN)
         top.until(rf"\n{re.escape(last)}\n.*\n(q end)")
 
+    def test_the_page_of_keys_breaks_lines_between_words(self):
+        for columns in (80, 60):
+            top = self.top(columns)
+            top.until(r"^waiting for a job")
+            top.press("?")
+            top.until(r"cost each hit some\s+time\.$")
+            self.assertIn("the time that 99 of 100 opens stay below",
+                          " ".join(top.text().split()))
+            top.press("q")
+            self.assertEqual(top.child.wait(30), 0)
+
     def test_another_size_is_drawn_anew(self):
         job = self.job()
         top = self.top()
