@@ -105,6 +105,14 @@ class Help(Texts):
                 used = re.findall(r"(?<!\S)--[a-z-]+", example.split(" -- ")[0])
                 self.assertLessEqual(set(used), known, example)
 
+    def test_the_example_of_profile_reads_what_profile_writes(self):
+        words = ["profile", "--all", "-p", self.data, "--name", self.name, "cat", self.file]
+        self.assertEqual(self.command(*words, cwd=self.data.parent).returncode, 0)
+        example, = re.findall(r"cubeshim (profile --read .*)", self.help_of("profile", "--help"))
+        done = subprocess.run(f"{COMMAND} {example}", shell=True, cwd=self.data.parent,
+                              capture_output=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+
     def test_the_brief_help_says_how_to_see_the_rest(self):
         brief, full = self.help_of("run", "-h"), self.help_of("run", "--help-all")
         self.assertNotIn("--io-engine", brief)

@@ -34,7 +34,7 @@ constexpr Page k_pages[] = {
     {"profile",
      {"cubeshim profile --prefix /mnt/data -- python train.py",
       "cubeshim profile --observe -p /mnt/data -- python train.py",
-      "cubeshim profile --read cubeshim-profile/*.raw"},
+      "cubeshim profile --read cubeshim-profile/raw.*"},
      " --prefix --observe --all --out --read "},
     {"plan",
      {"cubeshim plan", "cubeshim plan --ram 8G,16G --disk 0,200G --nodes 1,4",
