@@ -49,9 +49,9 @@ Done clear_region(const base::Config& config, bool force) {
     const std::uint32_t users = region->count_processes();
     if (users != 0 && !force) {
       tell(
-          "cubeshim: {} is used by {} processes: end them, or give --force (they go on, and cache "
+          "cubeshim: {} is used by {}: end what uses it, or give --force (it goes on, and caches "
           "nothing new)\n",
-          region->path(), users);
+          region->path(), counted(users, "process", "processes"));
       return Done::failed;
     }
     const auto removed = region->retire();

@@ -617,7 +617,7 @@ class Disk(Case):
         self.run_job()
         status, found = self.doctor()
         self.assertEqual((status, [health for health, _ in found]), (0, ["ok", "ok"]), found)
-        self.assertIn(f"{self.cache} is there: 1 files, ", found[1][1])
+        self.assertIn(f"{self.cache} is there: 1 record, ", found[1][1])
         self.assertIn("1 of 1 segments whole", found[1][1])
 
     def test_doctor_finds_damage(self):

@@ -254,9 +254,10 @@ void check_region(const base::Config& config, Findings& findings) {
   if (region == nullptr && !why.empty()) {
     say(findings, Health::broken, "cubeshim clear --force removes it", "{}", why);
   } else if (region != nullptr) {
-    say(findings, Health::well, "", "{} is there: {} files, {} in use, {} processes",
-        region->path(), region->header().records.load(),
-        in_units(region->header().used_bytes.load()), region->count_processes());
+    say(findings, Health::well, "", "{} is there: {}, {} in use, {}", region->path(),
+        counted(region->header().records.load(), "record", "records"),
+        in_units(region->header().used_bytes.load()),
+        counted(region->count_processes(), "process", "processes"));
     if (const std::uint64_t large = cache::figures_of_chunks(*region).bytes; large != 0)
       say(findings, Health::well, "", "blocks of large files take {} of it", in_units(large));
   }

@@ -271,8 +271,8 @@ int extract(const Extract& extract) {
   if (is_damaged)
     complain(1, fmt::format("{}: no sound record after byte {}: the rest is lost", extract.file,
                             scan.position()));
-  fmt::print("{} files ({}) in {}, {} failed\n", extractor.files(), in_units(extractor.bytes()),
-             printable(extract.directory), extractor.failures());
+  fmt::print("{} ({}) in {}, {} failed\n", counted(extractor.files(), "file", "files"),
+             in_units(extractor.bytes()), printable(extract.directory), extractor.failures());
   if (interrupted_by() != 0) return complain(128 + interrupted_by(), "interrupted");
   return extractor.failures() != 0 || is_damaged ? 1 : 0;
 }

@@ -53,9 +53,10 @@ struct Report {
     return sum;
   }
   std::string text(const std::string& file) const {
-    std::string text = fmt::format("{}: {} files ({}), {} directories, {} links in {}",
-                                   printable(file), header.files, in_units(header.data_bytes),
-                                   header.directories, header.links, in_units(header.file_bytes));
+    std::string text = fmt::format(
+        "{}: {} ({}), {}, {} in {}", printable(file), counted(header.files, "file", "files"),
+        in_units(header.data_bytes), counted(header.directories, "directory", "directories"),
+        counted(header.links, "link", "links"), in_units(header.file_bytes));
     if (resumed != 0) text += fmt::format(", {} of them from an earlier run", resumed);
     text += fmt::format("; {} skipped; {:.1f} s\n", left_out(), seconds);
     for (const auto& row : skipped)
