@@ -23,7 +23,11 @@ set(CPACK_RPM_SPEC_MORE_DEFINE "%define __strip /bin/true\n%define _build_id_lin
 
 # Documents of both, and those that Debian requires in every package.
 set(documents ${CMAKE_INSTALL_DATADIR}/doc/cubeshim)
-install(FILES README.md CHANGELOG.md SECURITY.md DESTINATION ${documents})
+install(FILES README.md CHANGELOG.md LICENSE SECURITY.md DESTINATION ${documents})
+# In the folders of the source tree, so that their links lead to each other. `cubeshim docs` finds
+# them there.
+install(DIRECTORY doc DESTINATION ${documents})
+install(DIRECTORY packaging/examples packaging/kubernetes DESTINATION ${documents}/packaging)
 install(FILES packaging/copyright DESTINATION ${documents})
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 set(changelog ${PROJECT_BINARY_DIR}/packaging/changelog)

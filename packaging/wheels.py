@@ -27,12 +27,19 @@ Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence
 Requires-Python: >=3.7
 Description-Content-Type: text/markdown
 
-{without_links_into_the_tree(readme)}"""
+{for_a_page_that_stands_alone(readme)}"""
 
 
-def without_links_into_the_tree(readme: str) -> str:
-    """Removes links into the tree, because the page of a wheel stands alone."""
+def for_a_page_that_stands_alone(readme: str) -> str:
+    """Names the command that prints a document in the place of a link to it, and removes other
+    links into the tree."""
+    def by_command(link: re.Match) -> str:
+        text, name = link[1], link[2].lower()
+        command = f"`cubeshim docs {name}`"
+        return command if text == f"doc/{link[2]}.md" else f"{text} ({command})"
+
     readme = re.sub(r"^!\[[^\]]*\]\((?!http)[^)]*\)\n", "", readme, flags=re.M)
+    readme = re.sub(r"\[([^\]]*)\]\(doc/([\w/]+)\.md[^)]*\)", by_command, readme)
     return re.sub(r"\[([^\]]*)\]\((?!http)[^)]*\)", r"\1", readme)
 
 
@@ -42,6 +49,11 @@ def make(stage: Path, work: Path, out: Path, target: Target, programs: Path) -> 
     shutil.copytree(ROOT / "prefetch/python/cubeshim", package,
                     ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(stage, package / "prefix")
+    # An installer puts it beside the command's folder, where man looks for it.
+    manual = Path("share/man/man1/cubeshim.1.gz")
+    installed = work / f"cubeshim-{version()}.data/data" / manual
+    installed.parent.mkdir(parents=True)
+    (package / "prefix" / manual).rename(installed)
     information = work / f"cubeshim-{version()}.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(metadata())

@@ -6,16 +6,19 @@
 namespace cube::base {
 namespace {
 
-// How many characters must be changed, added or removed to make `a` into `b`.
+// How many characters must be changed, added, removed, or exchanged with the next one to make `a`
+// into `b`.
 std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  // The distances of the prefixes of `b` from three prefixes of `a`, this one and the two before.
+  std::vector<std::size_t> older, old, row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
+    older = std::exchange(old, row);
+    row[0] = i + 1;
     for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+      row[j + 1] = std::min({old[j] + (a[i] == b[j] ? 0 : 1), row[j] + 1, old[j + 1] + 1});
+      const bool is_exchanged = i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j];
+      if (is_exchanged) row[j + 1] = std::min(row[j + 1], older[j - 1] + 1);
     }
   }
   return row.back();

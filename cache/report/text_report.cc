@@ -147,6 +147,17 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   if (by_kernel != 0)
     add("; ", by_kernel,
         " left to the kernel (memory full: raise CUBESHIM_RAM; or changed while open)");
+  // A program that opens a file again for each piece waits for the mount at each open.
+  constexpr std::uint64_t k_many_opens = 100, k_small_piece = 1 << 20;
+  const std::uint64_t opens = totals[Counter::large_opens];
+  const std::uint64_t seen =
+      totals[Counter::block_read] + totals[Counter::block_mapped] + by_kernel + faulted;
+  if (opens >= k_many_opens && seen / opens < k_small_piece &&
+      std::string_view(job.name_of_origin()) == "mount")
+    append(text,
+           "; each of their {} opens asked the mount, unless CUBESHIM_MAX_FILE is raised to "
+           "their size",
+           opens);
   append(text, "\n");
 }
 
@@ -176,7 +187,7 @@ void append_vain_fetches(ReportText& text, const JobTotals& job) {
   if (percent(wasted, fetched) < k_told_percent) return;
   append(text,
          "cubeshim: fetched ahead in vain: {} of {} files, dropped before they were opened "
-         "(doc/PREFETCH.md)\n",
+         "(cubeshim docs prefetch)\n",
          wasted, fetched);
 }
 
@@ -195,7 +206,7 @@ void append_tiers(ReportText& text, const JobTotals& job) {
   if (refused != 0)
     append(text, "; the servers refused {} files (full, or too large for them)", refused);
   if (damaged != 0) append(text, "; {} records of theirs were damaged", damaged);
-  append(text, " (doc/CLUSTER.md)\n");
+  append(text, " (cubeshim docs cluster)\n");
 }
 
 }  // namespace

@@ -49,9 +49,9 @@ Done clear_region(const base::Config& config, bool force) {
     const std::uint32_t users = region->count_processes();
     if (users != 0 && !force) {
       tell(
-          "cubeshim: {} is used by {} processes: end them, or give --force (they go on, and cache "
+          "cubeshim: {} is used by {}: end what uses it, or give --force (it goes on, and caches "
           "nothing new)\n",
-          region->path(), users);
+          region->path(), counted(users, "process", "processes"));
       return Done::failed;
     }
     const auto removed = region->retire();
@@ -135,8 +135,8 @@ Done clear_disk(const base::Config& config, bool force) {
   if (!removed)
     return fail_with(fmt::format("cannot remove {}: {}", directory->path(),
                                  base::text_of_error(removed.error().value)));
-  fmt::print("{} {} ({} segments, {})\n", removed_word(), directory->path(), removed->segments,
-             in_units(removed->bytes));
+  fmt::print("{} {} ({}, {})\n", removed_word(), directory->path(),
+             counted(removed->segments, "segment", "segments"), in_units(removed->bytes));
   if (removed->has_others) fmt::print("{} is still there: it has other files\n", directory->path());
   return Done::removed;
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "shim/cli/commands.h"
+#include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
 namespace {
@@ -26,14 +27,14 @@ void add_color_option(CLI::App& command) {
   add_value(command, "--color", "auto|always|never", g_color_option,
             "Colours: always, never, or if the output is a terminal and NO_COLOR is not set; "
             "the default is auto")
-      ->check(CLI::IsMember({"auto", "always", "never"}));
+      ->check(one_of({"auto", "always", "never"}));
 }
 
 std::string painted(std::string_view text, Color color, std::FILE* stream) {
   if (!shows_colors(stream)) return std::string(text);
-  const char* const begin = color == Color::good   ? "\x1b[32m"
-                            : color == Color::fair ? "\x1b[33m"
-                            : color == Color::bad  ? "\x1b[1;31m"
+  const char* const begin = color == Color::good   ? k_good
+                            : color == Color::fair ? k_fair
+                            : color == Color::bad  ? k_bad
                                                    : "\x1b[1m";
   return fmt::format("{}{}\x1b[0m", begin, text);
 }

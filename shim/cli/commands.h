@@ -35,6 +35,7 @@ void add_extract(CLI::App& app, int& status);
 // Hidden: the child of bench.
 void add_read_hits(CLI::App& app, int& status);
 void add_completion(CLI::App& app, int& status);
+void add_docs(CLI::App& app, int& status);
 // Hidden.
 void add_manual(CLI::App& app, int& status);
 

@@ -39,10 +39,16 @@ int run_command(int argc, char** argv) {
   cube::cli::add_extract(app, status);
   cube::cli::add_gateway(app, status);
   cube::cli::add_read_hits(app, status);
+  cube::cli::add_docs(app, status);
   cube::cli::add_completion(app, status);
   cube::cli::add_manual(app, status);
   std::vector<std::string> words(argv + 1, argv + argc);
   cube::cli::drop_separator_of_run(words);
+  // "help run" means "run --help".
+  if (!words.empty() && words.front() == "help") {
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
   // The parser takes words from the back.
   std::reverse(words.begin(), words.end());
   try {

@@ -174,10 +174,11 @@ std::string region_line(cache::Region& region) {
   const std::uint64_t capacity =
       std::uint64_t{region.layout().segment_bytes} * region.layout().segment_count;
   const std::uint64_t large = cache::figures_of_chunks(region).bytes;
-  return fmt::format("{}: {} of {} used by {} files{}, {} processes", region.path(),
-                     in_units(header.used_bytes.load()), in_units(capacity), header.records.load(),
+  return fmt::format("{}: {} of {} used by {}{}, {}", region.path(),
+                     in_units(header.used_bytes.load()), in_units(capacity),
+                     counted(header.records.load(), "record", "records"),
                      large == 0 ? "" : fmt::format(" and {} of large files", in_units(large)),
-                     region.count_processes());
+                     counted(region.count_processes(), "process", "processes"));
 }
 
 std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory) {

@@ -58,5 +58,9 @@ std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory);
 std::uint64_t expected_room(const base::Config& config);
 // "1.5 GiB".
 std::string in_units(std::uint64_t bytes);
+// "1 file", "2 files".
+inline std::string counted(std::uint64_t n, std::string_view one, std::string_view more) {
+  return std::to_string(n).append(" ").append(n == 1 ? one : more);
+}
 
 }  // namespace cube::cli

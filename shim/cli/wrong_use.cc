@@ -60,10 +60,9 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
     return fmt::format("{} is not a command{}", early.front(), command_hint(app, early.front())) +
            see;
   if (!early.empty()) {
-    return fmt::format(
-        "{} is not an option of cubeshim; the options of a command come after its name; see "
-        "cubeshim --help",
-        early.front());
+    const std::string hint = option_hint(app, early.front());
+    return fmt::format("{} is not an option of cubeshim{}; see cubeshim --help", early.front(),
+                       hint.empty() ? "; the options of a command come after its name" : hint);
   }
   if (commands.empty())
     return fmt::format("a command is missing; the commands are {}{}",
@@ -81,6 +80,16 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
       is(CLI::ExitCodes::ValidationError) && colon != std::string::npos)
     text.erase(colon, 1);
   return text + see;
+}
+
+CLI::Validator one_of(std::vector<std::string> words) {
+  return CLI::Validator(
+      [words = std::move(words)](const std::string& text) {
+        if (std::ranges::find(words, text) != words.end()) return std::string();
+        return fmt::format("\"{}\" is not usable: it takes {}{}", text, fmt::join(words, ", "),
+                           did_you_mean(text, words));
+      },
+      "");
 }
 
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most) {

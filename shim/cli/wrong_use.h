@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace cube::cli {
 
@@ -13,6 +14,9 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
 
 // "; did you mean --prefix?" for an option that `command` does not have; empty: none is similar.
 std::string option_hint(const CLI::App& command, const std::string& word);
+
+// Refuses everything except these words. Like whole_number, it has no description.
+CLI::Validator one_of(std::vector<std::string> words);
 
 // Refuses everything except whole numbers from `least` to `most`. It has no description, because
 // that would appear in the help.

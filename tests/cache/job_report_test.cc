@@ -301,19 +301,39 @@ TEST(JobReport, TextHasALineMoreForTrouble) {
   set(Counter::prefetch_wasted, 10);
   EXPECT_EQ(line_of(job, "cubeshim: fetched"),
             "cubeshim: fetched ahead in vain: 10 of 100 files, dropped before they were opened "
-            "(doc/PREFETCH.md)");
+            "(cubeshim docs prefetch)");
   job.tiers[0].unwritten = 11;
   EXPECT_EQ(line_of(job, "cubeshim: disk"), "cubeshim: disk: 11 files are not written there yet");
   set(Counter::cluster_late, 10);
-  EXPECT_EQ(line_of(job, "cubeshim: cluster"),
-            "cubeshim: cluster: 10 of 1000 questions had no answer in time (doc/CLUSTER.md)");
+  EXPECT_EQ(
+      line_of(job, "cubeshim: cluster"),
+      "cubeshim: cluster: 10 of 1000 questions had no answer in time (cubeshim docs cluster)");
   set(Counter::cluster_late, 0);
   set(Counter::cluster_refused, 3);
   set(Counter::cluster_damaged, 2);
   EXPECT_EQ(line_of(job, "cubeshim: cluster"),
             "cubeshim: cluster: 0 of 1000 questions had no answer in time; the servers refused 3 "
             "files (full, or too large for "
-            "them); 2 records of theirs were damaged (doc/CLUSTER.md)");
+            "them); 2 records of theirs were damaged (cubeshim docs cluster)");
+}
+
+TEST(JobReport, TextNamesTheRemedyForLargeFilesThatAreOpenedOverAndOver) {
+  const std::string remedy =
+      "; each of their 300 opens asked the mount, unless CUBESHIM_MAX_FILE is raised to their size";
+  const auto line = [](std::uint64_t opens, std::uint64_t mapped, std::uint64_t gets = 0) {
+    return line_of(totals({{Counter::large_opens, opens},
+                           {Counter::block_mapped, mapped},
+                           {Counter::block_origin, mapped},
+                           {Counter::bucket_gets, gets}}),
+                   "cubeshim: large files");
+  };
+  EXPECT_EQ(line(300, 64 << 20),
+            "cubeshim: large files: no reads; mappings showed 64.0 MiB of "
+            "memory; 64.0 MiB came from the mount" +
+                remedy);
+  EXPECT_EQ(line(99, 64 << 20).find("; each of"), std::string::npos);
+  EXPECT_EQ(line(300, 300ULL << 20).find("; each of"), std::string::npos) << "whole shards";
+  EXPECT_EQ(line(300, 64 << 20, 64).find("; each of"), std::string::npos) << "of a bucket";
 }
 
 TEST(JobReport, TextOfLargeFilesSaysWhatWasInVain) {

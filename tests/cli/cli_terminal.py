@@ -11,6 +11,18 @@ import time
 import pyte
 
 
+def contrast(one, two):
+    """The contrast of two colours such as "008700", from 1 to 21, as WCAG defines it."""
+    def luminance(color):
+        parts = [int(color[at:at + 2], 16) / 255 for at in (0, 2, 4)]
+        red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055)**2.4
+                            for p in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    light, dark = sorted((luminance(one), luminance(two)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
 class Terminal:
     """A terminal of this size, and the text on it."""
     def __init__(self, columns, rows):

@@ -311,6 +311,14 @@ class Run(Case):
                                                                  b"--frob is not an option"),
             (["frob"], b"frob is not a command; the commands are run, profile, plan, library, "),
             (["docter"], b"docter is not a command; did you mean doctor?; see cubeshim --help"),
+            (["tpo"], b"tpo is not a command; did you mean top?; see cubeshim --help"),
+            (["--verison"], b"--verison is not an option of cubeshim; did you mean --version?; "),
+            (["pool", "strat"],
+             b'ACTION "strat" is not usable: it takes start, status, stop; did you mean start?; '),
+            (["completion", "zhs"], b"; did you mean zsh?; see cubeshim completion --help"),
+            (["clear", "--color", "alwyas"], b"; did you mean always?; see cubeshim clear --help"),
+            (["docs", "prefech"], b"prefech is not a document; did you mean prefetch?; "),
+            (["bench", f"{self.data}x"], b"; did you mean " + bytes(self.data) + b"?"),
             (["doctor", "--prefx", "/x"],
              b"--prefx is not an option of cubeshim doctor; did you mean --prefix?; see "),
             (["run", "--prefx=/x", "true"],
@@ -449,7 +457,7 @@ class Stats(Case):
         self.assertEqual([job["report"]["misses"] for job in shown["jobs"]], [1])
         self.assertEqual((shown["processes"], shown["region"]), (0, str(self.region)))
         text = self.command("stats", "--name", self.name).stdout
-        self.assertIn(b"used by 1 files, 0 processes", text)
+        self.assertIn(b"used by 1 record, 0 processes", text)
         self.assertIn(b"cubeshim: served: 1 file open, 50.0 KiB: 1 from the mount\n", text)
         classic = self.command("stats", "--name", self.name,
                                env={"CUBESHIM_STATS_FORMAT": "classic"}).stdout
@@ -564,7 +572,7 @@ class Disk(Case):
         self.run_job()
         done = self.clear()
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn(f"removed {self.cache} (1 segments, ".encode(), done.stdout)
+        self.assertIn(f"removed {self.cache} (1 segment, ".encode(), done.stdout)
         self.assertEqual(list(self.disk.iterdir()), [])
         self.assertIn(f"in /dev/shm or {self.disk}".encode(), self.clear().stdout)
 
@@ -609,7 +617,7 @@ class Disk(Case):
         self.run_job()
         status, found = self.doctor()
         self.assertEqual((status, [health for health, _ in found]), (0, ["ok", "ok"]), found)
-        self.assertIn(f"{self.cache} is there: 1 files, ", found[1][1])
+        self.assertIn(f"{self.cache} is there: 1 record, ", found[1][1])
         self.assertIn("1 of 1 segments whole", found[1][1])
 
     def test_doctor_finds_damage(self):

@@ -12,6 +12,7 @@ import unittest
 from pathlib import Path
 
 from cli_case import COMMAND, Case
+from cli_terminal import Terminal
 
 IS_ROOT = os.geteuid() == 0
 
@@ -278,7 +279,24 @@ class Looking(Pack):
         self.make()
         self.extract()
         told = self.extract(status=1).stderr.decode().splitlines()
-        self.assertEqual((len(told), told[-1]), (21, "cubeshim: and 5 more that failed"))
+        self.assertEqual((len(told), *told[-2:]), (22, "cubeshim: and 5 more that failed",
+                                                   "cubeshim: 25 were there already; --force "
+                                                   "replaces them"))
+
+    def test_on_a_terminal_a_failure_has_a_line_of_its_own(self):
+        for i in range(25):
+            (self.data / f"f{i}").touch()
+        self.make()
+        self.extract()
+        terminal = Terminal(120, 40)
+        self.addCleanup(terminal.close)
+        subprocess.run([COMMAND, "extract", self.pack, self.out], stdin=subprocess.DEVNULL,
+                       stdout=subprocess.DEVNULL, stderr=terminal.slave, timeout=60)
+        terminal.until("^cubeshim: 25 were there already; ", is_full=False)
+        told = terminal.text().split("\n")
+        self.assertEqual([line for line in told if "File exists" in line],
+                         [line for line in told if line.endswith(": File exists") and
+                          line.startswith("cubeshim: f")])
 
     def test_a_directory_that_was_there_stays_as_it_is(self):
         os.chmod(self.data, 0o700)

@@ -65,7 +65,7 @@ class Plan(Case):
         self.assertEqual((done.returncode, done.stderr), (0, b""))
         self.assertLessEqual(max(map(len, text.splitlines())), 80, text)
         self.assertLessEqual(text.count("\n"), 60)
-        self.assertRegex(text, r"Observed without a cache: 50\.0 KiB in 1 files")
+        self.assertRegex(text, r"Observed without a cache: 50\.0 KiB in 1 file")
         self.assertIn("not measured from memory", text)
         self.assertRegex(text, r"\n  export CUBESHIM_RAM=\d+M\n$")
         self.assertRegex(text, r"(?m)^ +8\.0 MiB +100\.0 % +>\d+\.\d\d s \|#{40}$")

@@ -5,7 +5,7 @@ import sys
 import unittest
 
 from cli_case import COMMAND, CONTENT, Case
-from cli_terminal import Terminal
+from cli_terminal import Terminal, contrast
 
 # Reads all files of the directory, and does it again until the time is over.
 READS = """import glob, sys, time
@@ -78,15 +78,61 @@ class Progress(OnTerminal):
             self.assertNotIn(b" % from the cache; ", told)
 
 
+class Lines(OnTerminal):
+    def on_terminal(self, columns, *words):
+        """The rows of a terminal on which the command has written, and what it writes to a pipe."""
+        terminal = Terminal(columns, 60)
+        self.addCleanup(terminal.close)
+        clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
+        subprocess.run([COMMAND, *words], stdin=subprocess.DEVNULL, stdout=terminal.slave,
+                       stderr=subprocess.DEVNULL, env=clean, timeout=60)
+        # The last row comes last.
+        os.write(terminal.slave, b"end of it")
+        terminal.until("^end of it$", is_full=False)
+        rows = terminal.text().split("end of it")[0].splitlines()
+        return rows, self.command(*words).stdout.decode()
+
+    def test_a_narrow_terminal_breaks_them_between_words(self):
+        words = ("doctor", "--prefix", "/no/such/directory", "--ram", "900G")
+        for columns in (40, 80):
+            rows, whole = self.on_terminal(columns, *words)
+            lines = whole.splitlines()
+            self.assertGreater(len(rows), len(lines))
+            # Sizes differ from run to run; the words of most lines do not.
+            text = " ".join(" ".join(rows).split())
+            same = [line for line in lines if " ".join(line.split()) in text]
+            self.assertGreater(sum(len(line) > columns for line in same), 0, rows)
+            for row in rows:
+                self.assertRegex(row, r"^((ok|warn|fail) {2,4}|      )\S")
+
+    def test_a_wide_one_shows_what_a_pipe_gets(self):
+        rows, whole = self.on_terminal(300, "doctor", "--prefix", "/no/such/directory")
+        self.assertEqual([row.split()[0] for row in rows],
+                         [line.split()[0] for line in whole.splitlines()])
+
+
 class Colors(OnTerminal):
+    def test_all_are_readable_on_white_and_on_black(self):
+        terminal = Terminal(200, 50)
+        self.addCleanup(terminal.close)
+        # The checks end with an "ok", a "warn" and a "fail".
+        done = self.command("doctor", "--color", "always", "--prefix", "/no/such", "--cluster",
+                            "memcached://127.0.0.1:1", "--disk-dir", "/no/such")
+        terminal.stream.feed(done.stdout.replace(b"\n", b"\r\n"))
+        seen = {cell.fg for row in terminal.screen.buffer.values() for cell in row.values()}
+        self.assertGreaterEqual(len(seen), 4, done.stdout)
+        for color in seen - {"default"}:
+            for ground in ("ffffff", "000000"):
+                self.assertGreater(contrast(color, ground), 3.8, (color, ground))
+
     def test_the_option_decides_and_a_pipe_has_none(self):
         for option, has_colors in (("auto", False), ("never", False), ("always", True)):
             done = self.command("doctor", "--color", option)
-            self.assertEqual(b"\x1b[32mok" in done.stdout, has_colors, done.stdout)
+            self.assertEqual(b"\x1b[38;5;28mok" in done.stdout, has_colors, done.stdout)
             self.assertEqual(b"\x1b" in done.stdout, has_colors)
 
     def test_a_terminal_has_them_unless_no_color_is_set(self):
-        for no_color, color in (("", "green"), ("1", "default")):
+        for no_color, color in (("", "008700"), ("1", "default")):
             terminal = Terminal(200, 24)
             self.addCleanup(terminal.close)
             self.keep_a_region()

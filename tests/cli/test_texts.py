@@ -105,11 +105,57 @@ class Help(Texts):
                 used = re.findall(r"(?<!\S)--[a-z-]+", example.split(" -- ")[0])
                 self.assertLessEqual(set(used), known, example)
 
+    def test_the_example_of_profile_reads_what_profile_writes(self):
+        words = ["profile", "--all", "-p", self.data, "--name", self.name, "cat", self.file]
+        self.assertEqual(self.command(*words, cwd=self.data.parent).returncode, 0)
+        example, = re.findall(r"cubeshim (profile --read .*)", self.help_of("profile", "--help"))
+        done = subprocess.run(f"{COMMAND} {example}", shell=True, cwd=self.data.parent,
+                              capture_output=True, timeout=60)
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+
     def test_the_brief_help_says_how_to_see_the_rest(self):
         brief, full = self.help_of("run", "-h"), self.help_of("run", "--help-all")
         self.assertNotIn("--io-engine", brief)
         self.assertRegex(full, r"(?s)\nMemory:\n.*--ram .*\nPrefetching:\n.*--io-engine ")
         self.assertIn(f"all {len(self.all_options('run'))} options", brief)
+
+
+    def test_an_option_is_followed_by_what_it_takes(self):
+        for command in self.commands():
+            for line in self.help_of(command, "--help-all").splitlines():
+                if line.startswith("  ") and "  --" in line:
+                    self.assertNotRegex(line, r"\{|UINT|TEXT| in \[", command)
+
+    def test_the_word_help_is_the_option(self):
+        self.assertEqual(self.help_of("help"), self.help_of("--help"))
+        self.assertEqual(self.help_of("help", "top"), self.help_of("top", "--help"))
+
+
+class Documents(Texts):
+    def named(self):
+        return [line.split()[0] for line in self.help_of("docs").splitlines()]
+
+    def test_each_of_the_list_is_printed(self):
+        names = self.named()
+        self.assertEqual(names[0], "readme")
+        for name in names:
+            self.assertRegex(self.help_of("docs", name), "^# ")
+        self.assertEqual(self.help_of("docs", "doc/PREFETCH.md"), self.help_of("docs", "prefetch"))
+        self.assertEqual(self.help_of("docs", "nanogpt"), self.help_of("docs", "recipes/nanogpt"))
+
+    def test_each_that_a_message_names_is_there(self):
+        known = {name.rsplit("/")[-1] for name in self.named()}
+        root = Path(__file__).resolve().parents[2]
+        found = set()
+        for folder in ("cache", "prefetch", "shim"):
+            for source in (root / folder).rglob("*.*"):
+                if source.suffix in (".cc", ".h", ".def", ".py"):
+                    text = source.read_text()
+                    found |= set(re.findall(r"[(`]cubeshim docs (\w+)[)`]", text))
+                    # A user of a package has no folder of this name.
+                    self.assertNotRegex(text, r'(?m)^\s*".*\bdoc/\w+\.md', source)
+        self.assertLess(3, len(found))
+        self.assertLessEqual(found, known)
 
 
 class Completion(Texts):

@@ -206,7 +206,7 @@ class Top(Case):
         self.assertEqual(table.stdout.readline().split()[0], b"%d" % job.pid)
         self.assertRegex(
             table.stdout.readline().decode(),
-            r"3\.[01] MiB of \d+\.\d MiB used, 3\.0 MiB by large files; 1 files, 1 processes\n")
+            r"3\.[01] MiB of \d+\.\d MiB used, 3\.0 MiB by large files; 1 record, 1 process\n")
         job.communicate(b"end\n", timeout=60)
         while "has ended" not in (last := table.stdout.readline().decode()):
             self.assertNotEqual(last, "")

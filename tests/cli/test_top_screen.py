@@ -52,7 +52,7 @@ class Screen(TopCase):
         top.until(rf"^ +{job.pid} ")
         lines = top.text().split("\n")
         self.assertEqual(lines[0], "cubeshim top: 1 cache, 1 job; every 1 s")
-        self.assertRegex(lines[1], rf"^{self.name[:20]}.*used by 1 files, 1 processes$")
+        self.assertRegex(lines[1], rf"^{self.name[:20]}.*used by 1 record, 1 process$")
         self.assertRegex(lines[2], r"^memory \[\|* +52\.3K/\d+\.0M\]$")
         self.assertRegex(lines[3], r"^hits   \[ +no opens\]$")
         self.assertRegex(lines[4], r"^origin \[ +not asked\]$")
@@ -120,6 +120,17 @@ class Screen(TopCase):
         last = top.text().split("\n")[8]
         top.press(DOWN)
         top.until(rf"\n{re.escape(last)}\n.*\n(q end)")
+
+    def test_the_page_of_keys_breaks_lines_between_words(self):
+        for columns in (80, 60):
+            top = self.top(columns)
+            top.until(r"^waiting for a job")
+            top.press("?")
+            top.until(r"cost each hit some\s+time\.$")
+            self.assertIn("the time that 99 of 100 opens stay below",
+                          " ".join(top.text().split()))
+            top.press("q")
+            self.assertEqual(top.child.wait(30), 0)
 
     def test_another_size_is_drawn_anew(self):
         job = self.job()
@@ -197,7 +208,7 @@ class Screen(TopCase):
     def test_gauges_have_a_history_and_colours(self):
         self.start("run", "-p", self.data, "--name", self.name, "--ram", "32M", "--prefetch", "0",
                    "--stats", "off", "bash", "-c", f"while :; do exec 3<{self.file}; done")
-        for no_color, color in ((None, "green"), ("1", "default")):
+        for no_color, color in ((None, "008700"), ("1", "default")):
             top = self.top(term="no-such-terminal", **({"NO_COLOR": no_color} if no_color else {}))
             top.until(r"^hits   \[\|+100%\] +#{2}")
             row = next(row for row, line in enumerate(top.screen.display)

@@ -39,6 +39,15 @@ class Wheel(unittest.TestCase):
         page = wheels.metadata()
         self.assertIn(f"\nVersion: {targets.version()}\n", page)
         self.assertEqual(re.findall(r"\]\((?!http)[^)]*\)", page), [])
+        pages = ROOT / "doc"
+        documents = {
+            str(path.relative_to(pages).with_suffix("")).lower()
+            for path in pages.rglob("*.md")
+        }
+        named = set(re.findall(r"`cubeshim docs ([\w/]+)`", page))
+        self.assertLess(5, len(named))
+        self.assertLessEqual(named, documents)
+        self.assertNotIn("doc/", page)
 
     def test_the_package_has_the_version_of_the_library(self):
         text = (ROOT / "prefetch/python/cubeshim/__init__.py").read_text()

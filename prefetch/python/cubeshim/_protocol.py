@@ -1,4 +1,4 @@
-"""Builds the messages on the socket for announcements (doc/FORMAT.md, version 1)."""
+"""Builds the messages on the socket for announcements (`cubeshim docs format`, version 1)."""
 import struct
 
 MAGIC = 0x41425543  # "CUBA"

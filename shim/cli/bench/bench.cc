@@ -21,6 +21,8 @@
 #include "shim/cli/doctor/checks.h"
 #include "shim/cli/interrupt.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/shell/wrap.h"
+#include "shim/cli/similar_path.h"
 #include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
@@ -96,8 +98,11 @@ int bench(const Bench& bench) {
   if (tell_errors(parsed)) return 2;
   struct ::stat st {};
   struct ::statfs fs {};
-  if (stat(bench.directory.c_str(), &st) != 0 || statfs(bench.directory.c_str(), &fs) != 0)
-    return complain(2, fmt::format("{}: {}", bench.directory, base::text_of_error(errno)));
+  if (stat(bench.directory.c_str(), &st) != 0 || statfs(bench.directory.c_str(), &fs) != 0) {
+    const int error = errno;
+    return complain(2, fmt::format("{}: {}{}", bench.directory, base::text_of_error(error),
+                                   path_hint(bench.directory, error)));
+  }
   if (!S_ISDIR(st.st_mode))
     return complain(2, fmt::format("{} is not a directory: bench takes a directory of the mount",
                                    bench.directory));
@@ -121,12 +126,14 @@ int bench(const Bench& bench) {
     result.machine = measure_machine(parsed.config, sizes);
   }
   if (interrupted_by() != 0) return 128 + interrupted_by();
-  fmt::print("{}", bench.json
-                       ? result.json()
-                       : with_painted_lines(result.text(), {{"Today:", Color::strong},
-                                                            {"Epoch 1:", Color::strong},
-                                                            {"Epoch 2:", Color::strong},
-                                                            {"Not measured:", Color::fair}}));
+  if (bench.json) {
+    fmt::print("{}", result.json());
+  } else {
+    print_fitted(with_painted_lines(result.text(), {{"Today:", Color::strong},
+                                                    {"Epoch 1:", Color::strong},
+                                                    {"Epoch 2:", Color::strong},
+                                                    {"Not measured:", Color::fair}}));
+  }
   return result.read_one.whole.count() != 0 ? 0 : 1;
 }
 

@@ -16,6 +16,7 @@
 #include "cache/pack/pack_reader.h"
 #include "cache/region/large/chunks.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/similar_path.h"
 
 namespace cube::cli {
 namespace {
@@ -98,10 +99,12 @@ void check_sizes(const std::string& prefix, const std::vector<std::string>& samp
 void check_prefix(const std::string& prefix, const base::Config& config, Findings& findings) {
   struct ::stat st {};
   struct ::statfs fs {};
-  if (stat(prefix.c_str(), &st) != 0 || statfs(prefix.c_str(), &fs) != 0)
+  if (stat(prefix.c_str(), &st) != 0 || statfs(prefix.c_str(), &fs) != 0) {
+    const int error = errno;
     return say(findings, Health::broken,
-               "mount it before the job starts, or correct CUBESHIM_PREFIXES", "prefix {}: {}",
-               prefix, base::text_of_error(errno));
+               "mount it before the job starts, or correct CUBESHIM_PREFIXES", "prefix {}: {}{}",
+               prefix, base::text_of_error(error), path_hint(prefix, error));
+  }
   if (!S_ISDIR(st.st_mode))
     return say(findings, Health::broken, "a prefix is a directory; files below it are served",
                "prefix {} is not a directory", prefix);
@@ -248,9 +251,10 @@ void check_region(const base::Config& config, Findings& findings) {
   if (region == nullptr && !why.empty()) {
     say(findings, Health::broken, "cubeshim clear --force removes it", "{}", why);
   } else if (region != nullptr) {
-    say(findings, Health::well, "", "{} is there: {} files, {} in use, {} processes",
-        region->path(), region->header().records.load(),
-        in_units(region->header().used_bytes.load()), region->count_processes());
+    say(findings, Health::well, "", "{} is there: {}, {} in use, {}", region->path(),
+        counted(region->header().records.load(), "record", "records"),
+        in_units(region->header().used_bytes.load()),
+        counted(region->count_processes(), "process", "processes"));
     if (const std::uint64_t large = cache::figures_of_chunks(*region).bytes; large != 0)
       say(findings, Health::well, "", "blocks of large files take {} of it", in_units(large));
   }

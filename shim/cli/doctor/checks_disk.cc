@@ -31,8 +31,8 @@ void check_contents(const cache::DiskDirectory& directory, Findings& findings) {
     return say(findings, Health::slow, "", "{}: {}", directory.path(),
                base::text_of_error(found.error().value));
   const auto bad = found->no_footer.size() + found->unreadable.size();
-  say(findings, Health::well, "", "{} is there: {} files, {} in use, {} of {} segments whole{}{}",
-      directory.path(), found->records, in_units(found->bytes),
+  say(findings, Health::well, "", "{} is there: {}, {} in use, {} of {} segments whole{}{}",
+      directory.path(), counted(found->records, "record", "records"), in_units(found->bytes),
       found->segments - bad - found->being_written, found->segments,
       found->being_written == 0 ? std::string()
                                 : fmt::format(", {} being written", found->being_written),

@@ -10,6 +10,7 @@
 #include "shim/cli/commands.h"
 #include "shim/cli/doctor/checks.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/shell/wrap.h"
 
 namespace cube::cli {
 namespace {
@@ -55,13 +56,16 @@ int doctor(const Doctor& doctor) {
       list.push_back({{"health", name_of(f.health)}, {"what", f.what}, {"advice", f.advice}});
     fmt::print("{}\n", list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
+    std::string text;
     for (const auto& f : findings) {
       const Color color = f.health == Health::well   ? Color::good
                           : f.health == Health::slow ? Color::fair
                                                      : Color::bad;
-      fmt::print("{}  {}\n", painted(fmt::format("{:<4}", name_of(f.health)), color), f.what);
-      if (!f.advice.empty()) fmt::print("      -> {}\n", f.advice);
+      text +=
+          fmt::format("{}  {}\n", painted(fmt::format("{:<4}", name_of(f.health)), color), f.what);
+      if (!f.advice.empty()) text += fmt::format("      -> {}\n", f.advice);
     }
+    print_fitted(text);
   }
   return std::any_of(findings.begin(), findings.end(),
                      [](const auto& f) { return f.health == Health::broken; })
@@ -80,8 +84,8 @@ void add_doctor(CLI::App& app, int& status) {
   add_color_option(*command);
   command->add_option(
       "PROGRAM", options->program,
-      "Whether the library can be preloaded into it; -- goes before its arguments. Or a "
-      "bucket, s3://BUCKET/PREFIX: whether it can be read");
+      "Check that the library can be preloaded into this program; -- goes before its "
+      "arguments. For s3://BUCKET/PREFIX, check that it can be read");
   command->callback([options, &status] { status = doctor(*options); });
 }
 

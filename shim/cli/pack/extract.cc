@@ -36,8 +36,8 @@ class Extractor {
  public:
   // `is_new`: the root was made for this pack and gets its rights and times. A root that existed
   // stays as it is.
-  Extractor(const cache::PackReader& pack, int root, bool is_new, bool force)
-      : pack_(pack), root_(root), is_new_(is_new), force_(force) {}
+  Extractor(const cache::PackReader& pack, int root, bool is_new, bool force, Progress& progress)
+      : pack_(pack), root_(root), is_new_(is_new), force_(force), progress_(progress) {}
 
   void take(const PackEntry& entry, const std::string& path) {
     if (entry.kind == RecordKind::directory) {
@@ -64,13 +64,18 @@ class Extractor {
   std::uint64_t files() const { return files_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t failures() const { return failures_; }
+  // Files that are there already, and --force would replace.
+  std::uint64_t files_in_the_way() const { return force_ ? 0 : in_the_way_; }
   // Failures that had no line of their own.
   std::uint64_t failures_untold() const { return failures_ - std::min(failures_, k_shown); }
 
  private:
   static constexpr std::uint64_t k_shown = 20;
   void fail(const std::string& path, int error) {
-    if (failures_++ < k_shown) complain(1, fmt::format("{}: {}", shown(path), pack_error(error)));
+    if (error == EEXIST) ++in_the_way_;
+    if (failures_++ >= k_shown) return;
+    progress_.clear();  // otherwise the text would follow the bar
+    complain(1, fmt::format("{}: {}", shown(path), pack_error(error)));
   }
 
   static std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
@@ -209,12 +214,13 @@ class Extractor {
   const cache::PackReader& pack_;
   int root_;
   bool is_new_, force_;
+  Progress& progress_;
   base::UniqueFd parent_;
   std::string parent_path_;
   std::vector<std::pair<std::string, cache::FileStat>> directories_;
   std::vector<std::pair<std::string, PackEntry>> links_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, First> inodes_;
-  std::uint64_t files_ = 0, bytes_ = 0, failures_ = 0;
+  std::uint64_t files_ = 0, bytes_ = 0, failures_ = 0, in_the_way_ = 0;
 };
 
 int extract(const Extract& extract) {
@@ -239,7 +245,7 @@ int extract(const Extract& extract) {
         1, fmt::format("cannot write into {}: {}", extract.directory, base::text_of_error(errno)));
   note_interrupts();
   Progress progress(extract.progress);
-  Extractor extractor(*pack, root.get(), is_new, extract.force);
+  Extractor extractor(*pack, root.get(), is_new, extract.force, progress);
   cache::PackScan scan = pack->scan();
   PackEntry entry;
   std::string_view path;
@@ -259,12 +265,14 @@ int extract(const Extract& extract) {
   progress.clear();
   if (const std::uint64_t more = extractor.failures_untold(); more != 0)
     complain(1, fmt::format("and {} more that failed", more));
+  if (const std::uint64_t n = extractor.files_in_the_way(); n != 0)
+    complain(1, fmt::format("{} were there already; --force replaces them", n));
   const bool is_damaged = next == cache::PackScan::Next::damaged;
   if (is_damaged)
     complain(1, fmt::format("{}: no sound record after byte {}: the rest is lost", extract.file,
                             scan.position()));
-  fmt::print("{} files ({}) in {}, {} failed\n", extractor.files(), in_units(extractor.bytes()),
-             printable(extract.directory), extractor.failures());
+  fmt::print("{} ({}) in {}, {} failed\n", counted(extractor.files(), "file", "files"),
+             in_units(extractor.bytes()), printable(extract.directory), extractor.failures());
   if (interrupted_by() != 0) return complain(128 + interrupted_by(), "interrupted");
   return extractor.failures() != 0 || is_damaged ? 1 : 0;
 }

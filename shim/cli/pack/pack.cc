@@ -24,6 +24,8 @@
 #include "shim/cli/pack/pack_check.h"
 #include "shim/cli/pack/pack_text.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/shell/wrap.h"
+#include "shim/cli/similar_path.h"
 #include "shim/cli/warmup/census.h"
 #include "shim/cli/warmup/progress.h"
 #include "shim/cli/warmup/skipped.h"
@@ -51,9 +53,10 @@ struct Report {
     return sum;
   }
   std::string text(const std::string& file) const {
-    std::string text = fmt::format("{}: {} files ({}), {} directories, {} links in {}",
-                                   printable(file), header.files, in_units(header.data_bytes),
-                                   header.directories, header.links, in_units(header.file_bytes));
+    std::string text = fmt::format(
+        "{}: {} ({}), {}, {} in {}", printable(file), counted(header.files, "file", "files"),
+        in_units(header.data_bytes), counted(header.directories, "directory", "directories"),
+        counted(header.links, "link", "links"), in_units(header.file_bytes));
     if (resumed != 0) text += fmt::format(", {} of them from an earlier run", resumed);
     text += fmt::format("; {} skipped; {:.1f} s\n", left_out(), seconds);
     for (const auto& row : skipped)
@@ -153,10 +156,12 @@ int verify(const Pack& pack) {
 int end_well(const Pack& pack, Report& report, std::uint64_t began) {
   const int status = pack.verify ? verify(pack) : 0;
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
-  fmt::print("{}", pack.json
-                       ? report.as_json(pack.file)
-                       : with_painted_lines(report.text(pack.file), {{"skipped:", Color::fair},
-                                                                     {"left out:", Color::fair}}));
+  if (pack.json) {
+    fmt::print("{}", report.as_json(pack.file));
+  } else {
+    print_fitted(with_painted_lines(report.text(pack.file),
+                                    {{"skipped:", Color::fair}, {"left out:", Color::fair}}));
+  }
   std::fflush(stdout);
   return status != 0 ? status : report.left_out() != 0 ? 1 : 0;
 }
@@ -212,9 +217,11 @@ int pack_objects(const Pack& pack) {
 int pack(const Pack& pack) {
   if (s3::is_s3_uri(pack.directory)) return pack_objects(pack);
   char root[PATH_MAX];
-  if (realpath(pack.directory.c_str(), root) == nullptr)
-    return complain(1,
-                    fmt::format("cannot read {}: {}", pack.directory, base::text_of_error(errno)));
+  if (realpath(pack.directory.c_str(), root) == nullptr) {
+    const int error = errno;
+    return complain(1, fmt::format("cannot read {}: {}{}", pack.directory,
+                                   base::text_of_error(error), path_hint(pack.directory, error)));
+  }
   std::string why;
   if (!may_be_written(pack.file, why)) return complain(1, why);
   note_interrupts();

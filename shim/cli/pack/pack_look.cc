@@ -197,9 +197,10 @@ int verify(const PackLook& look) {
   for (const auto& line : found.first) fmt::print("{}\n", line);
   if (found.problems > found.first.size())
     fmt::print("and {} more\n", found.problems - found.first.size());
-  fmt::print("{}: {} entries, {} files, {}: {}\n", printable(look.file), found.entries, found.files,
+  fmt::print("{}: {}, {}, {}: {}\n", printable(look.file),
+             counted(found.entries, "entry", "entries"), counted(found.files, "file", "files"),
              in_units(found.bytes),
-             found.problems == 0 ? "all is well" : fmt::format("{} problems", found.problems));
+             found.problems == 0 ? "all is well" : counted(found.problems, "problem", "problems"));
   return found.problems == 0 ? 0 : 1;
 }
 

@@ -126,10 +126,10 @@ void add_plan(CLI::App& app, int& status) {
   CLI::App* const command =
       app.add_subcommand("plan",
                          "Predict an epoch with other memory, disk, nodes and packs. It needs a "
-                         "run that cubeshim profile has observed, see its --observe");
+                         "run that cubeshim profile --observe has watched");
   const auto options = std::make_shared<PlanCommand>();
-  add_value(*command, "directory", "DIRECTORY", options->path,
-            "Where cubeshim profile has put the run; the default is cubeshim-profile");
+  add_value(*command, "DIRECTORY", "DIRECTORY", options->path,
+            "Where cubeshim profile has put the run; by default cubeshim-profile");
   add_value(*command, "--ram", "SIZE,...", options->rams,
             "Sizes of the memory of each node (CUBESHIM_RAM)")
       ->delimiter(',');
@@ -140,7 +140,7 @@ void add_plan(CLI::App& app, int& status) {
       ->delimiter(',')
       ->check(whole_number(1, 100'000));
   add_value(*command, "--epochs", "N", options->epochs,
-            "How many epochs the run had, if other than how often a file was opened")
+            "Epochs of the run; by default as many as a file was opened")
       ->check(whole_number(1, 100'000));
   command->add_flag("--json", options->is_json, "Print one JSON object");
   command->callback([options, &status] { status = predict(*options); });

@@ -44,13 +44,13 @@ std::string point_text(const Planned& plan) {
 std::string observed_text(const Observed& o) {
   const double profiler = o.profiler_seconds / o.readers / o.seconds;
   return fmt::format(
-      "Observed {}: {} in {} files, {:.1f} epochs in {:.2f} s;\n"
+      "Observed {}: {} in {}, {:.1f} epochs in {:.2f} s;\n"
       "{:.1f} processes read at a time; the profiler took {:.1f} % of the time.\n"
       "A file took: {} from the origin, {} from memory,\n"
       "{} from a disk, {} from a pack on the origin.\n\n",
-      o.has_cache ? "with the cache" : "without a cache", in_units(o.bytes), o.files.size(),
-      o.epochs, o.seconds, o.readers, 100 * profiler, us_text(o.origin_ns), us_text(o.memory_ns),
-      us_text(o.tier_ns), us_text(o.packed_ns));
+      o.has_cache ? "with the cache" : "without a cache", in_units(o.bytes),
+      counted(o.files.size(), "file", "files"), o.epochs, o.seconds, o.readers, 100 * profiler,
+      us_text(o.origin_ns), us_text(o.memory_ns), us_text(o.tier_ns), us_text(o.packed_ns));
 }
 
 PlanJson us_json(const Time& ns) { return ns ? PlanJson(*ns / 1e3) : PlanJson(nullptr); }

@@ -150,7 +150,7 @@ void add_pool(CLI::App& app, int& status) {
   const auto options = std::make_shared<PoolCommand>();
   command->add_option("ACTION", options->action, "start, status or stop")
       ->required()
-      ->check(CLI::IsMember({"start", "status", "stop"}));
+      ->check(one_of({"start", "status", "stop"}));
   add_value(*command, "--memory", "SIZE", options->wish.memory,
             "How much memory it takes, such as 64G");
   add_value(*command, "--nvme", "DIRECTORY", options->wish.nvme,

@@ -16,7 +16,9 @@
 #include "shim/cli/profile/raw_files.h"
 #include "shim/cli/run/program_child.h"
 #include "shim/cli/run/run_program.h"
+#include "shim/cli/shell/wrap.h"
 #include "shim/cli/text_file.h"
+#include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
 namespace {
@@ -39,7 +41,7 @@ int show(const ProfileCommand& command, const std::vector<std::string>& paths, b
                     "nothing was recorded: no process called a file below the prefixes, or none "
                     "came to its end");
   const auto patterns = find_patterns(profile);
-  fmt::print("{}", profile_as_table(profile, patterns));
+  print_fitted(profile_as_table(profile, patterns));
   if (!writes) return 0;
   const std::string text = profile_as_json(profile, patterns),
                     json = command.directory + "/profile.json",
@@ -51,7 +53,8 @@ int show(const ProfileCommand& command, const std::vector<std::string>& paths, b
     if (const std::string trouble = write_text_file(path, content); !trouble.empty())
       return complain(1, trouble);
   }
-  fmt::print("\nwritten: {} for a browser, {} and {} for programs\n", page, json, folded);
+  print_fitted(
+      fmt::format("\nwritten: {} for a browser, {} and {} for programs\n", page, json, folded));
   return 0;
 }
 
@@ -94,7 +97,7 @@ void add_profile(CLI::App& app, int& status) {
                     "Watch all files, not only those below the prefixes");
   add_value(*command, "--every", "N", options->every,
             "Walk the native stack of one call in this many; the default is 16")
-      ->check(CLI::Range(1U, 256U));
+      ->check(whole_number(1, 256));
   add_value(
       *command, "--out", "DIRECTORY", options->directory,
       "Where profile.json, stacks.folded and the raw files go; the default is cubeshim-profile");

@@ -39,8 +39,8 @@ void add_report(CLI::App& app, int& status) {
                                                "CUBESHIM_STATS_FORMAT=json makes a job write one");
   const auto options = std::make_shared<ReportCommand>();
   command
-      ->add_option("files", options->files,
-                   "Reports; if a file has those of many jobs, the last one")
+      ->add_option("FILE", options->files,
+                   "A report. If the file holds several, the last one counts")
       ->type_name("FILE")
       ->required();
   command

@@ -1,6 +1,5 @@
 // cubeshim run: runs a program in the environment that the library needs, and writes the report if
 // the program was killed.
-#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
@@ -19,7 +18,6 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/error_text.h"
-#include "cache/base/nearest_word.h"
 #include "cache/base/process/block_signals.h"
 #include "cache/base/process/job_variable.h"
 #include "cache/base/sys.h"
@@ -34,6 +32,7 @@
 #include "shim/cli/run/program_file.h"
 #include "shim/cli/run/run_program.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/similar_path.h"
 #include "shim/cli/wrong_use.h"
 #include "shim/process/python_site.h"
 
@@ -73,22 +72,6 @@ int error_of_directory(const std::string& path) {
   return has_answered ? error : 0;
 }
 
-// The entry of the same directory with the name most like that of `path`; empty: none is similar.
-std::string similar_entry(std::string_view path) {
-  const std::size_t slash = path.rfind('/');
-  const std::string directory(path.substr(0, slash + 1));
-  DIR* const entries = opendir(directory.c_str());
-  if (entries == nullptr) return {};
-  constexpr std::size_t k_most_entries = 10'000;
-  std::vector<std::string> names;
-  while (const dirent* const entry = names.size() < k_most_entries ? readdir(entries) : nullptr)
-    names.emplace_back(entry->d_name);
-  closedir(entries);
-  const std::string_view nearest =
-      base::nearest_word(path.substr(slash + 1), {names.begin(), names.end()});
-  return nearest.empty() ? std::string() : directory + std::string(nearest);
-}
-
 // A prefix given as an option must exist. A prefix from the environment need not: it may be meant
 // for other programs, or this program may make the directory.
 bool check_prefixes(const Run& run, const base::Config& config) {
@@ -99,10 +82,8 @@ bool check_prefixes(const Run& run, const base::Config& config) {
     const int error = error_of_directory(prefix);
     if (error == 0) continue;
     const bool ends = is_option || config.strict;
-    const std::string similar = error == ENOENT ? similar_entry(prefix) : std::string();
     tell("cubeshim: {} \"{}\": {}{}{}\n", is_option ? "--prefix" : "CUBESHIM_PREFIXES holds",
-         prefix, base::text_of_error(error),
-         similar.empty() ? "" : fmt::format("; did you mean {}?", similar),
+         prefix, base::text_of_error(error), path_hint(prefix, error),
          is_option ? " (one that the program makes itself can be named in CUBESHIM_PREFIXES)" : "");
     if (ends) return false;
   }

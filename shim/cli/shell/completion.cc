@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "shim/cli/commands.h"
+#include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
 
@@ -16,7 +17,7 @@ void add_completion(CLI::App& app, int& status) {
   const auto shell = std::make_shared<std::string>();
   command->add_option("SHELL", *shell, "bash, zsh or fish")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+      ->check(one_of({"bash", "zsh", "fish"}));
   command->callback([&app, shell, &status] {
     const auto make = *shell == "bash"  ? bash_completion
                       : *shell == "zsh" ? zsh_completion

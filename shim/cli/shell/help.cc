@@ -14,7 +14,7 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::size_t k_help_width = 80, k_help_column = 27;
+constexpr std::size_t k_help_width = 80, k_help_column = 28;
 constexpr std::size_t k_few_options = 6;  // a command with at most this many options shows all of
                                           // them
 
@@ -34,7 +34,7 @@ constexpr Page k_pages[] = {
     {"profile",
      {"cubeshim profile --prefix /mnt/data -- python train.py",
       "cubeshim profile --observe -p /mnt/data -- python train.py",
-      "cubeshim profile --read cubeshim-profile/*.raw"},
+      "cubeshim profile --read cubeshim-profile/raw.*"},
      " --prefix --observe --all --out --read "},
     {"plan",
      {"cubeshim plan", "cubeshim plan --ram 8G,16G --disk 0,200G --nodes 1,4",
@@ -88,25 +88,27 @@ constexpr Page k_pages[] = {
     {"extract",
      {"cubeshim extract train.cube /tmp/train", "cubeshim extract train.cube /tmp/one n01440764"},
      ""},
+    {"docs", {"cubeshim docs", "cubeshim docs prefetch | less", "cubeshim docs nanogpt"}, ""},
     {"completion",
      {"source <(cubeshim completion bash)", "cubeshim completion zsh > ~/.zfunc/_cubeshim",
       "cubeshim completion fish > ~/.config/fish/completions/cubeshim.fish"},
      ""},
 };
 
-// The settings of --help-all, by the first word of their options; the last row has the rest.
+// The settings of --help-all, by the first word of their options; the first row has the rest.
 struct Subject {
   std::string_view heading, words;
 };
 constexpr Subject k_subjects[] = {
-    {"Memory", " ram "},
+    {"Files", ""},
+    {"Memory", " ram rss "},
     {"Local disk", " disk "},
     {"Nodes that share", " cluster "},
     {"Metadata", " metadata "},
     {"Prefetching", " prefetch announce ring io "},
-    {"Reports and messages", " stats log strict "},
+    {"Buckets", " buckets s3 command "},
+    {"Reports and messages", " stats progress log strict "},
     {"Profiler", " profile observe "},
-    {"Files", ""},
 };
 
 bool has_word(std::string_view words, std::string_view word) {
@@ -116,8 +118,9 @@ bool has_word(std::string_view words, std::string_view word) {
 const Subject& subject_of(const OptionText& option) {
   const std::string_view name = std::string_view(option.names.back()).substr(2);
   const std::string_view first = name.substr(0, name.find('-'));
-  return *std::find_if(std::begin(k_subjects), std::end(k_subjects) - 1,
-                       [&](const Subject& s) { return has_word(s.words, first); });
+  const auto* const found =
+      std::ranges::find_if(k_subjects, [&](const Subject& s) { return has_word(s.words, first); });
+  return found == std::end(k_subjects) ? k_subjects[0] : *found;
 }
 
 // "  -p, --prefix DIRECTORY    Directories ...", with the text's lines below each other.
@@ -203,8 +206,11 @@ std::string help_of_command(const CommandText& command, HelpKind kind) {
   return text;
 }
 
-// The commands of packs share a line of the list.
-constexpr std::string_view k_of_packs = " pack ls cat verify extract ";
+// Commands that share a line at the end of the list.
+constexpr Subject k_joint_lines[] = {
+    {"print the library's path, documents, completions", " library docs completion "},
+    {"make a pack of files, check it, unpack it", " pack ls cat verify extract "},
+};
 
 std::string help_of_all(const CLI::App& app) {
   std::string text = paragraph(app.get_description());
@@ -214,21 +220,19 @@ std::string help_of_all(const CLI::App& app) {
   cubeshim run --prefix /mnt/data -- python train.py
 
 )";
-  std::vector<std::string> of_packs;
-  const auto add = [&text](const std::string& name, std::string_view help) {
-    constexpr std::size_t k_name = 10;
-    text += fmt::format("  {:{}}  {}\n", name, k_name, help);
-  };
+  std::vector<std::string> joint[std::size(k_joint_lines)];
   for (const auto& command : describe_subcommands(app)) {
-    if (has_word(k_of_packs, command.name)) {
-      of_packs.push_back(command.name);
+    const auto* const line = std::ranges::find_if(
+        k_joint_lines, [&](const Subject& s) { return has_word(s.words, command.name); });
+    if (line != std::end(k_joint_lines)) {
+      joint[line - k_joint_lines].push_back(command.name);
     } else {
-      add(command.name, first_sentence(command.help));
+      text += fmt::format("  {:<10}  {}\n", command.name, first_sentence(command.help));
     }
   }
-  text +=
-      fmt::format("  {}: make a pack of files, check it, unpack it\n", fmt::join(of_packs, ", "));
-  return text + "\ncubeshim COMMAND --help says more about one of them; so does man cubeshim.\n";
+  for (std::size_t i = 0; i < std::size(joint); ++i)
+    text += fmt::format("  {}: {}\n", fmt::join(joint[i], ", "), k_joint_lines[i].heading);
+  return text + "\ncubeshim COMMAND --help says more about one of them; cubeshim docs has pages.\n";
 }
 
 }  // namespace

@@ -1,8 +1,73 @@
 #include "shim/cli/shell/wrap.h"
 
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace cube::cli {
+namespace {
+
+// Where a line may be broken, and where what follows is to stand.
+struct Break {
+  std::size_t at = 0;  // the byte of a space; 0: nowhere
+  std::size_t indent = 0;
+  bool is_needed = false;  // the line is wider
+};
+
+Break break_of(std::string_view line, std::size_t width) {
+  Break found;
+  std::size_t column = 0, first = std::string_view::npos;
+  bool in_escape = false;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '\x1b') in_escape = true;
+    if (in_escape) {
+      in_escape = line[i] != 'm';
+      continue;
+    }
+    if ((static_cast<unsigned char>(line[i]) & 0xc0) == 0x80) continue;  // within a character
+    if (column == width) {
+      found.is_needed = true;
+      if (line[i] == ' ') found.at = i;
+      break;
+    }
+    if (line[i] == ' ' && first != std::string_view::npos) found.at = i;
+    if (line[i] != ' ') {
+      if (first == std::string_view::npos) first = column;
+      // The last column of a table begins after at least two spaces.
+      if (i >= 2 && line[i - 1] == ' ' && line[i - 2] == ' ' && 3 * column < 2 * width)
+        found.indent = column;
+    }
+    ++column;
+  }
+  if (found.indent == 0) found.indent = (first == std::string_view::npos ? 0 : first) + 2;
+  return found;
+}
+
+}  // namespace
+
+std::string fitted(std::string_view text, std::size_t width) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
+    std::string line(text.substr(0, end));
+    text.remove_prefix(end);
+    for (Break next = break_of(line, width); next.is_needed && next.at > next.indent;
+         next = break_of(line, width)) {
+      result += line.substr(0, next.at) + '\n';
+      line = std::string(next.indent, ' ') + line.substr(next.at + 1);
+    }
+    result += line;
+  }
+  return result;
+}
+
+void print_fitted(std::string_view text) {
+  winsize size{};
+  const bool is_terminal = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0;
+  fmt::print("{}", is_terminal ? fitted(text, size.ws_col) : std::string(text));
+}
 
 std::vector<std::string> wrapped(std::string_view text, std::size_t width) {
   std::vector<std::string> lines(1);

@@ -1,4 +1,4 @@
-// Filling of text into lines. Thread safety: pure functions.
+// Filling of text into lines. Thread safety: pure functions, but for the one that prints.
 #pragma once
 
 #include <cstddef>
@@ -10,5 +10,12 @@ namespace cube::cli {
 
 // The words of `text` in lines of at most `width` bytes. A longer word has a line of its own.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
+
+// The lines of `text`, those of more than `width` columns broken at spaces. What follows a break
+// stands below the last column of a table, or is indented by two. Colours take no columns.
+std::string fitted(std::string_view text, std::size_t width);
+
+// Prints the text to standard output, fitted if that is a terminal.
+void print_fitted(std::string_view text);
 
 }  // namespace cube::cli

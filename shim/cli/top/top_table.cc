@@ -179,12 +179,13 @@ nlohmann::ordered_json json_of(const GatewayRise& gateway) {
 }
 
 std::string line_of_cache(const CacheLook& cache) {
-  std::string rest = fmt::format(": {} of {} used by {} files, {} processes", in_units(cache.used),
-                                 in_units(cache.capacity), cache.files, cache.processes);
+  const std::string records = counted(cache.files, "record", "records");
+  const std::string processes = counted(cache.processes, "process", "processes");
+  std::string rest = fmt::format(": {} of {} used by {}, {}", in_units(cache.used),
+                                 in_units(cache.capacity), records, processes);
   if (cache.large != 0)
-    rest = fmt::format(": {} of {} used, {} by large files; {} files, {} processes",
-                       in_units(cache.used), in_units(cache.capacity), in_units(cache.large),
-                       cache.files, cache.processes);
+    rest = fmt::format(": {} of {} used, {} by large files; {}, {}", in_units(cache.used),
+                       in_units(cache.capacity), in_units(cache.large), records, processes);
   const std::size_t room = k_top_width - std::min(rest.size(), k_top_width);
   std::string name = cache.name;
   if (name.size() > room) name = name.substr(0, room - std::min<std::size_t>(3, room)) + "...";

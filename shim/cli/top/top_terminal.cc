@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "shim/cli/color.h"
+
 namespace cube::cli {
 namespace {
 
@@ -64,9 +66,9 @@ bool has_input(int at_most_ms) {
 
 const char* begin_of(Paint paint) {
   switch (paint) {
-    case Paint::good: return "\x1b[32m";
-    case Paint::fair: return "\x1b[33m";
-    case Paint::bad: return "\x1b[31m";
+    case Paint::good: return k_good;
+    case Paint::fair: return k_fair;
+    case Paint::bad: return k_bad;
     case Paint::faint: return "\x1b[2m";
     default: return "";
   }

@@ -23,11 +23,12 @@ constexpr const char* k_help[] = {
     "r                      the least first, or the most",
     "Tab                    other columns: files, large files, names",
     "q                      end",
-    "",
-    "Figures are per second since the last update; p50 is the median, and p99 the time",
-    "that 99 of 100 opens stay below. The page of a job has more: files that were not",
-    "served, and why, since it began. Directories are not counted: that would cost each",
-    "hit some time."};
+    ""};
+
+constexpr const char* k_help_on_figures =
+    "Figures are per second since the last update; p50 is the median, and p99 the time that 99 of "
+    "100 opens stay below. The page of a job has more: files that were not served, and why, since "
+    "it began. Directories are not counted: that would cost each hit some time.";
 
 // Adds a line for each tier and server, and one for the gateways.
 void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::size_t columns) {
@@ -211,6 +212,7 @@ std::vector<ScreenLine> TopView::body(std::size_t room, std::size_t columns) {
   std::vector<ScreenLine> lines;
   if (page_ == Page::help) {
     text.assign(std::begin(k_help), std::end(k_help));
+    add_wrapped(text, k_help_on_figures, columns);
   } else {
     lines.push_back({fmt::format("{:<20} {:>8} {:>8}", "", "a second", "so far"), Look::heading});
     text = text_of_process();

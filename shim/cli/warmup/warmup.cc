@@ -12,6 +12,7 @@
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/interrupt.h"
+#include "shim/cli/shell/wrap.h"
 #include "shim/cli/warmup/background_child.h"
 #include "shim/cli/warmup/load.h"
 #include "shim/cli/warmup/metadata_load.h"
@@ -113,8 +114,11 @@ bool may_load_names(const Warmup& warmup, const WarmupTarget& target, std::strin
 }
 
 void print_report(const Warmup& warmup, const WarmupReport& report) {
-  fmt::print("{}", warmup.json ? report.json()
-                               : with_painted_lines(report.text(), {{"skipped:", Color::fair}}));
+  if (warmup.json) {
+    fmt::print("{}", report.json());
+  } else {
+    print_fitted(with_painted_lines(report.text(), {{"skipped:", Color::fair}}));
+  }
 }
 
 int status_of(const WarmupReport& report) {

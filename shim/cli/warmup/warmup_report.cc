@@ -52,43 +52,47 @@ std::string WarmupReport::text() const {
   std::string text = signal != 0 ? "interrupted: " : "";
   const std::uint64_t left_out = skipped_files();
   if (what == What::names) {
-    text += fmt::format("{} directories listed: {} names, {} stats; {:.1f} s\n", names.directories,
-                        names.names, names.stats, seconds);
+    text += fmt::format(
+        "{} listed: {}, {}; {:.1f} s\n", counted(names.directories, "directory", "directories"),
+        counted(names.names, "name", "names"), counted(names.stats, "stat", "stats"), seconds);
     for (const auto& row : names.skipped)
-      text += fmt::format("skipped: {} directories {}, the first is {}\n", row.count, row.reason,
-                          row.first);
+      text += fmt::format("skipped: {} {}, the first is {}\n",
+                          counted(row.count, "directory", "directories"), row.reason, row.first);
   } else if (what == What::cluster) {
     text += fmt::format(
-        "{} files: {} there already, {} shared ({}), {} shared by other nodes, {} skipped; {:.1f} "
+        "{}: {} there already, {} shared ({}), {} shared by other nodes, {} skipped; {:.1f} "
         "s",
-        cluster.there + cluster.shared + cluster.by_others + left_out, cluster.there,
-        cluster.shared, in_units(cluster.shared_bytes), cluster.by_others, left_out, seconds);
+        counted(cluster.there + cluster.shared + cluster.by_others + left_out, "file", "files"),
+        cluster.there, cluster.shared, in_units(cluster.shared_bytes), cluster.by_others, left_out,
+        seconds);
     if (cluster.shared != 0)
       text += fmt::format(", {}/s", in_units(bytes_per_s(cluster.shared_bytes, seconds)));
     text +=
         fmt::format("\n{} read at the origin ({})\n", cluster.read, in_units(cluster.read_bytes));
   } else if (what == What::load) {
-    text +=
-        fmt::format("{} files: {} fetched ({}), {} cached already", loaded_files(loaded) + left_out,
-                    loaded.fetched, in_units(loaded.fetched_bytes), loaded.cached);
+    text += fmt::format("{}: {} fetched ({}), {} cached already",
+                        counted(loaded_files(loaded) + left_out, "file", "files"), loaded.fetched,
+                        in_units(loaded.fetched_bytes), loaded.cached);
     if (loaded.demanded != 0) text += fmt::format(", {} read by the job itself", loaded.demanded);
     text += fmt::format(", {} skipped; {:.1f} s", left_out, seconds);
     if (loaded.fetched != 0)
       text += fmt::format(", {}/s", in_units(bytes_per_s(loaded.fetched_bytes, seconds)));
     text += '\n';
     if (names.directories != 0)
-      text += fmt::format("{} directories listed: {} names\n", names.directories, names.names);
+      text += fmt::format("{} listed: {}\n", counted(names.directories, "directory", "directories"),
+                          counted(names.names, "name", "names"));
   } else if (what == What::evict) {
-    text += fmt::format("{} files: {} forgotten ({}), {} not cached, {} skipped\n",
-                        found.cached + found.absent + left_out, found.cached,
-                        in_units(found.cached_bytes), found.absent, left_out);
+    text += fmt::format("{}: {} forgotten ({}), {} not cached, {} skipped\n",
+                        counted(found.cached + found.absent + left_out, "file", "files"),
+                        found.cached, in_units(found.cached_bytes), found.absent, left_out);
   } else {
     const std::uint64_t files = found.cached + found.absent;
     const double share =
         files == 0 ? 0.0 : 100.0 * static_cast<double>(found.cached) / static_cast<double>(files);
-    text += fmt::format("{} files, {}: {} cached ({:.1f} %, {}), {} {} ({}), {} skipped\n",
-                        files + left_out, in_units(found.cached_bytes + found.absent_bytes),
-                        found.cached, share, in_units(found.cached_bytes), found.absent,
+    text += fmt::format("{}, {}: {} cached ({:.1f} %, {}), {} {} ({}), {} skipped\n",
+                        counted(files + left_out, "file", "files"),
+                        in_units(found.cached_bytes + found.absent_bytes), found.cached, share,
+                        in_units(found.cached_bytes), found.absent,
                         what == What::check ? "not" : "to be fetched", in_units(found.absent_bytes),
                         left_out);
   }
@@ -101,8 +105,8 @@ std::string WarmupReport::text() const {
                         row.count, row.reason, sizes, row.first);
   }
   if (!room.region.empty())
-    text += fmt::format("{}: {} of {} used by {} records\n", room.region, in_units(room.used),
-                        in_units(room.capacity), room.files);
+    text += fmt::format("{}: {} of {} used by {}\n", room.region, in_units(room.used),
+                        in_units(room.capacity), counted(room.files, "record", "records"));
   if (what == What::evict && found.cached != 0)
     text += "this frees no memory: forgotten files keep their room\n";
   if (what == What::dry_run &&

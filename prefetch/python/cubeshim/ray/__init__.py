@@ -4,7 +4,7 @@ spread over the nodes.
     ray.init(runtime_env=cubeshim.ray.env("/mnt/data", ram="32G"))
     loader = cubeshim.ray.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=16)
 
-doc/RAY.md has the rules. Neither ray nor torch is imported before DataLoader is accessed.
+`cubeshim docs ray` has the rules. Neither ray nor torch is imported before DataLoader is accessed.
 """
 from cubeshim.ray._env import env
 
