@@ -30,8 +30,8 @@ std::uint64_t number_at(std::string_view text) {
 class FileText {
  public:
   explicit FileText(const char* path) {
-    const long at =
-        sys::mmap(own_place(k_room), k_room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const long at = sys::mmap(own_place(k_room), k_room, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (sys::failed(at)) return;
     text_ = reinterpret_cast<char*>(at);
     size_ = sys::read_small_file(path, text_, k_room);
