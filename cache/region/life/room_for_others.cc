@@ -83,10 +83,12 @@ void want_looks(RegionHeader& header, std::uint64_t own, std::uint64_t free) {
     header.threads_wanted.fetch_or(RegionHeader::k_to_look_at_room, std::memory_order_relaxed);
 }
 
-std::uint64_t missing_memory(Region& region) {
+// What was left of the memory at the last check.
+constinit std::atomic<std::uint64_t> g_memory_left{UINT64_MAX};
+
+std::uint64_t missing_memory() {
   const base::MemoryLeft memory = base::memory_left();
-  want_looks(region.header(), region.header().used_bytes.load(std::memory_order_relaxed),
-             memory.left);
+  g_memory_left.store(memory.left, std::memory_order_relaxed);
   return memory.missing;
 }
 
@@ -145,8 +147,10 @@ void keep_room_for_others(Region& region) {
   const std::uint64_t now = base::coarse_monotonic_ns();
   // Each process may be in its own control group, whose memory takes longer to check.
   static constinit std::atomic<std::uint64_t> memory_looked_ns{0};
-  std::uint64_t missing =
-      is_due(memory_looked_ns, now, k_look_at_room_ns) ? missing_memory(region) : 0;
+  std::uint64_t missing = is_due(memory_looked_ns, now, k_look_at_room_ns) ? missing_memory() : 0;
+  // Asked each time, because the region may grow to its full size between two checks.
+  want_looks(header, header.used_bytes.load(std::memory_order_relaxed),
+             g_memory_left.load(std::memory_order_relaxed));
   if (is_due(header.room_looked_ns, now, k_between_room_looks_ns))
     missing = std::max(missing, missing_room(region));
   if (missing == 0) return;
