@@ -2,6 +2,8 @@
 
 #include <atomic>
 
+#include "cache/base/hash.h"
+
 namespace cube::cache {
 namespace {
 
@@ -29,6 +31,14 @@ void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t 
   // DiskStore::publish.
   look_after_telling();
   parts_.for_each_tier([&](Tier& tier) { tier.content_changed(key, stat); });
+}
+
+void Changes::doubt_identity(std::string_view key, const FileStat* now) {
+  const Pin record =
+      parts_.ram.find_of_origin(k_mounts, RecordKind::file, key, base::hash_path(key));
+  const bool is_it = !record || (now != nullptr && now->same_file(record->stat) &&
+                                 now->same_content(record->stat));
+  if (!is_it) content_changed(key, &record->stat);
 }
 
 void Changes::entries_changed(const FileStat& directory) {

@@ -22,6 +22,10 @@ class Changes {
   void bytes_changed(std::string_view key, const FileStat& stat) {
     changed(key, &stat, Record::k_changed | Record::k_in_place);
   }
+  // Call it before bytes_changed() of a path that others may have replaced, with its stat, or null
+  // if nothing is there. If the record of the path is of another version, it may be of another
+  // file, too, of which a change in place says nothing.
+  void doubt_identity(std::string_view key, const FileStat* now);
   // The name of this file (null: not known) leads elsewhere, or to nothing.
   void name_changed(std::string_view key, const FileStat* stat) {
     changed(key, stat, Record::k_changed | Record::k_removed);

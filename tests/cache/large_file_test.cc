@@ -273,7 +273,7 @@ TEST_F(LargeFileTest, SecondReadOfABlockAsksForAllOfIt) {
 }
 
 TEST_F(LargeFileTest, ReopenedFileIsOutOfTheWayOfTheProgramsFds) {
-  const base::UniqueFd again = file->reopen();
+  const OriginFd again = file->reopen();
   EXPECT_GE(again.get(), base::k_high_fd);
   EXPECT_TRUE(file->is_version_of(again.get()));
 }

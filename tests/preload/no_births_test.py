@@ -91,6 +91,28 @@ assert os.pread(fd, 4, 0) == wanted, os.pread(fd, 4, 0)
 assert os.pread(mapped, 4, 0) == wanted, os.pread(mapped, 4, 0)
 ''')
 
+    def test_file_removed_by_a_stranger_and_made_again_by_the_job_keeps_its_bytes(self):
+        for change in "made again", "cut":
+            with self.subTest(change):
+                self.check(f'''
+os.close(fd)
+env = {{k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}}
+stranger = subprocess.Popen(["sh", "-c", "read x; rm f; echo; read x"], cwd=D, env=env,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+fd = os.open(D + "/f", os.O_RDONLY)
+assert os.read(fd, 4) == b"aaaa"
+wanted = b"bbbb"
+if {change!r} == "made again":
+  wanted = b"aaaa"
+  stranger.stdin.write("\\n")
+  stranger.stdin.flush()
+  stranger.stdout.readline()
+there(make(D + "/f", "b"))
+end_if_inode_is_not_used_again("f")
+assert os.pread(fd, 4, 0) == wanted, os.pread(fd, 4, 0)
+stranger.communicate("\\n\\n")
+''')
+
     def test_file_replaced_by_a_stranger_keeps_its_bytes(self):
         self.check("""
 strangers = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}

@@ -168,6 +168,7 @@ void NameChange::commit(const Passage& before) {
   if (of_ == Of::name) {
     cache->changes().name_changed(key, before_ ? &*before_ : nullptr);
   } else if (before_) {
+    cache->changes().doubt_identity(key, &*before_);
     cache->changes().bytes_changed(key, *before_);
   } else {
     cache->changes().content_changed(key, nullptr);

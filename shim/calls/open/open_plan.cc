@@ -112,6 +112,13 @@ void OpenPlan::plan_outside() {
 void OpenPlan::plan_change() {
   follow_ = Follow::writer;
   count_unserved(Counter::bypassed_write);
+  // Afterwards, nobody can tell a file that was cut from a new one with the inode of the old one.
+  cache::FileCache* const cache = attachment::attached_cache();
+  if ((flags_ & k_may_change) == 0 || cache == nullptr ||
+      !cache->parts().ram.has_any(path_.key(), base::hash_path(path_.key())))
+    return;
+  const auto now = cache::stat_path(AT_FDCWD, path_.c_str(), cache::k_ask_server);
+  cache->changes().doubt_identity(path_.key(), now ? &*now : nullptr);
 }
 
 void OpenPlan::plan_directory() {
