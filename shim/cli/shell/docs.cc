@@ -40,12 +40,12 @@ void collect(const std::string& folder, const std::string& head, std::vector<Doc
   if (entries == nullptr) return;
   while (const dirent* const entry = readdir(entries)) {
     std::string name = entry->d_name;
-    const std::string path = folder + "/" + name;
+    const std::string path = fmt::format("{}/{}", folder, name);
     if (name.ends_with(k_ending)) {
       name.resize(name.size() - k_ending.size());
       found.push_back({head + lower(std::move(name)), path});
     } else if (name.find('.') == std::string::npos) {
-      collect(path, head + name + "/", found);
+      collect(path, fmt::format("{}{}/", head, name), found);
     }
   }
   closedir(entries);
@@ -111,6 +111,7 @@ int print_documents(const std::string& name) {
   const Document* const document = find_document(documents, name);
   if (document == nullptr) {
     std::vector<std::string_view> names;
+    names.reserve(documents.size());
     for (const auto& d : documents) names.push_back(d.last_part());
     const auto nearest = base::nearest_word(lower(name), names);
     return complain(2,
