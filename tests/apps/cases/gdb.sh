@@ -22,8 +22,8 @@ cd "$DATA" || exit 1
 export DEBUGINFOD_URLS=
 seq 1 5 | ./prog; echo "status $?"
 seq 1 5 > "$OUT/in"
-env -u LD_PRELOAD gdb -nx -batch -ex "set environment LD_PRELOAD $LD_PRELOAD" -ex 'set startup-with-shell off' -ex "run < $OUT/in" ./prog < "$OUT/in" 2>&1 | grep -E '^[0-9]+ |^end|exited' | sed 's,process [0-9]*,process,'
-gdb -nx -batch -ex 'break step if n == 3' -ex "run < $OUT/in" -ex 'print n' -ex finish -ex 'print got' -ex 'print (long)lseek(fd, 0, 1)' -ex 'print (int)read(fd, got, 4)' -ex 'print got' -ex 'print (int)open("text/one", 0) > 2' -ex continue ./prog 2>&1 | grep -E '^\$|^[0-9]+ |^end|exited' | sed 's,process [0-9]*,process,'
+env -u LD_PRELOAD gdb -nx -batch -ex "set environment LD_PRELOAD $LD_PRELOAD" -ex 'set startup-with-shell off' -ex "run < $OUT/in" ./prog < "$OUT/in" 2>&1 | grep -E '^[0-9]+ |^end|Inferior .* exited' | sed 's,process [0-9]*,process,'
+gdb -nx -batch -ex 'break step if n == 3' -ex "run < $OUT/in" -ex 'print n' -ex finish -ex 'print got' -ex 'print (long)lseek(fd, 0, 1)' -ex 'print (int)read(fd, got, 4)' -ex 'print got' -ex 'print (int)open("text/one", 0) > 2' -ex continue ./prog 2>&1 | grep -E '^\$|^[0-9]+ |^end|Inferior .* exited' | sed 's,process [0-9]*,process,'
 mkfifo "$OUT/fifo"; ./prog < "$OUT/fifo" > "$OUT/attached" & pid=$!
 exec 9> "$OUT/fifo"; echo 1 >&9; until grep -qs '^1 ' "$OUT/attached"; do read -r -t 0.02 < <(:); done
 gdb -nx -batch -p $pid -ex 'print got' -ex 'print sizeof(got)' -ex detach 2>&1 | grep '^\$'
