@@ -15,8 +15,8 @@ enum class Copies : bool { left_to_the_kernel, too };
   OpenFileRef file = g_fds.acquire(fd);
   if (!file) return {};
   if (file->record->is_stale() && !file->is_filling()) [[unlikely]] {
-    file.reset();
-    return materialize_changed(fd);
+    materialize_changed(fd, file);
+    return file;
   }
   if (file->is_copy() && copies == Copies::left_to_the_kernel && !file->shares_offset()) return {};
   return file;

@@ -35,8 +35,7 @@ Answer answer(int fd, To* to, Mask... mask) {
     return 0;
   }
   if (!file->is_current() && file->record->has_only_lost_its_name()) [[unlikely]] {
-    file.reset();
-    file = materialize_changed(fd);
+    materialize_changed(fd, file);
     if (!file) return {};
   } else if (!file->is_current()) {
     return {};

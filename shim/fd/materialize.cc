@@ -339,10 +339,11 @@ int materialize_to_change(int fd, const char* call) {
                                            : materialize(fd, call);
 }
 
-OpenFileRef materialize_changed(int fd) {
-  if (materialize_slow(fd, "change") == 0) return {};
-  OpenFileRef file = g_fds.acquire(fd);
-  return file && file->record->has_only_lost_its_name() ? std::move(file) : OpenFileRef();
+void materialize_changed(int fd, OpenFileRef& file) {
+  file.reset();
+  if (materialize_slow(fd, "change") == 0) return;
+  file = g_fds.acquire(fd);
+  if (file && !file->record->has_only_lost_its_name()) file.reset();
 }
 
 namespace {

@@ -46,9 +46,9 @@ void follow_origin(int from, int copy);
 // Materializes every served file (or only those that an exec would hand on), and closes the parked
 // placeholders.
 void materialize_all(bool only_inherited = false, const char* call = __builtin_FUNCTION());
-// Materializes a file that has changed since its open. If no fd is free for that and the file has
-// only lost its name, it stays served, and is returned.
-OpenFileRef materialize_changed(int fd);
+// Materializes a file that has changed since its open, and resets `file`. If no fd is free for that
+// and the file has only lost its name, it stays served, and `file` stays set.
+void materialize_changed(int fd, OpenFileRef& file);
 enum class ForkSide : bool { parent, child };
 // Call it before a fork and in the new child: materializes every served file. If that fails for an
 // object in blocks, the kernel keeps at least its offset, so that parent and child share it.
