@@ -1,4 +1,4 @@
-// Owns a kernel fd and closes it by a raw call. Thread safety: as a plain value.
+// Owns a kernel fd; Closer::close(int) closes it. Thread safety: as a plain value.
 #pragma once
 
 #include <utility>
@@ -7,30 +7,36 @@
 
 namespace cube::base {
 
-class UniqueFd {
+template <typename Closer>
+class OwnedFd {
  public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(other.release()) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
+  OwnedFd() = default;
+  explicit OwnedFd(int fd) : fd_(fd) {}
+  OwnedFd(OwnedFd&& other) noexcept : fd_(other.release()) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept {
     if (this != &other) reset(other.release());
     return *this;
   }
-  UniqueFd(const UniqueFd&) = delete;
-  UniqueFd& operator=(const UniqueFd&) = delete;
-  ~UniqueFd() { reset(); }
+  OwnedFd(const OwnedFd&) = delete;
+  OwnedFd& operator=(const OwnedFd&) = delete;
+  ~OwnedFd() { reset(); }
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
-    if (fd_ >= 0) sys::close(fd_);
+    if (fd_ >= 0) Closer::close(fd_);
     fd_ = fd;
   }
 
  private:
   int fd_ = -1;
 };
+
+struct RawCloser {
+  static void close(int fd) { sys::close(fd); }
+};
+using UniqueFd = OwnedFd<RawCloser>;
 
 inline Result<UniqueFd> open_fd(const char* path, int flags, mode_t mode = 0) {
   const long fd = sys::open(path, flags | O_CLOEXEC, mode);

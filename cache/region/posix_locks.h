@@ -9,8 +9,8 @@
 
 #include <atomic>
 #include <cstdint>
-#include <utility>
 
+#include "cache/base/unique_fd.h"
 #include "cache/record/file_stat.h"
 
 namespace cube::cache {
@@ -59,32 +59,7 @@ class PosixLocks {
   };
 };
 
-// Owns an fd of an origin's file in the program's fd table. Thread safety: as a plain value.
-class OriginFd {
- public:
-  OriginFd() = default;
-  explicit OriginFd(int fd) : fd_(fd) {}
-  OriginFd(OriginFd&& other) noexcept : fd_(other.release()) {}
-  OriginFd& operator=(OriginFd&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = other.release();
-    }
-    return *this;
-  }
-  OriginFd(const OriginFd&) = delete;
-  OriginFd& operator=(const OriginFd&) = delete;
-  ~OriginFd() { reset(); }
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset() {
-    if (const int fd = release(); fd >= 0) PosixLocks::close(fd);
-  }
-
- private:
-  int fd_ = -1;
-};
+// Owns an fd of an origin's file in the program's fd table.
+using OriginFd = base::OwnedFd<PosixLocks>;
 
 }  // namespace cube::cache

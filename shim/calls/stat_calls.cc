@@ -34,11 +34,10 @@ Answer answer(int fd, To* to, Mask... mask) {
     (directory ? directory->directory->stat() : copy).copy_to(*to, mask...);
     return 0;
   }
-  if (!file->is_current() && file->record->has_only_lost_its_name()) [[unlikely]] {
+  if (!file->is_current()) [[unlikely]] {
+    if (!file->record->has_only_lost_its_name()) return {};
     materialize_changed(fd, file);
     if (!file) return {};
-  } else if (!file->is_current()) {
-    return {};
   }
   if (real::stat_is_anothers() ||
       !((cache::FileStat::answers(mask) && file->record->has_one_view()) && ...)) [[unlikely]]

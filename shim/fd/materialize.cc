@@ -108,13 +108,6 @@ void count_materialized(const char* call) {
                             call + (is_export ? k_ours.size() : 0));
 }
 
-// Another open file of the same file, for a child that has inherited the open file of a thread of
-// its parent.
-base::UniqueFd open_for_child(const OpenFile& file) {
-  const int fd = kernel_file::open_origin(file, Accept::same_file);
-  return base::UniqueFd(fd < 0 ? -1 : fd);
-}
-
 // Hands the fds of a file over to the kernel, which already has the file open at them: one by one,
 // without a dup3, which would drop the program's record locks. Only a child has no locks, and its
 // lseek would move the offset of its parent, who may have handed the file over by now.
@@ -122,7 +115,8 @@ void hand_over(OpenFile& file, int fd, std::uint64_t row, ForkSide side) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
   base::UniqueFd own;
   if ((offset & OpenFile::k_moved) == 0) {
-    if (side == ForkSide::child) own = open_for_child(file);
+    if (side == ForkSide::child)
+      own = base::UniqueFd(kernel_file::open_origin(file, Accept::same_file));
     if (side == ForkSide::parent || own)
       sys::lseek(own ? own.get() : fd, static_cast<std::int64_t>(offset), SEEK_SET);
   }

@@ -11,7 +11,8 @@ namespace cube::base {
 class ProcFdName {
  public:
   // `thread`: the fd table of the calling thread, which may have one of its own (/proc/self shows
-  // the first thread's). `info`: what /proc tells about the fd.
+  // the first thread's). `info_of_thread`: the same
+  // table, and what /proc tells about the fd.
   enum class Table : std::uint8_t { process, thread, info_of_thread };
 
   // Uses std::to_chars, which takes a tenth of fmt's time, because each miss makes a name.

@@ -32,8 +32,8 @@ class FetchScope;
 
 class LargeFile {
  public:
-  // Counts the fds that have left the file. Whoever copies one of its fds takes the count before it
-  // checks that the fd still belongs to the file. FdEpoch tells the same of one fd.
+  // Counts the fds that have left the file. Take the count of a file before you check that an fd
+  // is still the file's and copy it. FdEpoch tells the same of one fd.
   using FdsLeft = std::uint32_t;
 
   // Begins to serve an open file of a mount with this path. Null: the kernel serves it.
@@ -159,7 +159,8 @@ class LargeFile {
   // and those requested meanwhile included. So opens of a file and threads that read it ahead wait
   // for each other: such a thread holds the flight of begin_reading() while its pages are on their
   // way, and an open, which holds the flight of the path, calls await_readers(). Each wait lasts a
-  // second at most. Whoever begins to read must hold no other flight; that of a block comes after.
+  // second at most. A caller of begin_reading() must hold no flight, and begins that of a block
+  // afterwards.
   SingleFlight::Ticket begin_reading(CacheParts& parts) const;
   static void await_readers(CacheParts& parts, std::uint64_t path_hash);
   // How many bytes of `range` are present, of the file at this path and of the version with this

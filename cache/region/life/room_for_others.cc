@@ -75,15 +75,15 @@ bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint6
          looked_ns.compare_exchange_strong(looked, now, std::memory_order_relaxed);
 }
 
-// Programs that only hit never check, so a thread of the library must check as soon as others that
-// grow later may want what we have. What we have of a sixteenth or less is of no use to them.
+// Programs that only hit never check, so a thread of the library must check as soon as the region
+// holds memory worth giving back to others that grow later: more than a sixteenth of what is free.
 void want_looks(RegionHeader& header, std::uint64_t own, std::uint64_t free) {
   if (own > free / 16 && (header.threads_wanted.load(std::memory_order_relaxed) &
                           RegionHeader::k_to_look_at_room) == 0)
     header.threads_wanted.fetch_or(RegionHeader::k_to_look_at_room, std::memory_order_relaxed);
 }
 
-// What was left of the memory at the last check.
+// How much memory was left at the last check.
 constinit std::atomic<std::uint64_t> g_memory_left{UINT64_MAX};
 
 std::uint64_t missing_memory() {

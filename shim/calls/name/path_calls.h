@@ -12,7 +12,7 @@
 
 namespace cube::shim {
 
-// What memory knows of a path.
+// What the cache knows about a path.
 using Known = cache::MountMetadata::Says;
 
 // Answers the stat of a path from its record, from the metadata of a mount, or as one of our paths.
