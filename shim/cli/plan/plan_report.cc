@@ -78,12 +78,11 @@ std::string plans_as_text(const Observed& observed, const Plans& plans) {
                       "later epochs");
   for (const Planned& point : plans.curve) text += point_text(point);
   text += "\n";
-  if (is_at_least)
-    text += "> the time of hits is missing: they were not measured without the cache.\n";
+  if (is_at_least) text += "> the time of hits is left out: a run without the cache has none.\n";
   if (lacks_times)
     text +=
-        "not measured: observe a run that has it: mappings, files above CUBESHIM_MAX_FILE\n"
-        "and a disk (--disk-dir) need the cache, a pack needs --observe.\n";
+        "not measured: mappings, files above CUBESHIM_MAX_FILE and a disk (--disk-dir)\n"
+        "need a run with the cache; a pack needs a run with --observe.\n";
   if (has_nodes)
     text +=
         "Several nodes: once the memory of each is full; their load on the origin was\n"
