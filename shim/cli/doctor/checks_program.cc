@@ -54,7 +54,8 @@ void check_executable(const std::string& path, Findings& findings) {
       is_known && ((st.st_mode & (S_ISUID | S_ISGID)) != 0 ||
                    getxattr(path.c_str(), "security.capability", nullptr, 0) > 0);
   if (is_privileged)
-    return say(findings, Health::broken, "remove that mark from a copy of it, if it can do without",
+    return say(findings, Health::broken,
+               "run a copy without these rights, if it works without them",
                "{} is set-user-ID, set-group-ID or has file capabilities: the loader preloads "
                "nothing into it",
                path);
@@ -98,7 +99,7 @@ void check_library(Findings& findings) {
       fmt::format("{} {}, glibc {}", name.sysname, name.release, gnu_get_libc_version());
   if (!elf || !elf->is_of_this_machine)
     return say(findings, Health::broken,
-               "install it where this command was built for, or give cubeshim run --library PATH",
+               "install the package for this machine, or give cubeshim run --library PATH",
                "{}: there is no libcubeshim.so for this machine beside this command", system);
   if (elf->glibc > glibc_number(gnu_get_libc_version()))
     return say(findings, Health::broken, "use a newer system, or build the library on this one",
