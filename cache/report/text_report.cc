@@ -53,8 +53,8 @@ void append_not_served(ReportText& text, const JobTotals& job,
     append_materializing_calls(text, job);
   }
   if (const std::uint64_t n = job.totals[Counter::locked]; n != 0)
-    append(text, "; locked, which opens {} at the {}, too: {}", n == 1 ? "the file" : "them",
-           job.name_of_origin(), n);
+    append(text, "; {} locked, so {} opened at the {}, too", n, n == 1 ? "it was" : "they were",
+           job.name_of_origin());
   if (job.misspelled[0] != '\0') append_not_seen(text, "; ", job, prefixes);
   append(text, "\n");
 }
