@@ -116,7 +116,7 @@ class Plan(Case):
         self.assertRegex(self.refused(self.out), "another version")
         raw.write_text(re.sub(r"(?m)^file\t.*\n", "", text))
         self.assertRegex(self.refused(self.out), "the run is empty")
-        self.assertRegex(self.refused(self.out, "--ram", "4M", status=2), "--ram 4M .*at least 8")
+        self.assertRegex(self.refused(self.out, "--ram", "4M", status=2), "--ram \"4M\" .*at least 8")
         self.assertRegex(self.refused(self.out, "--nodes", "0", status=2), "--nodes")
 
 
