@@ -114,7 +114,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
     append(text, "no reads seen (those by sendfile, splice or exec are not counted)");
   } else {
     append_bytes(text, totals[Counter::block_read] + by_kernel);
-    append(text, " in {} reads", reads);
+    append(text, " in {} read{}", reads, reads == 1 ? "" : "s");
     if (reads != 0) append(text, ", {:.1f} % of them without a wait", percent(hits, reads));
   }
   const auto add = [&](const char* before, std::uint64_t bytes, const char* after,
