@@ -9,7 +9,7 @@ namespace {
 
 using base::Counter;
 
-// Fetches in vain get a line from this percentage of the prefetches on.
+// Wasted prefetches get a line if they are at least this percentage of all.
 constexpr double k_told_percent = 10;
 
 double percent(std::uint64_t part, std::uint64_t whole) {
@@ -123,13 +123,13 @@ void append_large_files(ReportText& text, const JobTotals& job) {
     append_bytes(text, bytes);
     append(text, "{}{}", after, name);
   };
-  // Counted once in a job, whether the program touches the pages or not.
+  // Counted once per job, whether the program touches the pages or not.
   if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0)
     add("; mappings showed ", mapped, " of memory");
   const std::uint64_t faulted = totals[Counter::block_faulted];
   const std::uint64_t mappings = totals[Counter::block_mappings],
                       watched = std::min(mappings, totals[Counter::block_watched]);
-  // Nothing is said of the origin if only the kernel may have read from it.
+  // The origin is not mentioned if only the kernel may have read from it.
   if (const std::uint64_t fetched = totals[Counter::block_origin];
       fetched != 0 || (faulted == 0 && watched == mappings))
     add("; ", fetched, " came from the ", job.name_of_origin());
