@@ -96,7 +96,7 @@ Done clear_socket(const std::string& path) {
   return Done::removed;
 }
 
-// Has as many characters as the word that it stands for, so that socket_path_of() shortens the same
+// Has as many characters as the word that it replaces, so that socket_path_of() shortens the same
 // paths.
 constexpr const char* k_any_socket = "????????";
 

@@ -54,7 +54,8 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
   const auto is = [&](CLI::ExitCodes code) {
     return wrong.get_exit_code() == static_cast<int>(code);
   };
-  // A word before the command belongs to no command, not to the one that follows it.
+  // A word before the command belongs to no command; in particular, not to the command that
+  // follows.
   const auto early = app.remaining(), late = command.remaining();
   if (!early.empty() && !early.front().starts_with('-'))
     return fmt::format("{} is not a command{}", early.front(), command_hint(app, early.front())) +

@@ -1,5 +1,5 @@
 // Answers an O_PATH open of a file or a link among our paths (name/unmounted_paths.h) with a
-// similar file or link of the kernel. Thread safety: all of it; async-signal-safe.
+// similar file or link of the kernel. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <string_view>

@@ -54,7 +54,7 @@ class Step {
   static bool is_shown() { return isatty(STDERR_FILENO) != 0; }
 };
 
-// Each pass has files of its own, so that none is warmed by another.
+// Each pass has its own files, so that no pass warms the cache for another.
 void measure_mount(const Bench& bench, BenchResult& result) {
   const auto after = [&](unsigned percent) {
     return base::monotonic_ns() + bench.seconds * 10'000'000ULL * percent;

@@ -142,7 +142,7 @@ void check_kernel(const base::Config& config, Findings& findings) {
 
 void check_limits(const base::Config& config, Findings& findings) {
   const std::uint64_t wanted = wanted_ram(config, base::available_memory());
-  // The region is no larger than the room for it.
+  // The region is limited to the room for it.
   const auto room = base::shared_room(config.ram_dir.c_str());
   const std::uint64_t region =
       room ? std::min(wanted, room->most_for_region(config.ram.is_percent)) : wanted;

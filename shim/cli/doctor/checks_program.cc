@@ -1,5 +1,5 @@
-// cubeshim doctor: the program, the C library and what else is preloaded. The program's loader
-// loads our library, or nothing does.
+// cubeshim doctor: the program, the C library and what else is preloaded. Only the program's own
+// loader could load our library.
 #include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <sys/stat.h>

@@ -166,8 +166,8 @@ void CacheMetrics::collect_cache(const std::string& name, std::vector<MetricFami
   const std::uint64_t created_ns = region->header().created_ns;
   cache::JobTotals job = cache::collect_all(*region);
   if (seen.created_ns != created_ns) {
-    // Seen for the first time: a sample may miss a counter for a moment. Two samples hardly miss
-    // the same counters.
+    // Seen for the first time: a sample may miss a counter for a moment. Two samples are unlikely
+    // to miss the same counters.
     seen = {created_ns, looks_, job.totals};
     job = cache::collect_all(*region);
   }

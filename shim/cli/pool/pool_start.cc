@@ -35,8 +35,8 @@ namespace {
 
 constexpr const char* k_loopback = "127.0.0.1";
 constexpr std::uint64_t k_mib = 1 << 20;
-// Half of the memory must hold the largest item. extstore writes pages of 64 MiB, and needs some of
-// them to compact.
+// The largest item must fit into half of the memory. extstore writes pages of 64 MiB, and needs
+// some of them to compact.
 constexpr std::uint64_t k_least_memory = 64 * k_mib, k_least_storage = 512 * k_mib;
 constexpr rlim_t k_connections = 8192, k_other_fds = 128;
 constexpr int k_start_ms = 60000, k_pause_ms = 20;
@@ -58,7 +58,8 @@ bool is_address(const std::string& text) {
          inet_pton(AF_INET6, text.c_str(), &room) == 1;
 }
 
-// An account without rights for a memcached that root starts. Empty: it runs as this user.
+// If root starts memcached: the unprivileged account under which it runs. Empty: it runs as this
+// user.
 std::string account() {
   if (geteuid() != 0) return {};
   for (const char* const name : {"memcache", "memcached", "nobody"})
@@ -189,7 +190,7 @@ pid_t launch(const std::vector<std::string>& words, const PoolStorage& storage,
   _exit(127);
 }
 
-// Reads what is there, or with `to_end` everything until the end.
+// Reads what is available, or with `to_end` everything until the end.
 void read_trouble(int fd, bool to_end, std::string& text) {
   fcntl(fd, F_SETFL, to_end ? 0 : O_NONBLOCK);
   char some[1024];
@@ -197,7 +198,7 @@ void read_trouble(int fd, bool to_end, std::string& text) {
     text.append(some, static_cast<std::size_t>(n));
 }
 
-// True if memcached answers, and if it is this process that does.
+// True if a memcached answers, and it is this process.
 bool comes_up(pid_t pid, const PoolState& state, int fd, std::string& text, bool& has_ended) {
   for (int waited = 0; waited < k_start_ms; waited += k_pause_ms) {
     has_ended = waitpid(pid, nullptr, WNOHANG) == pid;

@@ -28,7 +28,7 @@ std::string for_troff(std::string_view text) {
   return result;
 }
 
-// Fills lines to a length that roff's own checkers like; no line looks like a request.
+// Fills lines to a length that roff's checkers accept; no line looks like a request.
 std::string filled(std::string_view text) {
   constexpr std::size_t k_width = 78;
   std::string result;
