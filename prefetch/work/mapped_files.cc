@@ -55,7 +55,8 @@ void MappedFiles::give_back(Row& row) {
     };
     if (is_to_go()) return drop(row);
     row.put_back(ClaimedRow::Is::filled);
-    // A thread that locked the file meanwhile, or that was the last user, found the row claimed.
+    // If a thread locked the file meanwhile, or was its last user, that thread found the row
+    // claimed and left it to us.
     if (!is_to_go() || !row.claim(ClaimedRow::Is::filled)) return;
   }
 }
@@ -215,8 +216,8 @@ void MappedFiles::opened(const LargeFile& file) {
   }
 }
 
-// The kernel reads about k_one_readahead for a fault. A program that reads on from there causes
-// many more faults that find their page: it does not jump about.
+// The kernel reads about k_one_readahead for a fault. A program that reads on sequentially causes
+// many more faults that find their page.
 void MappedFiles::note_faults(const Row& row) {
   if (row.thread.load(std::memory_order_relaxed) != base::sys::raw(SYS_gettid) ||
       row.advice.load(std::memory_order_relaxed) == MADV_RANDOM)
@@ -293,7 +294,7 @@ void MappedFiles::advised(const void* at, std::size_t length, int advice) {
 }
 
 void MappedFiles::drop_all() {
-  // A claimed row belongs to a thread that hangs, and so does one with users.
+  // Rows that are still claimed or have users belong to threads that hang.
   for (Row& row : rows()) {
     if (!row.claim(ClaimedRow::Is::filled)) continue;
     row.is_over.store(true, std::memory_order_seq_cst);

@@ -17,7 +17,7 @@ WITHOUT_FILES = 256  # After this many items without an open, a data set is no l
 
 
 def library():
-    """Returns None if this process has no library, or nobody prefetches."""
+    """Returns None if this process has no library, or no process prefetches."""
     if os.environ.get("CUBESHIM_MODE") == "off" or os.environ.get("CUBESHIM_PREFETCH") == "0":
         return None
     try:
