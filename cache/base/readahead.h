@@ -25,7 +25,7 @@ inline bool keeps_pages(int fd) {
   return true;
 }
 
-// Requests all parts of these bytes at once, without waiting. The read that follows reports an
+// Requests all parts of these bytes in parallel, without waiting. The read that follows reports an
 // error.
 inline void ask_for_pages(int fd, std::uint64_t at, std::uint64_t bytes) {
   for (const std::uint64_t end = at + bytes; at < end; at += k_one_readahead)

@@ -203,8 +203,8 @@ struct FlightSlot {
 struct ListingSlot {
   std::atomic<std::uint32_t> state;
   std::uint32_t length;
-  // Hash of the path. It detects a path that two processes wrote at once, which can happen if a
-  // process ends while it writes.
+  // Hash of the path. It detects a path that two processes wrote at the same time, which can happen
+  // if a process ends while it writes.
   std::uint64_t hash;
   char path[1008];
 };

@@ -124,9 +124,7 @@ void Region::warn_of_other_size(const RegionOptions& options) const {
 
 base::Result<Region*> Region::attach(const RegionOptions& options, std::string& why) {
   if (!has_robust_mutexes()) {
-    why =
-        "a sandbox refuses the system call set_robust_list, by which the death of a process is "
-        "noticed";
+    why = "a sandbox refuses the system call set_robust_list, which reports the death of a process";
     return base::fail(EOPNOTSUPP);
   }
   base::find_clock_shifts();
@@ -161,7 +159,7 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
       case Joined::gone: delete region; break;
     }
   }
-  why = "the region comes and goes too fast";
+  why = "the region is removed and made again too often";
   return base::fail(EAGAIN);
 }
 

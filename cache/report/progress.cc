@@ -50,7 +50,7 @@ void append_brake(ReportText& text, const JobTotals& rise) {
     if (rise.totals[Counter::prefetch_fetched] == 0)
       append(text, " (nothing announces which files come next)");
   }
-  if (has_filled(rise)) append(text, "; hardly anything new is cached: this is the last line");
+  if (has_filled(rise)) append(text, "; almost nothing new is cached: this is the last line");
 }
 
 }  // namespace

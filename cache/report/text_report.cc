@@ -165,8 +165,8 @@ void append_large_files(ReportText& text, const JobTotals& job) {
 void append_metadata(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   append(text,
-         "cubeshim: served: no file opens; {} questions about names: {} listings, {} stats, {} "
-         "absent names\n",
+         "cubeshim: served: no file opens; {} metadata calls: {} listings, {} stats, {} negative "
+         "entries\n",
          job.metadata_answered(), totals[Counter::metadata_listed], totals[Counter::metadata_stats],
          totals[Counter::metadata_negative]);
 }
@@ -202,10 +202,10 @@ void append_tiers(ReportText& text, const JobTotals& job) {
   const std::uint64_t refused = totals[Counter::cluster_refused],
                       damaged = totals[Counter::cluster_damaged];
   if (percent(late, gets) < 1 && refused + damaged == 0) return;
-  append(text, "cubeshim: cluster: {} of {} questions had no answer in time", late, gets);
+  append(text, "cubeshim: cluster: {} of {} requests had no answer in time", late, gets);
   if (refused != 0)
     append(text, "; the servers refused {} files (full, or too large for them)", refused);
-  if (damaged != 0) append(text, "; {} records of theirs were damaged", damaged);
+  if (damaged != 0) append(text, "; {} of their records were damaged", damaged);
   append(text, " (cubeshim docs cluster)\n");
 }
 

@@ -52,7 +52,7 @@ class LargeClient {
 class LargeFetcher final : public ThreadCrew {
  public:
   static constexpr unsigned k_threads = 8;
-  // `asks_for_blocks`: each thread requests a whole block at once, unless the depth is below
+  // `asks_for_blocks`: each thread requests a whole block in one step, unless the depth is below
   // k_threads. So no program should open the files meanwhile: on some mounts (FUSE), an open makes
   // the kernel drop all that has been requested and not yet copied.
   static CrewPtr<LargeFetcher> make(cache::FileCache& cache, LargeClient& client, int nice,

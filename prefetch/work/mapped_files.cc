@@ -13,10 +13,10 @@
 namespace cube::prefetch {
 namespace {
 
-// The pause between two looks at what the kernel has of mapped files. It lasts at least
-// k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on copying
-// extends it to k_most_pause_ns at most. A look that has taken longer than k_longest_look_ns leaves
-// the other mappings to the next look.
+// The pause between two looks, which find out which pages of mapped files the kernel has. It lasts
+// at least k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on
+// copying extends it to k_most_pause_ns at most. A look that has taken longer than
+// k_longest_look_ns leaves the other mappings to the next look.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000,
                         k_pause_for_each = 20;
 constexpr std::uint64_t k_longest_look_ns = 50'000'000;
@@ -214,7 +214,7 @@ void MappedFiles::let_go_of(LargeFile& file) {
 void MappedFiles::opened(const LargeFile& file) {
   if (count_.load(std::memory_order_relaxed) == 0) return;
   for (Row& row : rows()) {
-    // A row that another thread has claimed is new, or under a look.
+    // A row that another thread has claimed is new, or is being examined.
     const bool is_ours = row.claim(ClaimedRow::Is::filled);
     if (!is_ours || row.file->is_same_file(file))
       row.has_lost_pages.store(true, std::memory_order_relaxed);

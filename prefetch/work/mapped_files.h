@@ -56,8 +56,8 @@ class MappedFiles {
   void unmapped(const void* at, std::size_t length);
   // Whether the kernel has read a twentieth of the file for mappings that the program unmapped
   // after a few reads each. The kernel may have dropped these pages, and a program that goes on
-  // like this reads all of the file. `begins`: the caller should have the file brought. `goes_on`:
-  // an earlier call has returned `begins`.
+  // like this reads all of the file. `begins`: the caller should have the whole file fetched.
+  // `goes_on`: an earlier call has returned `begins`.
   enum class AllOver : std::uint8_t { no, begins, goes_on };
   AllOver all_over(const LargeFile& file);
   // The program has given this advice for these pages. MADV_WILLNEED: they are read now, unless the

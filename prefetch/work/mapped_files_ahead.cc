@@ -14,7 +14,7 @@
 namespace cube::prefetch {
 namespace {
 
-// How much of a mapping a thread brings at once.
+// How much of a mapping a thread brings in one step.
 constexpr std::uint64_t k_part = 1 << 20;
 // The first bytes, which tell the format. A program reads them first, and the kernel reads as many
 // for it.

@@ -1,4 +1,4 @@
-// Prefetcher fetches offered files into the cache, many at once. It pauses while the cache has no
+// Prefetcher fetches offered files into the cache, many at a time. It pauses while the cache has no
 // room.
 //
 // An offered file waits in a short queue. Its fetch begins when it leaves the queue, so a program

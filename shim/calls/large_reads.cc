@@ -90,7 +90,7 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   if (is_its && epoch.goes_on()) return got;
   if (const cache::OriginFd again = file.large->reopen())
     return sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
-  // The fd was closed, and the file cannot be opened any more.
+  // The fd was closed, and the file can no longer be opened.
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
@@ -104,7 +104,7 @@ bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at
 }
 
 // The threads of the reader fetch the other blocks of a wide read with O_DIRECT at the same time:
-// the kernel would request all of it at once.
+// the kernel would request all of it in one go.
 void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
                         cache::LargeFile::FdsLeft fds_left, std::uint64_t at, std::uint64_t n) {
   const std::uint64_t block = cache.large().block();

@@ -92,7 +92,7 @@ Done clear_socket(const std::string& path) {
     tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
     return Done::failed;
   }
-  fmt::print("{} {}, on which nobody listened\n", removed_word(), path);
+  fmt::print("{} {}, on which no process listened\n", removed_word(), path);
   return Done::removed;
 }
 

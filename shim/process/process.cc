@@ -54,7 +54,7 @@ void disable(const char* why) {
 }
 
 bool owns_table_slow() {
-  // Makes no system call, not even getpid, because this process serves nothing any more.
+  // Makes no system call, not even getpid, because this process no longer serves anything.
   if (g_sealed.load(std::memory_order_relaxed)) return false;
   const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
   if (mark != nullptr && *mark == 0) {

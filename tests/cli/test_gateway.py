@@ -151,7 +151,7 @@ class Serves(GatewayCase):
             [socket] = Path(directory).glob("*.sock")
             job.kill()
             job.wait()
-            told = f"removed {socket}, on which nobody listened"
+            told = f"removed {socket}, on which no process listened"
             self.wait_until(lambda: told in self.command("clear", env=known).stdout.decode())
 
     def test_a_path_too_long_for_any_socket_is_told_at_once(self):
@@ -679,7 +679,7 @@ for _ in sys.stdin: print(read(), flush=True)
         self.wait_until(lambda: not self.gateways())
         job.kill()
         job.wait()
-        told = f"removed {socket}, on which nobody listened"
+        told = f"removed {socket}, on which no process listened"
         # The kernel may still be taking the killed ones apart.
         self.wait_until(lambda: told in self.command("clear", "--name", self.name).stdout.decode())
         self.assertEqual(self.sockets(), [])

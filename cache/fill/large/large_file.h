@@ -121,7 +121,7 @@ class LargeFile {
   enum class Made : std::uint8_t { gap, here, no_room };
   // The first absent pages of [begin, end), which lies in one chunk.
   Made make_gap(CacheParts& parts, std::uint64_t begin, std::uint64_t end, Gap& gap);
-  // The bytes have come. `is_ahead`: nobody has asked for them yet.
+  // The bytes have come. `is_ahead`: no program has asked for them yet.
   void fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead, base::Stats& stats) const;
 
   // A range of bytes to fetch ahead.
@@ -302,7 +302,7 @@ class LargeFile {
   Chunks::Pass pass_of(const By& by, std::uint64_t block) const;
   // Counts pages that were fetched ahead and that a program now reads or maps.
   static void count_use(CacheParts& parts, const Chunks::Claim& claim, const PageRun& pages);
-  // Makes the kernel request the whole range from the origin at once, if it keeps pages of the
+  // Makes the kernel request the whole range from the origin in parallel, if it keeps pages of the
   // file. The reads that follow then cause no further readahead.
   void ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes);
   bool kernel_keeps_pages(int fd);

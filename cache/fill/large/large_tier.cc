@@ -16,7 +16,7 @@
 namespace cube::cache {
 namespace {
 
-// A bound on waiting: a share of the process's time (1 / one_in), and a maximum at once.
+// A bound on waiting: a share of the process's time (1 / one_in), and a maximum for a single wait.
 class WaitShare {
  public:
   constexpr WaitShare(std::uint64_t one_in, std::uint64_t most_ns)

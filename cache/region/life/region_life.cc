@@ -202,8 +202,8 @@ std::string Region::why_not_claimed(int error) const {
     case EPERM:
     case EACCES:
     case ENOSYS:
-      return "a sandbox refuses locks of open files (F_OFD_SETLK), by which the death of a process "
-             "is noticed";
+      return "a sandbox refuses locks of open files (F_OFD_SETLK), which show whether a process is "
+             "alive";
     default:
       return fmt::format("cannot take a process slot of {}: {}", path_, base::text_of_error(error));
   }

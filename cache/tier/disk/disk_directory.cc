@@ -99,7 +99,8 @@ base::Result<void> DiskDirectory::find_it(std::string& why) {
   sys::fstat(fd->get(), &st);
   if (st.st_uid != sys::geteuid() || (st.st_mode & 022) != 0) {
     why = fmt::format(
-        "{} is refused: it must be a directory of this user that nobody else may write to", path_);
+        "{} is refused: it must be a directory of this user that no other user may write to",
+        path_);
     return base::fail(EPERM);
   }
   owner_ = st.st_uid;

@@ -40,7 +40,7 @@ void AnnouncementServer::work(unsigned) {
     }
   } catch (const std::exception& error) {
     why = error.what();
-    say(fmt::format("announcements are no longer taken: {}", error.what()));
+    say(fmt::format("announcements are no longer accepted: {}", error.what()));
   }
   for (std::size_t slot = 0; slot < k_clients; ++slot) orders.remove(slot);
   set(State::ended);

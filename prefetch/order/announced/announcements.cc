@@ -29,7 +29,7 @@ std::unique_ptr<Announcements> Announcements::start(AnnouncementsOptions options
                                                     std::string& why) {
   const std::string socket = options.socket;
   const auto refuse = [&](std::string_view reason) {
-    why = fmt::format("announcements are not taken at {}: {}", socket, reason);
+    why = fmt::format("announcements are not accepted at {}: {}", socket, reason);
     return nullptr;
   };
   CrewPtr<AnnouncementServer> own(new AnnouncementServer(std::move(options)));
@@ -67,7 +67,7 @@ void Announcements::leave_name() { server_->leaves_name.store(true, std::memory_
 
 void Announcements::end() {
   // Done before the gate closes: a thread that has not begun to listen checks there which process
-  // leads, and must not begin any more.
+  // leads, and must then no longer begin.
   server_->begin_stop();
   server_->gate.close();
   stop_listening();

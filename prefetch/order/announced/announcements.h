@@ -28,8 +28,8 @@ struct AnnouncementsOptions {
   void (*arrived)(void*) = nullptr;
   void* argument = nullptr;
   // The listening thread calls it in each iteration, at least once a second, and before it takes
-  // the socket's name. False: this process does not lead (any more), so the name belongs to another
-  // process. Null: there is no other process.
+  // the socket's name. False: this process does not lead, or no longer, so the name belongs to
+  // another process. Null: there is no other process.
   bool (*leads)(void*) = nullptr;
 };
 

@@ -71,7 +71,7 @@ class Channel:
             return None
         if self not in _channels:
             if len(_channels) >= MOST_CHANNELS:
-                trouble("more than %d data loaders at once" % MOST_CHANNELS)
+                trouble("more than %d data loaders at the same time" % MOST_CHANNELS)
                 return None
             _channels.add(self)
         order = Order(epoch, resolve, self)

@@ -8,8 +8,7 @@
 
 namespace cube::shim::path_only_fd {
 
-// Returns an fd, or -errno. A file is a copy in memory; a link is one that no path leads to any
-// more.
+// Returns an fd, or -errno. A file is a copy in memory; a link is one whose name was removed.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
 }  // namespace cube::shim::path_only_fd

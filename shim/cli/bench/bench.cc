@@ -81,7 +81,7 @@ void measure_mount(const Bench& bench, BenchResult& result) {
       read_files(one.subspan(0, result.read_one.whole.count() + result.read_one.too_large +
                                     result.read_one.failed),
                  options(1, false));
-  step.emplace("bench 3/5: reading files, many at once");
+  step.emplace("bench 3/5: reading files, many at a time");
   result.read_many = read_files(files.subspan(quarter == 0 ? files.size() : quarter, quarter),
                                 options(k_many, true));
   step.emplace("bench 4/5: files' attributes");

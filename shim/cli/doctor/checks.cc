@@ -237,8 +237,8 @@ void check_memory_group(const base::Config& config, Findings& findings) {
   // Both the cache and the job count towards the limit.
   const bool is_tight = wanted > group.left / 4 * 3;
   say(findings, is_tight ? Health::slow : Health::well,
-      is_tight ? "the job needs memory, too: raise the limit (docker run --memory), or set a "
-                 "lower CUBESHIM_RAM"
+      is_tight ? "the job also needs memory: raise the limit (docker run --memory), or set a lower "
+                 "CUBESHIM_RAM"
                : "",
       "the control group allows {} of memory, of which {} are left; the cache counts towards it "
       "with up to {}",

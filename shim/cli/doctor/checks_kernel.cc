@@ -54,7 +54,7 @@ class CallChecks {
     // An empty name is invalid: if the kernel says so, the call is allowed.
     const long link = raw(SYS_linkat, AT_FDCWD, arg(""), AT_FDCWD, arg(""), 0);
     check("linkat", "2.6", link == -ENOENT ? 0 : link, Health::broken,
-          "nothing is cached: the region gets its name by it");
+          "nothing is cached: the region gets its name through it");
     const long unlink = raw(SYS_unlinkat, AT_FDCWD, arg(""), 0);
     check("unlinkat", "2.6", unlink == -ENOENT ? 0 : unlink, Health::slow,
           "the region stays in memory after the job");

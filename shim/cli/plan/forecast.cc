@@ -79,7 +79,7 @@ class Rooms {
   const cache::RegionLayout layout_;
   std::uint32_t free_, free_chunks_ = 0, places_ = 0;
   std::vector<std::uint64_t> fills_;  // the fill of each process's segment
-  std::vector<std::uint64_t> left_;   // the fills of segments that nobody has leased
+  std::vector<std::uint64_t> left_;   // the fills of segments that no process has leased
   bool is_full_ = false;
 };
 

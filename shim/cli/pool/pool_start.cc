@@ -83,7 +83,7 @@ std::string storage_of(const base::Config& config, const PoolWish& wish, std::st
   if (access(wish.nvme.c_str(), W_OK) != 0 || statvfs(wish.nvme.c_str(), &room) != 0)
     return fmt::format("--nvme {}: {}", wish.nvme, base::text_of_error(errno));
   if (wish.nvme.find_first_of(":,") != std::string::npos)
-    return fmt::format("--nvme {}: memcached takes no ':' and ',' there", wish.nvme);
+    return fmt::format("--nvme {}: memcached accepts no ':' or ',' there", wish.nvme);
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
   size = free / 5 * 4;
   if (!wish.nvme_size.empty() && !base::parse_bytes(wish.nvme_size, size))
@@ -278,7 +278,7 @@ int start_pool(const base::Config& config, const PoolWish& wish) {
     return complain(1,
                     fmt::format("memcached does not answer at {} within {} s",
                                 with_port(plan.state.address, plan.state.port), k_start_ms / 1000));
-  return complain(1, fmt::format("memcached exited at once: {}",
+  return complain(1, fmt::format("memcached exited immediately: {}",
                                  lines.empty() ? "it does not say why"
                                                : fmt::format("{}", fmt::join(lines, "; "))));
 }

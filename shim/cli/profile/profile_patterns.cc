@@ -74,8 +74,8 @@ void look_at_opens(const ProfileSite& site, std::vector<Pattern>& found) {
   if (is_many(o[shim::profile::k_stat_first], closed, 50)) {
     add("stat before open", o[shim::profile::k_stat_first],
         o[shim::profile::k_stat_first_us] * 1000, of_files(o[shim::profile::k_stat_first]),
-        "open the file and take the error for an answer, or serve the directory: its stats come "
-        "from memory then");
+        "open the file and handle the error, or serve the directory: its stats come from memory "
+        "then");
   }
   if (is_many(o[shim::profile::k_unread], closed, 20)) {
     add("files opened and not read", o[shim::profile::k_unread],

@@ -16,12 +16,12 @@ namespace {
 constexpr std::size_t k_mark_width = 9;  // of a mark and a pid
 
 constexpr const char* k_help[] = {
-    "Up, Down, PgUp, PgDn   choose a job or a process, or read on",
-    "Enter, Right           look into it: a job has processes, a process its figures",
+    "Up, Down, PgUp, PgDn   choose a job or a process, or scroll",
+    "Enter, Right           open it: the processes of a job, the figures of a process",
     "Esc, Left, Backspace   back",
-    "s, S                   sort by the next column, by the one before",
+    "s, S                   sort by the next or the previous column",
     "r                      the least first, or the most",
-    "Tab                    other columns: files, large files, names",
+    "Tab                    other columns: files, large files, metadata",
     "q                      end",
     ""};
 
