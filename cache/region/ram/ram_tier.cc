@@ -299,10 +299,12 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
 
 bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
   std::uint32_t before = record.stale.load(std::memory_order_acquire);
-  // From now on the path may have another file, and a change belongs to that file.
-  const bool is_another = (before & Record::k_changed) != 0;
+  // Once the inode may belong to another file, a change is that file's.
+  constexpr std::uint32_t k_gone = Record::k_removed | Record::k_unlinked;
+  const bool is_marked = (before & Record::k_changed) != 0;
+  const bool is_another = is_marked && (before & k_gone) != Record::k_removed;
   const std::uint32_t more = is_another ? how & ~Record::k_in_place : how;
-  if (is_another && (before & more) == more) return false;
+  if (is_marked && (before & more) == more) return false;
   const auto mark = [&](Record& r) {
     std::uint32_t after = 0;
     do {
@@ -310,8 +312,8 @@ bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
       // Release: pairs with the acquire in Record::is_stale.
     } while (!r.stale.compare_exchange_weak(before, after, std::memory_order_acq_rel));
   };
-  if (!change_marks(record, mark) || is_another) return false;
-  // The record will not be opened, so the ring does not wait for that.
+  if (!change_marks(record, mark) || is_marked) return false;
+  // Nobody will open the record, so the ring does not wait for that.
   if (record.is_prefetched()) ring_.take_back(record);
   return true;
 }
