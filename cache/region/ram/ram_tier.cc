@@ -299,7 +299,7 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
 
 bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
   std::uint32_t before = record.stale.load(std::memory_order_acquire);
-  // Once the inode may belong to another file, a change is that file's.
+  // From now on the inode may belong to another file, and then a change belongs to that file.
   constexpr std::uint32_t k_gone = Record::k_removed | Record::k_unlinked;
   const bool is_marked = (before & Record::k_changed) != 0;
   const bool is_another = is_marked && (before & k_gone) != Record::k_removed;
@@ -313,7 +313,7 @@ bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
     } while (!r.stale.compare_exchange_weak(before, after, std::memory_order_acq_rel));
   };
   if (!change_marks(record, mark) || is_marked) return false;
-  // Nobody will open the record, so the ring does not wait for that.
+  // The record will not be opened, so the ring does not wait for that.
   if (record.is_prefetched()) ring_.take_back(record);
   return true;
 }

@@ -55,7 +55,7 @@ class NameChange {
   Of of_;
   bool was_empty_ = false;  // nothing was cached when it began, so nothing was examined
   bool covered_ = false;
-  bool by_fd_ = false;                        // AT_EMPTY_PATH
+  bool by_fd_ = false;  // AT_EMPTY_PATH
   bool is_moved_ = false;
   const char* followed_ = nullptr;            // the path, if the call follows a link at its end
   const char* name_ = nullptr;                // the path, if an entry of a directory changes
