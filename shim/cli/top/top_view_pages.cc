@@ -17,7 +17,7 @@ constexpr std::size_t k_mark_width = 9;  // of a mark and a pid
 
 constexpr const char* k_help[] = {
     "Up, Down, PgUp, PgDn   choose a job or a process, or scroll",
-    "Enter, Right           open it: the processes of a job, the figures of a process",
+    "Enter, Right           open it: a job has processes, a process its figures",
     "Esc, Left, Backspace   back",
     "s, S                   sort by the next or the previous column",
     "r                      the least first, or the most",
