@@ -13,6 +13,7 @@
 
 #include "cache/base/error_text.h"
 #include "cache/base/settings/config.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/metrics/exporter_server.h"
@@ -20,7 +21,6 @@
 #include "shim/cli/metrics/metric_table.h"
 #include "shim/cli/metrics/metrics_file.h"
 #include "shim/cli/metrics/metrics_text.h"
-#include "shim/cli/bus_guard.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/wrong_use.h"
 
