@@ -25,8 +25,10 @@ Answer close(int fd) {
     // Done while the fd still refers to the file, so that no other file can get the fd.
     if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1)
       file->fill->finish_at_close(fd);
+    const std::uint32_t kept = cache::PosixLocks::kept_mark(fd);
     sys::close(fd);
     placeholder::fd_was_freed(fd);
+    cache::PosixLocks::close_kept(kept);
   } else {
     placeholder::release(fd);
   }

@@ -166,9 +166,9 @@ TEST(JobReport, TextOfLargeFilesNamesTheOrigin) {
                           {Counter::block_origin, 20 << 20},
                           {Counter::bucket_gets, 10}});
   const std::string read = begin + "0.0 KiB in 1 reads, 0.0 % of them without a wait; ";
-  EXPECT_EQ(line_of(job, begin), read + "20.0 MiB came from the object store");
+  EXPECT_EQ(line_of(job, begin), read + "cubeshim fetched 20.0 MiB from the object store");
   job.totals.counters[static_cast<std::size_t>(Counter::origin_opens)] = 1;
-  EXPECT_EQ(line_of(job, begin), read + "20.0 MiB came from the origin");
+  EXPECT_EQ(line_of(job, begin), read + "cubeshim fetched 20.0 MiB from the origin");
 }
 
 TEST(JobReport, BytesHaveTheUnitThatFits) {
