@@ -20,7 +20,7 @@ enum class CopyWay : unsigned char {
   by_page,  // Intel: memcpy of one page at a time, while the next page's first lines are prefetched
 };
 
-// The way for this processor. The first call determines the method.
+// The method for this processor. The first call determines it.
 CopyWay copy_way();
 // `n` is at least k_long_copy.
 void copy_long(CopyWay way, void* to, const void* from, std::size_t n);

@@ -14,9 +14,9 @@
 #include "cache/region/life/life_lock.h"
 #include "cache/region/life/process_slots.h"
 #include "cache/region/region.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/cache_names.h"
 #include "shim/cli/metrics/metric_table.h"
-#include "shim/cli/bus_guard.h"
 #include "shim/cli/top/seen_servers.h"
 
 namespace cube::cli {

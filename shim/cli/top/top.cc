@@ -11,9 +11,9 @@
 #include <set>
 
 #include "cache/base/clock.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
-#include "shim/cli/bus_guard.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/top/top_table.h"
 #include "shim/cli/top/top_terminal.h"

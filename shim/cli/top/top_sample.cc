@@ -8,8 +8,8 @@
 #include "cache/region/lanes.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/life/process_slots.h"
-#include "shim/cli/cache_names.h"
 #include "shim/cli/bus_guard.h"
+#include "shim/cli/cache_names.h"
 
 namespace cube::cli {
 namespace {
