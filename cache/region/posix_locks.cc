@@ -15,6 +15,7 @@
 #include "cache/base/file_io.h"
 #include "cache/base/hash.h"
 #include "cache/base/process/block_signals.h"
+#include "cache/base/process/own_fds.h"
 #include "cache/base/process/proc_fd_name.h"
 #include "cache/base/unique_fd.h"
 
@@ -226,6 +227,8 @@ bool PosixLocks::may_hold(int fd) {
 }
 
 void PosixLocks::close(int fd) {
+  // POSIX locks belong to an fd table.
+  if (base::t_has_own_fds) return static_cast<void>(sys::close(fd));
   {
     const Closing closing(g_early);
     if (g_noted.load(std::memory_order_seq_cst) == Noted::none)

@@ -17,6 +17,7 @@
 #include "cache/base/memory/kernel_page.h"
 #include "cache/base/memory/mapping.h"
 #include "cache/base/process/block_signals.h"
+#include "cache/base/process/own_fds.h"
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 #include "prefetch/threads/starter_traits.h"
@@ -138,6 +139,7 @@ struct Pair {
   std::size_t wanted_stack = 0;
   int error = 0;
   Stack* own_stack = nullptr;  // null: libc's
+  bool has_own_fds = false;    // the worker's base::t_has_own_fds, which is its starter's
 
   static constexpr std::uint32_t k_before = 1, k_asks = ~0U;
 };
@@ -156,6 +158,7 @@ std::uint32_t load(const std::uint32_t& word) { return __atomic_load_n(&word, __
 
 [[noreturn]] void work(Pair* own) {
   t_pair = own;
+  base::t_has_own_fds = own->has_own_fds;
   // If there is no free place, free those of threads that have ended.
   if (enter_thread() == nullptr) {
     for (auto& thread : g_threads) has_gone(thread);
@@ -276,6 +279,7 @@ int start_background_thread(void (*body)(void*), void* argument, std::size_t sta
   Pair* const starter = t_pair;
   auto* const pair = new (std::nothrow) Pair{body, argument, may_change, starter != nullptr};
   if (pair == nullptr) return ENOMEM;
+  pair->has_own_fds = starter != nullptr && base::t_has_own_fds;
   g_pairs.fetch_add(1, std::memory_order_relaxed);
   int error = 0;
   {
@@ -325,7 +329,7 @@ base::Result<bool> take_private_fd_table() {
   if (t_keeps_hosts_fds) return base::fail(EAGAIN);
   const long error = sys::raw(SYS_close_range, 0, ~0U, CLOSE_RANGE_UNSHARE);
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
-  return true;
+  return base::t_has_own_fds = true;
 }
 
 }  // namespace cube::prefetch
