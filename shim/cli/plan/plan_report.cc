@@ -78,7 +78,8 @@ std::string plans_as_text(const Observed& observed, const Plans& plans) {
                       "later epochs");
   for (const Planned& point : plans.curve) text += point_text(point);
   text += "\n";
-  if (is_at_least) text += "> the time of hits is left out: a run without the cache has none.\n";
+  if (is_at_least)
+    text += "> hits are not included: the run without a cache could not measure their time.\n";
   if (lacks_times)
     text +=
         "not measured: mappings, files above CUBESHIM_MAX_FILE and a disk (--disk-dir)\n"
