@@ -4,7 +4,7 @@ set(CPACK_PACKAGE_VENDOR "The cubeshim authors")
 set(CPACK_PACKAGE_CONTACT "The cubeshim authors <cubeshim@localhost.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "cache for training jobs that read from slow storage")
 set(CPACK_PACKAGE_DESCRIPTION
-    "A preload library serves the files of slow mounts to unchanged programs from\n memory and a local disk that all processes of the node share, and fetches\n ahead what they will read. The command runs jobs, warms the cache up and\n shows what it does.")
+    "A preload library serves the files of slow mounts to unchanged programs from\nmemory and a local disk that all processes of the node share, and fetches\nahead what they will read. The command runs jobs, warms the cache up and\nshows what it does.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 # The linker has stripped them already.
 set(CPACK_STRIP_FILES OFF)
@@ -16,6 +16,7 @@ set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.17), libgcc-s1 | libgcc1")
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libunwind8")  # native stacks of cubeshim profile
 
 set(CPACK_RPM_FILE_NAME RPM-DEFAULT)
+set(CPACK_RPM_PACKAGE_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
 set(CPACK_RPM_PACKAGE_LICENSE Apache-2.0)
 set(CPACK_RPM_PACKAGE_AUTOREQ OFF)
 set(CPACK_RPM_PACKAGE_REQUIRES "glibc >= 2.17, libgcc_s.so.1()(64bit)")

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "cache/base/fold_lines.h"
 #include "cache/base/process/proc_fd_name.h"
 #include "cache/base/sys.h"
 #include "cache/base/unique_fd.h"
@@ -22,16 +23,16 @@ constinit std::atomic<int> g_level{static_cast<int>(LogLevel::warn)};
 constexpr std::string_view k_names[] = {"error", "warn", "info", "debug"};
 
 constinit std::atomic<std::uint64_t> g_stderr_device{0}, g_stderr_inode{0};
-constinit std::atomic<bool> g_stderr_known{false};
+constinit std::atomic<bool> g_stderr_known{false}, g_stderr_is_device{false};
 
-constexpr std::size_t k_longest_line = 1100;
+constexpr std::size_t k_longest_line = 1100, k_room_to_fold = 150;
 
 // Lines of threads without a stderr, kept for a thread that has one.
 struct KeptLine {
   enum State : int { free, in_use, full };
   std::size_t size;
   std::atomic<int> state;
-  char text[k_longest_line];
+  char text[k_longest_line + k_room_to_fold];
 };
 constinit KeptLine g_kept[8] = {};
 constinit thread_local bool t_keeps_lines [[gnu::tls_model("initial-exec")]] = false;
@@ -77,6 +78,12 @@ bool is_stderr_of_load(int fd) {
           st.st_ino == g_stderr_inode.load(std::memory_order_relaxed));
 }
 
+void write_folded(int fd, std::span<char> room, std::size_t size) {
+  unsigned short sizes[4];  // the kernel's struct winsize: rows, columns, ...
+  const bool is_known = !sys::failed(sys::raw(SYS_ioctl, fd, TIOCGWINSZ, sys::arg(sizes)));
+  write_quietly(fd, {room.data(), fold_lines(room, size, is_known ? sizes[1] : 0)});
+}
+
 bool is_terminal(int fd) {
   char attributes[256];  // the kernel's struct termios, which libc's headers do not have
   return !sys::failed(sys::raw(SYS_ioctl, fd, TCGETS, sys::arg(attributes)));
@@ -88,12 +95,12 @@ bool is_stderr_a_terminal() {
   return is_terminal(STDERR_FILENO) && is_stderr_of_load(STDERR_FILENO);
 }
 
-void write_to_terminal(std::string_view text) {
+void write_lines_to_terminal(std::span<char> room, std::size_t size) {
   // The first thread's stderr.
   const ProcFdName name(STDERR_FILENO, ProcFdName::Table::process);
   const auto terminal = open_fd(name.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK);
   if (terminal && is_terminal(terminal->get()) && is_stderr_of_load(terminal->get()))
-    write_quietly(terminal->get(), text);
+    write_folded(terminal->get(), room, size);
 }
 
 void remember_stderr() {
@@ -101,6 +108,7 @@ void remember_stderr() {
   if (!sys::failed(sys::fstat(STDERR_FILENO, &st))) {
     g_stderr_device.store(st.st_dev, std::memory_order_relaxed);
     g_stderr_inode.store(st.st_ino, std::memory_order_relaxed);
+    g_stderr_is_device.store(S_ISCHR(st.st_mode), std::memory_order_relaxed);
   }
   g_stderr_known.store(true, std::memory_order_release);
 }
@@ -125,6 +133,14 @@ void write_to_stderr(std::string_view text) {
   if (is_stderr_of_load(STDERR_FILENO)) write_quietly(STDERR_FILENO, text);
 }
 
+void write_lines_to_stderr(std::span<char> room, std::size_t size) {
+  if (!is_stderr_of_load(STDERR_FILENO)) return;
+  // A sandbox may kill for the ioctl, so no other file is asked whether it is a terminal.
+  if (g_stderr_is_device.load(std::memory_order_relaxed))
+    return write_folded(STDERR_FILENO, room, size);
+  write_quietly(STDERR_FILENO, {room.data(), size});
+}
+
 void set_log_level(LogLevel level) {
   g_level.store(static_cast<int>(level), std::memory_order_relaxed);
 }
@@ -141,7 +157,7 @@ void write_kept_lines() {
     int full = KeptLine::full;
     if (!kept.state.compare_exchange_strong(full, KeptLine::in_use, std::memory_order_acquire))
       continue;
-    write_to_stderr({kept.text, kept.size});
+    write_lines_to_stderr(kept.text, kept.size);
     g_kept_lines.fetch_sub(1, std::memory_order_relaxed);
     kept.state.store(KeptLine::free, std::memory_order_release);
   }
@@ -155,14 +171,14 @@ void write_log_line(LogLevel level, fmt::string_view format, fmt::format_args ar
 
 void write_log_line(LogLevel level, std::string_view text) {
   write_kept_lines();
-  char line[k_longest_line];
+  char line[k_longest_line + k_room_to_fold];
   std::size_t n = 0;
   const auto append = [&](std::string_view part) {
     while (!part.empty()) {
       // A file name may contain a newline or an escape sequence, and a line must stay one line of
       // plain text.
       const std::size_t length = printable_length(part);
-      if (n + std::max<std::size_t>(length, 1) > sizeof line - 1) return;
+      if (n + std::max<std::size_t>(length, 1) > k_longest_line - 1) return;
       if (length == 0) line[n++] = '?';
       for (std::size_t i = 0; i < length; ++i) line[n++] = part[i];
       part.remove_prefix(std::max<std::size_t>(length, 1));
@@ -174,7 +190,7 @@ void write_log_line(LogLevel level, std::string_view text) {
   append(text);
   line[n++] = '\n';
   if (t_keeps_lines) return keep_line({line, n});
-  write_to_stderr({line, n});
+  write_lines_to_stderr(line, n);
 }
 
 }  // namespace cube::base

@@ -6,6 +6,8 @@
 #include <fmt/core.h>
 
 #include <atomic>
+#include <cstddef>
+#include <span>
 #include <string_view>
 
 namespace cube::base {
@@ -19,11 +21,13 @@ bool log_enabled(LogLevel level);
 void remember_stderr();
 // Writes text of the library to stderr with one write.
 void write_to_stderr(std::string_view text);
+// Likewise, the first `size` bytes of `room`. On a terminal they are folded, in the room.
+void write_lines_to_stderr(std::span<char> room, std::size_t size);
 // Whether stderr is a terminal, and the same as at load.
 bool is_stderr_a_terminal();
-// Writes text to that terminal without waiting for it. A thread with its own fd table may call it,
+// Writes them to that terminal without waiting for it. A thread with its own fd table may call it,
 // too.
-void write_to_terminal(std::string_view text);
+void write_lines_to_terminal(std::span<char> room, std::size_t size);
 // One write, without the signals for a closed pipe (SIGPIPE) or a file at its limit (SIGXFSZ).
 // Returns the result of the kernel's write.
 long write_quietly(int fd, std::string_view text);

@@ -101,7 +101,7 @@ ReportText Progress::look_alone(Region& region, std::uint32_t job, std::uint64_t
   const JobTotals rise = now.since(before_);
   ReportText text;
   if (!is_first && asked(rise) != 0) {
-    append(text, "\r\x1b[K{}", progress_text(before_, now).view());
+    append(text, "\x1b[2K\r{}", progress_text(before_, now).view());
     is_over_ = has_filled(rise);
   }
   before_ = now;

@@ -53,8 +53,8 @@ void append_not_served(ReportText& text, const JobTotals& job,
     append_materializing_calls(text, job);
   }
   if (const std::uint64_t n = job.totals[Counter::locked]; n != 0)
-    append(text, "; locked, which opens {} at the {}, too: {}", n == 1 ? "the file" : "them",
-           job.name_of_origin(), n);
+    append(text, "; {} locked, so {} opened at the {}, too", n, n == 1 ? "it was" : "they were",
+           job.name_of_origin());
   if (job.misspelled[0] != '\0') append_not_seen(text, "; ", job, prefixes);
   append(text, "\n");
 }
@@ -114,7 +114,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
     append(text, "no reads seen (those by sendfile, splice or exec are not counted)");
   } else {
     append_bytes(text, totals[Counter::block_read] + by_kernel);
-    append(text, " in {} reads", reads);
+    append(text, " in {} read{}", reads, reads == 1 ? "" : "s");
     if (reads != 0) append(text, ", {:.1f} % of them without a wait", percent(hits, reads));
   }
   const auto add = [&](const char* before, std::uint64_t bytes, const char* after,

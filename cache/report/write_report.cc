@@ -87,6 +87,11 @@ void write_out(const base::Config& config, std::uint32_t pid, std::string_view t
   if (n != static_cast<long>(text.size())) complain(base::sys::failed(n) ? -n : ENOSPC);
 }
 
+void write_out(const base::Config& config, std::uint32_t pid, ReportText text) {
+  if (config.stats == "stderr") return base::write_lines_to_stderr(text.bytes, text.size);
+  write_out(config, pid, text.view());
+}
+
 }  // namespace
 
 void write_report(Region& region, std::uint32_t job, const base::Config& config, std::uint32_t pid,
@@ -103,10 +108,9 @@ void write_report(Region& region, std::uint32_t job, const base::Config& config,
     write_out(config, pid, report_as_json(totals).view());
   } else if (totals.opens() != 0 || config.stats != "stderr" || totals.misspelled[0] != '\0' ||
              has_opened_many) {
-    const ReportText text =
-        is_classic ? report_as_classic(totals, last_requests, last_hits, config.prefixes)
-                   : report_as_text(totals, config.prefixes);
-    write_out(config, pid, text.view());
+    write_out(config, pid,
+              is_classic ? report_as_classic(totals, last_requests, last_hits, config.prefixes)
+                         : report_as_text(totals, config.prefixes));
   }
 }
 
@@ -123,10 +127,10 @@ void write_empty_report(const base::Config& config, std::uint32_t pid, bool has_
     return write_out(config, pid, report_as_json({}).view());
   if (!has_opened_many) return;
   if (config.stats_format == base::StatsFormat::text)
-    return write_out(config, pid, report_as_text({}, config.prefixes).view());
+    return write_out(config, pid, report_as_text({}, config.prefixes));
   ReportText text;
   append_classic_served(text, {}, config.prefixes);
-  write_out(config, pid, text.view());
+  write_out(config, pid, text);
 }
 
 bool report_interval_passed(Region& region, std::uint32_t job, std::uint64_t interval_seconds) {

@@ -56,7 +56,7 @@ void AutoEngine::say(const Origin& origin) const {
   const EngineTrial& trial = origin.trial;
   base::log(
       base::LogLevel::info,
-      "prefetch: origin {}: io_uring was faster in {} trials of {} ({:.2f} times), {} from now on",
+      "prefetch: origin {}: io_uring was faster in {} of {} trials ({:.2f} times); {} from now on",
       &origin - origins_.data(), trial.wins(), trial.wins() + trial.losses(), trial.ratio(),
       trial.side() == Side::uring ? "io_uring" : "threads");
 }

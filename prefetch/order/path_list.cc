@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <climits>
 
+#include "cache/base/error_text.h"
 #include "cache/base/log.h"
 #include "cache/base/path.h"
 #include "prefetch/order/named_range.h"
@@ -193,8 +194,8 @@ PathList::Verdict PathList::exclude(std::string_view text) {
 void PathList::log() const {
   refusals_.log(options_.list);
   if (reader_.error() != 0) {
-    base::log(base::LogLevel::warn, "prefetch list {}: line {}: cannot be read further (errno {})",
-              options_.list, reader_.line(), reader_.error());
+    base::log(base::LogLevel::warn, "prefetch list {}: line {}: cannot be read further: {}",
+              options_.list, reader_.line(), base::text_of_error(reader_.error()));
   } else if (reader_.has_changed()) {
     base::log(base::LogLevel::warn, "prefetch list {}: was changed while it was being read",
               options_.list);

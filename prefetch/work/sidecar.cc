@@ -58,9 +58,9 @@ class Sidecar::Leader final : public ThreadCrew {
 
 void Sidecar::Leader::show_progress() {
   if (progress_ == nullptr) return;
-  const cache::ReportText line =
+  cache::ReportText line =
       progress_->look(cache_.region(), cache_.region().own_job(), base::coarse_monotonic_ns());
-  if (line.size != 0) base::write_to_terminal(line.view());
+  if (line.size != 0) base::write_lines_to_terminal(line.bytes, line.size);
 }
 
 void Sidecar::Leader::turn_by_turn(LeaderWork& own) {

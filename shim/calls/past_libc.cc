@@ -34,10 +34,10 @@ void end(base::LogLevel level, const char* who, std::string_view call) {
   if (!process::owns_table()) return;
   const KeepErrno keep;
   materialize_all(/*only_inherited=*/false, call.data());
-  base::log(
-      level,
-      "files are served by copies from now on, as in mode real: {} calls {} past this library", who,
-      call);
+  base::log(level,
+            "files are served by copies from now on, as in mode real: {} calls {}, and this "
+            "library does not see it",
+            who, call);
 }
 
 }  // namespace cube::shim::past_libc

@@ -10,11 +10,13 @@
 
 namespace cube::cli {
 
-// Writes to stderr. A closed or full stderr does not stop the command.
+// Writes to stderr, folded if that is a terminal. A closed or full stderr does not stop the
+// command.
+void tell_text(std::string text);
+
 template <typename... Values>
 void tell(fmt::format_string<Values...> text, Values&&... values) {
-  const std::string line = fmt::format(text, std::forward<Values>(values)...);
-  [[maybe_unused]] const auto written = std::fwrite(line.data(), 1, line.size(), stderr);
+  tell_text(fmt::format(text, std::forward<Values>(values)...));
 }
 
 // Returns `status`, with which the command ends.

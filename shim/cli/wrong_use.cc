@@ -86,7 +86,8 @@ CLI::Validator one_of(std::vector<std::string> words) {
   return CLI::Validator(
       [words = std::move(words)](const std::string& text) {
         if (std::ranges::find(words, text) != words.end()) return std::string();
-        return fmt::format("\"{}\" is not usable: it takes {}{}", text, fmt::join(words, ", "),
+        return fmt::format("\"{}\" is not usable: it takes {} or {}{}", text,
+                           fmt::join(words.begin(), words.end() - 1, ", "), words.back(),
                            did_you_mean(text, words));
       },
       "");

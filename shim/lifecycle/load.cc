@@ -247,8 +247,8 @@ void start_if_wanted() {
   } else if (host_has_memory_sanitizer()) {
     base::write_to_stderr(
         "cubeshim: warn: files are read without a cache: the program is built with "
-        "MemorySanitizer, which takes no "
-        "libraries but its own; address, thread and undefined are fine\n");
+        "MemorySanitizer, under which no preloaded library works; address, thread and undefined "
+        "are fine\n");
   } else {
     start_by_settings();
   }

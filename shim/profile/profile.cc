@@ -322,8 +322,10 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
               .end_ns = end_ns});
   if (subject.path != nullptr && site->example.load(k_relaxed) == 0)
     site->example.store(keep_path(*tables, subject), k_relaxed);
+  // An open finds in the row what its fd was before.
   const bool is_of_directory = subject.kind == Kind::list || (subject.flags & O_DIRECTORY) != 0 ||
-                               (row != nullptr && (row->flags.load(k_relaxed) & k_directory) != 0);
+                               (subject.path == nullptr && row != nullptr &&
+                                (row->flags.load(k_relaxed) & k_directory) != 0);
   if (!failed && !is_of_directory)
     note_use(*tables, path_hash_,
              {.is_open = subject.kind == Kind::open && is_to_be_read(subject.flags),

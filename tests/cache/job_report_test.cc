@@ -139,13 +139,12 @@ TEST(JobReport, TextNamesTheObjectStore) {
       "cubeshim: time saved: 73.4 ms to 255 ms of waiting, all processes together: ";
   EXPECT_EQ(lines(0, 0),
             "cubeshim: served: 140 file opens, 0.0 KiB: 100 from memory, 40 from the object store\n"
-            "cubeshim: not served: nothing; locked, which opens the file at the object store, too: "
-            "1\n" +
+            "cubeshim: not served: nothing; 1 locked, so it was opened at the object store, too\n" +
                 time + "a file took 1.8 ms from the object store\n" + requests);
   EXPECT_EQ(lines(2, 2),
             "cubeshim: served: 142 file opens, 0.0 KiB: 100 from memory, 2 from the mount, 40 from "
             "the object store\n"
-            "cubeshim: not served: nothing; locked, which opens the file at the origin, too: 1\n" +
+            "cubeshim: not served: nothing; 1 locked, so it was opened at the origin, too\n" +
                 time + "a file took 1.8 ms from the origin\n" + requests);
   // A pack counts no opens.
   EXPECT_NE(lines(0, 2).find("a file took 1.8 ms from the origin\n"), std::string::npos);
@@ -165,7 +164,7 @@ TEST(JobReport, TextOfLargeFilesNamesTheOrigin) {
                           {Counter::block_misses, 1},
                           {Counter::block_origin, 20 << 20},
                           {Counter::bucket_gets, 10}});
-  const std::string read = begin + "0.0 KiB in 1 reads, 0.0 % of them without a wait; ";
+  const std::string read = begin + "0.0 KiB in 1 read, 0.0 % of them without a wait; ";
   EXPECT_EQ(line_of(job, begin), read + "cubeshim fetched 20.0 MiB from the object store");
   job.totals.counters[static_cast<std::size_t>(Counter::origin_opens)] = 1;
   EXPECT_EQ(line_of(job, begin), read + "cubeshim fetched 20.0 MiB from the origin");
@@ -272,8 +271,8 @@ TEST(JobReport, NoTimeIsSavedByHitsThatStillOpenedTheOrigin) {
   ASSERT_TRUE(saved);
   EXPECT_LE(saved->most_ns, 20.0 * 4'000'000);
   EXPECT_EQ(line_of(job, "cubeshim: not served"),
-            "cubeshim: not served: nothing; served first, then handed to the kernel: 100; locked, "
-            "which opens them at the mount, too: 180");
+            "cubeshim: not served: nothing; served first, then handed to the kernel: 100; 180 "
+            "locked, so they were opened at the mount, too");
 }
 
 TEST(JobReport, NoTimeIsSavedAtALocalDisk) {

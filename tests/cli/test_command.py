@@ -242,8 +242,8 @@ class Run(Case):
             self.assertEqual((done.returncode, done.stdout), (0, b"none\n"))
             self.assertEqual(
                 done.stderr.decode(),
-                f"cubeshim: {program} runs with musl ({loader}), the library only with glibc: its "
-                "files are not served\n"
+                f"cubeshim: {program} runs with musl ({loader}), the library only with glibc: "
+                "the program's files are not served\n"
             )
 
     def test_its_files_are_none_of_the_standard_three(self):
@@ -314,7 +314,7 @@ class Run(Case):
             (["tpo"], b"tpo is not a command; did you mean top?; see cubeshim --help"),
             (["--verison"], b"--verison is not an option of cubeshim; did you mean --version?; "),
             (["pool", "strat"],
-             b'ACTION "strat" is not usable: it takes start, status, stop; did you mean start?; '),
+             b'ACTION "strat" is not usable: it takes start, status or stop; did you mean start?; '),
             (["completion", "zhs"], b"; did you mean zsh?; see cubeshim completion --help"),
             (["clear", "--color", "alwyas"], b"; did you mean always?; see cubeshim clear --help"),
             (["docs", "prefech"], b"prefech is not a document; did you mean prefetch?; "),

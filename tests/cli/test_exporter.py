@@ -230,12 +230,12 @@ class Refused(ExporterCase):
             port = taken.getsockname()[1]
             rows = [(
                 ["--listen", "localhost:9437"], 2,
-                "--listen 'localhost:9437': it takes an address and a port, such as "
+                '--listen "localhost:9437" is not usable: it takes an address and a port, such as '
                 "127.0.0.1:9437 or [::1]:9437"
-            ), (["--listen", "127.0.0.1"], 2, "--listen '127.0.0.1': it takes"),
-                    (["--listen", "127.0.0.1:70000"], 2, "--listen '127.0.0.1:70000': it takes"),
-                    (["--listen", "127.0.0.1:1x"], 2, "--listen '127.0.0.1:1x': it takes"),
-                    (["--listen", "::1:9437"], 2, "--listen '::1:9437': it takes"),
+            ), (["--listen", "127.0.0.1"], 2, '--listen "127.0.0.1" is not usable'),
+                    (["--listen", "127.0.0.1:70000"], 2, '--listen "127.0.0.1:70000" is not usable'),
+                    (["--listen", "127.0.0.1:1x"], 2, '--listen "127.0.0.1:1x" is not usable'),
+                    (["--listen", "::1:9437"], 2, '--listen "::1:9437" is not usable'),
                     (["--listen", f"127.0.0.1:{port}"], 1,
                      f"cannot listen on 127.0.0.1:{port}: Address already in use"),
                     (["--listen", "192.0.2.1:9437"], 1,
@@ -244,7 +244,7 @@ class Refused(ExporterCase):
                     (["--ram-dir", "shm"], 2, '--ram-dir "shm" is not usable: it takes'),
                     (["--ram-dir", "/no/such"], 1,
                      "cannot read the directory of the caches, /no/such: No such file or directory"
-                    ), (["--once"], 2, "--once and --every are for --textfile"),
+                    ), (["--once"], 2, "--once and --every need --textfile FILE"),
                     (["--every", "0", "--textfile", "x.prom"], 2, '--every "0" is not usable'),
                     (["--textfile", "x.prom", "--once", "--every",
                       "3"], 2, "give either --once or --every, not both"),
@@ -253,7 +253,7 @@ class Refused(ExporterCase):
                     (["--textfile", "x"], 2,
                      "--textfile x: node_exporter only reads files whose names end in .prom"),
                     (["--textfile", "-", "--every",
-                      "1"], 2, "--textfile -: standard output is for --once")]
+                      "1"], 2, "--textfile - is standard output, which needs --once")]
             for words, status, text in rows:
                 with self.subTest(words=words):
                     done = self.command("exporter", *words)

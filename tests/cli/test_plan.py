@@ -58,6 +58,16 @@ class Plan(Case):
                 self.assertTrue(0.1 < found["later"]["hit_ratio"] < 0.9, "the memory is no limit")
                 shutil.rmtree(root)
 
+    def test_a_file_counts_whose_fd_was_that_of_a_directory(self):
+        done = self.command(
+            "profile", "--observe", "-p", self.data, "--stats", "off", "--out", self.out, "--",
+            sys.executable, "-c", "import os, sys\n"
+            "os.listdir(sys.argv[1])\nopen(sys.argv[2], 'rb').read()", self.data, self.file)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = self.command("plan", self.out, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(json.loads(done.stdout)["observed"]["files"], 1)
+
     def test_the_text_fits_a_terminal_and_names_the_settings(self):
         self.observe_cat(self.file, self.file)
         done = self.command("plan", self.out, "--nodes", "1,2")
@@ -95,7 +105,7 @@ class Plan(Case):
         self.assertGreater(found["observed"]["origin_us"], 0)
 
     def test_runs_that_cannot_be_used_are_refused_in_a_line(self):
-        self.assertRegex(self.refused(self.out), "cannot read .*No such file.*profile --out")
+        self.assertRegex(self.refused(self.out), "cannot read .*No such file.*profile --observe --out")
         self.out.mkdir()
         self.assertRegex(self.refused(self.out), "there is no observed run in")
         raw = self.observe_cat(self.file)
@@ -106,7 +116,7 @@ class Plan(Case):
         self.assertRegex(self.refused(self.out), "another version")
         raw.write_text(re.sub(r"(?m)^file\t.*\n", "", text))
         self.assertRegex(self.refused(self.out), "the run is empty")
-        self.assertRegex(self.refused(self.out, "--ram", "4M", status=2), "--ram 4M .*at least 8")
+        self.assertRegex(self.refused(self.out, "--ram", "4M", status=2), "--ram \"4M\" .*at least 8")
         self.assertRegex(self.refused(self.out, "--nodes", "0", status=2), "--nodes")
 
 

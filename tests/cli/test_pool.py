@@ -102,8 +102,8 @@ class Real(Pool):
         self.assertEqual(
             self.pool("stop").stdout.decode(), f"pool {self.name} has ended (process {pid})\n")
         self.assertFalse(self.state.exists() or os.path.exists(f"/proc/{pid}/exe"))
-        self.refused(self.pool("status"), f"no pool {self.name} runs here: cubeshim pool start")
-        self.refused(self.pool("stop"), f"no pool {self.name} runs here")
+        self.refused(self.pool("status"), f"no pool named {self.name} runs here; cubeshim pool start")
+        self.refused(self.pool("stop"), f"no pool named {self.name} runs here")
 
     def test_one_that_was_killed_is_forgotten(self):
         self.assertEqual(self.start().returncode, 0)
@@ -250,17 +250,17 @@ class Real(Pool):
 class Refused(Pool):
     def test_wrong_words(self):
         rows = [({"memory": None}, [], "--memory is missing"),
-                ({"memory": "much"}, [], "--memory 'much': it takes a size"),
-                ({"memory": "63M"}, [], r"--memory 63M: at least 64\.0 MiB"),
+                ({"memory": "much"}, [], '--memory "much" is not usable: it takes a size'),
+                ({"memory": "63M"}, [], r"--memory 63M: it takes at least 64\.0 MiB"),
                 ({"memory": "900T"}, [], "--memory 900T: .* are free on this node"),
-                ({}, ["--listen", "all"], "--listen 'all': it takes an address"),
-                ({}, ["--nvme-size", "1G"], "--nvme-size is for --nvme"),
+                ({}, ["--listen", "all"], '--listen "all" is not usable: it takes an address'),
+                ({}, ["--nvme-size", "1G"], "--nvme-size needs --nvme"),
                 ({}, ["--nvme", "/no/such"], "--nvme /no/such: No such file or directory"),
                 ({}, ["--nvme", self.file], "--nvme .*: not a directory"),
                 ({}, ["--nvme", self.data, "--nvme-size", "1M"], r"--nvme: 1\.0 MiB is too little"),
                 ({}, ["--nvme", self.data, "--nvme-size",
                       "900T"], "--nvme .*: 900.* are wanted and .* are free"),
-                ({}, ["--nvme", self.data, "--nvme-size", "x"], "--nvme-size 'x': it takes a size")]
+                ({}, ["--nvme", self.data, "--nvme-size", "x"], '--nvme-size "x" is not usable')]
         for more, words, text in rows:
             with self.subTest(text):
                 self.refused(self.start(*words, env=self.fake("memcached 1.6.18"), **more), text)
@@ -293,7 +293,7 @@ class Refused(Pool):
         self.addCleanup(child.kill)
         namespace = os.stat("/proc/self/ns/pid").st_ino
         self.state.write_text(f"{child.pid}.1.{namespace}\n127.0.0.1\n{self.port}\n")
-        self.refused(self.pool("stop"), f"no pool {self.name} runs here")
+        self.refused(self.pool("stop"), f"no pool named {self.name} runs here")
         self.assertIsNone(child.poll())
 
 

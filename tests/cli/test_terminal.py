@@ -78,6 +78,24 @@ class Progress(OnTerminal):
             self.assertNotIn(b" % from the cache; ", told)
 
 
+class Report(OnTerminal):
+    def test_no_row_ends_within_a_word(self):
+        for i in range(3):
+            (self.data / f"{i}").write_bytes(CONTENT)
+        for columns in (60, 80):
+            terminal = self.start_on_terminal(
+                COMMAND, "run", "-p", self.data, "--name", self.name, "--ram", "32M", "--",
+                sys.executable, "-c", READS, self.data, "0.2", columns=columns)
+            terminal.until("^cubeshim: time saved: ", is_full=False)
+            terminal.child.wait(60)
+            os.write(terminal.slave, b"end of it")
+            terminal.until("^end of it$", is_full=False)
+            rows = terminal.text().split("end of it")[0].splitlines()
+            self.assertGreater(len(rows), 3, rows)
+            for row in rows:
+                self.assertRegex(row, r"^(cubeshim: | {10})\S")
+
+
 class Lines(OnTerminal):
     def on_terminal(self, columns, *words):
         """The rows of a terminal on which the command has written, and what it writes to a pipe."""
@@ -104,6 +122,21 @@ class Lines(OnTerminal):
             self.assertGreater(sum(len(line) > columns for line in same), 0, rows)
             for row in rows:
                 self.assertRegex(row, r"^((ok|warn|fail) {2,4}|      )\S")
+
+    def test_a_narrow_terminal_fills_the_paragraphs_of_a_document(self):
+        for columns in (64, 80):
+            rows, whole = self.on_terminal(columns, "docs", "recipes/index")
+            words, shown = whole.split(), " ".join(rows).split()
+            self.assertGreater(len(shown), 100)
+            self.assertEqual(shown, words[-len(shown):])
+            filled = [len(row) for row in rows if row and row[0] not in "#|`"]
+            self.assertLessEqual(max(filled), columns)
+
+    def test_complaints_break_between_words(self):
+        terminal = self.start_on_terminal(COMMAND, "run", "-p", "/no/such/directory/at/all", "true",
+                                          columns=60)
+        terminal.until("CUBESHIM_PREFIXES", is_full=False)
+        self.assertRegex(terminal.text(), r"^cubeshim: \S.*\n {10}\S")
 
     def test_a_wide_one_shows_what_a_pipe_gets(self):
         rows, whole = self.on_terminal(300, "doctor", "--prefix", "/no/such/directory")

@@ -140,6 +140,7 @@ class Documents(Texts):
         self.assertEqual(names[0], "readme")
         for name in names:
             self.assertRegex(self.help_of("docs", name), "^# ")
+            self.assertNotIn("<!--", self.help_of("docs", name))
         self.assertEqual(self.help_of("docs", "doc/PREFETCH.md"), self.help_of("docs", "prefetch"))
         self.assertEqual(self.help_of("docs", "nanogpt"), self.help_of("docs", "recipes/nanogpt"))
 

@@ -274,7 +274,7 @@ TEST_F(Orders, RefuseInvalidMessages) {
       {"the end of another epoch", open, end(9), "no open epoch"},
       {"an end with odd bits", open, end(4, 6), "bits"},
       {"a long goodbye", open, bye() + "x", "cut off"},
-      {"more after a goodbye", {hello(), bye()}, begin(7), "after its last"},
+      {"more after a goodbye", {hello(), bye()}, begin(7), "after its goodbye"},
   };
   for (const auto& hostile : all) {
     SCOPED_TRACE(hostile.name);

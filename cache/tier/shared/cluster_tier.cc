@@ -65,7 +65,8 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.rows = &ram.region().server_row(0);
   options.stats = &stats;
   if (options.servers.size() > base::k_server_rows) {
-    why = fmt::format("CUBESHIM_CLUSTER has more than {} servers", base::k_server_rows);
+    why = fmt::format("CUBESHIM_CLUSTER names too many servers: it takes up to {}",
+                      base::k_server_rows);
     return base::fail(EINVAL);
   }
   if (!read_cluster_login(config.cluster_login, options.login, why)) return base::fail(EINVAL);

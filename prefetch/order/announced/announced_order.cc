@@ -9,7 +9,7 @@ namespace cube::prefetch {
 const char* AnnouncedOrder::take(std::string_view bytes) {
   ClientMessage message;
   if (const char* const wrong = read_message(bytes, message); wrong != nullptr) return wrong;
-  if (said_bye_) return "a message came after its last";
+  if (said_bye_) return "a message came after its goodbye";
   if (said_hello_ == (message.type == MessageType::hello)) return "messages are out of order";
   switch (message.type) {
     case MessageType::hello:
@@ -41,7 +41,7 @@ const char* AnnouncedOrder::begin(const ClientMessage& message) {
 }
 
 const char* AnnouncedOrder::add(const ClientMessage& message) {
-  if (!is_open_ || message.epoch != epoch_) return "paths of no open epoch";
+  if (!is_open_ || message.epoch != epoch_) return "paths came for an epoch that is not open";
   if (message.first < expected_) return "sequence numbers are out of order";
   // Small messages share a block; otherwise their blocks would take more memory than their paths.
   const bool joins = !blocks_.empty() && message.first == expected_ &&
@@ -58,7 +58,7 @@ const char* AnnouncedOrder::add(const ClientMessage& message) {
 }
 
 const char* AnnouncedOrder::end(const ClientMessage& message) {
-  if (!is_open_ || message.epoch != epoch_) return "the end of no open epoch";
+  if (!is_open_ || message.epoch != epoch_) return "an epoch ended that is not open";
   is_open_ = false;
   if (message.drops) {
     drop_all();

@@ -67,9 +67,10 @@ std::string share_text(const BenchResult& r) {
 
 std::string sample_text(const BenchResult& r) {
   std::string text =
-      fmt::format("{} ({}): {} {} files in {} directories that were listed", r.directory,
-                  r.file_system, r.sample.is_whole ? "all" : "the first", r.sample.files_seen,
-                  r.sample.list_one.whole.count() + r.sample.list_many.whole.count());
+      fmt::format("{} ({}): {} {} files in {}", r.directory, r.file_system,
+                  r.sample.is_whole ? "all" : "the first", r.sample.files_seen,
+                  counted(r.sample.list_one.whole.count() + r.sample.list_many.whole.count(),
+                          "listed directory", "listed directories"));
   std::vector<std::uint64_t> sizes = r.read_one.sizes;
   sizes.insert(sizes.end(), r.read_many.sizes.begin(), r.read_many.sizes.end());
   if (!sizes.empty()) {

@@ -99,7 +99,7 @@ void check_library(Findings& findings) {
       fmt::format("{} {}, glibc {}", name.sysname, name.release, gnu_get_libc_version());
   if (!elf || !elf->is_of_this_machine)
     return say(findings, Health::broken,
-               "install it where this command was built for, or give cubeshim run --library PATH",
+               "install the package for this machine, or give cubeshim run --library PATH",
                "{}: there is no libcubeshim.so for this machine beside this command", system);
   if (elf->glibc > glibc_number(gnu_get_libc_version()))
     return say(findings, Health::broken, "use a newer system, or build the library on this one",

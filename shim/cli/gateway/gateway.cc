@@ -53,9 +53,11 @@ int gateway(const Settings& settings) {
   std::string why;
   const auto cache = cache::FileCache::attach(config, job_of_environment(), /*create=*/false, why);
   if (!cache)
-    return complain(k_no_cache_to_serve, why.empty() ? std::string("there is no cache: ") +
-                                                           base::text_of_error(cache.error().value)
-                                                     : why);
+    return complain(k_no_cache_to_serve,
+                    why.empty()
+                        ? fmt::format("there is no cache named {} in {}: {}", config.name,
+                                      config.ram_dir, base::text_of_error(cache.error().value))
+                        : why);
   cache::Region& region = (*cache)->region();
   cache::Mailbox mailbox(region, cache::BucketMount::store());
   if (const int error = mailbox.become_gateway(); error != 0) {

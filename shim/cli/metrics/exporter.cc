@@ -66,9 +66,9 @@ bool wait_for_the_end(unsigned seconds) {
 int serve(const std::string& text, CacheMetrics& metrics) {
   const auto address = parse_listen_address(text);
   if (!address)
-    return complain(
-        2, fmt::format("--listen '{}': it takes an address and a port, such as {} or [::1]:9437",
-                       text, k_default_address));
+    return complain(2, fmt::format("--listen \"{}\" is not usable: it takes an address and a port, "
+                                   "such as {} or [::1]:9437",
+                                   text, k_default_address));
   std::string why = has_exporter_server() ? why_not_listening(*address) : "";
   if (!why.empty()) return complain(1, fmt::format("cannot listen on {}: {}", text, why));
   const auto server = start_exporter_server(text, metrics, tell_of, why);
@@ -102,7 +102,7 @@ int write_files(const Exporter& options, CacheMetrics& metrics) {
         2, fmt::format("--textfile {}: node_exporter only reads files whose names end in .prom",
                        file));
   if (file == "-" && options.every != 0)
-    return complain(2, "--textfile -: standard output is for --once");
+    return complain(2, "--textfile - is standard output, which needs --once");
   // A file that cannot be written at all is reported now; later a full disk may have room again.
   const int status = write_once(options, metrics);
   if (status != 0 || options.every == 0) return status;
@@ -152,7 +152,7 @@ int exporter(Exporter options) {
   if (!options.textfile.empty() && !options.listen.empty())
     return complain(2, "give either --listen or --textfile, not both");
   if (options.textfile.empty() && (options.once || options.every != 0))
-    return complain(2, "--once and --every are for --textfile");
+    return complain(2, "--once and --every need --textfile FILE");
   if (options.once && options.every != 0)
     return complain(2, "give either --once or --every, not both");
   if (!options.textfile.empty() && !options.once && options.every == 0) options.every = 15;
@@ -196,11 +196,11 @@ void add_exporter(CLI::App& app, int& status) {
                          "writes a file for node_exporter");
   const auto options = std::make_shared<Exporter>();
   add_value(*command, "--listen", "ADDRESS:PORT", options->listen,
-            fmt::format("Answer scrapes there, as [::1]:9437; the default is {}. Anyone who "
+            fmt::format("Answer scrapes there, such as [::1]:9437; the default is {}. Anyone who "
                         "reaches it can read the metrics",
                         k_default_address));
   add_value(*command, "--textfile", "FILE", options->textfile,
-            "Write them to this file instead, for node_exporter's textfile collector; its "
+            "Write the metrics to this file instead, for node_exporter's textfile collector; its "
             "name ends in .prom");
   command->add_flag("--once", options->once, "Write that file once, and end");
   add_value(*command, "--every", "SECONDS", options->every,

@@ -156,7 +156,7 @@ int cat(const PackLook& look) {
     uris.insert(uris.end(), look.paths.begin(), look.paths.end());
     return print_objects(uris);
   }
-  if (look.paths.empty()) return complain(2, "PATH is required: which files of the pack");
+  if (look.paths.empty()) return complain(2, "PATH is required: it names files of the pack");
   std::string why;
   const auto pack = cache::PackReader::open(look.file, why);
   if (pack == nullptr) return complain(1, why);

@@ -35,8 +35,8 @@ std::string read_sizes(const char* option, const std::vector<std::string>& texts
   for (const auto& text : texts) {
     std::uint64_t bytes = 0;
     if (!base::parse_bytes(text, bytes) || bytes < least)
-      return fmt::format("{} {} is wrong: sizes such as 512M or 8G, at least {}", option, text,
-                         in_units(least));
+      return fmt::format("{} \"{}\" is not usable: it takes sizes such as 512M or 8G, at least {}",
+                         option, text, in_units(least));
     sizes.push_back(bytes);
   }
   return "";
@@ -46,18 +46,19 @@ std::string read_run(const PlanCommand& command, Observed& observed) {
   const std::string& path = command.path;
   struct stat st {};
   if (stat(path.c_str(), &st) != 0)
-    return fmt::format("cannot read {}: {}; cubeshim profile --out {} observes a run", path,
+    return fmt::format("cannot read {}: {}; cubeshim profile --observe --out {} makes it", path,
                        base::text_of_error(errno), path);
   const bool is_directory = S_ISDIR(st.st_mode);
   const auto paths = is_directory ? raw_files_in(path) : std::vector<std::string>{path};
   if (paths.empty())
-    return fmt::format("there is no observed run in {}; cubeshim profile --out {} makes one", path,
-                       path);
+    return fmt::format(
+        "there is no observed run in {}; cubeshim profile --observe --out {} makes one", path,
+        path);
   std::vector<RawFile> files;
   if (std::string wrong = read_raw_files(paths, files); !wrong.empty()) return wrong;
   std::string why;
   if (observe(files, command.epochs, observed, why)) return "";
-  return fmt::format("cannot plan by {}: {}", path, why);
+  return fmt::format("cannot plan from {}: {}", path, why);
 }
 
 std::string mebibytes(std::uint64_t bytes) { return fmt::format("{}M", ((bytes - 1) >> 20) + 1); }
@@ -140,7 +141,7 @@ void add_plan(CLI::App& app, int& status) {
       ->delimiter(',')
       ->check(whole_number(1, 100'000));
   add_value(*command, "--epochs", "N", options->epochs,
-            "Epochs of the run; by default as many as a file was opened")
+            "Epochs of the run; by default, as often as a file was opened")
       ->check(whole_number(1, 100'000));
   command->add_flag("--json", options->is_json, "Print one JSON object");
   command->callback([options, &status] { status = predict(*options); });

@@ -82,8 +82,8 @@ std::string plans_as_text(const Observed& observed, const Plans& plans) {
     text += "> hits are not included: the run without a cache could not measure their time.\n";
   if (lacks_times)
     text +=
-        "not measured: observe a run that has it: mappings, files above CUBESHIM_MAX_FILE\n"
-        "and a disk (--disk-dir) need the cache, a pack needs --observe.\n";
+        "not measured: mappings, files above CUBESHIM_MAX_FILE and a disk (--disk-dir)\n"
+        "need a run with the cache; a pack needs a run with --observe.\n";
   if (has_nodes)
     text +=
         "Several nodes: once the memory of each is full; their load on the origin was\n"

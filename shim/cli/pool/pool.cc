@@ -47,7 +47,7 @@ int tell_status(const base::Config& config) {
   const auto state = PoolState::read(config);
   if (!state)
     return complain(
-        1, fmt::format("no pool {} runs here: cubeshim pool start --memory SIZE starts one",
+        1, fmt::format("no pool named {} runs here; cubeshim pool start --memory SIZE starts one",
                        config.name));
   const std::string where = with_port(state->address, state->port);
   const auto stats = ask_memcached(state->address, state->port, "stats", k_answer_ms);
@@ -78,7 +78,7 @@ bool ends(const base::ProcessId& process) {
 
 int stop_pool(const base::Config& config) {
   const auto state = PoolState::read(config);
-  if (!state) return complain(1, fmt::format("no pool {} runs here", config.name));
+  if (!state) return complain(1, fmt::format("no pool named {} runs here", config.name));
   for (const int signal : {SIGTERM, SIGKILL}) {
     if (kill(static_cast<pid_t>(state->process.pid), signal) != 0 && errno != ESRCH)
       return complain(1, fmt::format("cannot stop process {}: {}", state->process.pid,

@@ -87,9 +87,10 @@ std::string storage_of(const base::Config& config, const PoolWish& wish, std::st
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
   size = free / 5 * 4;
   if (!wish.nvme_size.empty() && !base::parse_bytes(wish.nvme_size, size))
-    return fmt::format("--nvme-size '{}': it takes a size such as 500G", wish.nvme_size);
+    return fmt::format("--nvme-size \"{}\" is not usable: it takes a size such as 500G",
+                       wish.nvme_size);
   if (size < k_least_storage)
-    return fmt::format("--nvme: {} is too little, at least {}", in_units(size),
+    return fmt::format("--nvme: {} is too little, it takes at least {}", in_units(size),
                        in_units(k_least_storage));
   if (size > free)
     return fmt::format("--nvme {}: {} are wanted and {} are free", wish.nvme, in_units(size),
@@ -104,16 +105,17 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
   if (wish.memory.empty())
     return "--memory is missing: it says how much memory memcached takes, such as 64G";
   if (!base::parse_bytes(wish.memory, memory))
-    return fmt::format("--memory '{}': it takes a size such as 64G", wish.memory);
+    return fmt::format("--memory \"{}\" is not usable: it takes a size such as 64G", wish.memory);
   if (memory < k_least_memory)
-    return fmt::format("--memory {}: at least {}", wish.memory, in_units(k_least_memory));
+    return fmt::format("--memory {}: it takes at least {}", wish.memory, in_units(k_least_memory));
   if (const std::uint64_t available = base::available_memory(); memory > available)
     return fmt::format("--memory {}: {} are free on this node", wish.memory, in_units(available));
   const std::string address = wish.listen.empty() ? k_loopback : wish.listen;
   if (!is_address(address))
-    return fmt::format("--listen '{}': it takes an address of this node, such as 10.0.0.5",
-                       wish.listen);
-  if (!wish.nvme_size.empty() && wish.nvme.empty()) return "--nvme-size is for --nvme";
+    return fmt::format(
+        "--listen \"{}\" is not usable: it takes an address of this node, such as 10.0.0.5",
+        wish.listen);
+  if (!wish.nvme_size.empty() && wish.nvme.empty()) return "--nvme-size needs --nvme DIRECTORY";
   const std::string program = find_program("memcached");
   if (program.empty())
     return "memcached is not installed: apt install memcached, or dnf install memcached";

@@ -150,7 +150,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
     put_in_front("LD_PRELOAD", library);
   } else {
     tell(
-        "cubeshim: {} runs with musl ({}), the library only with glibc: its files are not served\n",
+        "cubeshim: {} runs with musl ({}), the library only with glibc: the program's files are "
+        "not served\n",
         executable, elf->interpreter);
   }
   // This command shows the progress, because the program's first process may be a shell that reads
@@ -208,8 +209,8 @@ class JobProgress {
     if (region_ == nullptr) return;
     const auto row = row_of(*region_, job_);
     if (!row) return;
-    const cache::ReportText line = progress_.look(*region_, *row, base::monotonic_ns());
-    if (line.size != 0) base::write_to_terminal(line.view());
+    cache::ReportText line = progress_.look(*region_, *row, base::monotonic_ns());
+    if (line.size != 0) base::write_lines_to_terminal(line.bytes, line.size);
   }
 
  private:

@@ -1,6 +1,7 @@
 // cubeshim docs: lists the documents that came with this command, or prints one of them.
 #include <dirent.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
@@ -14,11 +15,14 @@
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/run/library.h"
+#include "shim/cli/shell/markdown.h"
+#include "shim/cli/shell/wrap.h"
 
 namespace cube::cli {
 namespace {
 
 constexpr std::string_view k_ending = ".md";
+constexpr std::size_t k_widest = 100;  // columns of a paragraph
 
 struct Document {
   std::string name;  // "prefetch", "recipes/jupyter"
@@ -118,10 +122,14 @@ int print_documents(const std::string& name) {
                     fmt::format("{} is not a document{}; cubeshim docs lists them", name,
                                 nearest.empty() ? "" : fmt::format("; did you mean {}?", nearest)));
   }
-  const int error = read_lines(document->path, [](const std::string& line) {
-    fmt::print("{}", line);
+  std::string text;
+  const int error = read_lines(document->path, [&](const std::string& line) {
+    // Such lines are for the tests of the documents.
+    if (!line.starts_with("<!--")) text += line;
     return true;
   });
+  const std::size_t columns = columns_of(STDOUT_FILENO);
+  fmt::print("{}", columns == 0 || columns >= k_widest ? text : filled(text, columns));
   return error == 0 ? 0
                     : complain(1, fmt::format("cannot read {}: {}", document->path,
                                               base::text_of_error(error)));

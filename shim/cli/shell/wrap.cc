@@ -27,7 +27,7 @@ Break break_of(std::string_view line, std::size_t width) {
       continue;
     }
     if ((static_cast<unsigned char>(line[i]) & 0xc0) == 0x80) continue;  // within a character
-    if (column == width) {
+    if (column == width && line[i] != '\n') {
       found.is_needed = true;
       if (line[i] == ' ') found.at = i;
       break;
@@ -63,10 +63,14 @@ std::string fitted(std::string_view text, std::size_t width) {
   return result;
 }
 
-void print_fitted(std::string_view text) {
+std::size_t columns_of(int fd) {
   winsize size{};
-  const bool is_terminal = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col != 0;
-  fmt::print("{}", is_terminal ? fitted(text, size.ws_col) : std::string(text));
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+void print_fitted(std::string_view text) {
+  const std::size_t columns = columns_of(STDOUT_FILENO);
+  fmt::print("{}", columns != 0 ? fitted(text, columns) : std::string(text));
 }
 
 std::vector<std::string> wrapped(std::string_view text, std::size_t width) {

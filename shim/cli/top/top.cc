@@ -161,6 +161,9 @@ void add_top(CLI::App& app, int& status) {
       "On a terminal, keys sort and open a job and its processes; ? lists them");
   const auto options = std::make_shared<Top>();
   options->settings.add_to(*command, Settings::Which::of_the_region);
+  // Its default is another one here.
+  command->get_option("--name")->group("Options")->description(
+      "Only the cache of this name; the default is all of this user");
   command
       ->add_option("--interval", options->interval,
                    "Show it again at this interval in seconds; the default is 2")

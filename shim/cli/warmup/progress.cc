@@ -1,7 +1,6 @@
 #include "shim/cli/warmup/progress.h"
 
 #include <fmt/core.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/settings.h"
+#include "shim/cli/shell/wrap.h"
 #include "shim/cli/wrong_use.h"
 
 namespace cube::cli {
@@ -19,8 +19,8 @@ namespace {
 constexpr std::uint64_t k_second = 1'000'000'000;
 
 std::size_t terminal_width() {
-  struct ::winsize size {};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+  const std::size_t columns = columns_of(STDERR_FILENO);
+  return columns != 0 ? columns : 80;
 }
 
 std::string clock_text(double seconds) {

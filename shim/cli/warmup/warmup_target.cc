@@ -56,13 +56,13 @@ std::map<std::string, std::string> environment_of_gateway(const Settings& settin
 std::string nothing_to_load_into(const base::Config& config, bool is_there) {
   const std::string cache = fmt::format("a cache named {} in {}", config.name, config.ram_dir);
   const char* const advice =
-      "start the job first, or keep the cache for it: --ram-keep 1 here, and CUBESHIM_RAM_KEEP=1 "
-      "for the job";
+      "start the job first, or keep the cache for it with --ram-keep 1 here and "
+      "CUBESHIM_RAM_KEEP=1 for the job";
   return is_there ? fmt::format(
                         "no job is running with {}, and the next job would not take over what is "
-                        "there: {}",
+                        "there; {}",
                         cache, advice)
-                  : fmt::format("no job is running with {}: {}", cache, advice);
+                  : fmt::format("no job is running with {}; {}", cache, advice);
 }
 
 }  // namespace

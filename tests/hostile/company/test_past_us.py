@@ -135,7 +135,7 @@ class PastUs(Job):
 
     def test_a_library_bound_to_libc_reads_what_others_have_opened(self):
         done = self.check([*self.python(DEEP), program("libcompany_deep.so")],
-                          says=f"{self.says}: libcompany_deep.so calls read past")
+                          says=f"{self.says}: libcompany_deep.so calls read, and this library")
         self.assertEqual(done.out, "1 1 True\n")
 
     def test_a_library_is_found_by_the_search_path_of_its_loader(self):
