@@ -149,8 +149,9 @@ void BackgroundFill::give_up() {
 RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (is_there(file.stat)) return RecordFill::Next::done;
   const RecordFill::Next next = fill_.accept(file);
+  // A packed file has been read by its open.
   if (next != RecordFill::Next::read ||
-      parts_->freshness.origin_of(key_).traits().is_whole_in_one_read)
+      (parts_->freshness.origin_of(key_).traits().is_whole_in_one_read && !file.can_fill_ahead))
     return next;
   if (fill_.is_stat_in_doubt()) return next;
   const auto from_tier = parts_->fill_from_tier(key_, file.stat, fill_.room(), is_to_be_proven_);
