@@ -167,8 +167,10 @@ RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
 bool BackgroundFill::take_filled() {
   const Pin pin = parts_->ram.find_of_origin(parts_->freshness.origin_of(key_).id(),
                                              RecordKind::file, key_, hash_);
-  if (pin) note_published(pin);
-  return static_cast<bool>(pin);
+  if (!pin) return false;
+  parts_->ram.show_to_own_view(*pin);
+  note_published(pin);
+  return true;
 }
 
 void BackgroundFill::note_published(const Pin& pin) {

@@ -126,6 +126,22 @@ class Serves(GatewayCase):
 
     def test_another_store_and_other_keys_share_nothing(self):
         other = Store()
+    @unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
+    def test_another_mount_namespace_hits_what_the_gateway_has_filled(self):
+        read = ("import os, sys\n"
+                "for name in os.listdir(sys.argv[1] + '/0') * 3:\n"
+                "    open(f'{sys.argv[1]}/0/{name}', 'rb').read()\n")
+        job = self.start_job(read + "print(), sys.stdin.read()", self.mount)
+        self.assertEqual(job.stdout.readline(), "\n")
+        report = self.data / "report"
+        environment = self.environment(CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json")
+        preload = "LD_PRELOAD=" + environment.pop("LD_PRELOAD")
+        subprocess.run(["unshare", "--mount", "env", preload, PYTHON, "-c", read, self.mount],
+                       env=environment, check=True, timeout=DEADLINE_S)
+        seen = json.loads(report.read_text())
+        self.assertEqual((seen["misses"], seen["hits"]["ram"], self.store.requests("GET")),
+                         (10, 20, 10))
+
         self.addCleanup(other.close)
         read = "import sys; print(open(sys.argv[1] + '/who').read()); sys.stdin.read()"
         self.store.objects, other.objects = {"train/who": b"first"}, {"train/who": b"second"}
