@@ -126,7 +126,13 @@ void Subject::start() {
       if (settings_.pack.empty())
         setenv("CUBESHIM_PREFIXES", (settings_.base + "/cover").c_str(), 1);
       if (!settings_.pack.empty())
-        setenv("CUBESHIM_PACKS", (packed_prefix(settings_.base) + "=" + settings_.pack).c_str(), 1);
+        setenv(is_bucket() ? "CUBESHIM_BUCKETS" : "CUBESHIM_PACKS",
+               (packed_prefix(settings_.base) + "=" + settings_.pack).c_str(), 1);
+      if (is_bucket()) {
+        setenv("CUBESHIM_COMMAND", DIFFER_GATEWAY, 1);
+        setenv("AWS_TEST_ROOT", settings_.base.c_str(), 1);
+        setenv("AWS_TEST_LOG", "/dev/null", 1);
+      }
       setenv("CUBESHIM_MODE", settings_.mode.c_str(), 1);
       setenv("CUBESHIM_NAME", settings_.cache.c_str(), 1);
       setenv("CUBESHIM_CONSISTENCY", settings_.consistency.c_str(), 1);
