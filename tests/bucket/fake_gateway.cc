@@ -108,7 +108,8 @@ class FakeGateway {
   }
   static ObjectInfo info_of(const struct ::stat& st) {
     return {static_cast<std::uint64_t>(st.st_size), st.st_mtim.tv_sec,
-            mark_of_etag(std::to_string(st.st_mtim.tv_nsec ^ st.st_ctim.tv_nsec))};
+            mark_of_etag(std::to_string(st.st_mtim.tv_nsec) + "-" +
+                         std::to_string(st.st_ctim.tv_nsec))};
   }
   static std::string bytes_of(const std::string& path, std::size_t size) {
     std::string bytes(size, '\0');
