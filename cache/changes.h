@@ -26,9 +26,10 @@ class Changes {
   // if nothing is there. If the record of the path is of another version, it may be of another
   // file, too, of which a change in place says nothing.
   void doubt_identity(std::string_view key, const FileStat* now);
-  // The name of this file (null: not known) leads elsewhere, or to nothing.
-  void name_changed(std::string_view key, const FileStat* stat) {
-    changed(key, stat, Record::k_changed | Record::k_removed);
+  // The name of this file (null: not known) leads elsewhere, or to nothing. `is_moved`: the file
+  // has another name now.
+  void name_changed(std::string_view key, const FileStat* stat, bool is_moved) {
+    changed(key, stat, Record::k_changed | Record::k_removed | (is_moved ? 0 : Record::k_unlinked));
   }
   // An entry of this directory was created or removed.
   void entries_changed(const FileStat& directory);

@@ -52,10 +52,11 @@ struct Record {
   static constexpr std::uint8_t k_flag_from_cluster = 16;
   // k_in_place: a process of the node has reported that the file itself has other bytes. k_removed:
   // a process has reported that the name leads elsewhere or to nothing. Both come only with
-  // k_changed, which alone says only that the origin has something else at the path. k_replaced:
+  // k_changed, which alone says only that the origin has something else at the path. k_unlinked,
+  // only with k_removed: the file may be gone; without it, the file was renamed. k_replaced:
   // another record of the same version has taken its place in the index, and gets such marks.
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2, k_in_place = 4, k_removed = 8,
-                                 k_replaced = 16;
+                                 k_replaced = 16, k_unlinked = 32;
 
   // The first cache line holds everything that a lookup needs.
   std::uint32_t magic;
@@ -102,6 +103,10 @@ struct Record {
   bool was_removed() const { return (stale.load(std::memory_order_acquire) & k_removed) != 0; }
   bool was_changed_in_place() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_in_place;
+  }
+  // The file has other bytes, and still a name, perhaps another one.
+  bool was_changed_and_kept() const {
+    return (stale.load(std::memory_order_acquire) & (k_in_place | k_unlinked)) == k_in_place;
   }
   bool has_only_lost_its_name() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_removed;

@@ -79,6 +79,12 @@ std::uint64_t MappedFiles::keep(Row& row, int region_fd) {
   if (!row.claim(ClaimedRow::Is::filled)) return 0;
   // If the program left the mapping before this look, the look is the last one.
   const bool is_last = row.is_left.load(std::memory_order_acquire);
+  // A thread that brings a part leaves out the blocks that this look is copying, of which the look
+  // may have seen a few pages only.
+  if (!is_last && row.users.load(std::memory_order_seq_cst) != 0) {
+    give_back(row);
+    return 0;
+  }
   std::optional<std::uint64_t> kept = 0;
   if (row.tells_pages && (!is_last || !is_all_present(row)))
     kept = cache_.large().keep_pages(*row.file, row.own, row.begin, region_fd);

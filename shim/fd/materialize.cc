@@ -381,14 +381,14 @@ void materialize_below(std::string_view path) {
   }
 }
 
-void materialize_other_names(const cache::FileStat& target) {
+void materialize_other_names(const cache::FileStat& target, const char* call) {
   const auto type = target.mode & S_IFMT;
   const bool leads_on = type == S_IFDIR || type == S_IFLNK;
   for (int fd = 0; fd < g_fds.end(); ++fd) {
     const OpenFileRef file = g_fds.acquire(fd);
     if (!file) continue;
     if (leads_on ? !file->record->is_physical() : file->record->stat.same_file(target))
-      materialize_slow(fd, "rename");
+      materialize_slow(fd, call);
   }
 }
 

@@ -62,10 +62,10 @@ void keep_own_copies();
 
 // Materializes the open files at or below this path.
 void materialize_below(std::string_view path);
-// Call it before a name change moves this file: materializes its open files, under all names by
-// which they were opened. If it is a directory or a link, materializes all files that were opened
-// through links.
-void materialize_other_names(const cache::FileStat& target);
+// Call it before a name change moves this file, and when the program begins to write it:
+// materializes its open files, under all names by which they were opened. If it is a directory or a
+// link, materializes all files that were opened through links.
+void materialize_other_names(const cache::FileStat& target, const char* call);
 
 // Call it when others get the writers' fds, too (a child, the kernel's io_uring): the files count
 // as being written from now on.

@@ -110,13 +110,13 @@ class Search {
   }
 
   // Without times of birth, the inode may belong to a newer file, even one of the same size and
-  // mtime. So the bytes are compared: all of them, or the first 32 KiB if the file was written to
-  // since.
+  // mtime, unless the job itself has changed the file and not removed it. So the bytes are
+  // compared: all of them, or the first 32 KiB if the file was written to since.
   bool is_our_file(int fd) {
     const auto stat = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
     if (!stat || !stat->same_file(record_.stat)) return false;
     if (!cache::is_same_life(fd, *stat, record_.stat)) return false;
-    if (stat->same_birth(record_.stat)) return true;
+    if (stat->same_birth(record_.stat) || record_.was_changed_and_kept()) return true;
     const bool is_same = stat->same_content(record_.stat);
     const std::size_t size = is_same ? record_.data_size : std::min(record_.data_size, k_page);
     std::byte* const page = entries_ + k_page + PATH_MAX;

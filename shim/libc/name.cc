@@ -42,8 +42,12 @@ int change_both(int from_dir, const char* from, int to_dir, const char* to, unsi
       auto& target = *new (second.bytes) NameChange(to_dir, to);
       const int result = call();
       if (result == 0) {
+        source.moves();
         target.leads_to(source);
-        if ((flags & RENAME_EXCHANGE) != 0) source.leads_to(target);
+        if ((flags & RENAME_EXCHANGE) != 0) {
+          target.moves();
+          source.leads_to(target);
+        }
         source.commit();
         target.commit();
         shim::told_of_new_name(result, to_dir, to);

@@ -83,9 +83,9 @@ DIFFER_PLAY(fread) {
   FILE* const stream = p.stream(a[0]);
   if (stream == nullptr) return;
   const auto n = static_cast<std::size_t>(a[1]);
-  // After the end has been seen, a large read goes past it, a small one does not; the limit depends
-  // on the buffer (SEMANTICS, Limits: streams at the end of a file that grows).
-  if (feof(stream) != 0 && n >= 4096) return;
+  // After the end has been seen, a read that is not smaller than the buffer goes past it, and a
+  // smaller one does not (SEMANTICS, Limits: streams at the end of a file that grows).
+  if (feof(stream) != 0 && (n >= 4096 || __fbufsize(stream) == 1)) return;
   Buffer to(n);
   const std::size_t got = fread(to.data(), 1, n, stream);
   // libc may use the program's buffer beyond what it has read; only what it has read counts.

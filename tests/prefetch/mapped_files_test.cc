@@ -15,6 +15,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/unique_fd.h"
 #include "cache/region/large/chunks.h"
+#include "cache/region/single_flight.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
 
@@ -207,6 +208,32 @@ TEST_F(MappedFilesTest, FileThatHasBecomeShorterIsNotReadPastItsEnd) {
   EXPECT_EQ(bring(), k_head);
   touch(k_head - 1);
   ASSERT_EQ(truncate(path.c_str(), k_head), 0);
+  EXPECT_EQ(bring(), k_head);
+}
+
+TEST_F(MappedFilesTest, LookCopiesNothingWhileAPartIsOnItsWay) {
+  map(safetensors());
+  // The part waits for an open of the file, for some seconds.
+  cache::SingleFlight flights(cache->region());
+  cache::SingleFlight::Ticket opens;
+  const auto stat = cache::stat_path(AT_FDCWD, path.c_str(), 0);
+  ASSERT_TRUE(stat);
+  ASSERT_EQ(flights.begin_prefetch(cache::key_of_file(path, *stat).path, opens),
+            cache::SingleFlight::Prefetch::mine);
+  const std::uint32_t seen = news.now();
+  std::atomic<bool> has_ended{false};
+  std::thread part([&] {
+    mapped.bring_part();
+    has_ended = true;
+  });
+  news.wait(seen);
+  mapped.look();
+  const std::uint64_t present = cache->large().present_bytes(*file, {0, k_size});
+  const bool was_on_its_way = !has_ended;
+  opens = {};
+  part.join();
+  if (!was_on_its_way) GTEST_SKIP() << "the machine stood still for seconds";
+  EXPECT_EQ(present, 0U);
   EXPECT_EQ(bring(), k_head);
 }
 

@@ -146,6 +146,25 @@ there(make(D + "/f", "b", "r+"))
 assert os.pread(fd, 4, 0) == b"bbbb"
 """)
 
+    def test_file_written_in_place_and_renamed_shows_its_new_bytes(self):
+        for first in "written", "renamed":
+            with self.subTest(first=first):
+                self.check(f"""
+rename = f"os.rename({{D!r}} + '/f', {{D!r}} + '/g')"
+write = make(D + ("/f" if {first!r} == "written" else "/g"), "b", "r+")
+there("; ".join([write, rename] if {first!r} == "written" else [rename, write]))
+assert os.pread(fd, 4, 0) == b"bbbb", os.pread(fd, 4, 0)
+os.unlink(D + "/g")
+""")
+
+    def test_file_written_by_its_reader_and_removed_shows_its_new_bytes(self):
+        self.check("""
+with open(D + "/f", "r+") as file:
+  file.write("b" * 20000)
+there(f"os.unlink({D!r} + '/f')")
+assert os.pread(fd, 4, 0) == b"bbbb", os.pread(fd, 4, 0)
+""")
+
     def test_fifo_in_the_files_place_is_not_opened(self):
         self.check("""
 there(f"os.unlink({D!r} + '/f'); os.mkfifo({D!r} + '/f')")

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "bench/calls/micro/file_set.h"
-#include "bench/calls/micro/readers.h"
+#include "bench/calls/micro/read_methods.h"
 
 namespace cube::bench {
 

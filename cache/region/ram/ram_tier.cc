@@ -304,10 +304,12 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
 
 bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
   std::uint32_t before = record.stale.load(std::memory_order_acquire);
-  // Once the path may have another file, a change is that file's.
-  const bool is_another = (before & Record::k_changed) != 0;
+  // Once the inode may belong to another file, a change is that file's.
+  constexpr std::uint32_t k_gone = Record::k_removed | Record::k_unlinked;
+  const bool is_marked = (before & Record::k_changed) != 0;
+  const bool is_another = is_marked && (before & k_gone) != Record::k_removed;
   const std::uint32_t more = is_another ? how & ~Record::k_in_place : how;
-  if (is_another && (before & more) == more) return false;
+  if (is_marked && (before & more) == more) return false;
   const auto mark = [&](Record& r) {
     std::uint32_t after = 0;
     do {
@@ -315,7 +317,7 @@ bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
       // Release: pairs with the acquire in Record::is_stale.
     } while (!r.stale.compare_exchange_weak(before, after, std::memory_order_acq_rel));
   };
-  if (!change_marks(record, mark) || is_another) return false;
+  if (!change_marks(record, mark) || is_marked) return false;
   // Nobody will open the record, so the ring does not wait for that.
   if (record.is_prefetched()) ring_.take_back(record);
   return true;

@@ -3,6 +3,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/memory/held.h"
 #include "cache/tier/cluster/cluster_worker.h"
+#include "cache/tier/cluster/home_server.h"
 
 namespace cube::cache {
 

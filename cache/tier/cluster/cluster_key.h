@@ -5,8 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string>
 #include <string_view>
 
 namespace cube::cache {
@@ -23,7 +21,7 @@ class ClusterKey {
   static std::uint64_t hash_of_origin(std::string_view id);
 
   std::string_view text() const { return {text_, size_}; }
-  // For choosing a server.
+  // For home_of_key.
   std::uint64_t hash() const;
 
  private:
@@ -31,10 +29,5 @@ class ClusterKey {
   char text_[4 + k_longest_space + k_digits];
   std::uint8_t size_ = 0;
 };
-
-// Returns the index of the key's home server, by rendezvous hashing: it does not depend on the
-// order of the list, and adding or removing a server moves only that server's share. Pure;
-// async-signal-safe.
-std::size_t home_of_key(std::span<const std::string> servers, std::uint64_t key_hash);
 
 }  // namespace cube::cache

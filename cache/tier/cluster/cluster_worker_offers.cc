@@ -1,6 +1,7 @@
 // The part of ClusterClient::Worker that offers records and asks for the figures of the servers,
 // while no program waits.
 #include "cache/tier/cluster/cluster_worker.h"
+#include "cache/tier/cluster/home_server.h"
 #include "cache/tier/cluster/limits/token_bucket.h"
 
 namespace cube::cache {

@@ -3,7 +3,7 @@ import sys
 
 # The module with the loaders, and our module that wraps them.
 TARGETS = {
-    "torch.utils.data.dataloader": "cubeshim._torch",
+    "torch.utils.data.dataloader": "cubeshim._torch_samplers",
     "paddle.io.dataloader.dataloader_iter": "cubeshim._paddle",
     "paddle.fluid.dataloader.dataloader_iter": "cubeshim._paddle",  # up to 2.4
 }

@@ -64,7 +64,7 @@ NameChange::NameChange(int dir, const char* path, Of of)
   const auto stat = cache::stat_path(dir, path, of == Of::mount_point ? 0 : AT_SYMLINK_NOFOLLOW);
   if (!stat || (!covered_ && !cache->changes().knows_device(stat->device()))) return;
   before_ = *stat;
-  materialize_other_names(*stat);
+  materialize_other_names(*stat, "rename");
   const auto type = stat->mode & S_IFMT;
   is_tree_ = type == S_IFDIR || type == S_IFLNK;
   if (!is_tree_) return;
@@ -166,7 +166,7 @@ void NameChange::commit(const Passage& before) {
   const bool has_key = covered_ || knows_tree_;
   const std::string_view key = has_key ? path_.key() : std::string_view();
   if (of_ == Of::name) {
-    cache->changes().name_changed(key, before_ ? &*before_ : nullptr);
+    cache->changes().name_changed(key, before_ ? &*before_ : nullptr, is_moved_);
   } else if (before_) {
     cache->changes().doubt_identity(key, &*before_);
     cache->changes().bytes_changed(key, *before_);

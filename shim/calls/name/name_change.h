@@ -36,6 +36,8 @@ class NameChange {
   // Notes that the name now leads to the subject of `from`. If that is a directory, so do all names
   // below. Call this after a rename, and before the commit.
   void leads_to(const NameChange& from) { is_new_tree_ = from.is_tree_; }
+  // The subject has another name after the call.
+  void moves() { is_moved_ = true; }
   void commit(const Passage& before = {});
   // A name that is not cached was made or removed, which changes the entries of its directory.
   static void note_entry(int dir, const char* path);
@@ -54,6 +56,7 @@ class NameChange {
   bool was_empty_ = false;  // nothing was cached when it began, so nothing was examined
   bool covered_ = false;
   bool by_fd_ = false;                        // AT_EMPTY_PATH
+  bool is_moved_ = false;
   const char* followed_ = nullptr;            // the path, if the call follows a link at its end
   const char* name_ = nullptr;                // the path, if an entry of a directory changes
   std::optional<cache::FileStat> directory_;  // the directory that has the entry, before the change

@@ -4,6 +4,7 @@
 
 #include "shim/calls/name/name_change.h"
 #include "shim/fd/fd_table.h"
+#include "shim/fd/materialize.h"
 #include "shim/path/path_filter.h"
 #include "shim/path/path_of_fd.h"
 #include "shim/process/attachment.h"
@@ -32,6 +33,8 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   // The program may have got there by a link; a negative entry may be younger than the file.
   cache->corrections().learn(real, {.kinds = cache::Told::k_other});
   g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
+  // The program's other fds of the file see what it writes, even if the file then loses its name.
+  materialize_other_names(*stat, "open");
 }
 
 void note_vforked_writer(int fd) {

@@ -1,6 +1,7 @@
 // The client against servers of the test, each of which answers as its script says. Times are
 // generous: the tests check what the client does, not when.
 #include "cache/tier/cluster/cluster_client.h"
+#include "cache/tier/cluster/home_server.h"
 
 #include <sched.h>
 #include <sys/inotify.h>

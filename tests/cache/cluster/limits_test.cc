@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "cache/tier/cluster/cluster_key.h"
+#include "cache/tier/cluster/home_server.h"
 #include "cache/tier/cluster/limits/ahead_window.h"
 #include "cache/tier/cluster/limits/askers.h"
 #include "cache/tier/cluster/limits/circuit_breaker.h"

@@ -9,6 +9,7 @@
 #include "cache/base/path.h"
 #include "cache/base/process/view.h"
 #include "cache/record/recent_change.h"
+#include "cache/tier/cluster/home_server.h"
 #include "cache/tier/cluster/limits/token_bucket.h"
 #include "cache/tier/cluster/meta_protocol.h"
 #include "cache/tier/shared/cluster_identity.h"

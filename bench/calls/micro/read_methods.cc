@@ -1,4 +1,4 @@
-#include "bench/calls/micro/readers.h"
+#include "bench/calls/micro/read_methods.h"
 
 #include <benchmark/benchmark.h>
 #include <fcntl.h>
