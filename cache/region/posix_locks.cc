@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
 #include <string_view>
 #include <tuple>
 
@@ -39,8 +40,9 @@ constinit Counter g_early{0};
 constinit std::atomic<std::uint32_t> g_left{0};
 constinit std::array<Counter, 64> g_closes{};
 
-// Fds that were left open: the fd in the lower half, a hash of its file in the upper half.
-constinit std::array<Counter, 64> g_kept{};
+// Fds that were left open: the fd in the lower half, the mark of its file in the upper half.
+constinit std::array<Counter, 1024> g_kept{};
+constinit std::atomic<bool> g_has_kept{false};
 
 std::uint32_t going_on(const Counter& closes) {
   return static_cast<std::uint32_t>(closes.load(std::memory_order_seq_cst));
@@ -63,8 +65,22 @@ std::uint64_t hash_of(const FileStat& stat) { return base::hash_inode(stat.devic
 
 Counter& counter_of(const FileStat& stat) { return g_closes[hash_of(stat) % g_closes.size()]; }
 
+std::uint32_t mark_of(const FileStat& stat) {
+  return static_cast<std::uint32_t>(hash_of(stat) >> 32) | 1;
+}
+
 std::uint64_t kept_word(int fd, const FileStat& stat) {
-  return hash_of(stat) >> 32 << 32 | static_cast<std::uint32_t>(fd);
+  return std::uint64_t{mark_of(stat)} << 32 | static_cast<std::uint32_t>(fd);
+}
+
+std::uint32_t mark_in(std::uint64_t kept) { return static_cast<std::uint32_t>(kept >> 32); }
+int fd_in(std::uint64_t kept) { return static_cast<int>(static_cast<std::uint32_t>(kept)); }
+
+// The file of an fd that was left open. Nothing: the fd is another file's by now.
+std::optional<FileStat> kept_file(std::uint64_t kept) {
+  if (kept == 0) return std::nullopt;
+  const auto stat = stat_fd(fd_in(kept), AT_STATX_DONT_SYNC);
+  return stat && kept_word(fd_in(kept), *stat) == kept ? std::optional(*stat) : std::nullopt;
 }
 
 bool is_noted(std::uint64_t device) {
@@ -145,6 +161,7 @@ bool holds(int fd, const FileStat& stat) {
 }
 
 void keep(int fd, const FileStat& stat) {
+  g_has_kept.store(true, std::memory_order_relaxed);
   const bool has_row = std::ranges::any_of(g_kept, [&](Counter& row) {
     std::uint64_t free = 0;
     return row.compare_exchange_strong(free, kept_word(fd, stat), std::memory_order_acq_rel);
@@ -221,15 +238,47 @@ void PosixLocks::become_child() {
   g_early.store(0, std::memory_order_relaxed);
   g_left.store(0, std::memory_order_relaxed);
   for (Counter& closes : g_closes) closes.store(0, std::memory_order_relaxed);
+  if (!g_has_kept.exchange(false, std::memory_order_relaxed)) return;
+  for (Counter& row : g_kept) {
+    const std::uint64_t kept = row.exchange(0, std::memory_order_relaxed);
+    if (kept_file(kept)) sys::close(fd_in(kept));
+  }
+}
+
+std::uint32_t PosixLocks::kept_mark(int fd) {
+  if (!g_has_kept.load(std::memory_order_relaxed)) return 0;
+  const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
+  const bool is_any = stat && std::ranges::any_of(g_kept, [&](const Counter& row) {
+                        return mark_in(row.load(std::memory_order_acquire)) == mark_of(*stat);
+                      });
+  return is_any ? mark_of(*stat) : 0;
+}
+
+void PosixLocks::close_kept(std::uint32_t mark) {
+  if (mark == 0) return;
+  for (Counter& row : g_kept) {
+    std::uint64_t kept = row.load(std::memory_order_acquire);
+    if (mark_in(kept) != mark || !row.compare_exchange_strong(kept, 0, std::memory_order_acq_rel))
+      continue;
+    if (kept_file(kept)) close_noted(fd_in(kept));
+  }
+}
+
+void PosixLocks::forget_kept(unsigned first, unsigned last) {
+  if (!g_has_kept.load(std::memory_order_relaxed)) return;
+  for (Counter& row : g_kept) {
+    std::uint64_t kept = row.load(std::memory_order_acquire);
+    const auto fd = static_cast<unsigned>(fd_in(kept));
+    if (kept != 0 && fd >= first && fd <= last)
+      row.compare_exchange_strong(kept, 0, std::memory_order_acq_rel);
+  }
 }
 
 void PosixLocks::keep_over_exec() {
   for (Counter& row : g_kept) {
     const std::uint64_t kept = row.load(std::memory_order_acquire);
-    const int fd = static_cast<int>(static_cast<std::uint32_t>(kept));
-    if (kept == 0) continue;
-    const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
-    if (stat && kept_word(fd, *stat) == kept && holds(fd, *stat)) sys::fcntl(fd, F_SETFD, 0);
+    const auto stat = kept_file(kept);
+    if (stat && holds(fd_in(kept), *stat)) sys::fcntl(fd_in(kept), F_SETFD, 0);
   }
 }
 

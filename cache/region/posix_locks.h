@@ -38,9 +38,17 @@ class PosixLocks {
   static bool may_hold(int fd);
 
   static void close(int fd);
+  // Fds that close() has left open. A mark stands for their file. kept_mark() returns that of this
+  // fd's file; 0 if none is left open. Once a lock has ended, close_kept() closes those of the
+  // mark, unless another lock holds them.
+  static std::uint32_t kept_mark(int fd);
+  static void close_kept(std::uint32_t mark);
+  // Call it before the program closes these fds or puts other files over them.
+  static void forget_kept(unsigned first, unsigned last);
   // Call it before an exec: the fds that close() has left open outlast it, as the locks do.
   static void keep_over_exec();
   // Call it in a child of fork, which has none of the other threads and holds none of the locks.
+  // Closes what close() has left open.
   static void become_child();
 
  private:

@@ -101,8 +101,8 @@ void append_saved(ReportText& text, const JobTotals& job) {
   append(text, "\n");
 }
 
-// "cubeshim: large files: 46.9 MiB in 480 reads, 95.0 % of them without a wait; 22.9 MiB came from
-// the mount ..."
+// "cubeshim: large files: 46.9 MiB in 480 reads, 95.0 % of them without a wait; cubeshim
+// fetched 22.9 MiB from the mount ..."
 void append_large_files(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   const std::uint64_t hits = totals[Counter::block_hits],
@@ -111,7 +111,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
                       wasted = totals[Counter::block_wasted];
   append(text, "cubeshim: large files: ");
   if (reads == 0 && by_kernel == 0) {
-    append(text, "no reads");
+    append(text, "no reads seen (those by sendfile, splice or exec are not counted)");
   } else {
     append_bytes(text, totals[Counter::block_read] + by_kernel);
     append(text, " in {} reads", reads);
@@ -132,7 +132,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   // Nothing is said of the origin if only the kernel may have read from it.
   if (const std::uint64_t fetched = totals[Counter::block_origin];
       fetched != 0 || (faulted == 0 && watched == mappings))
-    add("; ", fetched, " came from the ", job.name_of_origin());
+    add("; cubeshim fetched ", fetched, " from the ", job.name_of_origin());
   for (const base::TierKind& tier : base::k_tier_kinds) {
     if (const std::uint64_t bytes = totals[tier.blocks]; bytes != 0)
       add(", ", bytes, " from the ", tier.name);

@@ -90,7 +90,7 @@ void ListingSource::begin(Window& window) {
   if (std::exchange(window.is_begun, true)) return;
   std::size_t held = 0;
   for (const auto& other : windows_) held += other->names != nullptr ? other->names->size() : 0;
-  auto names = std::make_unique<ListingNames>();
+  auto names = std::make_unique<ListingOrder>();
   if (held >= most_names_ ||
       !names->read(window.directory, origins_, std::min(most_names_ - held, k_most_names_of_one)))
     return;

@@ -1,7 +1,7 @@
 // A source of files from directories that programs have listed and now read. It gives the files of
 // a directory without its subdirectories, while the resident pool has room, and never more than the
 // reads of the directory justify (may_be_fetched). The files come in the order in which programs
-// read them, if there are not too many (listing_names.h). The source leaves a directory when it has
+// read them, if there are not too many (listing_order.h). The source leaves a directory when it has
 // used up that amount, and continues when more of the directory is read. It handles at most 1,024
 // directories; the rest wait. A directory that nobody has read from for a minute is forgotten until
 // somebody reads from it again. Thread safety: one thread.
@@ -14,7 +14,7 @@
 
 #include "cache/file_cache.h"
 #include "prefetch/order/dir_walk.h"
-#include "prefetch/order/listing_names.h"
+#include "prefetch/order/listing_order.h"
 #include "prefetch/order/path_source.h"
 
 namespace cube::prefetch {
@@ -58,7 +58,7 @@ class ListingSource final : public PathSource {
     std::string directory;
     std::uint64_t hash = 0;
     std::shared_ptr<Allowance> allowance = std::make_shared<Allowance>();
-    std::unique_ptr<ListingNames> names;  // null: there are too many, and `walk` gives them
+    std::unique_ptr<ListingOrder> names;  // null: there are too many, and `walk` gives them
     std::unique_ptr<DirWalk> walk;        // null: the walk continues at `position`
     std::int64_t position = 0;
     std::uint64_t walked = 0;  // the value of walked_ at the last walk

@@ -25,8 +25,10 @@ Answer close(int fd) {
     // Done while the fd still refers to the file, so that no other file can get the fd.
     if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1)
       file->fill->finish_at_close(fd);
+    const std::uint32_t kept = cache::PosixLocks::kept_mark(fd);
     sys::close(fd);
     placeholder::fd_was_freed(fd);
+    cache::PosixLocks::close_kept(kept);
   } else {
     placeholder::release(fd);
   }
@@ -35,12 +37,14 @@ Answer close(int fd) {
 
 ClosingFd::~ClosingFd() {
   if (fd_ >= 0) placeholder::note_freed(fd_);
+  cache::PosixLocks::close_kept(kept_);
 }
 
 ClosingFd note_close(int fd) {
   if (!process::owns_table()) return {};
   placeholder::unpark();
-  return {fd, g_fds.take(fd)};
+  cache::PosixLocks::forget_kept(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
+  return {fd, g_fds.take(fd), cache::PosixLocks::kept_mark(fd)};
 }
 
 Answer dup(int fd) { return fcntl(fd, F_DUPFD, 0); }
@@ -53,6 +57,8 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
     }
     return same_is_error ? -EINVAL : to;
   }
+  if (process::owns_table())
+    cache::PosixLocks::forget_kept(static_cast<unsigned>(to), static_cast<unsigned>(to));
   bool from_served = g_fds.kind(fd) == RowKind::served;
   // An fd that libc's own streams may be reading, by calls that bypass us, must get a kernel file.
   if (from_served && (to <= STDERR_FILENO || (g_fds.kind(to) != RowKind::served &&
@@ -111,6 +117,7 @@ void close_range(unsigned first, unsigned last, int flags) {
   const bool closes = flags == 0;
   if (closes) {
     placeholder::forget_parked_in(first, last);
+    cache::PosixLocks::forget_kept(first, last);
     placeholder::unpark();
   }
   const auto end =

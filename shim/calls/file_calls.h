@@ -59,13 +59,15 @@ Answer close(int fd);
 class ClosingFd {
  public:
   ClosingFd() = default;
-  ClosingFd(int fd, OpenFileRef file) : fd_(fd), file_(std::move(file)) {}
+  ClosingFd(int fd, OpenFileRef file, std::uint32_t kept)
+      : fd_(fd), kept_(kept), file_(std::move(file)) {}
   ~ClosingFd();
   ClosingFd(const ClosingFd&) = delete;
   ClosingFd& operator=(const ClosingFd&) = delete;
 
  private:
   int fd_ = -1;
+  std::uint32_t kept_ = 0;  // PosixLocks::kept_mark
   OpenFileRef file_;
 };
 ClosingFd note_close(int fd);

@@ -54,7 +54,13 @@ int made(int fd, Owner owner, Call&& call) {
   placeholder::unpark_if(fd);
   const bool is_served = g_fds.kind(fd) != RowKind::none;
   const auto take = [&] {
-    return owner == Owner::process ? cache::PosixLocks::take(fd, call) : call();
+    if (owner == Owner::process) return cache::PosixLocks::take(fd, call);
+    const int result = call();
+    if (owner == Owner::process_ends && result == 0) {
+      const KeepErrno keep;
+      cache::PosixLocks::close_kept(cache::PosixLocks::kept_mark(fd));
+    }
+    return result;
   };
   // A file outside the prefixes may be a hard link of one below them.
   if (!is_served) return take();

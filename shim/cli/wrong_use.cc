@@ -54,8 +54,12 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
   const auto is = [&](CLI::ExitCodes code) {
     return wrong.get_exit_code() == static_cast<int>(code);
   };
-  // A word before the command belongs to no command, not to the one that follows it.
+  // A word before the command belongs to no command, not to the one that follows it. Nor, for the
+  // parser, do the words after a wrong option and "--".
   const auto early = app.remaining(), late = command.remaining();
+  if (!commands.empty() && !late.empty() && late.front().starts_with('-'))
+    return fmt::format("{} is not an option of {}{}{}", late.front(), name,
+                       option_hint(command, late.front()), see);
   if (!early.empty() && !early.front().starts_with('-'))
     return fmt::format("{} is not a command{}", early.front(), command_hint(app, early.front())) +
            see;
@@ -67,12 +71,8 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
   if (commands.empty())
     return fmt::format("a command is missing; the commands are {}{}",
                        fmt::join(names_of_commands(app), ", "), see);
-  if (is(CLI::ExitCodes::ExtrasError) && !late.empty()) {
-    const std::string& word = late.front();
-    return word.starts_with('-') ? fmt::format("{} is not an option of {}{}{}", word, name,
-                                               option_hint(command, word), see)
-                                 : fmt::format("{} is one word too many for {}{}", word, name, see);
-  }
+  if (is(CLI::ExitCodes::ExtrasError) && !late.empty())
+    return fmt::format("{} is one word too many for {}{}", late.front(), name, see);
   if (is(CLI::ExitCodes::ArgumentMismatch)) return missing_value(command, wrong.what()) + see;
   std::string text = wrong.what();
   // "--interval: "x" is not ..."

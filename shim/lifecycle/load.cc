@@ -23,8 +23,8 @@
 #include "shim/calls/loaded_calls.h"
 #include "shim/lifecycle/fork.h"
 #include "shim/lifecycle/lifecycle.h"
-#include "shim/path/near_look.h"
 #include "shim/path/spelling.h"
+#include "shim/path/startup_directory.h"
 #include "shim/process/attachment.h"
 #include "shim/process/cancellation.h"
 #include "shim/process/process.h"
@@ -38,10 +38,10 @@ namespace {
 // Returns the complaint about a missing directory that the settings name. The first process makes
 // it once. A server is asked only with CUBESHIM_STRICT=1: the server may be gone, and the program
 // may not need it.
-std::string complaint_about(const std::string& prefix, const near_look::DirectoryLook& look,
+std::string complaint_about(const std::string& prefix, const startup_directory::DirectoryLook& look,
                             bool may_wait) {
   int error = look.error;
-  if (look.place != near_look::DirectoryLook::Place::real && may_wait) {
+  if (look.place != startup_directory::DirectoryLook::Place::real && may_wait) {
     struct ::stat st {};
     error = static_cast<int>(-base::sys::fstatat(AT_FDCWD, prefix.c_str(), &st, AT_NO_AUTOMOUNT));
     if (error == 0 && !S_ISDIR(st.st_mode)) error = ENOTDIR;
@@ -138,7 +138,7 @@ bool tell_unknown_variables() {
 // `looks` holds the results for the prefixes, in their order. If `is_told`, `cubeshim run` has
 // already reported wrong variables and prefixes.
 void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_origins,
-              const std::vector<near_look::DirectoryLook>& looks, bool is_told) {
+              const std::vector<startup_directory::DirectoryLook>& looks, bool is_told) {
   bool wrong = !parsed.errors.empty() || !about_origins.empty();
   for (const auto& line : parsed.errors) base::log(base::LogLevel::error, "{}", line);
   for (const auto& line : about_origins) base::log(base::LogLevel::error, "{}", line);
@@ -210,9 +210,10 @@ void start_by_settings() {
   const base::JobVariable job = find_job(self);
   const bool speaks = job.first == self || job.speaker == self.pid;
   const auto about_origins = open_origins(parsed->config);
-  std::vector<near_look::DirectoryLook> looks;
+  std::vector<startup_directory::DirectoryLook> looks;
   if (speaks) {
-    for (const auto& prefix : parsed->config.prefixes) looks.push_back(near_look::look_at(prefix));
+    for (const auto& prefix : parsed->config.prefixes)
+      looks.push_back(startup_directory::look_at(prefix));
     complain(*parsed, about_origins, looks, /*is_told=*/job.first != self);
     make_list_absolute(parsed->config);
   }

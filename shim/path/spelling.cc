@@ -23,7 +23,7 @@ namespace {
 
 namespace sys = base::sys;
 
-using near_look::DirectoryLook;
+using startup_directory::DirectoryLook;
 // The places of the prefixes. Never freed, because the program may still call us after all
 // destructors have run.
 constinit std::atomic<const std::vector<DirectoryLook>*> g_directories{nullptr};
@@ -52,7 +52,7 @@ PathKind kind_of(int fd) {
 // Returns the real path of a prefix whose file may just have been opened: the kernel has cached the
 // way to it by now. Empty if it has not.
 std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
-  const long opened = near_look::open_known(prefix.c_str());
+  const long opened = startup_directory::open_known(prefix.c_str());
   const std::string_view found = path_and_close(opened, path);
   // A signal handler or another thread may have parked an fd above this one.
   if (!sys::failed(opened) && process::owns_table())

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cache/base/settings/config.h"
-#include "shim/path/near_look.h"
+#include "shim/path/startup_directory.h"
 
 namespace cube::shim::spelling {
 
@@ -26,7 +26,7 @@ extern constinit std::atomic<std::uint32_t> g_opens;
 // Called at the start of a process. The first process of a job passes in `looks` where the prefixes
 // really lie, as far as this machine knows. The other processes pass nothing, and compare with the
 // prefixes as they are spelled.
-void start(const base::Config& config, std::vector<near_look::DirectoryLook> looks);
+void start(const base::Config& config, std::vector<startup_directory::DirectoryLook> looks);
 void look(int fd, const char* path);
 
 // Called after an open for reading that no prefix covers. `path` is null if a stream was reopened

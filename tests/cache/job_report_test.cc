@@ -166,9 +166,9 @@ TEST(JobReport, TextOfLargeFilesNamesTheOrigin) {
                           {Counter::block_origin, 20 << 20},
                           {Counter::bucket_gets, 10}});
   const std::string read = begin + "0.0 KiB in 1 reads, 0.0 % of them without a wait; ";
-  EXPECT_EQ(line_of(job, begin), read + "20.0 MiB came from the object store");
+  EXPECT_EQ(line_of(job, begin), read + "cubeshim fetched 20.0 MiB from the object store");
   job.totals.counters[static_cast<std::size_t>(Counter::origin_opens)] = 1;
-  EXPECT_EQ(line_of(job, begin), read + "20.0 MiB came from the origin");
+  EXPECT_EQ(line_of(job, begin), read + "cubeshim fetched 20.0 MiB from the origin");
 }
 
 TEST(JobReport, BytesHaveTheUnitThatFits) {
@@ -328,8 +328,10 @@ TEST(JobReport, TextNamesTheRemedyForLargeFilesThatAreOpenedOverAndOver) {
                    "cubeshim: large files");
   };
   EXPECT_EQ(line(300, 64 << 20),
-            "cubeshim: large files: no reads; mappings showed 64.0 MiB of "
-            "memory; 64.0 MiB came from the mount" +
+            "cubeshim: large files: no reads seen (those by sendfile, splice or "
+            "exec are not counted); mappings showed 64.0 MiB of memory; cubeshim fetched 64.0 MiB "
+            "from the "
+            "mount" +
                 remedy);
   EXPECT_EQ(line(99, 64 << 20).find("; each of"), std::string::npos);
   EXPECT_EQ(line(300, 300ULL << 20).find("; each of"), std::string::npos) << "whole shards";
@@ -347,11 +349,14 @@ TEST(JobReport, TextOfLargeFilesSaysWhatWasInVain) {
                           {Counter::block_wasted, 1 << 20}});
   const std::string begin = "cubeshim: large files: ";
   EXPECT_EQ(line_of(job, begin), begin +
-                                     "40.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 "
-                                     "MiB came from the mount, 4.0 MiB from the disk");
+                                     "40.0 MiB in 20 reads, 95.0 % of them without a wait; "
+                                     "cubeshim fetched 20.0 MiB from the mount, 4.0 MiB from "
+                                     "the disk");
   JobTotals mapped = totals({{Counter::large_opens, 2}, {Counter::block_mapped, 7 << 20}});
-  const std::string shown = begin + "no reads; mappings showed 7.0 MiB of memory";
-  EXPECT_EQ(line_of(mapped, begin), shown + "; 0.0 KiB came from the mount");
+  const std::string shown = begin +
+                            "no reads seen (those by sendfile, splice or exec are "
+                            "not counted); mappings showed 7.0 MiB of memory";
+  EXPECT_EQ(line_of(mapped, begin), shown + "; cubeshim fetched 0.0 KiB from the mount");
   // The kernel serves a part of these mappings.
   mapped.totals.counters[static_cast<std::size_t>(Counter::block_mappings)] = 3;
   mapped.totals.counters[static_cast<std::size_t>(Counter::block_watched)] = 2;
@@ -363,8 +368,9 @@ TEST(JobReport, TextOfLargeFilesSaysWhatWasInVain) {
   job.totals.counters[static_cast<std::size_t>(Counter::block_wasted)] = 2 << 20;
   job.totals.counters[static_cast<std::size_t>(Counter::block_kernel)] = 10 << 20;
   EXPECT_EQ(line_of(job, begin), begin +
-                                     "50.0 MiB in 20 reads, 95.0 % of them without a wait; 20.0 "
-                                     "MiB came from the mount, 4.0 MiB from the disk; 2.0 MiB "
+                                     "50.0 MiB in 20 reads, 95.0 % of them without a wait; "
+                                     "cubeshim fetched 20.0 MiB from the mount, 4.0 MiB from "
+                                     "the disk; 2.0 MiB "
                                      "were fetched ahead in vain; 10.0 MiB left to the kernel "
                                      "(memory full: raise CUBESHIM_RAM; or changed while open)");
 }

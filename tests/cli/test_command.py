@@ -333,6 +333,8 @@ class Run(Case):
             ], b"extra is one word too many for cubeshim top; see cubeshim top --help"), ([
                 "doctor", "--frob", "x"
             ], b"--frob is not an option of cubeshim doctor; see cubeshim doctor --help"),
+            (["run", "--frob", "--prefix", "/x", "--", "true"],
+             b"--frob is not an option of cubeshim run; see cubeshim run --help"),
             (["top", "--interval"], b"--interval needs a value: --interval SECONDS; "), ([
                 "top", "--interval", "soon"
             ], b'--interval "soon" is not usable: it takes a whole number from 1 to 86400; '), ([

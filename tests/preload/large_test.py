@@ -314,8 +314,8 @@ while True:
                     if line.startswith("cubeshim: large files: "))
         self.assertRegex(
             line,
-            r"large files: 22\.9 MiB in 241 reads, \d+\.\d % of them without a wait; 22\.9 MiB "
-            r"came from the mount$"
+            r"large files: 22\.9 MiB in 241 reads, \d+\.\d % of them without a wait; cubeshim "
+            r"fetched 22\.9 MiB from the mount$"
         )
 
     def test_blocks_of_0_leave_the_file_to_the_kernel(self):

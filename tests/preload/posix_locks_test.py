@@ -61,6 +61,41 @@ for _ in range(20):
 look()
 assert len(os.listdir("/proc/self/fd")) < 300 + 20
 """
+# The library leaves an fd open for each locked file whose other fd needs a file of the kernel.
+LOCKS_END = """
+names = [f"{path}.{i}" for i in range(100)]
+for name in names:
+    with open(name, "wb") as file:
+        file.write(b"x" * 1000)
+    os.utime(name, (1e9, 1e9))
+    os.close(os.open(name, os.O_RDONLY))
+def fds():
+    return len(os.listdir("/proc/self/fd"))
+fd = os.open(path, os.O_RDWR)
+fcntl.lockf(fd, fcntl.LOCK_EX)
+few = fds()
+for end in "unlock", "close":
+    pairs = [(os.open(name, os.O_RDONLY), os.open(name, os.O_RDONLY)) for name in names]
+    for locked, other in pairs:
+        assert len(os.read(other, 10)) == 10
+        fcntl.lockf(locked, fcntl.LOCK_SH)
+        if end == "unlock":
+            os.fsync(other)
+        else:
+            fcntl.flock(other, fcntl.LOCK_SH)
+    child = os.fork()
+    if child == 0:
+        # The program's own, and the one that lists them.
+        os._exit(0 if fds() == few + 2 * len(names) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    for locked, other in pairs:
+        if end == "unlock":
+            fcntl.lockf(locked, fcntl.LOCK_UN)
+        os.close(locked)
+        os.close(other)
+    assert fds() == few, (end, fds(), few)
+look()
+"""
 OPENED_MEANWHILE = """
 os.close(os.open(path + "-other", os.O_RDONLY))
 opener = threading.Thread(target=lambda: [sys.stdin.readline(), libc.open(path.encode(), os.O_RDONLY)])
@@ -122,6 +157,9 @@ class PosixLocks(unittest.TestCase):
 
     def test_any_number_of_locked_files_leaves_others_served_and_their_fds_closed(self):
         self.assert_locked(self.start_python(MANY_LOCKS), 1)
+
+    def test_fds_that_are_left_open_for_them_are_closed_at_their_end_and_in_a_child(self):
+        self.assert_locked(self.start_python(LOCKS_END), 1)
 
     def stopped_at(self, call: int):
         """A job whose opener has stopped at this call for the file. `go_on`: an fd; a line lets the

@@ -20,7 +20,7 @@
 #include "shim/cli/metrics/metric_table.h"
 #include "shim/cli/metrics/metrics_file.h"
 #include "shim/cli/metrics/metrics_text.h"
-#include "shim/cli/pack/bus_guard.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/wrong_use.h"
 

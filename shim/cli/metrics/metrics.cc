@@ -16,7 +16,7 @@
 #include "cache/region/region.h"
 #include "shim/cli/cache_names.h"
 #include "shim/cli/metrics/metric_table.h"
-#include "shim/cli/pack/bus_guard.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/top/seen_servers.h"
 
 namespace cube::cli {

@@ -13,7 +13,7 @@
 #include "cache/base/clock.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
-#include "shim/cli/pack/bus_guard.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/top/top_table.h"
 #include "shim/cli/top/top_terminal.h"

@@ -9,7 +9,7 @@
 #include "cache/region/large/chunks.h"
 #include "cache/region/life/process_slots.h"
 #include "shim/cli/cache_names.h"
-#include "shim/cli/pack/bus_guard.h"
+#include "shim/cli/bus_guard.h"
 
 namespace cube::cli {
 namespace {

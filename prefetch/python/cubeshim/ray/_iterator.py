@@ -9,7 +9,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from cubeshim._loaders import resolver_of
 from cubeshim.ray._parts import Parts
 from cubeshim.ray._streams import Streams
-from cubeshim.ray._taken import Ended
+from cubeshim.ray._retries import Ended
 from cubeshim.ray._wire import unpack
 from cubeshim.ray._worker import Work
 

@@ -3,7 +3,7 @@ the sampler's order."""
 import ray
 
 from cubeshim.ray._homes import Homes
-from cubeshim.ray._taken import LOST, MOST_TRIES, get
+from cubeshim.ray._retries import LOST, MOST_TRIES, get
 
 WORKERS_PER_JOINER = 8
 

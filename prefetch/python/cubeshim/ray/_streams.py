@@ -9,7 +9,7 @@ import itertools
 
 from torch.utils.data import _DatasetKind
 
-from cubeshim.ray._taken import Ended, get
+from cubeshim.ray._retries import Ended, get
 
 
 class Streams:

@@ -1,4 +1,4 @@
-#include "prefetch/order/listing_names.h"
+#include "prefetch/order/listing_order.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 namespace cube::prefetch {
 
-bool ListingNames::read(const std::string& directory, const cache::Origins* origins,
+bool ListingOrder::read(const std::string& directory, const cache::Origins* origins,
                         std::size_t most) {
   directory_ = directory;
   DirWalk walk;
@@ -20,7 +20,7 @@ bool ListingNames::read(const std::string& directory, const cache::Origins* orig
   return true;
 }
 
-void ListingNames::choose_order(const std::function<bool(const std::string& path)>& was_read) {
+void ListingOrder::choose_order(const std::function<bool(const std::string& path)>& was_read) {
   // Tolerates gaps: workers do not read in step, and a file may have been in the cache before.
   const auto comes_first = [](std::size_t last, std::size_t count) { return last < 2 * count + 8; };
   std::vector<std::string> read;
@@ -39,7 +39,7 @@ void ListingNames::choose_order(const std::function<bool(const std::string& path
   if (comes_first(static_cast<std::size_t>(last_by_name), read.size())) names_ = std::move(by_name);
 }
 
-bool ListingNames::next(std::string& path) {
+bool ListingOrder::next(std::string& path) {
   if (at_ == names_.size()) return false;
   path = directory_ + '/' + names_[at_++];
   return true;

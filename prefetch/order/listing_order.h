@@ -11,7 +11,7 @@
 
 namespace cube::prefetch {
 
-class ListingNames {
+class ListingOrder {
  public:
   // Reads the names. Returns false if there are more than `most`, or the directory cannot be
   // listed.

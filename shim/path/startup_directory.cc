@@ -1,4 +1,4 @@
-#include "shim/path/near_look.h"
+#include "shim/path/startup_directory.h"
 
 #include <linux/openat2.h>
 
@@ -14,7 +14,7 @@
 #include "cache/base/words.h"
 #include "shim/path/path_of_fd.h"
 
-namespace cube::shim::near_look {
+namespace cube::shim::startup_directory {
 namespace {
 
 // RESOLVE_CACHED of Linux 5.12; older kernels refuse it (EINVAL).
@@ -169,4 +169,4 @@ long open_known(const char* path) {
   return open_by_how(AT_FDCWD, path, O_DIRECTORY, k_resolve_cached);
 }
 
-}  // namespace cube::shim::near_look
+}  // namespace cube::shim::startup_directory

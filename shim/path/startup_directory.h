@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-namespace cube::shim::near_look {
+namespace cube::shim::startup_directory {
 
 // A directory of the settings, as this machine knows it.
 struct DirectoryLook {
@@ -22,4 +22,4 @@ DirectoryLook look_at(const std::string& path);
 // would have to be asked.
 long open_known(const char* path);
 
-}  // namespace cube::shim::near_look
+}  // namespace cube::shim::startup_directory

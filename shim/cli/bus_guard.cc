@@ -1,4 +1,4 @@
-#include "shim/cli/pack/bus_guard.h"
+#include "shim/cli/bus_guard.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
