@@ -48,8 +48,8 @@ class Case(crash.FaultCase):
                } | ({"LD_PRELOAD": preload} if preload else {}) | self.more_variables | settings
 
     def bucket(self, count, fault=""):
-        """The prefix of a bucket with so many files, and the settings for it. The gateway is that of
-        the tests, and logs its requests."""
+        """The prefix of a bucket with so many files, and the settings for it. The gateway is that
+        of the tests, and logs its requests."""
         # The gateway keeps the region for a moment.
         self.region_may_stay = True
         self.name += "-b"
