@@ -1,6 +1,6 @@
 // Changes that this process makes to files, directories and paths. Each function drops what memory
-// and the tiers hold of the changed thing, so that no tier serves the former bytes. Thread safety:
-// all of it; async-signal-safe.
+// and the tiers hold of the changed file or path, so that no tier serves the old bytes. Thread-safe
+// and async-signal-safe.
 #pragma once
 
 #include <string_view>
@@ -18,16 +18,16 @@ class Changes {
   void content_changed(std::string_view key, const FileStat* stat) {
     changed(key, stat, Record::k_changed);
   }
-  // Somebody has changed the bytes or the attributes of this file, which keeps its name and inode.
+  // The bytes or the attributes of this file were changed; it keeps its name and inode.
   void bytes_changed(std::string_view key, const FileStat& stat) {
     changed(key, &stat, Record::k_changed | Record::k_in_place);
   }
   // Call it before bytes_changed() of a path that others may have replaced, with its stat, or null
-  // if nothing is there. If the record of the path is of another version, it may be of another
-  // file, too, of which a change in place says nothing.
+  // if nothing is there. If the record of the path is of another version, it may also be of another
+  // file, to which a change in place does not apply.
   void doubt_identity(std::string_view key, const FileStat* now);
-  // The name of this file (null: not known) leads elsewhere, or to nothing. `is_moved`: the file
-  // has another name now.
+  // The name of this file (null: not known) now leads elsewhere, or to nothing. `is_moved`: the
+  // file has another name now.
   void name_changed(std::string_view key, const FileStat* stat, bool is_moved) {
     changed(key, stat, Record::k_changed | Record::k_removed | (is_moved ? 0 : Record::k_unlinked));
   }

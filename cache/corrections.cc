@@ -12,7 +12,7 @@
 namespace cube::cache {
 namespace {
 
-// Bounds the loops: several records may claim the same about one path, for files of other sizes, or
+// Bounds the loops: several records may say the same about one path, for files of other sizes, or
 // for other views by other paths.
 constexpr int k_most_records = 16;
 // MountMetadata climbs as many levels when it searches for a directory that lacks a name.
@@ -124,13 +124,13 @@ void Corrections::doubt_negative_entries(std::string_view key) {
     parts_.ram.mark_verified(*teller, 0);
 }
 
-// Drops what memory believes about the path and the answer excludes.
+// Drops what memory holds about the path, if the answer contradicts it.
 bool Corrections::correct_presence(std::string_view key, const Told& told) {
   bool has_corrected = false;
   const auto is_refuted = [&] {
     return !told.is_in_doubt || has_corrected || !stat_of(key, AT_SYMLINK_NOFOLLOW);
   };
-  // A call that follows no link at the end says nothing about a record whose path leads through
+  // A call that does not follow a final link says nothing about a record whose path leads through
   // links.
   const auto is_of_name = [&](const Pin& record) {
     return record && (told.kinds == 0 || !told.no_follow || record->is_physical());

@@ -3,7 +3,7 @@
 // dropped for all processes of the node before the program sees the answer. An answer that agrees
 // with memory changes nothing. Keys are absolute and normalized. The origin is asked only after an
 // answer has been found to contradict memory, and then about directories that the kernel has just
-// walked through. Thread safety: all of it; async-signal-safe, no allocation.
+// walked through. Thread-safe and async-signal-safe; allocates nothing.
 #pragma once
 
 #include <string_view>
@@ -20,7 +20,7 @@ struct Told {
   std::uint8_t kinds = k_any;  // 0: the path does not exist
   // False: the path itself may not exist, as after ENOTDIR.
   bool is_there = true;
-  // The call does not follow a link at the end of the path.
+  // The call does not follow a final link.
   bool no_follow = false;
   // The path may still exist: the call has a second path, or the file names an interpreter.
   bool is_in_doubt = false;
@@ -33,7 +33,7 @@ class Corrections {
   Corrections(CacheParts& parts, Changes& changes, MountMetadata& metadata)
       : parts_(parts), changes_(changes), metadata_(metadata) {}
 
-  // True if memory holds nothing that an answer could contradict.
+  // True if memory holds nothing that an answer can contradict.
   bool has_nothing() const { return changes_.is_empty() && !metadata_.are_any(); }
   void learn(std::string_view key, const Told& told);
   // The path exists and has this stat.
@@ -68,8 +68,8 @@ class Corrections {
   void drop(const Record& listing);
   void drop_name(std::string_view key, const FileStat* stat);
   bool find_broken_way(std::string_view key);
-  // Follows links at the end of the key, as far as memory knows them. The result lies in `room`,
-  // which holds PATH_MAX bytes. Empty: the key does not end in a known link.
+  // Follows final links of the key, as far as memory knows them. The result lies in `room`, which
+  // holds PATH_MAX bytes. Empty: the key does not end in a known link.
   std::string_view follow(std::string_view key, char* room);
 
   CacheParts& parts_;

@@ -9,7 +9,7 @@ namespace cube::cache {
 
 void FetchAhead::begin_lead() {
   listings().begin_lead();
-  // Frees what a former leader that died has left.
+  // Frees what a previous leader left when it died.
   parts_.region.reap();
 }
 

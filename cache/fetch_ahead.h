@@ -1,6 +1,6 @@
 // The part of FileCache for fetches that no program has asked for yet. The leader uses it to
-// prefetch, and other processes use it to report to the leader what their programs read. Thread
-// safety: all of it, except for functions that say otherwise.
+// prefetch, and other processes use it to report to the leader what their programs read.
+// Thread-safe, except for functions that say otherwise.
 #pragma once
 
 #include <string>
@@ -16,13 +16,12 @@
 
 namespace cube::cache {
 
-// The demand of one job: operations for which its living processes themselves fetch from the
-// origin.
+// The demand of one job: operations of its living processes that went to the origin.
 struct Demand {
   std::uint32_t job = 0;
   unsigned waiting = 0;               // operations that wait now
   std::uint64_t fetches = 0, ns = 0;  // totals so far
-  // Opens of prefetched files, including opens that waited for the prefetch.
+  // Opens of prefetched files, including those that waited for the prefetch.
   std::uint64_t ahead = 0;
 
   Demand& operator+=(const Demand& other) {
@@ -66,7 +65,7 @@ class FetchAhead {
   }
   // The socket on which programs announce what they will read.
   std::string socket_path() const { return Region::socket_path_of(parts_.region.path()); }
-  // How many entries of the job's list its leader has dealt with.
+  // How many entries of the job's list the leader has handled.
   std::atomic<std::uint64_t>& listed_of_job() {
     return parts_.region.job_row(parts_.region.own_job()).listed;
   }

@@ -1,5 +1,5 @@
 // The part of FileCache for files that are served in blocks (fill/large/large_file.h): forwards to
-// LargeFile, which documents each function. Thread safety: all of it; async-signal-safe.
+// LargeFile, which documents each function. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/fill/large/large_file.h"
@@ -12,7 +12,7 @@ class LargeFiles {
 
   // Whether this cache serves large files in blocks.
   bool are_served() const { return parts_.rules.block != 0 && parts_.serves_in_parts; }
-  // Large files may have places left in their own segments even if no segment is free.
+  // Segments of large files may have places left even if no segment is free.
   bool may_have_room() const {
     return are_served() && parts_.region.header().has_chunks.load(std::memory_order_relaxed) != 0 &&
            LargeFile::may_have_room();
@@ -103,9 +103,9 @@ class LargeFiles {
   void note_shown(const LargeFile& file, const LargeFile::Range& range) {
     file.note_shown(parts_, range);
   }
-  // Counts a mapping of the program that the kernel shows in part.
+  // Counts a mapping of the program that shows some of the kernel's own pages.
   void note_mapping() { parts_.stats().count(base::Counter::block_mappings); }
-  // Counts a mapping that was watched to its end.
+  // Counts a mapping that was watched until it was unmapped.
   void note_watched() { parts_.stats().count(base::Counter::block_watched); }
   // Counts bytes that the kernel has read for mappings.
   void note_faulted(std::uint64_t bytes) {

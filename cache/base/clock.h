@@ -2,8 +2,8 @@
 // replaces these for the program, because ages of records and deadlines are shared with other
 // processes and with the kernel. In a time namespace the kernel shifts the clocks that count from
 // boot. monotonic_ns and boot_ns undo the shift, because other processes of the node read these
-// times, too. read_clock keeps it, for deadlines that are passed to the kernel. Thread safety and
-// async-signal safety: yes (vDSO, no system call).
+// times, too. read_clock keeps it, for deadlines that are passed to the kernel. Thread-safe and
+// async-signal-safe (vDSO, no system call).
 #pragma once
 
 #include <atomic>

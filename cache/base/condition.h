@@ -1,5 +1,5 @@
-// A condition variable for Mutex, made of a futex alone. std::condition_variable calls pthread
-// functions, which a library can interpose. Thread safety: all of it.
+// A condition variable for Mutex, built on a futex only. std::condition_variable calls pthread
+// functions, which a library can interpose. Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -16,7 +16,7 @@ class Condition {
   // May wake without a notify.
   void wait(Lock& lock, std::uint64_t at_most_ns = UINT64_MAX) {
     // The count is loaded before the mutex is unlocked: a later notify changes it, and then the
-    // kernel returns at once.
+    // kernel returns immediately.
     const std::uint32_t seen = count_.load(std::memory_order_relaxed);
     lock.unlock();
     sys::futex_wait(&count_, seen, at_most_ns);

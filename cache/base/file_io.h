@@ -1,5 +1,5 @@
 // Reads and writes whole ranges of a file, and visits the entries of a directory, by raw calls.
-// Thread safety and async-signal safety: all of it.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <cerrno>

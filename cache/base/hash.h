@@ -15,7 +15,7 @@ inline std::uint64_t hash_path(std::string_view path) {
   return XXH3_64bits(path.data(), path.size());
 }
 
-// The hash of bytes that come in parts: equals hash_bytes of all of them together.
+// The hash of bytes that are added in parts; it equals hash_bytes of the whole.
 class Hasher {
  public:
   Hasher() { XXH3_64bits_reset(&state_); }

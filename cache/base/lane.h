@@ -2,7 +2,7 @@
 // same time write no common cache line. A thread takes a lane at its first use and keeps it. If
 // there are more threads than lanes, several share one, and a signal handler uses the lane of its
 // thread. So any thread may store to a part at any time. The end of a thread needs no action.
-// Thread safety: all of it; async-signal-safe.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ inline std::uint32_t own_lane() {
   const std::uint32_t lane = t_lane;
   return lane != 0 ? lane - 1 : choose_lane();
 }
-// No lane from this one on has ever had a thread.
+// No lane at or above this one has ever been used.
 std::uint32_t lanes_reached();
 
 // A value for one lane, on a cache line of its own.

@@ -18,8 +18,8 @@ struct LibcFunctions {
   int (*clocklock)(pthread_mutex_t*, clockid_t, const timespec*);  // null before glibc 2.30
   int (*consistent)(pthread_mutex_t*);
   int (*inet_pton)(int, const char*, void*);
-  // The smallest stack that a thread can have. It includes the thread-local storage of libraries
-  // loaded at the start, which libc puts there. Null: libc does not tell.
+  // The smallest stack that a thread can have. The size includes the thread-local storage of
+  // libraries loaded at the start, which libc puts on the stack. Null: libc does not tell.
   std::size_t (*least_stack)(const pthread_attr_t*);
 };
 extern constinit LibcFunctions g_libc;

@@ -68,7 +68,7 @@ std::size_t printable_length(std::string_view text) {
   return n;
 }
 
-// Whether the program has left this fd as it was at load.
+// Whether this fd is still the same file as at load.
 bool is_stderr_of_load(int fd) {
   struct ::stat st {};
   return !g_stderr_known.load(std::memory_order_acquire) ||

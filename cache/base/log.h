@@ -1,6 +1,6 @@
 // Writes lines to stderr: "cubeshim: <level>: <text>". It neither allocates nor throws, and writes
-// each line with one system call, so that lines of several processes do not mix. Thread safety and
-// async-signal safety: yes.
+// each line with one system call, so that lines of several processes do not mix. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <fmt/core.h>

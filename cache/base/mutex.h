@@ -1,6 +1,6 @@
-// A mutex of this process, made of a futex alone, so that no library can interpose it, as it can
-// pthread's (libc_functions.h). Use it with std::lock_guard, std::scoped_lock and std::unique_lock.
-// Thread safety: all of it.
+// A mutex of this process, built on a futex only. Unlike pthread's, no library can interpose it
+// (libc_functions.h). Use it with std::lock_guard, std::scoped_lock and std::unique_lock.
+// Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // Holds a pthread mutex of this process for a scope, with all signals blocked: a handler that
 // leaves by a jump would leave the mutex locked. It is false if the mutex could not be locked, for
-// instance because the thread already holds it (PTHREAD_MUTEX_ERRORCHECK). Thread safety: yes. Not
+// instance because the thread already holds it (PTHREAD_MUTEX_ERRORCHECK). Thread-safe. Not
 // async-signal-safe.
 #pragma once
 

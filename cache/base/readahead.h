@@ -1,6 +1,6 @@
 // Makes the kernel fetch parts of a file into its own pages in the background. If the kernel keeps
 // no pages (FUSE with direct I/O), each part would be fetched twice, so callers check keeps_pages()
-// first. Thread safety: all of it, by raw system calls; async-signal-safe.
+// first. Thread-safe, by raw system calls; async-signal-safe.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,8 +13,8 @@
 
 namespace cube::base {
 
-// The size of one request to FUSE and NFS. For plain reads the kernel requests a part only when the
-// one before has come, and it requests one more after the last.
+// The size of one request to FUSE and NFS. For plain reads the kernel requests a part only after
+// the previous one has arrived, and it requests one more after the last.
 inline constexpr std::uint64_t k_one_readahead = 128 << 10;  // bytes
 
 // False: a shared mapping of the file is refused.
@@ -25,8 +25,8 @@ inline bool keeps_pages(int fd) {
   return true;
 }
 
-// Requests all parts of these bytes at once, without waiting. An error shows up in the read that
-// follows.
+// Requests all parts of these bytes in parallel, without waiting. The read that follows reports an
+// error.
 inline void ask_for_pages(int fd, std::uint64_t at, std::uint64_t bytes) {
   for (const std::uint64_t end = at + bytes; at < end; at += k_one_readahead)
     sys::raw(SYS_readahead, fd, static_cast<long>(at),

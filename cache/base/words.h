@@ -10,7 +10,7 @@
 
 namespace cube::base {
 
-// Takes the next word off the line.
+// Removes the next word from the line and returns it.
 inline std::string_view take_word(std::string_view& line) {
   const std::size_t end = std::min(line.find(' '), line.size());
   const std::string_view word = line.substr(0, end);

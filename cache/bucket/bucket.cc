@@ -20,7 +20,7 @@ BucketRegion find_region() {
   return find != nullptr ? find() : BucketRegion{};
 }
 
-// Listings that were made since this time (base::boot_ns) hold.
+// Listings that were made since this time (base::boot_ns) are still valid.
 std::uint64_t good_since(const BucketRegion& in) {
   const std::uint64_t now = base::boot_ns();
   switch (in.consistency.kind) {
@@ -155,7 +155,7 @@ base::Result<Pin> Bucket::list(std::string_view key) const {
   if (const int error = error_above(in, key, since_ns); error != 0) return base::fail(error);
   auto asked = ask_for_listing(in, key, since_ns);
   if (asked || asked.error().value != ENOENT) return asked;
-  // The store has nothing below it: the listings above tell why.
+  // The store has nothing below this path: the listings above it show why.
   std::string_view directory = key;
   while (directory.size() > mount_.prefix().size()) {
     const auto [above, name] = base::split_path(directory);
@@ -174,7 +174,8 @@ base::Result<FileStat> Bucket::stat(std::string_view key) const {
   const std::string_view below = mount_.below(key);
   if (below.empty()) return mount_.stat_of_directory(below);
   const std::string_view parent = base::split_path(key).directory;
-  // In this mode each look asks the store, and a listing would ask for all files of the directory.
+  // In this mode each revalidation asks the store, and a listing would ask for all files of the
+  // directory.
   if (const BucketRegion in = find_region();
       in.region != nullptr && in.consistency.kind == base::ConsistencyKind::open) {
     const Pin former = find_listing(in, parent, 0);
@@ -209,7 +210,7 @@ int Bucket::check(const BucketRegion& in, std::string_view key, const FileStat& 
 base::Result<FileStat> Bucket::revalidate(std::string_view key, const FileStat& known) const {
   const BucketRegion in = find_region();
   if (in.region == nullptr) return base::fail(EIO);
-  // A new job asks for listings, which answer for many files.
+  // A new job asks for a listing, which answers for many files at the same time.
   if (in.consistency.kind == base::ConsistencyKind::immutable) return stat(key);
   const Pin listing = find_listing(in, base::split_path(key).directory, good_since(in));
   if (listing) return stat_in(listing, key);

@@ -1,9 +1,8 @@
 // A bucket as the processes of a job see it. It answers from the listings and records of the
 // region, and asks the gateway for those that are missing. One listing has all stats of a
-// directory, and costs one request for each 1,000 names. Thread safety: all of it;
-// async-signal-safe, except the constructor. Errors: those of a file system, EACCES if the store
-// refuses, ETIMEDOUT if it does not answer, EIO for everything else. The first error of each kind
-// is reported on stderr.
+// directory, and costs one request for each 1,000 names. Thread-safe and async-signal-safe, except
+// the constructor. Errors: those of a file system, EACCES if the store refuses, ETIMEDOUT if it
+// does not answer, EIO for everything else. The first error of each kind is reported on stderr.
 #pragma once
 
 #include <atomic>
@@ -42,8 +41,8 @@ class Bucket {
 
   // All keys are absolute paths at or below the prefix.
   base::Result<FileStat> stat(std::string_view key) const;
-  // Like stat, but for an object that had this stat: unless all versions are right for the whole
-  // job, a conditional request asks for this object alone.
+  // Like stat, but for an object that had this stat. Unless the mode trusts every version for the
+  // whole job, this asks for the one object, by a conditional request.
   base::Result<FileStat> revalidate(std::string_view key, const FileStat& known) const;
   // The names of a directory, as ObjectNames.
   base::Result<Pin> list(std::string_view key) const;
@@ -51,9 +50,10 @@ class Bucket {
   // fetched it. EFBIG, ENOSPC: the object does not fit there.
   int fetch(std::string_view key, const FileStat& stat) const;
   // Like fetch, for an object with this stat that no program waits for. ENOSPC: it does not fit,
-  // and was not asked for.
+  // and was not requested.
   int fetch_ahead(std::string_view key, const FileStat& stat) const;
-  // A kernel file with the object's bytes (copy_socket.h). `version`: which one it must be.
+  // A kernel file with the object's bytes (copy_socket.h). `version`: the version that it must
+  // have.
   enum class Version : bool { any, of_stat };
   base::Result<base::UniqueFd> copy(std::string_view key, const FileStat& stat, int flags,
                                     bool is_prefetch, Version version = Version::any) const;
@@ -77,7 +77,7 @@ class Bucket {
                                     std::uint64_t since_ns) const;
   int ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,
           bool is_prefetch, Mailbox::Post& post, const MailPart& part = {}) const;
-  // The store has not answered for so long that the next calls need not wait as long again.
+  // The store has been silent for so long that the next calls should not wait as long again.
   bool has_just_timed_out() const;
   void note_timeout() const;
   void tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) const;

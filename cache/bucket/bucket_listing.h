@@ -1,4 +1,4 @@
-// Lists a directory of a bucket for a program. Thread safety: all of it; async-signal-safe.
+// Lists a directory of a bucket for a program. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/bucket/bucket.h"

@@ -44,8 +44,8 @@ class BucketMount {
     path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
     return path;
   }
-  // Depends only on the prefix, the URL and the store, so it is the same in all processes on all
-  // nodes that ask this store with these credentials.
+  // It depends only on the prefix, the URL and the store, so all processes that use this store with
+  // these credentials get the same, on all nodes.
   OriginId origin_id() const { return id_; }
   // A regular file, mode 0444. The mtime is Last-Modified. The ctime is the same second, and its
   // nanoseconds are the mark of the ETag.

@@ -31,7 +31,7 @@ bool is_of_this_user(int socket) {
          peer.uid == sys::geteuid();
 }
 
-// Room for one fd beside a message.
+// Room for one fd in addition to a message.
 union Control {
   cmsghdr head;
   char room[CMSG_SPACE(sizeof(int))];
@@ -147,7 +147,7 @@ base::Result<base::UniqueFd> accept_copy(int listener, MailTicket& ticket) {
   const long got = sys::accept(listener, SOCK_CLOEXEC);
   if (sys::failed(got)) return base::fail(static_cast<int>(-got));
   base::UniqueFd asker(static_cast<int>(got));
-  // The ticket comes at once, or not at all.
+  // The ticket has already arrived, or never will.
   const timeval limit{1, 0};
   sys::raw(SYS_setsockopt, asker.get(), SOL_SOCKET, SO_RCVTIMEO, sys::arg(&limit), sizeof limit);
   if (!is_of_this_user(asker.get()) ||

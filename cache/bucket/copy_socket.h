@@ -1,7 +1,6 @@
 // Hands a kernel file with an object's bytes from the gateway to the process that has asked for it:
 // the asker sends its ticket over the gateway's Unix socket and gets an fd. Each side checks that
-// the other one runs as the same user. Thread safety: all of it. The asker's part is
-// async-signal-safe.
+// the other one runs as the same user. Thread-safe. The asker's part is async-signal-safe.
 #pragma once
 
 #include <cstdint>

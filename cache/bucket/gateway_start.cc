@@ -37,7 +37,7 @@ std::string_view name_of(const char* variable) {
   return text.substr(0, text.find('='));
 }
 
-// These name the store, the way to it, and the credentials.
+// These name the store, how to reach it, and the credentials.
 bool is_of_store(std::string_view name) {
   static constexpr std::string_view k_beginnings[] = {"AWS_", "SSL_CERT_", "CUBESHIM_S3_"};
   static constexpr std::string_view k_names[] = {
@@ -127,7 +127,7 @@ int start_prepared(const Prepared& prepared) {
   if (sys::failed(child)) return static_cast<int>(-child);
   if (child == 0) {
     sys::raw(SYS_setsid);
-    // The second fork makes the gateway nobody's child but init's, and no leader of the session.
+    // The second fork makes the gateway a child of init, and not the leader of its session.
     if (fork_quietly() == 0) become_gateway(prepared, told.get());
     sys::raw(SYS_exit_group, 0);
   }

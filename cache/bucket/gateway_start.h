@@ -13,12 +13,12 @@ namespace cube::cache::gateway_start {
 // `command`: the path of the command. `environment`: a null-terminated list, which is copied.
 // Allocates.
 void prepare(std::string command, const char* const* environment);
-// The gateway is to serve this region instead of the one that the environment names. Allocates.
+// The gateway will serve this region instead of the one that the environment names. Allocates.
 void use_region(const std::string& directory, const std::string& name);
 // Whether the gateway gets this variable, "NAME=VALUE".
 bool is_passed_on(const char* variable);
-// A mark of the variables that name the store and the credentials. A program with another store or
-// other credentials has another mark, and neither its gateway nor its objects are shared with ours.
+// A hash of the variables that name the store and the credentials. A program with another store or
+// other credentials has another hash, and shares neither its gateway nor its objects with ours.
 // Async-signal-safe.
 std::uint64_t store_mark(const char* const* environment);
 // Returns 0, or ECONNREFUSED after it has told the user why. Async-signal-safe.

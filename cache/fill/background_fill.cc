@@ -33,7 +33,7 @@ BackgroundFill::Begin BackgroundFill::begin() {
     case SingleFlight::Prefetch::prefetched: return Begin::cached;  // or about to be
     case SingleFlight::Prefetch::demanded: return Begin::demanded;
   }
-  // Another fetch of the file may just have ended.
+  // Another fetch of the file may have ended a moment ago.
   if (const Pin found = parts_->ram.find(key_, hash_);
       found && parts_->freshness.needs_no_look(*found)) {
     ticket_ = {};
@@ -125,8 +125,8 @@ BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat, std::ui
     // Only regular files are read: a link leads to a file with another stat.
     if (!stat->is_regular() || stat->size > most_bytes) return Remote::absent;
     if (is_there(*stat)) return Remote::there;
-    // The remote answer may take long. A writer that ends now, or that ended during the stat, makes
-    // the stat outdated.
+    // The remote answer may take a long time. A writer that ends now, or that ended during the
+    // stat, makes the stat outdated.
     if (!fill_.watch(*stat) || changes.load(std::memory_order_seq_cst) != changes_) return absent();
   }
   has_asked_remote_ = true;
@@ -158,8 +158,8 @@ RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (!from_tier) return next;
   from_tier->is_remote ? fill_.note_from_cluster(from_tier->data_hash)
                        : fill_.note_from_tier(from_tier->data_hash);
-  // The caller need not read the file: if the record cannot be published after all, a program will
-  // fetch it.
+  // If the record cannot be published after all, a program will fetch the file, so the caller need
+  // not read it.
   publish();
   return RecordFill::Next::done;
 }

@@ -17,12 +17,12 @@ class BackgroundFill {
 
   enum class Begin : std::uint8_t {
     fetch,
-    cached,   // the record is there, or another prefetch is fetching it
+    cached,   // RAM has the record, or another prefetch is fetching it
     demanded  // a program fetches the file now, or has just read it from the origin
   };
   Begin begin();
 
-  // done: an older record proved right, or a tier had the bytes.
+  // done: an existing record turned out to be current, or a tier had the bytes.
   RecordFill::Next accept(const FileAtOrigin& file);
   // Whether other nodes may share the file. Called before it is opened.
   bool may_be_remote() const;
@@ -50,8 +50,8 @@ class BackgroundFill {
   std::uint64_t remote_bytes() const {
     return remote_bytes_;
   }  // bytes of the record that was published or refused
-  // Ends the flight, because the file is fetched in another way: no process of any node waits for
-  // this fetch any more. The key is not used afterwards.
+  // Ends the flight, because the file is fetched in another way: no process of any node still waits
+  // for this fetch. The key is not used afterwards.
   void give_up();
   void lose_room() { fill_.lose_room(); }
 

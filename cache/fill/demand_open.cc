@@ -32,8 +32,8 @@ OpenOutcome DemandOpen::open(std::uint64_t hash) {
   if (join_parts(hash, outcome)) return outcome;
   keep_room_for_others(parts_.region);
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
-  // Without room, and without a fetch that may be about to add the file, the open goes to the
-  // origin at once.
+  // If there is no room, and no other fetch may be about to add the file, the open goes straight to
+  // the origin.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
   const std::uint64_t began = base::monotonic_ns();
   outcome = open_in_flight(hash, has_room);
@@ -56,7 +56,7 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
       parts_.flights.begin(hash, ticket, &waited_for_prefetch, may_wait);
   const bool is_left = flight == SingleFlight::Outcome::too_long;
   // Before this open reached the flight, another one of this process may have begun to fetch the
-  // file in parts. If the file is not coming now, it may have come.
+  // file in parts. If no fetch of the file is under way now, one may have ended.
   if (is_left && join_parts(hash, outcome)) return outcome;
   scope.hold(ticket.hold());
   if (find_again(hash, waited_for_prefetch, outcome)) return outcome;
@@ -67,12 +67,12 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   const bool may_be_in_tier = has_tiers && (has_room || has_ring);
   if (may_be_in_tier && open_from_tier(has_ring ? Lane::demand_with_ring : Lane::demand, outcome))
     return outcome;
-  // A file that no tier would take need not pass through the ring.
+  // A file that no tier would store need not pass through the ring.
   const bool may_pass =
       has_ring && (parts_.ram.ring().has_disk_writer() || parts_.remote.take_offers());
   if (!has_room && !may_pass) {
-    // The file will not be in RAM, so the processes that wait for the flight need not wait and open
-    // it one after the other.
+    // The file will not be in RAM. So the processes that wait for the flight are released now,
+    // instead of opening the file one after the other.
     ticket = {};
     for (Tier* const tier : parts_.remote) tier->note_not_fetched(request_.key);
     return open_uncached(Counter::bypassed_full);
@@ -89,8 +89,8 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   return outcome;
 }
 
-// The record is checked for freshness as any other, because its stat may be older than this open or
-// this job.
+// Like any record, this one is checked for freshness, because its stat may be older than this open
+// or this job.
 bool DemandOpen::find_again(std::uint64_t hash, bool waited_for_prefetch, OpenOutcome& outcome) {
   outcome.pin = parts_.ram.find(request_.key, hash);
   if (!outcome.pin ||
@@ -144,8 +144,8 @@ OpenOutcome DemandOpen::open_uncached(Counter reason) {
   const Origin& origin = parts_.freshness.origin_of(request_.key);
   if (origin.traits().has_kernel_fd) return open_plain(reason);
   OpenedPlace place;
-  // While another fetch of the file takes long, an origin that fills RAM itself need not read it
-  // again.
+  // If another fetch of the file is still under way, an origin that fills RAM itself need not read
+  // it again.
   const auto opened = origin.open({.key = request_.key,
                                    .path = request_.path,
                                    .flags = request_.flags,
@@ -312,8 +312,8 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
   if (!from_tier && serve_in_parts(fill, opened, flight, outcome)) return outcome;
   if (const auto read = from_tier ? base::Result<void>() : opened.read_whole(fill.room()); !read) {
     if (read.error().value != EINTR) return hand_over(opened, Counter::bypassed_busy);
-    // A signal has ended the program's wait: if the file were handed over, the program's own read
-    // would begin to wait again.
+    // A signal has ended the program's wait. If the file were handed over now, the program's own
+    // read would start another wait.
     parts_.count_unserved(Counter::bypassed_error, request_.key);
     outcome.was_fetched = false;
     outcome.error = EINTR;

@@ -35,14 +35,14 @@ class DemandOpen {
   // be fetched as a whole.
   bool serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::Ticket& flight,
                       OpenOutcome& outcome);
-  // Serves a file that comes in parts already, for another open of this process, under an fd of its
-  // own. False: there is none.
+  // Serves a file that another open of this process is already fetching in parts; this open gets
+  // its own fd. False: there is none.
   [[gnu::noinline]] bool join_parts(std::uint64_t hash, OpenOutcome& outcome);
   void note_miss_time(std::uint64_t began_ns);
   bool may_fetch_neighbours() const;
   void keep_neighbours(const Origin& origin, Opened& opened);
-  // Publishes the neighbour as a prefetch does: an open of the same file waits for this, but this
-  // waits for nobody.
+  // Publishes the neighbour as a prefetch does: an open of the same file waits for this fetch, but
+  // this fetch waits for no other.
   void keep_neighbour(const Opened::Neighbour& neighbour);
   // Takes the record that the origin has put into RAM. False: there is none.
   bool take_filled(const Opened& opened, OpenOutcome& outcome);

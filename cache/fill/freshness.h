@@ -1,6 +1,6 @@
 // Decides whether a record may be served. The record must come from the origin that this process
 // sees at its path, and it must have been revalidated as recently as CUBESHIM_CONSISTENCY demands.
-// Thread safety: all of it; async-signal-safe.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/base/settings/config.h"
@@ -35,17 +35,18 @@ class Freshness {
     return is_common ? record.verified_ns.load(std::memory_order_relaxed) >= job_start_ns_
                      : needs_no_look_slow(record);
   }
-  // If a revalidation takes longer than this, threads should do the next ones ahead of the program.
-  // A local disk takes 2 us.
+  // If a revalidation takes longer than this, threads should revalidate ahead of the program. A
+  // local disk takes 2 us.
   static constexpr std::uint64_t k_long_look_ns = 50'000;
 
   // Like needs_no_look, but revalidates the record if needed. `path`: the key with a terminating
-  // zero. `has_waited`: whether the origin took k_long_look_ns or more. False: the record is wrong
-  // and is no longer found.
+  // zero. `has_waited`: whether the origin took k_long_look_ns or more. False: the record is
+  // outdated, and lookups no longer find it.
   bool is_fresh(const Record& record, const char* path, bool& has_waited) {
     return needs_no_look(record) || is_still_right(record, path, has_waited);
   }
-  // A stat of a mount's file that the origin has given so recently that it need not be asked again.
+  // A stat of a mount's file, if the origin returned it so recently that it need not be asked
+  // again.
   std::optional<KnownStats::Known> known_stat(std::string_view key) const;
 
  private:

@@ -16,13 +16,13 @@ class PartialFill;
 
 struct OpenRequest {
   std::string_view key;        // absolute, normalized path of the file
-  const char* path = nullptr;  // `key` with a terminating zero, by which the origin is asked
+  const char* path = nullptr;  // `key` with a terminating zero, for calls to the origin
   int flags = O_RDONLY;        // the program's
-  // Called before the origin is opened, because the program may get that very fd.
+  // Called before the origin is opened, because the program may get exactly that fd.
   void (*before_kernel_open)() = [] {};
-  // Takes over a file whose bytes come as they are read (partial_fill.h), under the fd that the
-  // program will get. Called with signals blocked. False: it cannot take the file. Null: files are
-  // fetched as a whole.
+  // Takes over a file that is fetched as the program reads it (partial_fill.h), under the fd that
+  // the program will get. Called with signals blocked. False: it does not take the file over. Null:
+  // files are fetched as a whole.
   bool (*serve_fill)(void* who, PartialFill& fill, int fd) = nullptr;
   void* who = nullptr;
 };

@@ -19,12 +19,12 @@ using base::Counter;
 
 constexpr std::size_t k_fills = 64;
 // A reader that has waited this long for another's part reads it itself. That other reader may have
-// left the part by a jump.
+// jumped out of its fetch of the part.
 constexpr std::uint64_t k_longest_wait_ns = base::k_ns_per_s;
 // Small enough to be still in the processor's caches when the bytes are copied to the program.
 constexpr std::uint64_t k_step = 1 << 20;
-// Used while another process waits for the flight, because that process takes a long silence for
-// the death of this one.
+// Used while another process waits for the flight, because after a long silence that process
+// assumes that this one is dead.
 constexpr std::uint64_t k_waited_step = 256 << 10;
 // The first read, after which look_for_pages() tells whether the kernel keeps pages.
 constexpr std::uint64_t k_first_step = 128 << 10;
@@ -33,8 +33,7 @@ constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages
 
 alignas(64) constinit std::byte g_pool[sizeof(PartialFill) * k_fills]{};
 
-// The pool's objects from this one on were never used, so that a program without fills searches
-// nothing.
+// The pool's objects from this one on have never been used; a program without fills searches none.
 constinit std::atomic<std::size_t> g_fills_reached{0};
 
 PartialFill& fill_at(std::size_t i) { return reinterpret_cast<PartialFill*>(g_pool)[i]; }
@@ -108,7 +107,7 @@ PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path
            !fill.users_.compare_exchange_weak(users, users + 1, std::memory_order_acquire)) {
     }
     if (users == 0) continue;
-    // A user keeps the object, which may be another file's by now.
+    // This use keeps the object, which may belong to another file by now.
     const bool is_wanted = fill.hash_of_path_.load(std::memory_order_relaxed) == hash_of_path &&
                            fill.goes_on() && fill.flight_.is_held() &&
                            fill.record_->path() == path &&
@@ -120,7 +119,7 @@ PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path
 }
 
 bool PartialFill::is_unchanged(int fd, int flags) const {
-  // Without the flag, the kernel answers from its attributes.
+  // Without the flag, the kernel answers from cached attributes.
   if (flags == k_ask_server) fetch().tier().region().stats().count(Counter::origin_stats);
   const auto now = stat_fd(fd, flags);
   return now && now->is_unchanged_since(record_->stat);
@@ -139,9 +138,9 @@ PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::
     give_up();
     return Bytes::at_origin;
   }
-  // A reader that goes back may check whether the bytes that it has read are still right, so the
-  // file is checked first. A reader that goes forward gets a part as it was at its first read,
-  // which is good enough, and a missing part as it is now.
+  // A reader that goes back may want to see whether the bytes have changed, so the file is
+  // revalidated first. A reader that goes forward gets a present part as it was when it was first
+  // read, which suffices, and a missing part as it is now.
   const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
   if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd.fd(), /*flags=*/0)) {
     if (may_go_on(fd)) give_up();
@@ -159,14 +158,14 @@ PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::
   const std::uint64_t wanted = read_ahead(fd.fd(), at, end);
   Bytes bytes =
       bring_parts(fd, first, static_cast<std::uint32_t>((wanted + part_bytes_ - 1) / part_bytes_));
-  // Fetches the rest, because another process would otherwise wait for this program's next reads.
+  // Fetches the rest; otherwise another process would wait for this program's next reads.
   if (bytes == Bytes::here && is_under_way() && flight_.is_waited_for())
     bring_parts(fd, 0, part_count_);
   return bytes;
 }
 
 // If the kernel does not tell whether it has pages of the file, no readahead is requested. The
-// kernel then reads ahead as it does without the library.
+// kernel then reads ahead on its own, as it does without the library.
 void PartialFill::look_for_pages(int fd) {
   struct {
     std::uint64_t at, length;
@@ -202,8 +201,8 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
     return end;
   const std::uint64_t to = std::min(end + k_pages_ahead, size());
   ahead_.store(to, std::memory_order_relaxed);
-  // By default, the kernel takes no more than k_pages_a_call from one call. The kernel may have
-  // dropped its pages of a part that is here.
+  // By default, one call makes the kernel read at most k_pages_a_call bytes ahead. The kernel may
+  // have dropped its pages of a part that the room already has.
   for (std::uint64_t from = ahead, upto = 0; from < to; from = upto) {
     const auto is_missing = [&](std::uint64_t byte) {
       return parts_[byte / part_bytes_].load(std::memory_order_relaxed) == Part::missing;
@@ -231,8 +230,8 @@ PartialFill::Bytes PartialFill::bring_parts(const FdEpoch& fd, std::uint32_t fir
   // A handler that has interrupted a fetch of this thread fetches nothing.
   if (FetchScope::is_open()) return Bytes::at_origin;
   FetchScope scope;
-  // If a jump leaves this, a part stays missing and there will be no record: the scope then ends
-  // the flight.
+  // After a jump out of this function, a part stays missing and no record is published; the scope
+  // then ends the flight.
   scope.hold(flight_);
   scope.begin_wait(fetch().tier().region().own_process());
   for (std::uint32_t part = first; part < end;) {
@@ -251,7 +250,7 @@ PartialFill::Bytes PartialFill::bring_parts(const FdEpoch& fd, std::uint32_t fir
     const std::uint64_t began = base::monotonic_ns();
     const long error = read_parts(fd.fd(), from, to);
     fetch().tier().region().stats().count(Counter::miss_ns, base::monotonic_ns() - began);
-    // The fd may have become another file's during the read.
+    // The fd may have been replaced by another file during the read.
     const bool is_right = error == 0 && may_go_on(fd) && scope.is_own();
     if (!is_right) {
       mark(part, taken, Part::missing);
@@ -298,7 +297,7 @@ bool PartialFill::wait_for(std::uint32_t part) {
     if (seen != Part::under_way) break;
     const std::uint64_t now = base::monotonic_ns();
     if (now < until) base::sys::futex_wait(&marks_, marks, until - now);
-    // Later readers need not find out again that it does not come, nor the parts after it.
+    // Spares later readers the wait for this part and for those after it.
     for (std::uint32_t i = part; now >= until && i < part_count_; ++i) {
       Part late = Part::under_way;
       if (!parts_[i].compare_exchange_strong(late, Part::overdue, std::memory_order_relaxed)) break;
@@ -388,11 +387,11 @@ void PartialFill::give_up() {
 }
 
 void PartialFill::end() {
-  // A forked child has forgotten the fills of its parent.
+  // A forked child has already forgotten the fills of its parent.
   if (state_.load(std::memory_order_acquire) == State::free) return;
   if (users_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const State state = state_.load(std::memory_order_acquire);
-  // If the file is read again, it should be fetched as a whole.
+  // If the file is opened again, it should be fetched as a whole.
   if (state == State::open && missing_.load(std::memory_order_relaxed) < part_count_)
     note_miss(fetch().tier().region(), hash_of_path_.load(std::memory_order_relaxed));
   give_up();

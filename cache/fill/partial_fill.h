@@ -1,15 +1,15 @@
-// A fetch whose bytes come as the program reads them: accept -> (the program opens the file) ->
-// parts, each when it is read -> publish. It needs no thread. A file has up to 256 parts. A reader
-// takes the parts that its read needs, unless another reader has taken them. The reader fetches
-// these parts through its own fd, which is the origin's file. It waits for a part that another
-// reader is fetching, but at most a second; then it asks the kernel for those bytes. The reader
-// that fetches the last part revalidates the file and publishes the record. Objects live in a
-// static pool of the process. Thread safety: all of it, lock-free except for waiting and
-// publishing; async-signal-safe. In a handler that interrupts a fetch, nothing is fetched, and
-// nothing waits. Invariants: the record lies in its room from the beginning, marked unconfirmed so
-// that it is not found; publishing clears the mark. If a reader leaves a part unfinished (by a jump
-// or its death), that part stays under way, and the record is never published. A read counts only
-// if its fd has stayed the file's (fd_epoch.h).
+// A fetch of a file as the program reads it: accept -> (the program opens the file) -> parts, each
+// when it is read -> publish. It needs no thread. A file has up to 256 parts. A reader claims the
+// parts that its read needs, unless another reader has claimed them. The reader fetches these parts
+// through its own fd, which is the origin's file. It waits for a part that another reader is
+// fetching, but at most a second; then it asks the kernel for those bytes. The reader that fetches
+// the last part revalidates the file and publishes the record. Objects live in a static pool of the
+// process. Thread-safe, and lock-free except for waiting and publishing; async-signal-safe. In a
+// handler that interrupts a fetch, nothing is fetched, and nothing waits. Invariants: the record
+// lies in its room from the beginning, marked unconfirmed so that it is not found; publishing
+// clears the mark. If a reader leaves a part unfinished (by a jump or its death), that part stays
+// under way, and the record is never published. The bytes of a read are used only if its fd
+// referred to the file throughout (fd_epoch.h).
 #pragma once
 
 #include <algorithm>
@@ -30,14 +30,14 @@ class PartialFill {
   // The place of the bytes that a read wants.
   enum class Bytes {
     here,        // in the room
-    at_origin,   // the bytes are not here now, but the program's fd has them
+    at_origin,   // the room lacks the bytes, but the program can read them through its fd
     interrupted  // the read failed with EINTR, which the program gets
   };
 
   // Takes over an accepted fetch and its flight. Null: there are too many fills, and nothing was
   // taken.
   static PartialFill* begin(CacheParts& parts, RecordFill& fetch, SingleFlight::Ticket& flight);
-  // Whether a file of this path may be coming in parts in this process.
+  // Whether this process may be fetching a file of this path in parts.
   static bool may_be_coming(std::uint64_t hash_of_path);
   // Adds a user to a running fill of this version in this process. Null: there is none.
   static PartialFill* join(std::string_view path, std::uint64_t hash_of_path, const FileStat& stat);
@@ -45,8 +45,7 @@ class PartialFill {
   const Record& record() const { return *record_; }
   // A pin on the record.
   Pin pin() const { return pin_.duplicate(); }
-  // Whether the fill is neither published nor given up, and nothing has changed the file through
-  // the shim.
+  // Whether the fill is still running, and the file has not been changed through the shim.
   bool goes_on() const { return is_under_way() && fetch().is_unchanged(); }
 
   // Fetches the bytes [at, at + n), which lie within the file, through this fd.
@@ -70,10 +69,10 @@ class PartialFill {
 
  private:
   enum class State : std::uint32_t { free, making, open, publishing, published, given_up };
-  // Overdue: under way, and somebody has waited for it in vain.
+  // Overdue: under way, and a reader has waited for it in vain.
   enum class Part : std::uint8_t { missing, under_way, overdue, here };
   // Whether the kernel keeps pages of the file. If so, the kernel reads ahead while the program
-  // works; if not, more parts are read at once. `secret`: the kernel does not say.
+  // works; if not, more parts are read at a time. `secret`: the kernel does not say.
   enum class Pages : std::uint8_t { unknown, kept, none, secret };
 
   std::uint64_t read_ahead(int fd, std::uint64_t at, std::uint64_t end);
@@ -106,13 +105,13 @@ class PartialFill {
 
   std::atomic<State> state_{State::free};
   std::atomic<std::uint32_t> users_{0};
-  // Given up, perhaps while it is published. Reads that go on then do not count: the kernel has the
-  // file's fds, which leave it unseen.
+  // Given up, perhaps while it is published. Reads that are still running are then discarded: the
+  // kernel has the file's fds, and fd_epoch.h no longer sees them change.
   std::atomic<bool> has_ended_{false};
   std::atomic<std::uint32_t> missing_{0};  // parts that are not here
   // A futex: counts the ends of fetches of parts. A waiter increments waiters_, then loads it.
   std::atomic<std::uint32_t> marks_{0};
-  std::atomic<std::uint32_t> waiters_{0};  // a jump out of a wait leaves it too high
+  std::atomic<std::uint32_t> waiters_{0};  // too high after a jump out of a wait
   std::atomic<bool> hashing_{false};
   std::atomic<bool> has_read_{false};    // a part has come from the origin
   std::atomic<std::uint64_t> shown_{0};  // the end of the furthest read

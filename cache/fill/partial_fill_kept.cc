@@ -1,4 +1,4 @@
-// PartialFill: what was read of a file stays for its next open.
+// PartialFill: keeps what was read of a file for its next open.
 #include "cache/base/process/block_signals.h"
 #include "cache/fill/kept_parts.h"
 #include "cache/fill/partial_fill.h"
@@ -29,7 +29,7 @@ void PartialFill::take_kept() {
 void PartialFill::keep(int fd) {
   if (!has_read_.load(std::memory_order_relaxed)) return;
   KeptParts kept(*cache_, record_->path(), record_->stat);
-  // A handler that has interrupted a fetch of this thread keeps nothing.
+  // In a handler that has interrupted a fetch of this thread, nothing is kept.
   if (FetchScope::is_open() || !kept.may_keep() || may_be_racy(*record_) ||
       !is_unchanged(fd, k_ask_server) || !fetch().is_unchanged())
     return;

@@ -1,10 +1,10 @@
-// Files that programs have just read from the origin, because there was no room or because they
-// read only a part. A prefetch of such a file would come too late, so the prefetcher skips it once.
-// The region has a table of rows, indexed by the hash of the path. A row holds the hash, whose last
-// 16 bits are replaced by a time: 0 until a prefetcher has skipped the file, then the second in
-// which it did. A skipped prefetch may have been meant for a later epoch. So a program that misses
-// a skipped file clears the row; otherwise the file would be skipped and missed in every epoch.
-// Thread safety: all of it. A race can cost one fetch.
+// Files that programs have just read from the origin, because there was no room or because the
+// program read only a part. A prefetch of such a file would come too late, so the prefetcher skips
+// it once. The region has a table of rows, indexed by the hash of the path. A row holds the hash,
+// whose last 16 bits are replaced by a time: 0 until a prefetcher has skipped the file, then the
+// second in which it did. A skipped prefetch may have been meant for a later epoch. So a program
+// that misses a skipped file clears the row; otherwise the file would be skipped and missed in
+// every epoch. Thread-safe. A race can cost one fetch.
 #pragma once
 
 #include "cache/base/clock.h"
@@ -47,7 +47,7 @@ inline bool is_just_missed(Region& region, std::uint64_t hash) {
          region.recent_miss(hash).load(std::memory_order_relaxed) == name_of(hash);
 }
 
-// Whether to skip the prefetch of this file. True once for each miss.
+// Whether to skip the prefetch of this file. Returns true once for each miss.
 inline bool was_just_missed(Region& region, std::uint64_t hash) {
   using namespace recent_misses;
   if (!is_just_missed(region, hash)) return false;

@@ -15,7 +15,7 @@ using base::Counter;
 // mtime's granularity or because clocks differ.
 constexpr std::uint64_t k_recent_seconds = 60;
 // A larger file may take several requests, between which it can change: FUSE and the page cache
-// read 128 KiB at a time. A mixture of versions would be kept for the whole job.
+// read 128 KiB at a time. Otherwise a mixture of two versions would be kept for the whole job.
 constexpr std::uint64_t k_one_request = 128 << 10;
 
 bool is_recent(const FileTime& time, std::uint64_t now_ns, std::uint64_t seconds) {
@@ -121,8 +121,8 @@ bool RecordFill::publish() {
   if (!pin)
     return refuse(pin.error().value == EMLINK ? Counter::bypassed_names : Counter::bypassed_full);
   if (!watch_.is_unchanged() || !tier_->confirm(std::move(reservation_), *pin)) {
-    // The record will never be confirmed: this frees its places in the index, and the ring does not
-    // wait for it.
+    // The record will never be confirmed. This frees its slots in the index, and the ring stops
+    // waiting for it.
     tier_->mark_record_stale(**pin);
     return refuse(Counter::bypassed_busy);
   }

@@ -40,8 +40,8 @@ class RecordFill {
   // Begins to watch the file early, with a stat that the origin has just given; accept() then need
   // not. False: a process may have the file open for writing, or had until now.
   bool watch(const FileStat& stat);
-  // Notes when the stat that accept() will get was requested (base::boot_ns), which was before this
-  // object was constructed.
+  // If the stat for accept() was requested before this object was constructed, notes when
+  // (base::boot_ns).
   void note_looked(std::uint64_t looked_ns);
   // The next accept() gets a later stat, and watches the file again.
   void end_watch() { is_watched_ = false; }
@@ -73,13 +73,13 @@ class RecordFill {
   // Whether the caller must check after the read that the file is unchanged, because neither its
   // times nor the way in which it is read prove that.
   bool wants_second_look() const;
-  // Whether the stat may predate the last write. If so, a tier's bytes that match it prove nothing
-  // either.
+  // Whether the stat may predate the last write. If so, a match of that stat does not prove a
+  // tier's bytes either.
   bool is_stat_in_doubt() const { return !is_immutable_ && watch_.is_stat_in_doubt(); }
   // Makes the record visible to all processes. False: refused after all; reason() says why.
   bool publish();
 
-  // Gives the room up for good, because the kernel may still write to it at any later time.
+  // Gives the room up permanently, because the kernel may still write to it at any later time.
   void lose_room() { reservation_.lose(); }
 
   base::Counter reason() const { return reason_; }

@@ -133,7 +133,7 @@ bool TierOpen::open(OpenOutcome& outcome) {
       parts_.note_opened(*outcome.pin, /*waited_for_prefetch=*/false);
     return true;
   }
-  // A signal has ended the program's wait: an open would begin to wait again.
+  // A signal has ended the program's wait; an open would start another one.
   if (!has_asked_ || stat_ || stat_.error().value != EINTR) return false;
   parts_.count_unserved(Counter::bypassed_error, request_.key);
   outcome.error = EINTR;

@@ -23,7 +23,8 @@ class TierOpen final : private Tier::Judge {
   Verdict judge_immutable(const Record& record);
   Verdict judge_mutable(const Record& record);
   Verdict judge_by_stat(const Record& record);
-  // Whether this process may open the file of a valid record. Asks the origin by one open at most.
+  // Whether this process may open the file of a valid record. Asks the origin with at most one
+  // open.
   bool may_be_opened(const Record& record);
   // Asks the origin for the file's stat.
   void ask(const Record& record);

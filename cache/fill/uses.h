@@ -1,7 +1,7 @@
 // Counts the library's copies of an open file of the program, because a lock on that file lasts as
 // long as they do. Memory order, seq_cst: a user increments the count, then checks for locks or
-// closed fds; a thread that locks or closes notes that first, then loads the count. Thread safety:
-// all of it, within one process; async-signal-safe.
+// closed fds; a thread that locks or closes notes that first, then loads the count. Thread-safe
+// within one process; async-signal-safe.
 #pragma once
 
 #include <atomic>

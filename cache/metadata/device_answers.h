@@ -1,6 +1,6 @@
-// The kernel's answer to one question about each device, so that it is asked only once. Devices for
-// which there is no room are asked about each time. Thread safety: all of it; async-signal-safe, no
-// allocation.
+// The kernel's answers to one question about each device, so that it is asked only once per device.
+// If the table is full, the kernel is asked about further devices each time. Thread-safe and
+// async-signal-safe; allocates nothing.
 #pragma once
 
 #include <atomic>

@@ -34,7 +34,7 @@ bool is_listing_of(const Record& record, std::span<const ObjectNames::Entry> ent
 base::Result<RamTier::Reservation> reserve(RamTier& ram, std::size_t path_length,
                                            std::uint64_t bytes) {
   auto room = ram.reserve(path_length, bytes);
-  // A long listing needs adjacent segments, so it may evict more bytes than it has.
+  // A long listing needs adjacent segments, so it may evict more bytes than it takes.
   for (std::uint64_t wanted = bytes + path_length; !room; wanted *= 2) {
     const std::uint64_t given = give_back(ram.region(), wanted);
     room = ram.reserve(path_length, bytes);
@@ -119,7 +119,7 @@ base::Result<void> ListedObjects::publish(MountMetadata& metadata, RamTier& ram,
   content.fetched_ns = base::wall_ns();
   content.verified_ns = looked_ns;
   if (metadata.publish(content, bytes, NoWatch{}, write)) return {};
-  // The room for metadata is used up, so the listing takes room of files.
+  // The room for metadata is used up, so the listing takes room from files.
   content.data_size = bytes;
   auto room = reserve(ram, path.size(), bytes);
   if (!room) return base::fail(ENOSPC);

@@ -31,8 +31,8 @@ class ListedObjects {
   std::uint64_t hidden() const { return hidden_; }
 
   // Keeps the record that RAM has if it lists the same. `looked_ns`: base::boot_ns, before the
-  // first page was asked for. ENOSPC: there is no room, even without the files that nobody has
-  // open.
+  // first page was asked for. ENOSPC: there would be no room even if all files that no program has
+  // open were evicted.
   base::Result<void> publish(MountMetadata& metadata, RamTier& ram, const BucketMount& mount,
                              std::string_view below, std::uint64_t looked_ns);
 

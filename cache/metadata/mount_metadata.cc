@@ -16,7 +16,7 @@ namespace {
 
 using base::Counter;
 
-// This many stats that miss in one directory show a pattern.
+// This many stats that miss in one directory count as a pattern.
 constexpr std::uint64_t k_many_misses = 4;
 // A small program has fewer misses in total.
 constexpr std::uint32_t k_worth_threads = 48;
@@ -25,7 +25,7 @@ constexpr std::uint32_t k_worth_listing_ahead = 8;
 // Counts bytes of entries. The program reads a longer directory itself, because it may want only
 // the first entries.
 constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
-// A region of at least this many segments spares one for metadata if opens wait for stats.
+// A region of at least this many segments gives one to metadata if opens wait for stats.
 constexpr std::uint32_t k_spares_one = 8;
 // A metadata record that has not been used for this long may be evicted.
 constexpr std::uint64_t k_unused_ns = 600'000'000'000;
@@ -210,8 +210,7 @@ bool MountMetadata::note_miss(std::string_view key) {
   const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
   const bool are_many =
       misses_.fetch_add(1, std::memory_order_relaxed) >= k_worth_threads && count >= k_many_misses;
-  // If misses continue, they are reported again, because the gathered stats may have become too
-  // old.
+  // If misses continue, they are reported again, because the gathered stats may have expired.
   row.store((hash & ~0xffffULL) | (are_many ? 0 : count), std::memory_order_relaxed);
   return are_many;
 }

@@ -9,10 +9,10 @@
 // (directory_times.h), the directory is read again. A stat of an entry is served for a tenth of the
 // file's age, 1 to 60 s, unless the file is changed through the shim. A directory that was changed
 // less than two seconds before it was read is not kept, because the origin's clock may hide another
-// change. Search permission: some process of a record's view has opened the directory and searched
-// it. Limits: records of one directory take at most CUBESHIM_METADATA_RAM in all. Nothing is kept
-// with packs, with CUBESHIM_CONSISTENCY=open, or in mode real. Thread safety: all of it. Lookups
-// are async-signal-safe and allocate nothing.
+// change. Search permission: a process of the record's view has opened the directory and looked up
+// names in it. Limits: records of one directory take at most CUBESHIM_METADATA_RAM in all. Nothing
+// is kept with packs, with CUBESHIM_CONSISTENCY=open, or in mode real. Thread-safe. Lookups are
+// async-signal-safe and allocate nothing.
 #pragma once
 
 #include <string_view>
@@ -38,14 +38,14 @@ class MountMetadata final : public KnownStats {
   // `remote`: tiers on other nodes, which are asked after `tiers`.
   MountMetadata(Region& region, RamTier& ram, const Tiers& tiers, const Tiers& remote,
                 const base::Config& config);
-  // Call it before the first question. Used if some prefix is not a mount.
+  // Call it before any other function. Used if some prefix is not a mount.
   void switch_off() { is_on_ = false; }
   bool is_on() const { return is_on_; }
   // Whether there is room for one more record of this many bytes. A wrong yes is possible.
   bool has_room_for(std::uint64_t bytes) const;
 
-  // Whether any process of the node has kept a listing. True as soon as one has begun to read a
-  // directory.
+  // Whether any process of the node has kept a listing. True as soon as any process has begun to
+  // read a directory.
   bool are_any() const {
     return region_->header().has_metadata.load(std::memory_order_seq_cst) != 0;
   }
@@ -75,9 +75,9 @@ class MountMetadata final : public KnownStats {
   // returns whether it differed.
   void correct_stat(std::string_view key, const FileStat& stat);
   bool correct_target(std::string_view key, std::string_view target);
-  // The real path of a key, with links at its end followed. `by_link`: the result is unknown if the
-  // key does not end in a link, and the final target is not revalidated. If the result is unknown,
-  // `real` is the path at which memory knew no more.
+  // The real path of a key, with links at its end followed. `by_link`: if the key does not end in a
+  // link, the result is unknown; the final target is not revalidated. If the result is unknown,
+  // `real` is the path up to which memory could resolve the key.
   enum class Leads : std::uint8_t { anywhere, by_link };
   Says real_path(std::string_view key, Leads leads, FoundPath& real);
   // Whether memory has a listing of the key's directory. If so, a negative entry for the key comes
@@ -95,23 +95,23 @@ class MountMetadata final : public KnownStats {
     base::UniqueFd fd;
     bool is_long = false;
     bool is_from_origin = false;  // the kernel has just opened the directory
-    // True if the program had to wait for this listing, and for so many before it that threads
-    // should list the next directories ahead.
+    // True if the program has had to wait for this and enough earlier listings that threads should
+    // list the next directories ahead.
     bool was_worth_listing_ahead = false;
   };
   // The listing of a directory, read at the origin if needed. `path`: the key with a terminating
   // zero.
   Listed list(std::string_view key, const char* path);
 
-  // Notes a stat that the kernel has to answer. True: this directory has had so many that its stats
-  // should be gathered, and the process so many that threads should gather them.
+  // Notes a stat that the kernel has to answer. True: the directory has had enough of these that
+  // its stats should be gathered, and the process enough that it should use threads for that.
   bool note_miss(std::string_view key);
-  // Like note_miss, but for an open that has waited for the file's stat in order to prove a record.
-  // Never true in a region that is too small.
+  // Like note_miss, but for an open that has waited for a stat of the file to prove a record. Never
+  // true in a region that is too small.
   bool note_look(std::string_view key);
 
-  // Notes a stat that memory has answered. True if, as far as the process remembers, this stat is
-  // its first in this directory.
+  // Notes a stat that memory has answered. True if this stat is the process's first in this
+  // directory, as far as the process remembers.
   bool is_first_in_directory(std::string_view key);
 
   // A fresh listing for StatGather, read at the origin if needed.
@@ -125,22 +125,22 @@ class MountMetadata final : public KnownStats {
   // Takes the flight for gathering the stats of this directory. False: another process of the node
   // has it.
   bool begin_gather(std::string_view key, SingleFlight::Ticket& flight);
-  // Whether the stat of this key must come from the server: it may prove a record (known_stat), or
-  // its age is bounded. Otherwise the mount's attribute cache may answer, as it would for the
-  // program; a listing may have filled that cache for all entries.
+  // Whether the stat of this key must come from the server, because it may prove a record
+  // (known_stat) or because its age is bounded. Otherwise the mount's attribute cache may answer,
+  // as it would for the program; a listing may have filled that cache for all entries.
   bool stat_is_proof(std::string_view key) const;
   bool is_current(const StatTable::Entry& entry) const;
   // Nothing has changed the file through the shim since the stat was taken.
   bool is_untouched(const StatTable::Entry& entry) const;
-  // Publishes a record, unless `watch` has seen a change. The record replaces the former one.
+  // Publishes a record, unless `watch` has seen a change. The record replaces the previous one.
   // `write` fills the room for its data.
   template <typename Watch, typename Write>
   Pin publish(RecordContent& content, std::uint64_t bytes, const Watch& watch, Write&& write);
   Region& region() const { return *region_; }
 
  private:
-  // The listing, revalidated if it is not fresh. `again`: this process has asked before. Empty:
-  // there is none, or it is no longer right.
+  // The listing, revalidated if it is not fresh. `again`: this process has asked for it before.
+  // Empty: there is none, or it is outdated.
   Pin fresh_listing(std::string_view key, bool again);
   Pin directory(std::string_view key) const;
   // `is_physical`: an error if a link is on the way to the directory.
@@ -165,9 +165,9 @@ class MountMetadata final : public KnownStats {
     DirectoryData::Entry entry;
   };
   Entry entry_of(std::string_view key);
-  // Like entry_of, but by the listing of the key's directory alone, however old that is.
+  // Like entry_of, but from the listing of the key's directory only, however old that listing is.
   Entry listed_entry(std::string_view key) const;
-  // The entry's stat by the table of its directory, if the stat is fresh. The name may belong to
+  // The entry's stat from the table of its directory, if the stat is fresh. The name may belong to
   // another file by now (is_shown).
   struct EntryStat {
     Pin table;
@@ -176,9 +176,9 @@ class MountMetadata final : public KnownStats {
   EntryStat stat_of(std::string_view key, const Entry& entry) const;
   // Like stat_of, however old the stat is.
   EntryStat gathered_stat(std::string_view key, const Entry& entry) const;
-  // When the origin was asked for the file at the entry's path. Threads that gather stats open the
-  // directory first, and stay in it even if another directory replaces it. So the stats that they
-  // gather hold for the path as it was when the first thread began.
+  // When the origin was asked for the file at the entry's path. Threads that gather stats first
+  // open the directory, and keep using it even if another directory replaces it. So the gathered
+  // stats hold for the path as it was when the first thread began.
   static std::uint64_t looked_ns(const EntryStat& known);
   bool is_shown(const EntryStat& stat, const Entry& entry);
   Says go_on(FoundPath& path, Leads leads, bool& is_link);
@@ -236,7 +236,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
   std::uint64_t beside_files = 0;
   auto reservation = reserve(content.path.size(), bytes, beside_files);
   if (!reservation) return {};
-  // The lookup comes after reserve(), which may reclaim the segment of the former record.
+  // The lookup comes after reserve(), which may reclaim the segment of the previous record.
   const Pin former = ram_->find_of_kind(content.kind, content.path, base::hash_path(content.path));
   write(reservation->data());
   if (!watch.is_unchanged()) return {};
@@ -247,7 +247,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
     ram_->mark_record_stale(**pin);
     return {};
   }
-  // Marks the former record, because a lookup could otherwise find either of the two.
+  // Marks the previous record, because a lookup could otherwise find either of the two.
   if (former) ram_->mark_record_stale(*former);
   return std::move(*pin);
 }

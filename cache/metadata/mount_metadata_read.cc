@@ -113,7 +113,7 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
   // Before the entries are read: a process that changes them reports only changes on known devices.
   ram_->note_device(stat->device());
   watch.watch(*stat);
-  // Another change in the same step of the clock would not be visible later.
+  // A second change within the same tick of the clock could not be detected later.
   if (is_within_step(stat->modified, content.fetched_ns) ||
       may_hide_change(*stat, content.fetched_ns))
     return {};

@@ -40,7 +40,7 @@ class MountMetadata::StoredListing final : public Tier::Judge {
     if (!stat_ || record.is_physical() != is_physical_ ||
         !is_proven_open(record, *metadata_.region_))
       return Tier::Verdict::refused;
-    // Known only if this process has read a listing of this mount before.
+    // This is known only if the process has read a listing of this mount before.
     if (!metadata_.times_.are_known_to_be_kept(stat_->device())) return Tier::Verdict::refused;
     if (!tier_->is_of_version(record, *stat_)) return Tier::Verdict::outdated;
     // The entries contain inode numbers.

@@ -1,7 +1,7 @@
 // Tells whether a listing that lacks a name proves that the name does not exist. Some file systems
 // find names that they do not list: hidden directories of snapshots, mounts that appear when they
 // are asked for, names in another case or another Unicode form, short forms of long names. This may
-// differ from one directory to the next. Thread safety: all of it; async-signal-safe.
+// differ from one directory to the next. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <cstdint>

@@ -16,8 +16,7 @@ std::vector<std::string_view> directories_of(const DirectoryData& listing) {
   return names;
 }
 
-// Up to `count` names after `name`, if `name` comes after `last` with at most `between` names in
-// between.
+// The next `count` names after `name`, if at most `between` names lie between `last` and `name`.
 std::vector<std::string> names_after(const std::vector<std::string_view>& names,
                                      std::string_view last, std::string_view name,
                                      std::size_t between, std::size_t count) {

@@ -20,9 +20,9 @@ class NextDirectories {
   enum class Comes : std::uint8_t { to_each, to_some };
   explicit NextDirectories(Comes comes = Comes::to_each) : comes_(comes) {}
 
-  // The program has come to `name`, an entry of the listing of `parent`. Returns the names that it
-  // will visit next, in order: none until it has followed an order once, then twice as many each
-  // time, k_most at most.
+  // The program has reached `name`, an entry of the listing of `parent`. Returns the names that it
+  // will visit next, in order: none until the program has followed an order once, then twice as
+  // many each time, up to k_most.
   std::vector<std::string> after(const std::string& parent, std::string_view name,
                                  const DirectoryData& listing);
 

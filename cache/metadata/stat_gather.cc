@@ -152,7 +152,7 @@ bool StatGather::step(int directory) {
   if (entry && directory >= 0 && !entry->is_dots()) {
     // A zero follows the name, as in the kernel's entries.
     const StatTable::Entry found = look(directory, entry->name);
-    // If the types differ, either the listing or the stat is of a former file of this name.
+    // If the types differ, either the listing or the stat is of an earlier file of this name.
     const bool agree = entry->type == DT_UNKNOWN || entry->type == IFTODT(found.stat.mode);
     if (agree) entries_[place] = found;
   }

@@ -1,7 +1,7 @@
 // Gathers the stats of all entries of a directory, and the targets of its links, by several threads
-// at once, and publishes them to the node as one record. It serves programs that ask for one stat
-// after the other. One process of the node gathers for a directory at a time (a flight). Thread
-// safety: any threads may call step() at a time; one calls begin() and the destructor. It
+// in parallel, and publishes them to the node as one record. It serves programs that ask for one
+// stat after the other. One process of the node gathers for a directory at a time (a flight).
+// Thread safety: any threads may call step() at a time; one calls begin() and the destructor. It
 // allocates, and is not for signal handlers.
 #pragma once
 
@@ -20,8 +20,8 @@ class StatGather {
  public:
   // `asked`: the name that a program has asked for; empty: the program will ask for all names.
   // `most`: the most entries that a directory may have, if `asked` is empty. Null: the directory
-  // cannot be listed, lacks that name or has too many entries, nearly all stats are known, or
-  // another process gathers them.
+  // cannot be listed, lacks that name or has too many entries; nearly all stats are known; or
+  // another process is gathering them.
   static std::unique_ptr<StatGather> begin(MountMetadata& metadata, const std::string& directory,
                                            std::string_view asked,
                                            std::uint32_t most = k_most_unasked);

@@ -1,6 +1,6 @@
 // Tells whether the kernel keeps attributes of a path on a mount (FUSE's attr_timeout, NFS's
 // acregmin). A stat of a path that the kernel has yet to look up comes from the server anyway, and
-// needs no AT_STATX_FORCE_SYNC, which would cost one more request. Thread safety: all of it;
+// needs no AT_STATX_FORCE_SYNC, which would cost one more request. Thread-safe and
 // async-signal-safe. Sends no request; uses an fd for a moment.
 #pragma once
 

@@ -1,5 +1,5 @@
-// A file of a mount, read whole with one open, one statx, one read and one close. Thread safety:
-// all of it. Raw system calls only.
+// A file of a mount, read whole with one open, one statx, one read and one close. Thread-safe. Raw
+// system calls only.
 #pragma once
 
 #include <string_view>
@@ -24,8 +24,8 @@ class MountFile {
   base::Result<void> read_whole(std::byte* to, base::Stats* stats) const;
   // Asks the server whether the file is unchanged since stat().
   bool is_unchanged(base::Stats* stats) const;
-  // Whether the path holds no symbolic link. Known from the open itself, or asked of /proc if the
-  // kernel is too old.
+  // Whether the path holds no symbolic link. Known from the open itself or, if the kernel is too
+  // old, from /proc.
   bool is_physical(std::string_view absolute_path) const;
   // Hands the fd to the caller. -1: it has been closed (see FetchScope).
   int release() { return fd_.release(); }

@@ -25,7 +25,7 @@ namespace cube::cache {
 
 class Listing;
 
-// A file as its origin describes it, before its bytes are read.
+// A file's description by its origin, before its bytes are read.
 struct FileAtOrigin {
   FileStat stat{};
   bool is_physical = false;  // no part of the path is a symbolic link
@@ -66,7 +66,7 @@ class Opened {
     std::uint64_t data_hash = 0;
   };
   virtual bool next_neighbour(Neighbour& /*neighbour*/) { return false; }
-  // Becomes the file of another path, whose place lies in OriginOpen::together. False: that file
+  // Becomes the file at another path, whose place lies in OriginOpen::together. False: that file
   // cannot be read in this way, and this object is unusable.
   virtual bool move_to(std::string_view /*key*/, const OriginSpan& /*place*/) { return false; }
 

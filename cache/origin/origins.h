@@ -29,7 +29,7 @@ class Origins {
   static std::unique_ptr<Origins> open(const std::vector<base::OriginSetting>& packs,
                                        const std::vector<base::OriginSetting>& buckets,
                                        std::vector<std::string>& errors);
-  // Opens the same origins again, for threads with an fd table of their own, where the fds of this
+  // Opens the same origins again, for threads with their own fd table, in which the fds of this
   // object mean nothing. Only such a thread calls it and uses the result. A pack whose path leads
   // to another file by now is left out.
   std::unique_ptr<Origins> reopened() const;

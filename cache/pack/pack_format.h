@@ -71,8 +71,8 @@ struct PackSlot {
 };
 static_assert(sizeof(PackSlot) == 24);
 
-// The number of table bits for which a bucket has fewer than 64 slots on average, so that it lies
-// on one page or on two.
+// The number of table bits for which a bucket has fewer than 64 slots on average, and so lies on
+// one page or two.
 constexpr std::uint32_t pack_table_bits(std::uint64_t entries) {
   std::uint32_t bits = 0;
   while (entries >> bits >= 64) ++bits;

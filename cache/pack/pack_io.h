@@ -1,4 +1,4 @@
-// Reads and writes whole ranges of a pack, and finds its directory. Thread safety: all of it.
+// Reads and writes whole ranges of a pack, and finds its directory. Thread-safe.
 #pragma once
 
 #include <string>

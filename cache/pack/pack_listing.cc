@@ -59,8 +59,8 @@ class AskedRecords {
   ~AskedRecords() { ask(); }
 
   void add(const PackSlot& slot) {
-    // Zeros lie between records. A wider gap is not read, because a page costs as much as a small
-    // record.
+    // Zeros lie between records. A wider gap is not read, because reading a page costs as much as a
+    // small record.
     constexpr std::uint64_t k_most_between = 4 << 10;
     if (slot.offset < span_.end() || slot.offset - span_.end() > k_most_between) {
       ask();
@@ -76,8 +76,8 @@ class AskedRecords {
   PackSpan span_;
 };
 
-// A program that lists a directory of directories will enter them. Their records are requested at
-// once, and come while the program works on the first one.
+// A program that lists a directory of directories will enter them. Their records are requested now,
+// and arrive while the program works on the first one.
 void ask_for_directories(const PackMount& mount, std::string_view path, std::string_view listing,
                          std::uint32_t directories) {
   constexpr std::uint32_t k_least = 4, k_most = 4096;

@@ -1,6 +1,5 @@
 // Lists a directory of a pack. A listing costs one read of the pack, and one more, for the inode of
-// "..", if the parent directory has not been listed before. Thread safety: all of it;
-// async-signal-safe.
+// "..", if the parent directory has not been listed before. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/pack/pack_mount.h"

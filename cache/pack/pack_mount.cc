@@ -10,7 +10,7 @@
 namespace cube::cache {
 namespace {
 
-// The hash covers the prefix, because under another prefix the same path means another record of
+// The hash includes the prefix, because under another prefix the same path names another record of
 // the same pack.
 std::uint32_t device_of(std::string_view prefix, const PackReader& reader) {
   const std::uint64_t words[] = {base::hash_path(prefix), reader.identity()};
@@ -153,8 +153,8 @@ base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) 
 }
 
 // The error for a path that the pack lacks and to which no link can lead. The deepest existing
-// parent decides: ENOTDIR if it is not a directory, or else ENOENT or ENAMETOOLONG by the name that
-// is missing in it.
+// parent decides: ENOTDIR if it is not a directory; otherwise ENOENT or ENAMETOOLONG, depending on
+// the name that it lacks.
 int PackMount::negative_entry_of(std::string_view name) const {
   std::string_view above = name;
   while (!above.empty()) {

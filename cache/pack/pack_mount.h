@@ -1,5 +1,5 @@
 // A pack as a directory tree: looks up paths under a prefix in the pack, follows links within it,
-// and gives stats as a file system of its own would. A file costs one read. A stat of an uncached
+// and returns stats as a separate file system would. A file costs one read. A stat of an uncached
 // entry costs one short read. A path that does not exist costs one read of its parent, unless that
 // was the last parent asked for; in a pack with links, it costs a read of each component. Thread
 // safety: all const functions, by any number of threads; no lock, no malloc, raw calls. Errors:
@@ -63,8 +63,8 @@ class PackMount {
   // the pack. EISDIR: it is not a regular file.
   base::Result<void> read(std::string_view path, std::uint64_t most, base::Scratch& scratch,
                           Content& content, Reach reach = Reach::record) const;
-  // The place of a path's record, by the index alone. Empty: there is no record, the index is too
-  // large to be kept in memory, or the record is too large to be read together with others.
+  // The place of a path's record, found in the index only. Empty: there is no record, the index is
+  // too large to be kept in memory, or the record is too large to be read together with others.
   PackSpan place_of(std::string_view path) const;
   // Reads a span by one request. take() then gives the regular files in it, by their paths and
   // places. If take() fails, read() may still succeed.
@@ -121,8 +121,8 @@ class PackMount {
   std::uint32_t device_minor_ = 0;
   std::unique_ptr<PackReader> reader_;
   std::unique_ptr<PackWindows> windows_;  // null: there was no memory
-  // The hash of the path of an existing directory: the last one that was asked about for an entry
-  // that it lacks.
+  // The hash of the path of an existing directory: the last one in which a missing entry was looked
+  // up.
   mutable std::atomic<std::uint64_t> last_directory_{0};
 };
 

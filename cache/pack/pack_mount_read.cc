@@ -23,7 +23,7 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
   content.window = nullptr;
   const PackSpan span = windows_->around(slot);
   if (span.bytes == slot.bytes) return;
-  // Requests all parts at the same time, which the kernel would read one after the other.
+  // Requests all parts at the same time; otherwise the kernel would read one after the other.
   if (reader_->keeps_pages()) reader_->will_need(span.begin, span.bytes);
   std::byte* const room = scratch.reserve(span.bytes);
   if (room == nullptr) return;
@@ -39,7 +39,7 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
 base::Result<PackEntry> PackMount::read_found(const FoundName& found, Reach reach,
                                               base::Scratch& scratch, Content& content) const {
   const bool may_reach = reach == Reach::window && windows_ != nullptr;
-  // The read of a link that has led here may have included the record.
+  // If a link has led here, the read of that link may have included this record.
   auto entry = find_in_window(found, content);
   if (!entry && may_reach) {
     read_window(found.slot, scratch, content);

@@ -29,8 +29,8 @@ class PackReader {
   // of the read.
   base::Result<PackEntry> find(std::string_view path) const;
 
-  // The place of the n-th record whose path has this hash (there is hardly ever a second), by the
-  // index alone. It saves a read if the caller has room for the whole record. ENOENT: there are
+  // The place of the n-th record whose path has this hash, found in the index only (a second one is
+  // very rare). It saves a read if the caller has room for the whole record. ENOENT: there are
   // fewer records.
   base::Result<PackSlot> locate(std::uint64_t path_hash, std::uint64_t n = 0) const;
   // Reads the whole record with one read and checks header and data. `to`: room for slot.bytes,
@@ -38,10 +38,10 @@ class PackReader {
   base::Result<PackEntry> read_record(const PackSlot& slot, std::string_view path,
                                       std::byte* to) const;
 
-  // Together read several records at once. read_span reads n unchecked bytes of the records, or
-  // fewer at the end of the last. check_record then checks one record among them as read_record
-  // does; `bytes` is its start, aligned to 8, of which `got` bytes are there. EBADMSG: the fd may
-  // have led to another file; read_record finds out.
+  // read_span and check_record together read several records with one request. read_span reads n
+  // unchecked bytes of the records, or fewer at the end of the last. check_record then checks one
+  // record among them as read_record does; `bytes` is its start, aligned to 8, of which `got` bytes
+  // are there. EBADMSG: the fd may have led to another file; read_record finds out.
   base::Result<std::size_t> read_span(std::uint64_t at, std::size_t n, std::byte* to) const;
   static base::Result<PackEntry> check_record(const PackSlot& slot, std::string_view path,
                                               const std::byte* bytes, std::size_t got);
@@ -58,8 +58,8 @@ class PackReader {
   void will_need_index() const;
   // Whether the index is small enough to be kept in memory as a whole.
   bool can_keep_index() const { return header_.index_bytes <= k_most_kept_index; }
-  // Whether the mount keeps pages. A FUSE mount with direct I/O does not, and a prefetch would then
-  // read everything twice.
+  // Whether the mount keeps pages. A FUSE mount with direct I/O keeps none, and a prefetch would
+  // then read everything twice.
   bool keeps_pages() const { return keeps_pages_; }
 
   // All records in the order of the file.
@@ -110,7 +110,7 @@ class PackReader {
   mutable std::atomic<bool> is_touched_{false};
   mutable std::atomic<std::uint64_t> looked_ns_{0};  // base::boot_ns, when the server was asked
   mutable std::atomic<std::int64_t> changed_s_{0},
-      changed_ns_{0};  // the pack's ctime, which a rename moves, too
+      changed_ns_{0};  // the pack's ctime, which a rename also changes
   bool keeps_pages_ = false;
   PackHeader header_{};
   base::Mapping index_;

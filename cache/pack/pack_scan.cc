@@ -37,7 +37,7 @@ const std::byte* PackScan::look(std::uint64_t at, std::size_t n, std::size_t& go
   n = static_cast<std::size_t>(std::min<std::uint64_t>(n, end_ - at));
   if (at < window_at_ || at + n > window_at_ + window_bytes_) {
     if (window_ == nullptr) window_ = std::make_unique<std::byte[]>(k_window);
-    // After large data, only a record's head is wanted.
+    // After large data, only the head of the next record is needed.
     const bool is_near = at < window_at_ + window_bytes_ + k_window / 4;
     const std::uint64_t wanted = std::max<std::uint64_t>(n, is_near ? k_window : k_short_window);
     const auto read =

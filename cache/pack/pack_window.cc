@@ -26,7 +26,7 @@ std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin,
   return windows;
 }
 
-// Takes all grains of a window. False: the grain of `wanted` was taken already.
+// Claims all grains of a window. False: the grain of `wanted` was taken already.
 bool PackWindows::take(std::uint64_t begin, std::uint64_t end, std::uint64_t wanted) {
   const auto mark = [this](std::uint64_t grain) {
     const std::uint64_t bit = 1ULL << (grain % 64);

@@ -1,11 +1,11 @@
 // Decides how much of a pack one read takes when a program misses a file in it. While latency
-// dominates the cost of a read, the window around a record takes hardly longer than the record
-// alone, and the other files in the window need no read of their own. A process and its forked
+// dominates the cost of a read, reading the window around a record takes scarcely longer than
+// reading the record, and saves a read for each other file in the window. A process and its forked
 // children take each window once; records of it that found no room are later read alone, so these
 // processes never read a pack more than twice. A window grows while it takes less than 1.5 times as
 // long as a record alone, up to k_most, and shrinks when it takes more than three times as long,
-// down to k_least. Thread safety: all of it, between a process and its forked children, too; no
-// allocation after make, async-signal-safe.
+// down to k_least. Thread-safe, also between a process and its forked children; no allocation after
+// make, async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ class PackWindows {
   // Null: no memory.
   static std::unique_ptr<PackWindows> make(std::uint64_t records_begin, std::uint64_t records_end);
 
-  // The span to read for this record: the record alone, or a window that holds it, which this call
-  // takes.
+  // The span to read for this record: the record alone, or a window around it, which this call
+  // claims.
   PackSpan around(const PackSlot& slot);
   // Notes how long the read of a span from around() took.
   void note_time(const PackSlot& slot, const PackSpan& read, std::uint64_t ns);
@@ -38,7 +38,7 @@ class PackWindows {
   // The granularity of `taken`.
   static constexpr std::uint64_t k_grain = 64 << 10;
   struct WindowState {
-    std::atomic<std::uint64_t> alone_ns;  // the time that a record alone takes; 0: not known yet
+    std::atomic<std::uint64_t> alone_ns;  // the time to read a single record; 0: not known yet
     std::atomic<std::uint64_t> bytes;     // of a window
     std::atomic<std::uint64_t> taken[1];  // a bit for each k_grain
   };

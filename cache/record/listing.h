@@ -21,7 +21,7 @@ namespace cube::cache {
 
 class Listing {
  public:
-  // The bytes that an entry with a name of this length takes.
+  // The size in bytes of an entry with a name of this length.
   static constexpr std::uint64_t entry_bytes(std::size_t name) {
     return (k_name_at + name + 1 + 7) / 8 * 8;
   }

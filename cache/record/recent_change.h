@@ -7,17 +7,17 @@
 
 namespace cube::cache {
 
-// The longest step of a file system's clock (FAT).
+// The longest tick of a file system's clock (FAT).
 inline constexpr std::int64_t k_racy_seconds = 2;
 
 // Whether the file's clock counts in milliseconds or coarser units: ext4 with inodes of 128 bytes,
-// FAT, HFS+, many servers. The ctime tells, because no program can set it. A finer clock shows
-// whole milliseconds once in a million times, and then counts as coarse.
+// FAT, HFS+, many servers. The ctime tells, because no program can set it. One in a million times
+// of a finer clock is a whole number of milliseconds, and such a time counts as coarse.
 inline bool has_coarse_clock(const FileStat& stat) {
   return stat.changed.nanoseconds % 1'000'000 == 0;
 }
 
-// Whether another change at `wall_ns` could fall into the same step of the clock as `time`. True
+// Whether another change at `wall_ns` could fall into the same tick of the clock as `time`. True
 // for a time in the future, which is that of a clock that runs ahead. A clock that runs behind
 // cannot be detected.
 inline bool is_within_step(const FileTime& time, std::uint64_t wall_ns) {

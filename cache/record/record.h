@@ -43,7 +43,7 @@ struct Record {
   // The path holds no symbolic link, so that lstat and O_NOFOLLOW see this very file.
   static constexpr std::uint8_t k_flag_physical = 1;
   static constexpr std::uint8_t k_flag_mappable = 2;
-  // Fetched before it was asked for; its first open is noted (cache/region/ring.h).
+  // Prefetched; its first open is noted (cache/region/ring.h).
   static constexpr std::uint8_t k_flag_prefetched = 4;
   // The bytes came from the disk tier, which still has them: they need not be written to it, nor
   // looked up in it.
@@ -51,10 +51,11 @@ struct Record {
   // The bytes came from another node, and the cluster still has them.
   static constexpr std::uint8_t k_flag_from_cluster = 16;
   // k_in_place: a process of the node has reported that the file itself has other bytes. k_removed:
-  // a process has reported that the name leads elsewhere or to nothing. Both come only with
-  // k_changed, which alone says only that the origin has something else at the path. k_unlinked,
-  // only with k_removed: the file may be gone; without it, the file was renamed. k_replaced:
-  // another record of the same version has taken its place in the index, and gets such marks.
+  // a process has reported that the name leads elsewhere or to nothing. Both are set only together
+  // with k_changed. By itself, k_changed means that the origin has something else at the path.
+  // k_unlinked, only with k_removed: the file may be gone; without it, the file was renamed.
+  // k_replaced: another record of the same version has taken its place in the index, and gets such
+  // marks.
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2, k_in_place = 4, k_removed = 8,
                                  k_replaced = 16, k_unlinked = 32;
 

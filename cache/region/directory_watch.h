@@ -24,8 +24,8 @@ class DirectoryWatch {
     stripe_ = &writer_stripe_of(*region_, directory);
     epoch_ = stripe_->epoch.load(std::memory_order_seq_cst);
   }
-  // Call it once a process that makes a change can find the record. Either we see the change here,
-  // or that process sees the record and marks it.
+  // Call it when a process that makes a change can already find the record. Either we see the
+  // change here, or that process sees the record and marks it.
   bool is_unchanged() const {
     return stripe_ != nullptr && stripe_->epoch.load(std::memory_order_seq_cst) == epoch_ &&
            region_->header().tree_changes.load(std::memory_order_seq_cst) == trees_;

@@ -2,7 +2,7 @@
 // opens files neither waits nor fetches. A handler may also leave by siglongjmp, which destroys
 // nothing on the stack. The thread's next open then finds that no handler is running, and ends what
 // was left behind: the flight, the fd and the count of waiting programs. Invariants: an object
-// lives on the stack of one open; the thread knows the object that was made last. After a jump, the
+// lives on the stack of one open; the thread has a pointer to the newest object. After a jump, the
 // fetch's room in a segment is lost. Thread safety: each thread has its own. Async-signal-safe.
 #pragma once
 

@@ -30,8 +30,8 @@ void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t
   const bool is_ours = word.compare_exchange_strong(
       before, Filling{leased, own.generation, true}.as_word(), std::memory_order_seq_cst);
   if (!is_ours) swap_word(row, shared, {SegmentState::sealed, k_no_owner, own.generation});
-  // Nobody fills the full segment any more, so it need not be spared. If it has been reclaimed, its
-  // generation differs and the swap fails.
+  // No process fills the full segment any longer, so it need not be spared. If it has been
+  // reclaimed, its generation differs and the swap fails.
   if (is_ours && full.is_any) {
     swap_word(region.segment_row(full.segment), {SegmentState::open, k_no_owner, full.generation},
               {SegmentState::sealed, k_no_owner, full.generation});

@@ -29,7 +29,7 @@ Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word)
 // on it.
 bool is_open_to_all(const Region& region, const Filling& filling);
 // Replaces `full`, which it closes, by a segment that we have leased, and opens that one to all
-// processes. If another process was quicker, `word` names that process's segment, and ours is
+// processes. If another process was faster, `word` names that process's segment, and ours is
 // closed.
 void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t leased,
                  const Filling& full);

@@ -3,8 +3,8 @@
 // the second is given memory, and so on. A slot is one word - tag:16 | generation:12 | segment:18 |
 // offset:18, in units of 64 bytes - and 0 is empty. One compare-and-swap publishes a slot, so no
 // reader finds a half-made entry. A slot whose generation is no longer that of its segment is dead
-// and may be reused. Dead slots are swept before a segment's generations wrap around. Thread
-// safety: all of it, between threads and processes. Async-signal-safe, no allocation.
+// and may be reused. Dead slots are swept before a segment's generations wrap around. Thread-safe,
+// across processes too. Async-signal-safe, no allocation.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +57,7 @@ class Index {
   // ENOSPC: all buckets of this hash are full of living entries. EMLINK: they are full of this
   // hash's own entries. EAGAIN: other writers were quicker, again and again. `may_replace(place)`
   // says whether the new entry makes an entry with the same tag useless; `is_dead(place)` says
-  // whether an entry of any tag is useless to everybody.
+  // whether an entry of any tag is useless to all processes.
   template <typename MayReplace, typename IsDead>
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace,
                             IsDead&& is_dead) {
@@ -94,7 +94,7 @@ class Index {
     }
   }
 
-  // Empties the slots whose segment has another generation by now.
+  // Empties the slots whose segment has moved to another generation.
   void sweep_dead() const {
     for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
       for (std::uint32_t b = 0; b < region_->layout().bucket_count[t]; ++b) {

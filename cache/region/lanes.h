@@ -1,8 +1,8 @@
 // The words of the region that a process writes on a hit, separate for each lane of its threads
 // (cache/base/lane.h): pins on segments, and counters. A lane has room for pins on a few segments;
 // the row that the process has for all segments counts further pins. Each step is one atomic
-// operation, so a process that dies leaves whole words, which process_reaper.h clears. Thread
-// safety: all of it, between threads and processes; async-signal-safe.
+// operation, so a process that dies leaves whole words, which process_reaper.h clears. Thread-safe,
+// across processes too; async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +63,8 @@ std::uint32_t pins_of(const Region& region, std::uint32_t process, std::uint32_t
 std::uint64_t pins_of(const Region& region, std::uint32_t process);
 void forget_pins_of(Region& region, std::uint32_t process);
 
-// Counts the lanes that the process's slot has ever used. The bound holds even if the region has
-// wrong bytes.
+// Counts the lanes that have ever been used in the process's slot. The bound holds even if the
+// region has wrong bytes.
 std::uint32_t lanes_reached(const Region& region, std::uint32_t process);
 // Adds the counters of a process, summed over all its lanes.
 void add_stats_of(const Region& region, std::uint32_t process, base::Totals& totals);

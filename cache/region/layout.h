@@ -33,7 +33,7 @@ inline constexpr std::uint32_t k_most_listed_rows = 32768;
 // A record has a bit for each.
 inline constexpr std::uint32_t k_views = 32;
 
-// One for the current leader, the others for former leaders that are stopped.
+// One for the current leader, the others for previous leaders that are stopped.
 inline constexpr std::uint32_t k_lead_locks = 8;
 // Each word has 64 bits; a bit stands for the files of this node that have its hash.
 inline constexpr std::uint32_t k_changed_words = 32;
@@ -91,7 +91,8 @@ struct RegionHeader {
   std::atomic<std::uint32_t> kept;
   // Monotonic clock: when dead processes were last searched for.
   std::atomic<std::uint64_t> reaped_ns;
-  // Monotonic clock, seconds: when to try again, because no segment was left; 0: there may be one.
+  // Monotonic clock, seconds: when to look for a segment again after none was left; 0: there may be
+  // one.
   std::atomic<std::uint32_t> full_until;
   // How many tables have memory. Guarded by lifecycle.
   std::atomic<std::uint32_t> index_tables;
@@ -107,8 +108,8 @@ struct RegionHeader {
   std::atomic<std::uint64_t> used_bytes;
   // Devices of cached files, plus one. If all entries are taken, any device counts as known.
   std::atomic<std::uint64_t> devices[8];
-  // k_for_good: the last table is full. Otherwise the second of the monotonic clock until which no
-  // memory is asked for, or 0.
+  // k_for_good: the last table is full. Otherwise the time (monotonic clock, seconds) before which
+  // no memory is requested, or 0.
   std::atomic<std::uint32_t> index_full;
   // Renames, removals and the like so far.
   std::atomic<std::uint64_t> name_changes;
@@ -123,11 +124,11 @@ struct RegionHeader {
   std::atomic<std::uint64_t> metadata_bytes;
   // generation:32 | segment + 1:32 of the segment that is being filled; 0: none yet.
   std::atomic<std::uint64_t> metadata_filling;
-  // base::boot_ns: when to check again, because no segment may be dropped; 0: there may be one.
+  // base::boot_ns: when to check again after no segment could be dropped; 0: one may be.
   std::atomic<std::uint64_t> metadata_full_until;
   // 0: no fetch has begun yet, so no change matters.
   std::atomic<std::uint32_t> has_fetched;
-  // 0: no directory has been read yet for its listing to be kept.
+  // 0: no directory has been read yet in order to keep its listing.
   std::atomic<std::uint32_t> has_metadata;
   // Rows in use. Too high if a process ended between two steps.
   std::atomic<std::uint32_t> left_writers;
@@ -140,7 +141,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> has_chunks;
   // The next large file is placed below this segment; 0: below the ring.
   std::atomic<std::uint32_t> chunk_hint;
-  // Coarse monotonic clock: when to check again, because no place was free.
+  // Coarse monotonic clock: when to check again after no place was free.
   std::atomic<std::uint64_t> chunks_full_until;
   // The order of the newest chunk that passes.
   std::atomic<std::uint64_t> passing_order;
@@ -212,7 +213,7 @@ struct RegionHeader {
 
   // For the report.
 
-  // The disk's trouble has been reported.
+  // The disk's failure has been reported.
   std::atomic<std::uint32_t> disk_told;
   TierRow tiers[base::k_tiers];
   // base::View::number of the views that have attached. Guarded by lifecycle.

@@ -23,19 +23,19 @@ struct TierRow {
 
 // A gateway (mailbox.h).
 struct GatewayRow {
-  // The mark of the store and of the credentials that it uses (bucket_mount.h).
+  // The hash of the store and of the credentials that it uses (bucket_mount.h).
   std::atomic<std::uint64_t> store;
   // generation:32 | slot + 1:32 of its process; 0: the row is free.
   std::atomic<std::uint64_t> process;
   // Coarse monotonic clock: until when others wait for a gateway that a process has started. It
   // belongs to the stores whose mark, modulo k_gateways, is this row's number.
   std::atomic<std::uint64_t> due_ns;
-  // A bit for each error (modulo 32) that this gateway has answered and an asker has told the user.
+  // A bit for each error (modulo 32) of this gateway that an asker has reported to the user.
   std::atomic<std::uint32_t> told;
   // A part of the name of its socket. It is random, so that no other user takes the name first.
   std::atomic<std::uint32_t> socket;
-  // Since it began: attempts that the store has answered, those that were repeated, bytes of
-  // bodies, and the sum of the times to the first byte.
+  // Since the gateway began: answered attempts, repeated attempts, bytes of bodies, and the sum of
+  // the times to the first byte.
   std::atomic<std::uint64_t> answers, retries, bytes, first_byte_ns;
   // Requests in flight, and how many may be.
   std::atomic<std::uint32_t> in_flight, most_in_flight;
@@ -71,7 +71,7 @@ struct JobRow {
   std::uint64_t last_used;
   // base::boot_ns when its first process attached.
   std::uint64_t started_ns;
-  // The job's first process has detached: nobody waits for the report.
+  // The job's first process has detached: no process will write the report.
   std::atomic<std::uint32_t> reported;
   // The job's last report has been written.
   std::atomic<std::uint32_t> told;
@@ -86,8 +86,8 @@ struct JobRow {
   NotedPath<256> misspelled;
   // Entries of its list that have been handled.
   std::atomic<std::uint64_t> listed;
-  // base::boot_ns: a child ended that may have changed paths without reporting it. Listings that
-  // were verified earlier are revalidated.
+  // base::boot_ns when a child ended that may have changed paths without reporting it. Listings
+  // that were verified earlier are revalidated.
   std::atomic<std::uint64_t> metadata_doubted_ns;
 };
 
@@ -150,9 +150,11 @@ struct SegmentRow {
   std::atomic<std::uint32_t> unread;
   // Bytes that records use.
   std::atomic<std::uint64_t> used_bytes;
-  // The ring has leased the segment or the segment has joined it; it then stays the ring's.
+  // The ring has leased the segment, or the segment has joined the ring; from then on it belongs to
+  // the ring.
   std::atomic<std::uint32_t> is_ring;
-  // Set until the memory is given back to others (room_for_others.h).
+  // Set while the segment has memory, that is, until it is given back to others
+  // (room_for_others.h).
   std::atomic<std::uint32_t> has_memory;
   // Confirmed records that are not from the disk.
   std::atomic<std::uint32_t> fresh;
@@ -201,8 +203,8 @@ struct FlightSlot {
 struct ListingSlot {
   std::atomic<std::uint32_t> state;
   std::uint32_t length;
-  // Hash of the path. It detects a path that two processes wrote at once, which can happen if a
-  // process ends while it writes.
+  // Hash of the path. It detects a path that two processes wrote at the same time, which can happen
+  // if a process ends while it writes.
   std::uint64_t hash;
   char path[1008];
 };
@@ -210,12 +212,12 @@ struct ListingSlot {
 // A directory that a program has listed (listings.h). The row does not count the directory's files,
 // so a large directory takes no more than a small one.
 struct ListedRow {
-  // Rows that a hash may take.
+  // The number of rows in which a hash may be.
   static constexpr std::uint32_t k_ways = 8;
   // 0: the row is free.
   std::atomic<std::uint64_t> hash;
-  // KiB of the directory's files: that programs have opened for the first time since; of these, in
-  // files that had been fetched ahead; that were fetched because of the listing.
+  // KiB of the directory's files: opened by programs for the first time since then; of these, in
+  // files that had been fetched ahead; fetched because of the listing.
   std::atomic<std::uint32_t> read_kib, early_kib, fetched_kib;
   // How many files read_kib covers.
   std::atomic<std::uint32_t> files;
@@ -230,7 +232,7 @@ struct ListedRow {
 struct alignas(64) MailRow {
   static constexpr std::uint32_t k_part_words = 6, k_words = 222, k_why_words = 22;
   std::atomic<std::uint64_t> word;
-  // Coarse monotonic clock: the time after which nobody waits for the answer.
+  // Coarse monotonic clock: the time after which no process waits for the answer.
   std::atomic<std::uint64_t> overdue_ns;
   // kind:8 | prefetch:8 | length of the prefix:16, of the URL:16, of the path below them:16
   std::atomic<std::uint64_t> head;
@@ -244,7 +246,7 @@ struct alignas(64) MailRow {
   std::atomic<std::uint64_t> part[k_part_words];
   // These three texts, one after the other.
   std::atomic<std::uint64_t> text[k_words];
-  // The gateway's words about an error, filled up with zeros.
+  // The gateway's message about an error, padded with zeros.
   std::atomic<std::uint64_t> why[k_why_words];
 };
 
@@ -265,25 +267,25 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint64_t> path, version[2];  // FileKey
   // The chunk's number in its file.
   std::atomic<std::uint32_t> number;
-  // A program maps it, or did: no other file may have this place.
+  // A program has mapped it, now or earlier: no other file may have this place.
   std::atomic<std::uint32_t> is_mapped;
-  // Bits in `ahead`; too high after a death.
+  // The number of bits in `ahead`; too high if a process died while it changed them.
   std::atomic<std::uint32_t> unread;
   // The job of `shown`, as the low bits of JobRow::last_used.
   std::atomic<std::uint32_t> shown_to;
   // A bit for each page of 4 KiB.
   std::atomic<std::uint64_t> present[k_pages / 64];
-  // Like `present`: the page was fetched ahead, and nobody has read or mapped it yet.
+  // Like `present`: the page was fetched ahead, and has not been read or mapped yet.
   std::atomic<std::uint64_t> ahead[k_pages / 64];
   // 0: the chunk stays; otherwise its order among the chunks that pass.
   std::atomic<std::uint64_t> passed;
-  // Like `present`: the page must not be offered to the tiers any more.
+  // Like `present`: the page must no longer be offered to the tiers.
   std::atomic<std::uint64_t> offered[k_pages / 64];
   // Blocks that became whole since the chunk's pages were last offered to the tiers.
   std::atomic<std::uint32_t> to_offer;
   // Blocks that ever became whole at this place.
   std::atomic<std::uint32_t> wholes;
-  // Like `present`: the page must not be sent to the cluster any more.
+  // Like `present`: the page must no longer be sent to the cluster.
   std::atomic<std::uint64_t> shared[k_pages / 64];
   // Like `present`: a mapping of the job `shown_to` shows or showed the page.
   std::atomic<std::uint64_t> shown[k_pages / 64];

@@ -9,7 +9,7 @@
 namespace cube::cache {
 namespace {
 
-// A program that lists a directory and opens only a file or two is not yet reading all of it.
+// A program that has listed a directory and opened only a file or two may not read the rest.
 constexpr std::uint32_t k_reads_that_tell = 8, k_files_that_tell = 2;
 
 // ListingSlot::state.
@@ -60,7 +60,7 @@ void Listings::note_listed(std::string_view directory) {
   const std::uint64_t hash = base::hash_path(directory);
   if (hash == 0) return;
   if (ListedRow* const known = find(hash); known != nullptr) {
-    // The counts are of reads long ago, which say nothing about the reads to come.
+    // The counts are of reads long ago, which do not predict further reads.
     if (is_old(*known)) start_over(*known);
     known->used.store(listing_second(), std::memory_order_relaxed);
     return;
@@ -78,7 +78,8 @@ void Listings::note_listed(std::string_view directory) {
   start_over(*least);
   least->used.store(listing_second(), std::memory_order_relaxed);
   std::uint64_t free = 0;
-  // Release: a process that finds the row finds no former counts; pairs with the acquire in find.
+  // Release: a process that finds the row does not see counts of the row's previous directory;
+  // pairs with the acquire in find.
   least->hash.compare_exchange_strong(free, hash, std::memory_order_release,
                                       std::memory_order_relaxed);
 }
@@ -129,8 +130,8 @@ bool Listings::post(std::string_view directory) {
     if (!slot.state.compare_exchange_strong(state, k_posted, std::memory_order_release,
                                             std::memory_order_relaxed))
       return false;
-    // Noted after the post: if the process died between a note and its post, nobody would post the
-    // directory. Posting it twice does no harm.
+    // Noted after the post: if the process died between the note and the post, the directory would
+    // never be posted. Posting it twice does no harm.
     listed->lead.store(lead, std::memory_order_relaxed);
     return true;
   }

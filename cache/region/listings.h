@@ -6,10 +6,9 @@
 // start later and those of other jobs find it. A directory's hash gives it eight candidate rows. If
 // all are taken, the one that has been neither listed nor read from for the longest time loses its
 // row, and its files are fetched on demand. A directory from which the leader is to fetch is posted
-// to it by path. Invariants: nobody holds a row, so a death leaves at worst wrong counts, which are
-// reset when the row is reused; a slot that a dead process was writing is freed with everything
-// else that it left. Thread safety: all of it, and async-signal-safe, except take, which only the
-// leader calls.
+// to it by path. Invariants: no process owns a row, so a death leaves at worst wrong counts, which
+// are reset when the row is reused; a slot that a dead process was writing is freed with everything
+// else that it held. Thread-safe, and async-signal-safe, except take, which only the leader calls.
 #pragma once
 
 #include <string>
@@ -19,7 +18,7 @@
 
 namespace cube::cache {
 
-// If nobody has listed or read from a directory for this long, its counts start again.
+// If no process has listed or read from a directory for this long, its counts start again.
 inline constexpr std::uint32_t k_listing_is_old_s = 60;
 
 class Listings {
@@ -40,7 +39,7 @@ class Listings {
   // The leader's side. The leader calls begin_lead once when it begins.
   void begin_lead();
   bool take(std::string& directory);
-  // Null: the directory is not listed (any more).
+  // Null: the directory has no row, or has lost it.
   ListedRow* find(std::uint64_t hash) const;
   // The leader handles the directory, so it need not be posted; give_back ends that.
   void take_charge(ListedRow& row);

@@ -18,7 +18,8 @@ struct NotedPath {
   char text[Bytes - sizeof(std::uint32_t)];
 };
 
-// Writes the text with a 0 after it. A long path keeps its end, which says more than its beginning.
+// Writes the text with a 0 after it. Of a long path only the end is kept, which says more than the
+// beginning.
 void write_noted_path(std::span<char> text, std::string_view path);
 
 // Keeps the first path.

@@ -15,6 +15,7 @@
 #include "cache/base/file_io.h"
 #include "cache/base/hash.h"
 #include "cache/base/process/block_signals.h"
+#include "cache/base/process/own_fds.h"
 #include "cache/base/process/proc_fd_name.h"
 #include "cache/base/unique_fd.h"
 
@@ -30,13 +31,13 @@ constinit std::array<Counter, 16> g_devices{};
 enum class Noted : std::uint8_t { none, some, all };
 constinit std::atomic<Noted> g_noted{Noted::none};
 
-// A counter has the closes that go on in its lower half, and those that have ended in its upper
-// half. The orders are seq_cst: a close first counts itself and then asks about locks; a lock is
-// first taken, and then the closes are looked at.
+// The lower half of a counter has the closes in progress, the upper half those that have ended. The
+// orders are seq_cst: a close first counts itself and then asks about locks; a lock is first taken,
+// and then the closes are checked.
 constexpr std::uint64_t k_ended = std::uint64_t{1} << 32;
 // Closes that began before the process had locked anything, and closes by the hash of their file.
 constinit Counter g_early{0};
-// The early ones that seem to go on for ever: a handler has jumped out of them.
+// Early closes that never seem to end, because a handler has jumped out of them.
 constinit std::atomic<std::uint32_t> g_left{0};
 constinit std::array<Counter, 64> g_closes{};
 
@@ -122,7 +123,7 @@ bool is_any_file(Visit&& visit) {
   return found || !base::visit_entries(directory->get(), block, entry) || found;
 }
 
-// Whether the process has taken a POSIX lock by this fd and still holds it.
+// Whether the process has taken a POSIX lock through this fd and still holds it.
 bool has_taken(int fd) {
   const base::ProcFdName name(fd, base::ProcFdName::Table::info_of_thread);
   char text[1024];
@@ -140,8 +141,8 @@ bool is_of_fuse(int fd) {
 
 enum class Holder : std::uint8_t { nobody, own, other, unknown };
 
-// The holder of one of the locks on the file. The question is for a lock of this open file, which
-// has none, so those of this process are found as well.
+// The holder of one of the locks on the file. Asks on behalf of this open file, which has no lock,
+// so the locks of this process are also found.
 Holder holder_of_one(int fd) {
   struct ::flock lock {};
   lock.l_type = F_WRLCK;
@@ -226,6 +227,8 @@ bool PosixLocks::may_hold(int fd) {
 }
 
 void PosixLocks::close(int fd) {
+  // POSIX locks belong to an fd table.
+  if (base::t_has_own_fds) return static_cast<void>(sys::close(fd));
   {
     const Closing closing(g_early);
     if (g_noted.load(std::memory_order_seq_cst) == Noted::none)

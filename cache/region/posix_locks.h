@@ -1,10 +1,10 @@
 // POSIX locks of the program (fcntl, lockf) and fds of the library. The kernel drops all POSIX
-// locks of a process on a file as soon as the process closes any fd of that file. So an fd of an
-// origin's file that the library has opened in the program's fd table is closed here, which leaves
-// it open while the process holds a lock on that file. The kernel is asked about that, once the
+// locks of a process on a file as soon as the process closes any fd of that file. So the library
+// closes fds of origin files in the program's fd table only through this class, which leaves the fd
+// open while the process holds a lock on that file. The kernel is asked about locks only after the
 // process has locked a file of the device. Closing an fd that was opened for its path alone
-// (O_PATH) drops no lock, and the library's own threads have fd tables of their own. Thread safety:
-// all of it, lock-free; async-signal-safe.
+// (O_PATH) drops no lock, and the library's own threads have fd tables of their own. Thread-safe,
+// lock-free and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -57,7 +57,8 @@ class PosixLocks {
    public:
     explicit Closes(int fd);
     void look();
-    // Whether one went on at look(), or has ended since. Gives the processor away then.
+    // Whether a close was in progress at look(), or has ended since then. Gives the processor away
+    // then.
     bool have_gone_on();
 
    private:

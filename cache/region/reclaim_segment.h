@@ -1,5 +1,5 @@
 // Reclaims a segment that has records: moves it to the next generation, in which none of them can
-// be found. Thread safety: all of it, between processes; if two try, one gets the segment.
+// be found. Thread-safe, across processes too; if two try, one gets the segment.
 #pragma once
 
 #include <algorithm>
@@ -14,13 +14,14 @@ namespace cube::cache {
 // A slot of the index keeps 12 bits of a generation. Dead slots are swept before these wrap around.
 inline constexpr std::uint32_t k_generations_between_sweeps = Index::k_generation_mask / 4;
 
-// Reclaims the segment if nobody has a pin on it: marks it EVICTING, checks all pins, then makes it
-// OPEN, ours and empty. `before` must be closed. `may` is asked while no new pin can succeed. If
-// `may` says no, or somebody has a pin, the word becomes `otherwise`, and the result is false.
+// Reclaims the segment if no process has a pin on it: marks it EVICTING, checks all pins, then
+// makes it OPEN, ours and empty. `before` must be closed. `may` is called while no new pin can
+// succeed. If `may` returns false, or a process has a pin, the word becomes `otherwise`, and the
+// result is false.
 template <typename May>
 bool reclaim_segment(Region& region, std::uint32_t segment, const SegmentWord& before,
                      const SegmentWord& otherwise, May&& may) {
-  // Checks the pins first: marking a pinned segment would hide it from everybody for a moment.
+  // Checks the pins first: marking a pinned segment would hide it from all processes for a moment.
   if (is_segment_pinned(region, segment)) return false;
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord evicting{SegmentState::evicting, region.own_slot(), before.generation};

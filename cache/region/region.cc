@@ -23,12 +23,11 @@ namespace {
 
 namespace sys = base::sys;
 
-// An open must not block on something that another program has put there under our name: a FIFO, or
-// a file with a lease.
+// An open must not block if another program has put a FIFO, or a file with a lease, under our name.
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
-// Other users that took memory once do so again, because batches come and go. Until then nothing is
-// leased, because it would only have to be given back.
+// Other programs that needed memory once will need it again, because batches come and go. Until
+// then nothing is leased, because it would only have to be given back.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
 // Without robust mutexes, no process would learn of another's death. glibc asks for them once, and
@@ -125,9 +124,7 @@ void Region::warn_of_other_size(const RegionOptions& options) const {
 
 base::Result<Region*> Region::attach(const RegionOptions& options, std::string& why) {
   if (!has_robust_mutexes()) {
-    why =
-        "a sandbox refuses the system call set_robust_list, by which the death of a process is "
-        "noticed";
+    why = "a sandbox refuses the system call set_robust_list, which reports the death of a process";
     return base::fail(EOPNOTSUPP);
   }
   base::find_clock_shifts();
@@ -143,7 +140,7 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     auto opened = region->open_existing(why);
     const bool is_existing = opened.has_value();
     if (!opened && opened.error().value == ENOENT && options.create) {
-      // Sweeps first, because a new region may need the memory that dead jobs have left.
+      // Sweeps first, because a new region may need the memory that dead jobs have left behind.
       sweep_once();
       opened = region->create(options, why);
     }
@@ -162,7 +159,7 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
       case Joined::gone: delete region; break;
     }
   }
-  why = "the region comes and goes too fast";
+  why = "the region is removed and made again too often";
   return base::fail(EAGAIN);
 }
 
@@ -357,8 +354,8 @@ base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t c
 
 bool Region::leaves_room_for_others(std::uint64_t bytes) const {
   const auto room = base::shared_room(path_.c_str());
-  // Without its name the region cannot be found by statfs; the kernel itself then refuses memory
-  // that it does not have.
+  // Without its name, statfs cannot find the region's file system; the kernel itself then refuses
+  // memory that it does not have.
   if (!room) return true;
   const std::uint64_t gave = header().gave_back_ns.load(std::memory_order_relaxed);
   return room->usable() >= bytes && (gave == 0 || base::coarse_monotonic_ns() - gave >= k_rest_ns);

@@ -1,10 +1,10 @@
 // The shared-memory file that all processes of the node map: its name, its lifetime and its tables.
 //
 // Lifetime: the first process makes the file without a name (O_TMPFILE), reserves the control part,
-// fills it and links it to RAM_DIR/cubeshim-UID-NAME, so that nobody ever sees half a region. The
-// last process removes the name, unless the user wants to keep the region, or the first process of
-// a job, which prints the report, has not read it yet. Invariants: a region with the wrong owner or
-// mode (other than 0600) is refused; the data part is mapped read-only, through an fd that was
+// fills it and links it to RAM_DIR/cubeshim-UID-NAME, so that no process ever sees half a region.
+// The last process removes the name, unless the user wants to keep the region, or the first process
+// of a job, which prints the report, has not read it yet. Invariants: a region with the wrong owner
+// or mode (other than 0600) is refused; the data part is mapped read-only, through an fd that was
 // opened read-only, so not even mprotect makes it writable; no fd stays open; nothing is stored
 // into pages that posix_fallocate has not reserved. Thread safety: attach once; everything else
 // from any thread.
@@ -66,7 +66,7 @@ class Region {
   // or if a job of it may go on in another pid namespace.
   bool retire_if_left();
   // Calls retire_if_left() for all regions of this user in a directory, whatever their names, and
-  // removes sockets on which nobody listens.
+  // removes sockets on which no process listens.
   static void sweep_regions(const std::string& directory);
   // Returns the path of the socket on which the leader of the region's prefetching listens.
   static std::string socket_path_of(const std::string& region_path) {
@@ -164,10 +164,10 @@ class Region {
     return layout_.data + static_cast<std::uint64_t>(data - data_.data());
   }
 
-  // Opens an fd of the very file that is mapped, for a window or for a program's own mapping.
+  // Opens an fd of exactly the file that is mapped, for a window or for a program's own mapping.
   // ESTALE: the name is gone.
   base::Result<base::UniqueFd> reopen(int flags) const;
-  // True if this is an fd of the very file that is mapped.
+  // True if this is an fd of exactly the file that is mapped.
   bool is_ours(int fd) const;
   // The ranges that this process maps for as long as it is attached.
   std::array<std::span<const std::byte>, 3> mapped() const {
@@ -181,8 +181,8 @@ class Region {
   // (life/room_for_others.h) if the region took this many more bytes. False for a while after the
   // region has given memory back.
   bool leaves_room_for_others(std::uint64_t bytes) const;
-  // Whether the machine, the control group and the directory have this many bytes left, and some
-  // for others.
+  // Whether the machine, the control group and the directory have this many bytes left, and a
+  // reserve for others.
   bool has_memory_for(std::uint64_t bytes) const;
   // Reserves memory for part of the data without checking what the machine has: `at` is a multiple
   // of the page size, counted from the first segment.
@@ -201,7 +201,7 @@ class Region {
   std::string why_not_claimed(int error) const;
   // Returns the bit of this view; 0 if all bits are taken.
   std::uint32_t claim_view(const base::View& view);
-  // Like claim_view, but takes the bit of a view that no process has any more.
+  // Like claim_view, but takes the bit of a view that no process has any longer.
   std::uint32_t take_ended_view(const base::View& view);
   void remove_name();
   static void sweep_name(RegionOptions& options, std::string_view name);

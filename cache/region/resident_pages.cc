@@ -11,7 +11,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// Threads share the sum, and should write it rarely.
+// Threads share the sum, so each should write to it rarely.
 constexpr std::uint64_t k_step = 8 << 20;  // bytes
 constinit thread_local std::uint64_t t_read [[gnu::tls_model("initial-exec")]] = 0;
 

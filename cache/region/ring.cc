@@ -109,8 +109,8 @@ base::Result<void> Ring::next_filling(const Filling& full) {
     tell_tier_writer(header);
   }
   auto leased = lease();
-  // Takes the same segment once more, because the ring's other segments may wait long for their
-  // readers.
+  // Leases the same segment again, because the ring's other segments may have to wait long for
+  // their readers.
   if (!leased && full.is_any && is_spent(full.segment) && take_used_up(full.segment))
     leased = full.segment;
   if (!leased) {
@@ -158,7 +158,7 @@ bool Ring::wait_for_room(std::uint64_t at_most_ns) {
   RegionHeader& header = region_->header();
   const std::uint32_t seen = header.ring_wakeups.load(std::memory_order_seq_cst);
   header.ring_waiting.store(1, std::memory_order_seq_cst);
-  // There is no notice when a file is closed.
+  // The ring is not notified when a file is closed.
   constexpr std::uint64_t k_until_closed_ns = 500'000;
   bool is_pinned = false;
   const bool has_none = room(&is_pinned) == 0;

@@ -1,25 +1,25 @@
 // The ring is the region's last segments. Prefetched records pass through it once the other
-// segments, which keep their records, are full. With a disk tier, files that programs fetch do too.
-// Ring also records the first open of every prefetched record, including records stored outside the
-// ring.
+// segments, which keep their records, are full. With a disk tier, files that programs fetch also
+// pass through it. Ring also records the first open of every prefetched record, including records
+// stored outside the ring.
 //
 // The leading prefetcher leases its own segments. All programs share one more segment, OPEN and
 // without an owner. A writer there holds a pin on the segment and reserves room by a
 // compare-and-swap of `fill` (RamTier::reserve_shared). If the writer dies, only a hole remains.
 //
-// A segment is reclaimed when no prefetched record in it is unread, nobody has a pin on it, and an
-// active disk writer has written all of its records. Programs never map ring records
+// A segment is reclaimed when it has no unread prefetched record, no process has a pin on it, and
+// an active disk writer has written all of its records. Programs never map ring records
 // (RecordShape::compact), because a mapping inherited by a forked child holds no pin.
 //
 // A region that was full before make() has no segment for the ring. Then resident segments join it:
-// one each time the ring has no other to lease, and no more than a small ring needs. They also join
-// if the leader finds the ring too small for its readers (widen). They are reclaimed under the same
-// conditions as the ring's first segments. A segment whose records a program has ever mapped
-// (note_mapped), or that is part of a run, does not join. A segment may join from any place,
-// because the segments in the ring's own place may stay in use for a long time.
+// one each time the ring has no other segment to lease, up to the number that a small ring needs.
+// They also join if the leader finds the ring too small for its readers (widen). They are reclaimed
+// under the same conditions as the ring's first segments. A segment whose records a program has
+// ever mapped (note_mapped), or that is part of a run, does not join. A segment may join from any
+// place, because the segments in the ring's own place may stay in use for a long time.
 //
-// Invariants: make() settles the ring's place once and for all; a pinned segment keeps its bytes,
-// and so does one with mapped records. Thread safety: any thread may call note_opened. It is
+// Invariants: make() fixes the ring's place permanently; a pinned segment keeps its bytes, and so
+// does one with mapped records. Thread safety: any thread may call note_opened. It is
 // async-signal-safe; its only possible system call wakes a waiting leader. One thread of a process
 // at a time calls lease, filling and next_filling; one thread of the leading process calls the
 // rest.
@@ -85,18 +85,19 @@ class Ring {
   // True if a process writes new records to a disk, and makes progress.
   bool has_disk_writer() const;
 
-  // Bytes of the segments that lease() would give. `is_pinned`: there would be more if nobody had
-  // their files open.
+  // Bytes of the segments that lease() would give. `is_pinned`: there would be more segments to
+  // lease if programs did not have files in them open.
   std::uint64_t room(bool* is_pinned = nullptr) const;
   // Call it before the record can be found.
   void note_published(const Record& record);
-  // Undoes note_published: the record will not be found, or not any more.
+  // Undoes note_published: the record will not be found, or no longer is.
   void take_back(const Record& record) { clear_bit(record); }
-  // Keeps the segment until the reader, which wants the record once more, has read it again. False:
-  // the reader has not read it yet, or the record is not the ring's. The caller has a pin on it.
+  // Keeps the segment until the reader has read the record again, because the reader wants it once
+  // more. False: the reader has not read it yet, or the record is not the ring's. The caller has a
+  // pin on it.
   bool want_again(const Record& record);
-  // True if the record is there, prefetched and not opened yet. `generation`: that of its segment
-  // when the record was published.
+  // True if the ring has the record, prefetched and not opened yet. `generation`: that of its
+  // segment when the record was published.
   bool is_unread(std::uint32_t segment, std::uint32_t generation, std::uint64_t offset) const;
   // Stops waiting for the records of this segment that have not been opened. Returns how many there
   // were.
@@ -105,8 +106,8 @@ class Ring {
   // reclaimed. True: it was wrong.
   bool settle_count(std::uint32_t segment);
 
-  // Sleeps until a segment has been read, at most for `at_most_ns`. Returns false at once if there
-  // is room.
+  // Sleeps until a segment has been read, at most for `at_most_ns`. Returns false immediately if
+  // there is room.
   bool wait_for_room(std::uint64_t at_most_ns);
 
   // Ends a wait for room.
@@ -134,10 +135,10 @@ class Ring {
   }
 
  private:
-  // All of the segment has been read, and is on the disk.
+  // All of the segment has been read and written to the disk.
   bool is_spent(std::uint32_t segment) const;
   bool is_used_up(std::uint32_t segment) const;
-  // The disk must get the segment's records first.
+  // The segment's records must first be written to the disk.
   bool is_awaited(const SegmentRow& row) const;
   bool is_pinned(std::uint32_t segment) const;
   // True if the ring has so few segments that another one may join.
@@ -149,7 +150,7 @@ class Ring {
   std::optional<std::uint32_t> join(Take&& take) const;
   bool can_join() const;
   void note_joined(std::uint32_t segment);
-  // Reclaims the segment (reclaim_segment.h) if nobody has a pin on it.
+  // Reclaims the segment (reclaim_segment.h) if no process has a pin on it.
   bool take_used_up(std::uint32_t segment);
   bool clear_bit(const Record& record);
   bool count_down(std::uint32_t segment);
@@ -158,7 +159,7 @@ class Ring {
   std::uint32_t enough() const;
 
   Region* region_;
-  // In segments; 0: nobody has widened the ring.
+  // In segments; 0: the ring has not been widened.
   std::atomic<std::uint32_t> widened_to_{0};
   // The segment at which the next search starts, so that the oldest segment comes first.
   std::uint32_t next_ = 0;

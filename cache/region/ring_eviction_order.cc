@@ -1,6 +1,6 @@
 // Ring: which segment is evicted next. In this order:
 //   1. A free segment of the ring's own place, or the oldest one whose prefetched records have all
-//      been read, which nobody has pinned, and which the disk has got.
+//   been read, which no process has pinned, and which is on the disk.
 //   2. If the ring is short, a resident segment that no program has mapped, from the end.
 #include <algorithm>
 #include <cerrno>
@@ -13,8 +13,8 @@
 namespace cube::cache {
 namespace {
 
-// No more segments join than the ring needs to fill, read and reclaim at once, because each of them
-// takes room from resident records.
+// Only as many segments join as the ring needs to fill, read and reclaim at the same time, because
+// each of them takes room from resident records.
 constexpr std::uint32_t k_enough = 8;
 // Checking all pins on a segment takes a cache miss for each process.
 constexpr std::uint32_t k_most_looks = 32;
@@ -63,7 +63,7 @@ base::Result<std::uint32_t> Ring::lease() {
 
 bool Ring::is_used_up(std::uint32_t segment) const {
   if (!is_spent(segment)) return false;
-  // The segment that programs fill is left to them, unless it is the only one.
+  // The segment that programs fill is left alone, unless it is the only one.
   const Filling now = filling();
   return !now.is_any || now.segment != segment || !is_open(now) ||
          end_segment() - first_segment() == 1;
@@ -137,8 +137,8 @@ bool Ring::can_join() const {
   return join([&](std::uint32_t segment) { return !is_pinned(segment); }).has_value();
 }
 
-// Called before the segment's word changes, so that a process that is killed here leaves a segment
-// that the ring finds.
+// Called before the segment's word changes: if the process is killed here, the ring still finds the
+// segment.
 void Ring::note_joined(std::uint32_t segment) {
   const std::uint32_t first = first_segment(), reach = segment < first ? first - segment : 0;
   std::atomic<std::uint32_t>& known = region_->header().ring_reach;

@@ -9,7 +9,7 @@
 namespace cube::cache {
 namespace {
 
-// A writer that has not reported for this long hangs on the disk, or was killed.
+// A writer that has not reported for this long waits for a disk that hangs, or was killed.
 constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
 
 void set_free(Region& region, std::uint32_t segment) {
@@ -39,7 +39,7 @@ base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t co
 }
 
 // A segment that was leased before the ring was made may lie in the ring's place. The ring does not
-// own such a segment, and would never use it. Segments for metadata are left out.
+// own such a segment, and would never lease it. Segments for metadata are left out.
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
   for (std::uint32_t i = 0, n = region.layout().segment_count; i < n; ++i) {
     SegmentRow& row = region.segment_row(i);
@@ -144,8 +144,8 @@ base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead) {
     }
     if (!take_free(region, segment, SegmentState::open)) continue;
     const auto reserved = reserve(region, segment, 1);
-    // A process that found no segment in the meantime may try again, unless there was no memory for
-    // one.
+    // A process that has found no segment in the meantime may try again, unless memory was the
+    // reason.
     if (!reserved) {
       set_free(region, segment);
       return base::fail(reserved.error().value);
@@ -199,9 +199,9 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
     const SegmentWord before = word_of(row);
     if (before.owner != process_slot || before.state == SegmentState::free) continue;
     if (before.state != SegmentState::open) {
-      // This is a tail whose head was never made or has already been given back.
+      // This is a tail whose head was never made, or has already been given back.
       if (before.state == SegmentState::tail) give_back(region, i);
-      // Somebody may have a pin on it.
+      // A process may have a pin on it.
       if (before.state == SegmentState::evicting)
         swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
     } else if (row.run_length.load(std::memory_order_acquire) > 1) {

@@ -4,7 +4,7 @@
 // the next generation; in the ring, all processes may fill a segment that is OPEN without an owner.
 // A record larger than a segment takes a run: its first segment and the TAIL segments after it.
 // Invariants: one compare-and-swap changes the state, the owner and the generation; a generation is
-// never 0. Thread safety: all of it, between threads and processes.
+// never 0. Thread-safe, across processes too.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct SegmentWord {
     return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) |
            (std::uint64_t{generation} << 32);
   }
-  // Sealed, or open without an owner: the owner is gone, or all programs fill it.
+  // Sealed, or open without an owner, because the owner is gone or all programs fill it.
   bool is_closed() const {
     return state == SegmentState::sealed || (state == SegmentState::open && owner == k_no_owner);
   }
@@ -64,12 +64,12 @@ base::Result<void> lease_free(Region& region, std::uint32_t segment);
 // not wait for that (4-10 ms if a virtual machine has to ask its host). False: all of them have
 // memory.
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
-// Takes this very segment, which gets that state but perhaps has no memory. False: it is not free.
+// Takes exactly this segment, which gets that state but may have no memory. False: it is not free.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state);
 // Counts the segments of the run that begins here, never beyond the region's last segment, even if
 // the region has wrong bytes.
 std::uint32_t run_length_of(const Region& region, std::uint32_t first);
-// Takes this very segment for chunks of large files (chunks.h), for all processes and without
+// Takes exactly this segment for chunks of large files (chunks.h), for all processes and without
 // memory yet. EBUSY: it is not free.
 base::Result<void> take_for_chunks(Region& region, std::uint32_t segment);
 // Counts the segments that are not the ring's.

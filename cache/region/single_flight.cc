@@ -7,8 +7,8 @@
 namespace cube::cache {
 namespace {
 
-// FlightSlot::waiting. 0: nobody waits; k_waited_for: somebody does; k_overdue: somebody has waited
-// in vain.
+// FlightSlot::waiting. 0: no process waits; k_waited_for: one does; k_overdue: one has waited in
+// vain.
 constexpr std::uint32_t k_waited_for = 1, k_overdue = 2;
 
 // The parts of FlightSlot::word.
@@ -17,8 +17,8 @@ constexpr std::uint64_t k_tag_mask = ~0x3ffffffULL, k_in_parts = 1 << 25, k_is_p
 
 std::uint64_t tag_of(std::uint64_t hash) { return hash & k_tag_mask; }
 
-// The bits include the generation, because the slot may be another process's by the time we check,
-// and add one, so that a word is never 0.
+// The bits include the generation, because the slot may belong to another process by the time we
+// check; one is added, so that a word is never 0.
 std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
       region.process_slot(process).generation.load(std::memory_order_relaxed);
@@ -69,8 +69,8 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
       if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_seq_cst)) {
         taken = &slot;
       } else if ((seen & k_tag_mask) == tag_of(hash)) {
-        // Another process has come first. If each of two processes took a slot, both would give
-        // way, and could do so again and again.
+        // Another process was first. Two processes that each took a slot would both give way, and
+        // could do so repeatedly.
         return {&slot, seen};
       }
     }
@@ -89,7 +89,7 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
 void SingleFlight::Hold::end() {
   FlightSlot* const own = std::exchange(slot, nullptr);
   // Release: waiters see what was published when they wake; pairs with the acquire in begin. If
-  // another process ended this flight and took it over, that process's flight stays.
+  // another process has ended this flight and taken it over, that process's flight stays.
   if (own == nullptr || !own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel))
     return;
   flights->fetch_add(1, std::memory_order_relaxed);
@@ -118,7 +118,7 @@ SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
   // Another process may have ended the flight.
   if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst))
     return {};
-  // Processes that already wait must begin to wait by the rule for parts.
+  // Processes that already wait must switch to the rule for parts.
   wake(*hold.slot);
   return hold;
 }
@@ -220,8 +220,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     if (waited_for_prefetch != nullptr && (flight.seen & k_is_prefetch) != 0)
       *waited_for_prefetch = true;
     const bool is_in_parts = (flight.seen & k_in_parts) != 0;
-    // If the flight is this process's own, the waiting thread may be the very one that would have
-    // to read on.
+    // If the flight is this process's own, the waiting thread may be the one that would have to
+    // read on.
     const bool is_own = (flight.seen & k_owner_mask) == (mine & k_owner_mask);
     if (!may_wait || (is_in_parts && is_own)) return Outcome::too_long;
     const std::uint64_t now = base::monotonic_ns();
@@ -231,8 +231,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
       flights_before = flights;
     }
     if (now >= deadline) {
-      // The owner has neither begun nor ended a fetch in that time. It has perhaps been stopped
-      // (SIGSTOP), so all its fetches count as stuck.
+      // The owner has neither begun nor ended a fetch in that time, so it may have been stopped
+      // (SIGSTOP), and all its fetches count as stuck.
       if (owner != nullptr && owner == waited_for && flights == flights_before)
         owner->stuck_at.store(flights + 1, std::memory_order_relaxed);
       // The fetch hangs, or its thread has left it (siglongjmp). Later processes need not find that

@@ -3,13 +3,13 @@
 //
 // A flight is overdue after a waiter has waited one second; from then on no process waits for it.
 // If its owner neither began nor ended a fetch in that second, the owner has perhaps been stopped
-// (SIGSTOP), so all its flights are overdue until it begins or ends one. A fetch in parts is waited
-// for as long as its parts come, and an open with O_NONBLOCK does not wait.
+// (SIGSTOP), so all its flights are overdue until it begins or ends one. Processes wait for a fetch
+// in parts as long as parts arrive; an open with O_NONBLOCK does not wait.
 //
 // A flight occupies one of four slots chosen by the path's hash. Different paths that share those
 // slots do not wait for each other. If other paths hold all four slots, the path is fetched without
-// a flight. At worst it is fetched twice. Thread safety: all of it. A thread that holds a flight
-// must not call begin() again; FileCache prevents this.
+// a flight. At worst it is fetched twice. Thread-safe. A thread that holds a flight must not call
+// begin() again; FileCache prevents this.
 #pragma once
 
 #include "cache/region/region.h"
@@ -38,7 +38,7 @@ class SingleFlight {
       Hold copy = *this;
       copy.end();
     }
-    // For a fetch in parts: whether anybody has begun to wait since the last progress.
+    // For a fetch in parts: whether any process has begun to wait since the last progress.
     bool is_waited_for() const;
     // False: the flight has ended, perhaps because its thread left it by a jump.
     bool is_held() const {
@@ -62,9 +62,9 @@ class SingleFlight {
     Hold hold() const { return hold_; }
     // The flight as it will be after come_in_parts().
     Hold in_parts() const;
-    // Declares that the bytes come as the program reads them, which may be never, so waiters wait
-    // only as long as they come. The caller owns the returned flight; the ticket no longer holds
-    // it.
+    // Declares that the bytes come as the program reads them. The program may stop reading, so
+    // others wait only as long as bytes arrive. The caller owns the returned flight; the ticket no
+    // longer holds it.
     Hold come_in_parts();
 
    private:
@@ -91,13 +91,12 @@ class SingleFlight {
   // `wanted` is here.
   Outcome begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr,
                 bool may_wait = true, const Wanted* wanted = nullptr);
-  // Begins the flight of a prefetch, which waits for nobody. If another fetch has the flight, the
-  // result is the kind of that fetch.
+  // Begins the flight of a prefetch, which does not wait for other fetches. If another fetch has
+  // the flight, the result is the kind of that fetch.
   enum class Prefetch { mine, demanded, prefetched };
   Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);
   bool is_under_way(std::uint64_t hash) const;
-  // Waits for the end of the flight, if there is one, for as long as begin() would, and begins
-  // none.
+  // If there is a flight, waits for its end, for as long as begin() would, but begins no flight.
   void wait_for_end(std::uint64_t hash);
 
  private:
@@ -112,8 +111,8 @@ class SingleFlight {
   Patience patience_;
 };
 
-// Ends the flights of a process that is gone. Its waiters check again. (A waiter may take a flight
-// over, too.)
+// Ends the flights of a process that is gone. Its waiters check again. (A waiter may also take a
+// flight over.)
 void forget_flights_of(Region& region, std::uint32_t process);
 
 }  // namespace cube::cache

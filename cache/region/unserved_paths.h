@@ -1,6 +1,6 @@
 // The first path that was not served for each reason, for the reports of jobs. The rows are few,
 // because hundreds of jobs share a small region. A new job takes the row of an older one, whose
-// report then names no path. Thread safety: all of it, between processes; async-signal-safe.
+// report then names no path. Thread-safe, across processes too; async-signal-safe.
 #pragma once
 
 #include <cstddef>

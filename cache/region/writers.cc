@@ -84,8 +84,8 @@ base::ProcessId process_of(const LeftWriter& row) {
   return process;
 }
 
-// False: the row is another one by now. `removals` counts the changes of names that the removal
-// counts as.
+// False: the row is another one by now. `removals` is increased by the number of name changes that
+// the removals count as.
 bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals) {
   // A fetch may have asked for the file's stat before the last byte was written. It began before
   // this increment, so it sees the change.
@@ -96,7 +96,7 @@ bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals)
   return true;
 }
 
-// Nobody but that process had the file, and it is dead.
+// Only that process had the file, and it is dead.
 bool has_ended(const LeftWriter& row, Word word) {
   return (word & k_left_shared) == 0 && base::liveness_of(process_of(row)) == base::Liveness::dead;
 }
@@ -158,7 +158,7 @@ void take_lease_signal(int signal, int fd) {
 // The kernel's answer about a file.
 enum class OpenForWriting : std::uint8_t { nowhere, somewhere, unknown };
 
-// NFS 4 and SMB refuse a lease with EAGAIN also if the server has granted no delegation (oplock).
+// NFS 4 and SMB also refuse a lease with EAGAIN if the server has granted no delegation (oplock).
 // Local file systems and FUSE refuse it only because of writers. A file system of a block device is
 // local; any other is asked for its type once, not at each refusal.
 bool refuses_for_writers_alone(int fd, const FileStat& stat) {
@@ -180,13 +180,13 @@ bool refuses_for_writers_alone(int fd, const FileStat& stat) {
   return does;
 }
 
-// The kernel grants a read lease only if nobody on this node has the file open, or mapped, for
+// The kernel grants a read lease only if no process on this node has the file open, or mapped, for
 // writing. Some file systems have no leases (NFS 3, Ceph, 9p), and a process that neither owns the
 // file nor has CAP_LEASE gets none. Asking costs no request to a server.
 OpenForWriting ask_kernel(int fd, const FileStat& stat) {
-  // An open for writing breaks the lease, which we give back at once. The signal of the break goes
-  // to this thread, which blocks it: the program never sees it, and no handler leaves the lease
-  // behind by a jump. By default the signal is ignored.
+  // An open for writing breaks the lease, which we give back immediately. The signal of the break
+  // goes to this thread, which blocks it: the program never sees it, and no handler leaves the
+  // lease behind by a jump. By default the signal is ignored.
   constexpr int k_signal = SIGURG;
   const base::BlockSignals block;
   ::f_owner_ex owner{.type = F_OWNER_TID, .pid = static_cast<int>(sys::raw(SYS_gettid))};
@@ -226,7 +226,7 @@ bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uin
     rows[found] = &row;
     words[found++] = word;
   }
-  // The rows come first, so that the kernel's answer is newer than every row.
+  // The rows are read first, so that the kernel's answer is newer than every row.
   const OpenForWriting is_open = fd >= 0 ? ask_kernel(fd, stat) : OpenForWriting::unknown;
   if (found == 0) return is_open == OpenForWriting::somewhere;
   if (is_open != OpenForWriting::nowhere || (is_mapped && hides_mappings(fd))) return true;
@@ -247,8 +247,8 @@ void writing_begins(Region& region, const FileStat& stat) {
   WriterStripe& stripe = writer_stripe_of(region, stat);
   if (!add(stripe.writers, WriterStripe::k_places, hash))
     stripe.others.fetch_add(1, std::memory_order_seq_cst);
-  // Our own note comes last: if we are killed in between, the file stays out of the cache, which is
-  // only slow.
+  // Our own note is added last: if we are killed in between, the file stays out of the cache, which
+  // only costs time.
   add(region.own_writers(region.own_slot()), k_own_writers, hash);
 }
 
@@ -304,7 +304,7 @@ void forget_writers_of(Region& region, std::uint32_t process_slot) {
     own[i].store(0, std::memory_order_seq_cst);
     if (is_kept) continue;  // The file then counts as written for as long as the region exists.
     WriterStripe& stripe = region.writer_stripe(stripe_index(word));
-    // A change by these writers may not have been noticed: what is being fetched now is
+    // A change by these writers may have gone unnoticed, so files that are being fetched now are
     // revalidated.
     stripe.epoch.fetch_add(1, std::memory_order_seq_cst);
     end(stripe, word & ~k_not_hash, word & k_times);

@@ -1,20 +1,19 @@
-// The files of the node that are open for writing, by device and inode, so that nobody caches them
-// while they are written. A stripe is one cache line: a count for each of the first few files that
-// are written, and one for all beyond those. Each process also keeps its own notes, so that its
-// writers end with it.
+// The files of the node that are open for writing, by device and inode, so that no process caches
+// them while they are written. A stripe is one cache line: a count for each of the first few files
+// that are written, and one for all beyond those. Each process also keeps its own notes, so that
+// its writers end with it.
 //
 // A file can be written after the process that opened it has ended or has become another program,
 // if its next program and its children have inherited the open file. Such a file goes to a table of
-// its own (LeftWriter), and stays there until it is known that nobody writes it: the process is
-// dead and had shared the file with nobody, or the kernel says so. A file that an exec hands to the
-// next program counts as shared, because that program may have children that the library does not
-// see.
+// its own (LeftWriter), and stays there until it has no writer: the process is dead and had not
+// shared the file, or the kernel reports that there is none. A file that an exec hands to the next
+// program counts as shared, because that program may have children that the library does not see.
 //
 // Invariant: may_be_written says yes from the return of writing_begins to the call of writing_ends,
 // or to the last close by any process that has inherited the open file. A file that is not written
-// counts as written only if more than seven files of a stripe are written at once, if a process
-// that wrote more than 64 files at once has died, or if the file was shared and the kernel does not
-// say who writes it. Thread safety: all of it, between threads and processes. Async-signal-safe, no
+// counts as written only if more than seven files of a stripe are written at the same time, if a
+// process that wrote more than 64 files at the same time has died, or if the file was shared and
+// the kernel does not say who writes it. Thread-safe, across processes too. Async-signal-safe, no
 // allocation.
 #pragma once
 
@@ -35,10 +34,10 @@ bool is_writing_shared(Region& region, const FileStat& stat);
 void writing_ends(Region& region, const FileStat& stat);
 // True if the file may be open for writing now. `fd`: the file, open for reading, or -1. The kernel
 // is asked through this fd whether any process of the node has the file open for writing, under the
-// library or not; the fd must carry no lease of the program's. `stat` must be older than this
-// question: if nobody writes the file now, a process that opens it later changes its times by the
-// first store. `removals` counts the `LeftWriter` entries that have stopped writing. If it grew,
-// `stat` may predate their last write.
+// library or not; the fd must carry no lease of the program's. `stat` must be older than this call:
+// if no process writes the file now, the first store of a later writer changes its times.
+// `removals` counts the `LeftWriter` entries that have stopped writing. If it grew, `stat` may
+// predate their last write.
 bool may_be_written(Region& region, const FileStat& stat, int fd = -1,
                     std::uint64_t* removals = nullptr);
 

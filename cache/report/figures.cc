@@ -29,7 +29,7 @@ consteval Figure row(std::string_view place, Unit unit, std::size_t tier, RealOf
   return row(place, unit, tier, nullptr, real);
 }
 
-// A counter belongs to a tier if it counts the tier's hits or lies in the tier's JSON object.
+// A counter belongs to a tier if it counts the tier's hits or is in the tier's JSON object.
 consteval std::size_t tier_of(base::Counter counter, std::string_view place) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const std::string_view name = base::k_tier_kinds[i].name;
@@ -85,7 +85,7 @@ consteval auto all_figures() {
 
 constexpr auto k_figures = all_figures();
 
-// Assumes for each figure an object of its own, a comma, and the longest number.
+// Assumes that each figure needs its own object, a comma, and the longest number.
 consteval std::size_t most_bytes() {
   std::size_t n = sizeof "{}\n";
   for (const Figure& figure : k_figures)

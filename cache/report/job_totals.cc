@@ -84,8 +84,8 @@ std::optional<JobTotals::Saved> JobTotals::saved() const {
   constexpr std::uint64_t k_enough_fetches = 32;
   const auto miss = ns_of_miss();
   if (!miss || timed_misses() < k_enough_fetches) return std::nullopt;
-  // A fetch is this fast only if the file comes from this machine. It may have been in the kernel's
-  // memory, and would be there at the next open, too.
+  // Only a file on this machine is fetched this fast. The file may have been in the kernel's
+  // memory, and would have been there again at the next open.
   constexpr double k_local_ns = 100'000;
   std::uint64_t first = totals[Counter::prefetch_early];
   for (const base::TierKind& kind : base::k_tier_kinds) first += totals[kind.hits];

@@ -51,12 +51,12 @@ struct JobTotals {
   // hits / requests.
   double hit_rate() const;
   std::uint64_t timed_misses() const { return base::count_of(totals.miss_latency); }
-  // Names what the job has read from: "mount" (also for a pack), "object store", or "origin" for
+  // Names the source of the job's reads: "mount" (also for a pack), "object store", or "origin" for
   // both.
   const char* name_of_origin() const;
   // The time of an undisturbed fetch from the origin: the lower quartile of the fetches.
-  // Prefetching slows the others down, so their mean says nothing about the origin. Never more than
-  // was measured: the lower bound of the quartile's bucket. None: no fetch was measured.
+  // Prefetching slows the other fetches down, so the mean says nothing about the origin. It is
+  // rounded down, to the lower bound of the quartile's bucket. None: no fetch was measured.
   std::optional<double> ns_of_miss() const;
   // The time that all processes would have waited without the cache, minus the time that they did
   // wait. `least_ns` assumes that the kernel would have kept each file in memory after its first

@@ -12,7 +12,7 @@ using base::Counter;
 static_assert(std::size(k_bypassed) == k_unserved_reasons &&
               k_bypassed[0].counter == Counter::bypassed_size);
 
-// This is another reason for bypassed_full, which usually means that the memory is full.
+// A full index also counts as bypassed_full, which usually means that the memory is full.
 constexpr const char* k_index_is_full =
     "while the index was full: very many small files (raise CUBESHIM_RAM)";
 

@@ -24,10 +24,10 @@ std::uint64_t added(const JobTotals& rise) {
   return sum;
 }
 
-// Less than one in a hundred adds something: the first epoch is over, or the memory is full.
+// Less than one in a hundred adds anything new: the first epoch is over, or the memory is full.
 bool has_filled(const JobTotals& rise) { return added(rise) * 100 < asked(rise); }
 
-// The reason for most of the opens that were not served; null: they are few.
+// The reason why most of the unserved opens were not served; null: there are few.
 const Bypassed* main_reason(const JobTotals& rise) {
   const auto* const most = std::max_element(
       std::begin(k_bypassed), std::end(k_bypassed), [&](const Bypassed& a, const Bypassed& b) {
@@ -50,7 +50,7 @@ void append_brake(ReportText& text, const JobTotals& rise) {
     if (rise.totals[Counter::prefetch_fetched] == 0)
       append(text, " (nothing announces which files come next)");
   }
-  if (has_filled(rise)) append(text, "; hardly anything new is cached: this is the last line");
+  if (has_filled(rise)) append(text, "; almost nothing new is cached: this is the last line");
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ ReportText progress_text(const JobTotals& before, const JobTotals& now) {
 }
 
 ReportText Progress::look(Region& region, std::uint32_t job, std::uint64_t now_ns) {
-  // Acquire pairs with the release below: a thread that was left behind may still look.
+  // Acquire pairs with the release below: a thread that was left behind may still call look().
   if (is_busy_.exchange(true, std::memory_order_acquire)) return {};
   ReportText text = look_alone(region, job, now_ns);
   is_busy_.store(false, std::memory_order_release);
@@ -94,7 +94,7 @@ ReportText Progress::look(Region& region, std::uint32_t job, std::uint64_t now_n
 
 ReportText Progress::look_alone(Region& region, std::uint32_t job, std::uint64_t now_ns) {
   if (is_over_ || now_ns < next_ns_) return {};
-  // The first interval is not whole, unless the caller keeps the intervals.
+  // The first interval may be shorter, unless the caller times the intervals.
   const bool is_first = next_ns_ == 0 && every_ns_ != 0;
   next_ns_ = now_ns + every_ns_;
   const JobTotals now = collect(region, job);

@@ -1,6 +1,6 @@
 // Writes about a job to the terminal while its cache fills (CUBESHIM_PROGRESS), a line after each
-// interval. The lines end when hardly anything is fetched any more. Thread safety: all of it; if
-// two threads look at once, one of them gets no line.
+// interval. The lines end when almost nothing is fetched. Thread-safe; if two threads call look()
+// at the same time, one of them gets no line.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ class Progress {
   // 0: each call of look() ends an interval.
   explicit Progress(std::uint64_t every_ns) : every_ns_(every_ns) {}
   // Ends the interval if it has passed. Returns the line that is due; empty: none, because the
-  // interval has not passed, nothing was opened, or the lines have ended. The line first wipes out
-  // what another program has written there on the terminal, such as a bar.
+  // interval has not passed, nothing was opened, or the lines have ended. The line begins by
+  // erasing what another program has written on that line of the terminal, such as a progress bar.
   ReportText look(Region& region, std::uint32_t job, std::uint64_t now_ns);
 
  private:

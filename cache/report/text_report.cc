@@ -9,7 +9,7 @@ namespace {
 
 using base::Counter;
 
-// Fetches in vain get a line from this percentage of the prefetches on.
+// Wasted prefetches get a line if they are at least this percentage of all.
 constexpr double k_told_percent = 10;
 
 double percent(std::uint64_t part, std::uint64_t whole) {
@@ -123,13 +123,13 @@ void append_large_files(ReportText& text, const JobTotals& job) {
     append_bytes(text, bytes);
     append(text, "{}{}", after, name);
   };
-  // Counted once in a job, whether the program touches the pages or not.
+  // Counted once per job, whether the program touches the pages or not.
   if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0)
     add("; mappings showed ", mapped, " of memory");
   const std::uint64_t faulted = totals[Counter::block_faulted];
   const std::uint64_t mappings = totals[Counter::block_mappings],
                       watched = std::min(mappings, totals[Counter::block_watched]);
-  // Nothing is said of the origin if only the kernel may have read from it.
+  // The origin is not mentioned if only the kernel may have read from it.
   if (const std::uint64_t fetched = totals[Counter::block_origin];
       fetched != 0 || (faulted == 0 && watched == mappings))
     add("; cubeshim fetched ", fetched, " from the ", job.name_of_origin());
@@ -165,8 +165,8 @@ void append_large_files(ReportText& text, const JobTotals& job) {
 void append_metadata(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   append(text,
-         "cubeshim: served: no file opens; {} questions about names: {} listings, {} stats, {} "
-         "absent names\n",
+         "cubeshim: served: no file opens; {} metadata calls: {} listings, {} stats, {} negative "
+         "entries\n",
          job.metadata_answered(), totals[Counter::metadata_listed], totals[Counter::metadata_stats],
          totals[Counter::metadata_negative]);
 }
@@ -202,10 +202,10 @@ void append_tiers(ReportText& text, const JobTotals& job) {
   const std::uint64_t refused = totals[Counter::cluster_refused],
                       damaged = totals[Counter::cluster_damaged];
   if (percent(late, gets) < 1 && refused + damaged == 0) return;
-  append(text, "cubeshim: cluster: {} of {} questions had no answer in time", late, gets);
+  append(text, "cubeshim: cluster: {} of {} requests had no answer in time", late, gets);
   if (refused != 0)
     append(text, "; the servers refused {} files (full, or too large for them)", refused);
-  if (damaged != 0) append(text, "; {} records of theirs were damaged", damaged);
+  if (damaged != 0) append(text, "; {} of their records were damaged", damaged);
   append(text, " (cubeshim docs cluster)\n");
 }
 

@@ -31,9 +31,9 @@ bool expand(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX])
   return true;
 }
 
-// Whether another user may have planted the file, to make this process write to it: it lies in a
+// Whether another user may have planted the file to make this process write to it: it lies in a
 // directory that all users may write to, and belongs to another user or has a second name. The
-// kernel refuses such a file, too, if fs.protected_regular is set.
+// kernel also refuses such a file if fs.protected_regular is set.
 bool may_be_planted(const char* path, const struct ::stat& file) {
   char directory[PATH_MAX];
   const std::string_view text(path);

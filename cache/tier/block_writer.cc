@@ -10,7 +10,7 @@
 namespace cube::cache {
 namespace {
 
-// Room for a chunk and the heads of its blocks: a head takes at least 512 bytes for each block of 4
+// Room for a chunk and the heads of its blocks, which take at least 512 bytes for each block of 4
 // KiB.
 constexpr std::uint64_t k_buffer_bytes = 2 * std::uint64_t{k_chunk_bytes};
 
@@ -43,8 +43,8 @@ base::Result<void> BlockWriter::pass(const std::function<bool()>& may_go_on,
 }
 
 base::Result<void> BlockWriter::offer(const Chunks::Offer& from) {
-  // If there is no path, the file was changed or another file took its row: it is unknown whose
-  // bytes these are.
+  // If the path is missing, the file was changed or its row was reused for another file, so it is
+  // unknown whose bytes these are.
   if (!names_.find(from.key, name_)) return {};
   if (!buffer_) {
     auto buffer = base::Mapping::anonymous(k_buffer_bytes);

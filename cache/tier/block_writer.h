@@ -28,7 +28,7 @@ class BlockWriter {
   // after each chunk. On failure, returns the errno that ended the pass.
   base::Result<void> pass(const std::function<bool()>& may_go_on,
                           const std::function<void()>& note_step);
-  // Tells waiting threads that they need not wait for this writer any more.
+  // Tells waiting threads to stop waiting for this writer.
   void tell_waiting() { chunks_.tell_waiting(); }
   // Returns how many chunks have something to offer.
   std::uint64_t left() const;

@@ -2,8 +2,8 @@
 // file is missing in RAM, a tier returns its bytes, provided that the origin's stat proves that the
 // stored record matches; for an immutable origin, its id proves it. The tier does not check
 // permissions; its caller must. Invariant: fill() gives what the origin held at that inode, size,
-// mtime and ctime. Thread safety: all of it. visit, fill and the changes take no lock, and allocate
-// by mmap alone. The changes are async-signal-safe.
+// mtime and ctime. Thread-safe. visit, fill and the changes take no lock, and allocate by mmap
+// alone. The changes are async-signal-safe.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class Tier {
   class Judge {
    public:
     // program: a program waits for the record. ahead: nothing waits for it yet. many: many records
-    // are fetched at once, and may_answer() was true.
+    // are fetched at the same time, and may_answer() was true.
     enum class For : std::uint8_t { program, ahead, many };
     // `wanted` is the kind of record that the judge wants; a tier may show others as well.
     explicit Judge(RecordKind wanted, For whom = For::program) : wanted_(wanted), whom_(whom) {}
@@ -88,7 +88,7 @@ class Tier {
   // BlockName::text; `at` is the first byte of the block.
   virtual void note_block_fetched(std::string_view /*name*/, const FileKey& /*file*/,
                                   std::uint64_t /*at*/) {}
-  // A program has asked this tier in vain, and does not fetch the whole record after all. `key` is
+  // A program that got no answer from this tier does not fetch the whole record after all. `key` is
   // the BlockName if it is a block.
   virtual void note_not_fetched(std::string_view /*key*/) {}
   // True if the tier would take what comes from the origin even though the memory is full.
@@ -105,7 +105,7 @@ class Tier {
   // this, in the background. On failure, returns the errno that ended it.
   virtual base::Result<void> offer(std::span<const std::byte> segment,
                                    std::span<const std::uint64_t> offsets) = 0;
-  // Nothing more will be offered. Makes all records available to the next job at once.
+  // Nothing more will be offered. Makes all records immediately available to the next job.
   virtual void end_offers() = 0;
 
   // Changes: call them after the records in RAM have been marked.

@@ -9,8 +9,8 @@
 namespace cube::cache {
 namespace {
 
-// A stat alone is too old for a later job. So is the listing of a directory whose times prove
-// nothing.
+// A stat alone is too old for a later job. The same holds for the listing of a directory whose
+// times prove nothing.
 bool is_worth_keeping(const Record& record) {
   if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;
   const auto data = DirectoryData::of(record);
@@ -39,8 +39,8 @@ void TierWriter::wake() { tell_tier_writer(region().header()); }
 void TierWriter::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
                                const std::function<bool()>& is_over) {
   RegionHeader& header = region().header();
-  // A process that is killed here leaves the count too high, which costs a few calls that wake
-  // nobody.
+  // A process that is killed here leaves the count too high, which costs a few needless wake-up
+  // calls.
   header.disk_sleeps.fetch_add(1, std::memory_order_seq_cst);
   if (!is_over()) base::sys::futex_wait(&header.disk_news, seen, at_most_ns);
   header.disk_sleeps.fetch_sub(1, std::memory_order_relaxed);
@@ -74,7 +74,7 @@ int TierWriter::write(std::uint32_t segment) {
   SegmentRow& row = region().segment_row(segment);
   Pin pin;
   std::uint32_t generation = 0;
-  // A resident segment is pinned, too: it may be about to join the ring.
+  // A resident segment is also pinned, because it may be about to join the ring.
   if (!ram_.hold(segment, generation, pin)) return 0;
   const bool is_ring = row.is_ring.load(std::memory_order_acquire) != 0;
   Note& note = notes_[segment];

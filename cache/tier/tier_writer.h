@@ -45,9 +45,9 @@ class TierWriter {
   // Takes back the pins of killed processes. Such pins would keep chunks, and segments of the ring,
   // from being reclaimed.
   void free_claims();
-  // Tells waiting threads that they need not wait for this writer any more.
+  // Tells waiting threads to stop waiting for this writer.
   void end();
-  // Lets the next job find at once all that was written. May wait for the tiers.
+  // Makes all that was written immediately available to the next job. May wait for the tiers.
   void seal();
 
  private:

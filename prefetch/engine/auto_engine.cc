@@ -51,8 +51,7 @@ bool AutoEngine::take_up(Origin& origin, Fetch& fetch) {
   return false;
 }
 
-// The submitter calls this later than the decision is made, because an engine's thread has no
-// stderr.
+// Called by the submitter some time after the decision, because an engine's thread has no stderr.
 void AutoEngine::say(const Origin& origin) const {
   const EngineTrial& trial = origin.trial;
   base::log(
@@ -75,7 +74,7 @@ void AutoEngine::submit(Fetch& fetch) {
     side = choice == Choice::uring ? Side::uring : Side::threads;
   } else {
     const std::lock_guard lock(mutex_);
-    // A stopped engine ends every fetch that it is given.
+    // A stopped engine still ends every fetch that it is given.
     if (!is_stopped_ && !origin.trial.is_decided() && !take_up(origin, fetch)) return;
     side = origin.trial.side();
   }

@@ -1,6 +1,6 @@
 // An engine that runs a thread engine and an io_uring engine and gives each origin to the faster
 // one; see engine_choice.h. Thread safety: as IoEngine. The lock is never held while an engine is
-// called, because an engine may call back at once.
+// called, because an engine may call back immediately.
 #pragma once
 
 #include <array>

@@ -17,8 +17,8 @@ using base::EngineKind;
 
 std::unique_ptr<IoEngine> make(EngineKind choice, const EngineOptions& options, FetchClient& client,
                                std::string& why) {
-  // A seccomp filter may kill for calls that the program itself never makes. Many filters refuse
-  // io_uring.
+  // A seccomp filter may kill the process for calls that the program itself never makes. Many
+  // filters refuse io_uring.
   if (choice == EngineKind::threads ||
       (choice == EngineKind::automatic && base::may_be_sandboxed()))
     return make_thread_engine(options, client, why);

@@ -3,13 +3,13 @@
 // `automatic` has both engines. The first fetches of an origin are a trial. A batch of four times
 // the depth runs on one engine while the other rests, then a batch runs on the other engine, and so
 // on; each batch is timed from its first submit to its last end (engine_trial.h). The trial chooses
-// threads as soon as io_uring was not faster by a tenth in two pairs of batches, and io_uring when
-// it was faster by a tenth in eight. A tie therefore goes to the threads, mostly after three pairs,
-// and one spoiled batch does not decide.
+// threads as soon as io_uring has failed to be faster by a tenth in two pairs of batches, and
+// io_uring when it has been faster by a tenth in eight. A tie therefore goes to the threads, mostly
+// after three pairs, and one spoiled batch does not decide.
 //
-// A fetch that is submitted beyond a batch is held back until the batch is over. A batch does not
+// A fetch that is submitted beyond a batch is held back until the batch has ended. A batch does not
 // count, and is run again, if the engine ran out of work or some of its fetches were cancelled. A
-// pair whose depths differ by more than a quarter is run again too. After too many batches that do
+// pair whose depths differ by more than a quarter is also run again. After too many batches that do
 // not count, the trial chooses threads. The trial fetches only files that are wanted anyway, and
 // none twice.
 #pragma once

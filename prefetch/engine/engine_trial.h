@@ -6,7 +6,8 @@
 // The ring wins a pair if it was faster by a margin, and loses it otherwise. k_wins wins choose the
 // ring for the origin, k_losses losses choose the threads. One batch that other work on the machine
 // spoiled therefore decides nothing. If there is no real difference, threads win after a few
-// batches: a hang then costs one thread and not a ring. Pure. Thread safety: one thread at a time.
+// batches, because with threads a hang costs one thread and not a ring. Pure. Thread safety: one
+// thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ class EngineTrial {
   bool is_between_pairs() const { return !is_second_; }
   // Records the time of a batch that ran on side(). Batches do not overlap.
   void batch_took(std::uint64_t ns);
-  // Forgets the first batch of a pair, if the second cannot be compared with it.
+  // Discards the first batch of a pair if the second cannot be compared with it.
   void drop_pair() { is_second_ = false; }
   // Chooses threads, because the trial will have no result.
   void give_up() { losses_ = k_losses; }
@@ -31,7 +32,7 @@ class EngineTrial {
   int wins() const { return wins_; }
   int losses() const { return losses_; }
   // How much faster the ring was in the counted pairs (geometric mean). Computed without libm,
-  // which each program would load at its start.
+  // which each program would have to load at its start.
   double ratio() const;
 
  private:

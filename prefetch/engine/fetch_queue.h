@@ -1,5 +1,5 @@
 // The queue of waiting fetches, first come first served, and the count of fetches that have not
-// ended. Thread safety: all of it.
+// ended. Thread-safe.
 #pragma once
 
 #include <mutex>

@@ -3,7 +3,7 @@
 //
 // A fetch takes these steps: open; statx by fd; the client's room_for(); a read of one byte more
 // than the size; a second statx that asks the server, if the client wants one; ended(); close.
-// Special files are never read and never waited for.
+// Special files are never read, and the engine never waits for one.
 //
 // Each submitted fetch ends exactly once, by ended(). From then on neither engine nor kernel refers
 // to the Fetch, its path or its room, with one exception: a fetch that hangs in the kernel when
@@ -18,7 +18,7 @@
 // call drain or stop from within a callback.
 //
 // File descriptors: the engine's threads have an fd table of their own. The host never sees an fd
-// of the engine, and no close or dup2 of the host touches one. A client function that runs on such
+// of the engine, and no close or dup2 of the host affects one. A client function that runs on such
 // a thread therefore has none of the host's fds, stderr included. /proc/self/fd shows the host's
 // table there too; the thread's own is /proc/thread-self/fd.
 //
@@ -58,10 +58,10 @@ struct Fetch {
 };
 
 enum class Ending : std::uint8_t {
-  whole,      // the room, or RAM (Room::by_origin), holds the file as its stat said
+  whole,      // the room, or RAM (Room::by_origin), holds the file that its stat described
   declined,   // by room_for
   failed,     // `error` comes from the kernel
-  changed,    // the file is not what its stat said: grown, truncated, or written during the fetch
+  changed,    // the file does not match its stat: grown, truncated, or written during the fetch
   cancelled,  // the fetch did not begin, or was given up between two system calls
   abandoned,  // hung when stop() lost patience; see above
 };
@@ -88,8 +88,8 @@ struct Room {
   bool look_again = false;
   bool is_by_origin = false;
 
-  // Gives room for all bytes that the stat says. If `look_again`, the engine revalidates the stat
-  // after the read.
+  // Returns room for all bytes of the file, as its stat gives them. If `look_again`, the engine
+  // revalidates the stat after the read.
   static Room give(std::byte* data, bool look_again) { return {data, 0, true, look_again}; }
   static Room decline(int reason) { return {nullptr, reason, false, false}; }
   // The origin puts the file into RAM itself (OriginOpen::is_ahead). If RAM has no room for it, the
@@ -110,7 +110,7 @@ class FetchClient {
   virtual First before_open(Fetch& /*fetch*/, const base::Result<cache::FileStat>* /*looked*/) {
     return {};
   }
-  // Give room only to regular files: the stat shows if something else was opened, such as a
+  // Return room only for regular files: the stat shows if something else was opened, such as a
   // directory.
   virtual Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) = 0;
   virtual void ended(Fetch& fetch, const FetchResult& result) = 0;

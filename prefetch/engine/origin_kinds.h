@@ -1,8 +1,9 @@
 // Records which origins are local. io_uring tries an open or a read on the submitting thread, and
-// passes it to a kernel worker only if it sees in time that it would have to wait. FUSE, NFS and
-// similar file systems do not let it see that: their open() waits for the server even if the name
-// is cached, and every other fetch waits with it. An operation that may wait therefore goes to a
-// worker at once, and a file on a block device is tried inline first. Thread safety: one thread.
+// passes it to a kernel worker only if it detects in time that it would have to wait. On FUSE, NFS
+// and similar file systems it cannot detect that: their open() waits for the server even if the
+// name is cached, and every other fetch waits with it. An operation that may wait therefore goes
+// straight to a worker, and a file on a block device is tried inline first. Thread safety: one
+// thread.
 #pragma once
 
 #include <array>
@@ -16,7 +17,7 @@ class OriginKinds {
   bool is_local(std::uint32_t origin) const {
     return origin < k_origins && kinds_[origin] == Kind::local;
   }
-  // Learns that a file of the origin is on this device. One remote file makes the origin remote,
+  // Notes that a file of the origin is on this device. One remote file makes the origin remote,
   // because a link or a mount can lead anywhere.
   void learn(std::uint32_t origin, std::uint32_t device_major) {
     if (origin >= k_origins || kinds_[origin] == Kind::remote) return;

@@ -28,7 +28,7 @@ struct Worker {
   Fetch* fetch = nullptr;
   bool has_room = false;
   bool may_be_kept = true;  // see cache/origin/kept_attributes.h
-  // Copies, because the client's fetch may go as soon as the gate is closed.
+  // Copies, because the client's fetch may be destroyed as soon as the gate is closed.
   cache::OriginSpan place, together;
   std::uint64_t most_opened = UINT64_MAX;
   bool has_span = false;  // the opened place holds the bytes that were read together
@@ -54,7 +54,7 @@ class ThreadCore final : public EngineCore {
            queue.size() > starting_;
   }
   void keep();
-  // These hold mutex_, except while a fetch runs.
+  // These run with mutex_ held, except while a fetch runs.
   void start_one(base::Condition::Lock& lock);
   void serve();
   bool wait_for_work(base::Condition::Lock& lock);
@@ -75,7 +75,7 @@ class ThreadCore final : public EngineCore {
   // False: there is no room, or the gate is closed.
   bool ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result,
                     Room& room);
-  // False: the file's origin is not one that reads a file whole in one open.
+  // False: the file's origin does not read whole files in one open.
   bool fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result);
   void fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result);
 
@@ -113,7 +113,7 @@ void ThreadCore::start_one(base::Condition::Lock& lock) {
   if (error == 0) return;
   --threads_;
   --starting_;
-  // The machine has no more threads: the existing ones must suffice.
+  // The machine has no more threads, so the existing ones must suffice.
   if (threads_ != 0) return keeping_.wait(lock);
   lock.unlock();
   queue.end_all(client, Ending::failed, error);
@@ -309,7 +309,7 @@ bool ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
     Fetch* const fetch = worker.fetch;
     is_last = fetch->beside == nullptr;
     set_fetch(worker, fetch->beside);
-    // Before the close, which may be a round trip of its own.
+    // Before the close, which may be another round trip.
     client.ended(*fetch, result);
     worker.gate.leave();
   }
@@ -355,7 +355,7 @@ void ThreadCore::fetch_opened(Worker& worker, int fd, cache::LinksOnWay links,
 }
 
 void ThreadCore::wake() {
-  // If all allowed threads are at work, they check the queue before they rest.
+  // If all allowed threads are working, they will check the queue before they sleep.
   if ((idle_ == 0 && threads_ >= depth_) || is_waking_) return;
   const std::lock_guard lock(mutex_);
   wake_one();

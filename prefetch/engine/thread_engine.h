@@ -1,7 +1,7 @@
 // The engine of plain system calls: one thread for each fetch in flight, at most `depth` of them. A
-// keeper thread owns the fd table that they all share and starts them as they are needed; idle
-// threads end. A thread that hangs in the kernel outlives the engine, calls nobody, and ends when
-// the kernel lets it go.
+// keeper thread owns the fd table that they all share, and starts threads when they are needed;
+// idle threads end. A thread that hangs in the kernel outlives the engine, makes no callbacks, and
+// ends when the kernel releases it.
 #pragma once
 
 #include <memory>

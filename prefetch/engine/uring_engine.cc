@@ -214,7 +214,7 @@ void UringCore::read(std::uint64_t index, UringFlight& flight) {
   start(sqe, index, flight);
 }
 
-// Always closes by the ring, because a close can be a round trip, too.
+// Always closes through the ring, because a close can also be a round trip.
 void UringCore::close(std::uint64_t index, UringFlight& flight) {
   flight.stage = Stage::closing;
   io_uring_sqe* const sqe = ring_->next();
@@ -332,9 +332,9 @@ unsigned UringCore::abandon_all() {
   for (const auto& flight : flights_) {
     if (flight != nullptr) abandoned += abandon(flight->fetch, flight->has_room);
   }
-  // The kernel ends the operations of a ring after its process, and nobody can wait for that: the
-  // files stay open until then, and the origin cannot be unmounted. A thread's files are closed
-  // before the process is gone.
+  // The kernel ends the operations of a ring only after the process has ended, and no process can
+  // wait for that. Until then the files stay open, and the origin cannot be unmounted. A thread's
+  // files are closed before the process is gone.
   wait_for_end(options.give_back_ms * base::k_ns_per_ms);
   return abandoned;
 }

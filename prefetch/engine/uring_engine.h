@@ -1,7 +1,7 @@
 // The io_uring engine: one thread submits and reaps; the kernel's own workers wait for the origin.
 // At most `depth` fetches are in flight, each with one operation at a time. A ring with hung
-// operations outlives the engine together with its thread, calls nobody, and ends when the kernel
-// lets the operations go.
+// operations outlives the engine together with its thread, makes no callbacks, and ends when the
+// kernel releases the operations.
 #pragma once
 
 #include <memory>

@@ -22,7 +22,7 @@ T* at(void* memory, unsigned offset) {
   return reinterpret_cast<T*>(static_cast<std::byte*>(memory) + offset);
 }
 
-// The kernel takes no address for these mappings, and so puts them where the program has just
+// The kernel accepts no address for these mappings, and may put them where the program has just
 // unmapped something.
 void* moved_to_own_place(long from, std::size_t bytes) {
   const long room = sys::mmap(base::own_place(bytes), bytes, PROT_NONE,

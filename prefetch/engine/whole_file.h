@@ -1,5 +1,5 @@
 // The steps of one fetch by plain system calls, and what both engines share of them. Thread safety:
-// pure functions apart from the system calls. The calling thread must have an fd table of its own.
+// pure functions apart from the system calls. The calling thread must have its own fd table.
 #pragma once
 
 #include <climits>
@@ -13,17 +13,18 @@ namespace cube::prefetch {
 // O_NONBLOCK: if the file is a FIFO after all, the open does not wait for it.
 inline constexpr int k_open_flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
 
-// Copies the path, because the client's may go while the kernel is asked. A path that is too long
-// stays too long.
+// Copies the path, because the client's copy may be freed during the system call. A path that is
+// too long stays too long.
 inline void keep_path(char (&to)[PATH_MAX + 1], const char* path) {
   const std::size_t n = ::strnlen(path, PATH_MAX);
   std::memcpy(to, path, n);
   to[n] = '\0';
 }
 
-// A file is opened in two steps. The first opens only the path (O_PATH), which costs the origin a
-// lookup and no open. If that is a regular file, the second opens it through the first fd. Nothing
-// else is opened: a FIFO would let a waiting writer through, and a tape would rewind.
+// A file is opened in two steps. The first step opens only the path (O_PATH), which costs the
+// origin a lookup and no open. If that is a regular file, the second opens it through the first fd.
+// Other files are not opened: opening a FIFO would release a waiting writer, and opening a tape
+// would rewind it.
 inline constexpr int k_name_flags = O_PATH | O_CLOEXEC;
 // DONT_SYNC: a file does not change its kind.
 inline constexpr int k_name_stat_flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;

@@ -75,7 +75,7 @@ void BlockFetch::ask(const cache::MailTicket& ticket, const cache::MailPart& par
 
 int BlockFetch::start(std::uint64_t begin, std::uint64_t end, bool is_urgent) {
   while (begin < end) {
-    // The end of this chunk, or the begin of a range that is on its way.
+    // The end of this chunk, or the beginning of a range that is being fetched.
     const auto after = running_.upper_bound(begin);
     if (after != running_.begin() && std::prev(after)->second > begin) {
       begin = std::prev(after)->second;
@@ -143,7 +143,7 @@ void BlockFetch::take(const LargeFile::Gap& gap, bool is_urgent, s3::Outcome& ou
   serve_waiting();
 }
 
-// Answers those who wait for nothing any more, and requests what is missing for the others.
+// Answers the askers that have all their bytes, and requests what is missing for the others.
 void BlockFetch::serve_waiting() {
   std::erase_if(waiting_, [&](const Waiting& one) {
     if (!mailbox_.is_wanted(one.ticket)) return true;
@@ -152,7 +152,7 @@ void BlockFetch::serve_waiting() {
       return true;
     }
     const int error = start(one.begin, one.end, /*is_urgent=*/true);
-    // Chunks that are on their way have pins, and make room when they have come.
+    // Chunks that are being fetched are pinned, and make room when they are complete.
     if (!running_.empty()) return false;
     finish_(one.ticket, error, "");
     return true;

@@ -37,7 +37,7 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   static std::string text_of_no_ranges(const s3::ObjectName& name);
 
   void ask(const cache::MailTicket& ticket, const cache::MailPart& part);
-  // Empty: no answer has told it yet, or it is weak.
+  // Empty: no answer has contained it yet, or it is weak.
   const std::string& etag() const { return etag_; }
   // Copies bytes that are present. False: not all of them are.
   bool copy(std::byte* to, std::uint64_t begin, std::size_t bytes) const;
@@ -52,7 +52,7 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   BlockFetch(cache::FileCache& cache, const cache::Mailbox& mailbox, s3::Client& client,
              s3::ObjectName name, const cache::ObjectInfo& version, cache::LargeFile& file,
              Finish finish);
-  // Requests the bytes of [begin, end) that are neither present nor on their way. Returns 0 or an
+  // Requests the bytes of [begin, end) that are neither present nor being fetched. Returns 0 or an
   // errno; ENOSPC: the rest has no room now.
   int start(std::uint64_t begin, std::uint64_t end, bool is_urgent);
   void start_gap(const std::shared_ptr<cache::LargeFile::Gap>& gap, bool is_urgent);
@@ -69,9 +69,9 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   const cache::ObjectInfo version_;
   cache::LargeFile& file_;
   const Finish finish_;
-  // The job of the last asker gets the counts.
+  // The requests are counted for the job of the last asker.
   cache::MailTicket last_asker_;
-  std::string warning_;                             // for the askers of what comes
+  std::string warning_;                             // for the askers of the bytes that arrive
   std::string etag_;                                // empty: not known yet, or weak
   std::map<std::uint64_t, std::uint64_t> running_;  // ranges on their way: begin, end
   std::vector<Waiting> waiting_;

@@ -1,6 +1,5 @@
 // The copy desk keeps finished copies of objects, which are kernel files, until their askers
-// collect them over the gateway's Unix socket. It serves the socket in a thread of its own. Thread
-// safety: all of it.
+// collect them over the gateway's Unix socket. It serves the socket in its own thread. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ class CopyDesk {
 
   // All askers of an object share its file. Call this before Mailbox::finish.
   void add(const cache::MailTicket& ticket, std::shared_ptr<const base::UniqueFd> file);
-  // Forgets the copies that nobody will collect any more.
+  // Forgets the copies that will no longer be collected.
   void drop_unwanted();
 
  private:

@@ -41,7 +41,7 @@ int CopyFile::make_file(std::uint64_t size) {
     if (file_) name.write_to(file_.get());
   }
   if (!file_) {
-    // Memory of a memfd that cannot be had would end in a SIGBUS, or in the OOM killer.
+    // If a memfd's memory cannot be allocated, a store raises SIGBUS or calls the OOM killer.
     if (size > base::available_memory() / 2) return ENOSPC;
     const long made = base::sys::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (base::sys::failed(made)) return static_cast<int>(-made);

@@ -18,7 +18,7 @@ class CopyFile final : public s3::ObjectSink {
   using Present = std::function<bool(std::byte* to, std::uint64_t first, std::size_t bytes)>;
   // The stat of the object whose head this is.
   using StatOf = std::function<cache::FileStat(const s3::Outcome& head)>;
-  // `disk_dir`: where large files go; empty: nowhere. `note_progress` hears of each range.
+  // `disk_dir`: where large files go; empty: nowhere. `note_progress` is called after each range.
   CopyFile(std::string disk_dir, StatOf stat_of, std::function<void()> note_progress,
            Present present);
   ~CopyFile() override;

@@ -20,7 +20,7 @@ namespace {
 constexpr std::uint64_t k_second_ns = 1'000'000'000;
 constexpr int k_look_ms = 1000;
 constexpr std::size_t k_most_etags = 1 << 16;
-// How long the ETag of an object that nobody reads is remembered.
+// How long the ETag of an object that no program reads is remembered.
 constexpr std::uint64_t k_kept_object_ns = 30 * k_second_ns;
 
 // Wakes the client when a request is posted.
@@ -34,7 +34,7 @@ class NewsWatch {
             if (now != std::exchange(seen, now)) client.wake();
           }
         }) {}
-  // Up to a second late: nobody waits for the end.
+  // Up to a second late, because no process waits for the gateway's end.
   ~NewsWatch() {
     is_over_ = true;
     thread_.join();
@@ -54,7 +54,7 @@ bool is_version_of(const cache::MailPart& part, const cache::ObjectInfo& object)
 }
 
 std::string id_of(cache::MailKind kind, const cache::Mailbox::Request& request) {
-  // All askers of an object take the version that there is.
+  // All askers of an object accept the store's current version.
   const cache::MailPart part = kind == cache::MailKind::object ? cache::MailPart{} : request.part;
   return fmt::format("{}\n{}\n{}\n{}\n{} {} {}", static_cast<int>(kind), request.url,
                      request.prefix, request.below, part.size, part.modified, part.etag_mark);
@@ -123,7 +123,7 @@ bool Gateway::look_around() {
 }
 
 void Gateway::take_requests() {
-  // Read before the rows, so that a request posted meanwhile counts as news the next time.
+  // Read before the rows, so that a request that is posted meanwhile counts as news the next time.
   const std::uint32_t news = mailbox_.news();
   if (taken_news_ == news) return;
   taken_news_ = news;

@@ -18,11 +18,11 @@ class ObjectFill {
   ObjectFill(cache::CacheParts& parts, cache::BucketMount mount, std::string below,
              cache::Lane lane);
 
-  // Makes room for the version that was listed, so that no object without room is requested.
+  // Makes room for the version that was listed, so that no object is requested without room for it.
   // Returns 0, EFBIG or ENOSPC, or EEXIST if RAM has the object.
   int prepare(const cache::ObjectInfo& object);
-  // Call with the head of each answer, also of a retry. Returns 0 and room for the bytes, EFBIG or
-  // ENOSPC, or an error if RAM already has the object: end() then returns 0.
+  // Call it with the head of each answer, including retries. Returns 0 and room for the bytes,
+  // EFBIG or ENOSPC, or an error if RAM already has the object: end() then returns 0.
   int begin(const s3::Outcome& head, s3::Transfer::Room& room);
   // All bytes are there. Returns 0: RAM has the object.
   int end(const s3::Outcome& outcome);

@@ -21,7 +21,7 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
   }
   ListEntries reader;
   reader.fd_ = base::raise_fd(std::move(*fd));
-  // Ask the server, so that the size includes what another node has just written.
+  // Asks the server, so that the size includes what another node has just written.
   const auto stat = cache::stat_fd(reader.fd_.get(), cache::k_ask_server);
   if (!stat || !stat->is_regular()) {
     why = stat ? "it is not a regular file" : base::text_of_error(stat.error().value);
@@ -43,7 +43,7 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
   return reader;
 }
 
-// Guards against a host that has closed this fd, or put another file there.
+// Guards against a host that has closed this fd, or opened another file under it.
 bool ListEntries::is_our_file() const {
   const auto now = cache::stat_fd(fd_.get(), AT_STATX_DONT_SYNC);
   return now && now->same_file(stat_);

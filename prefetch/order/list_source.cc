@@ -24,8 +24,8 @@ std::unique_ptr<ListSource> ListSource::open(PathListOptions options, std::uint6
 bool ListSource::all_is_known() {
   if (!is_round_over_) return false;
   log();
-  // Do not repeat after a round that gave nothing, because the next one would give nothing either.
-  // The exception is a round that a former leader has already completed.
+  // After a round that gave nothing, the list is not repeated, because the next round would give
+  // nothing either. The exception is a round that a previous leader has already completed.
   const bool gave = sequence_ != began_at_ || (first_round_ && given_ != 0);
   const bool again = gave && repeats_(argument_);
   first_round_ = false;

@@ -16,23 +16,24 @@ class ListSource final : public PathSource {
  public:
   static constexpr std::uint32_t k_reader = 0;
 
-  // Null: `why` is a sentence. `from`: how many first entries to skip in the first round, because
-  // they have been dealt with. `repeats` says at the end of a round whether another one follows.
+  // Null: `why` is a sentence. `from`: how many of the first entries to skip in the first round,
+  // because they have been handled. `repeats` says at the end of a round whether another one
+  // follows.
   static std::unique_ptr<ListSource> open(PathListOptions options, std::uint64_t from,
                                           bool (*repeats)(void*), void* argument, std::string& why);
 
   // Returns none_yet at the end of a round, because the last paths given may turn out to be
   // directories.
   Next next(PlannedFile& file) override;
-  // Call when no path that next() gave is under way any more. Ends the round if all of it was
+  // Call it when no path that next() gave is still under way. Ends the round if all of it was
   // given; returns true then.
   bool all_is_known();
   // Reports that a path that next() gave is a directory, whose files come next (walk), or that it
   // is not fetched (refuse).
   void walk(const PlannedFile& directory);
   void refuse(Refusal reason, const std::string& path, int error);
-  // How far the first round has got, for the next leader. A directory is walked from its beginning
-  // again, because its files may come in another order.
+  // How far the first round has got, for the next leader. A directory is walked from its beginning,
+  // because its files may come in another order.
   std::uint64_t dealt_with() const {
     return first_round_ ? std::min(given_, first_directory_) : k_all;
   }

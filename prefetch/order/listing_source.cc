@@ -10,20 +10,21 @@ namespace {
 
 constexpr std::uint64_t k_kib = 1024;
 
-// The bytes that may be fetched of any listed directory.
+// The bytes that may be fetched from any listed directory.
 constexpr std::uint64_t k_first_bytes = 64 * k_kib;
-// With fewer files, it cannot be known whether the program reads what was fetched.
+// With fewer files, it is not known whether the program reads what was fetched.
 constexpr std::uint64_t k_files_that_show = 16, k_one_in = 2;
 constexpr std::uint64_t k_times_read = 2, k_times_ahead = 4;
 
-// The most that one file may have: this many times the average of the files read, or this share of
-// what is left. A larger file is left to the program.
+// The largest file to fetch: this many times the average of the files read, or this share of what
+// is left. A larger file is left to the program.
 constexpr std::uint64_t k_times_average = 2, k_share = 64;
-// A closed directory is opened again only when the bytes that may be fetched of it reach this share
-// of those fetched before. Otherwise it would be opened for each file.
+// A closed directory is opened again only when the bytes that may be fetched from it reach this
+// share of those fetched before. Otherwise it would be opened for each file.
 constexpr std::uint64_t k_reopen_share = 8;
 
-// Up to this many windows are checked every time; more only every k_between_looks_ns.
+// Up to this many windows are all checked each time; if there are more, only every
+// k_between_looks_ns.
 constexpr std::size_t k_few_windows = 64;
 constexpr std::uint64_t k_between_looks_ns = 5 * base::k_ns_per_ms;
 constexpr std::uint64_t k_reads_follow_ns = 1000 * base::k_ns_per_ms;
@@ -100,7 +101,7 @@ void ListingSource::begin(Window& window) {
 
 ListingSource::Given ListingSource::give_next(Window& window, PlannedFile& file) {
   begin(window);
-  // A directory that cannot be listed any more does not harm the job.
+  // If a directory can no longer be listed, that does not harm the job.
   if (window.names == nullptr && !open_walk(window)) return Given::nothing_more;
   if (!(window.names != nullptr ? window.names->next(file.path) : window.walk->next_file())) {
     window.is_over = true;
@@ -121,7 +122,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
   cache::ListedRow* const row = listings_.find(window.hash);
   if (row == nullptr) return Given::nothing_more;
   const std::uint64_t promised = window.allowance->promised();
-  // Whole KiB only: the rest is counted with the next file.
+  // Counts whole KiB only; the rest is counted with the next file.
   const auto spent = static_cast<std::uint32_t>(window.allowance->take_spent(k_kib));
   if (spent != 0) row->fetched_kib.fetch_add(spent, std::memory_order_relaxed);
   if (listings_.is_old(*row)) {
@@ -149,7 +150,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
 PathSource::Next ListingSource::next(PlannedFile& file) {
   take_posted();
   if (windows_.empty()) return Next::none_yet;
-  // A file that does not stay would compete with announced or listed files.
+  // A file that passes through the ring would compete with announced files or those of a list.
   if (cache_.ahead().is_full()) {
     drop_all();
     return Next::none_yet;

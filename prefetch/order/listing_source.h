@@ -3,8 +3,8 @@
 // reads of the directory justify (may_be_fetched). The files come in the order in which programs
 // read them, if there are not too many (listing_order.h). The source leaves a directory when it has
 // used up that amount, and continues when more of the directory is read. It handles at most 1,024
-// directories; the rest wait. A directory that nobody has read from for a minute is forgotten until
-// somebody reads from it again. Thread safety: one thread.
+// directories; the rest wait. A directory from which no process has read for a minute is forgotten
+// until one reads from it again. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct ListingReads {
 // How many more bytes of the directory may be fetched. The total is twice the bytes read of it, or
 // a small minimum. Once half of the bytes read had been fetched ahead, the fetches may be ahead of
 // the readers by four times the bytes that they have read. Readers that follow the order of the
-// files reach that at once. A program that reads at random meets prefetched files by chance and may
-// stop soon: a rank or a Ray worker reads only a share of the directory.
+// files reach that immediately. A program that reads at random meets prefetched files by chance and
+// may stop soon: a rank or a Ray worker reads only a share of the directory.
 std::uint64_t may_be_fetched(const ListingReads& reads);
 
 class ListingSource final : public PathSource {

@@ -1,7 +1,7 @@
 // A part of a file, as an entry of a list or an announcement names it: "path@offset+length", both
-// decimal, in bytes or with a unit as in the settings (K, M, G). If a file's own name has this
-// form, the name means that file, so the code that asks the origin tries the whole name first.
-// Thread safety: pure functions.
+// decimal, in bytes or with a unit as in the settings (K, M, G). A file whose own name has this
+// form takes precedence, so the code that asks the origin tries the whole name first. Thread
+// safety: pure functions.
 #pragma once
 
 #include <cstdint>

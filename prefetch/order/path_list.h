@@ -1,5 +1,5 @@
 // A reader of CUBESHIM_PREFETCH_LIST, which names the files that will be needed. It reads the list
-// as the entries are used up: 100 million lines take no more memory than ten. An entry is a line,
+// as the entries are used, so 100 million lines take no more memory than ten. An entry is a line,
 // or a NUL-terminated name (list_entries.h).
 //
 //   /data/train/a.jpg        a file

@@ -21,8 +21,8 @@ struct PlannedFile {
   bool must_stay = false;  // the file is not worth fetching if only the ring has room
   // Grows with every file of one reader, which opens its files roughly in this order.
   std::uint64_t sequence = 0;
-  // These are set if the source has an allowance: the account, the bytes promised for this file,
-  // and the most bytes that it may have.
+  // Set if the source has an allowance: the account, the bytes promised for this file, and the most
+  // bytes that it may have.
   std::shared_ptr<Allowance> allowance = nullptr;
   std::uint64_t promised_bytes = 0, most_bytes = UINT64_MAX;
   // The wanted part, if it is a large file. A path that ends in a range keeps the range until the
@@ -31,8 +31,8 @@ struct PlannedFile {
   cache::OriginSpan place = {};  // the place at the origin, which the prefetcher sets
 };
 
-// How many files of the reader were read, dropped, or not fetched after all. The reader is ahead by
-// that many files fewer.
+// How many files of the reader were read, dropped, or not fetched after all. The reader is then
+// ahead by that many files fewer.
 struct Settled {
   std::uint32_t reader = 0, files = 0;
 };

@@ -60,7 +60,7 @@ void Depth::limit_by_demand(const Seen& seen) {
     period.sum_ns += static_cast<double>(demand_.ns - before.ns) / static_cast<double>(fetches);
     ++period.samples;
   }
-  // A clock that was set back begins a new period, too.
+  // A clock that was set back also begins a new period.
   if (seen.now_ns - period.began_ns < k_period_ns) return;
   by_demand_.end_period(
       seen.now_ns, {.tolerance = 1.5, .forgetting = 1.01, .halves = true, .step = by_demand_.now});
@@ -114,7 +114,7 @@ void Depth::limit_by_fetches(const Seen& seen, bool is_foreign) {
   period.most_in_flight = std::max(period.most_in_flight, seen.in_flight);
   const bool is_enough = period.samples >= k_fetches_of_period;
   if (seen.now_ns - period.began_ns < (is_enough ? k_period_ns : k_longest_period_ns)) return;
-  // No measurable fetch has ended: only blocks of large files are coming.
+  // No measurable fetch has ended, because only blocks of large files are being fetched.
   if (period.samples == 0) limit.now = limit.most;
   is_draining_ = limit.end_period(
       seen.now_ns, {.tolerance = 1.1, .step = limit.now < k_few ? limit.now : limit.now / k_few});
@@ -123,7 +123,7 @@ void Depth::limit_by_fetches(const Seen& seen, bool is_foreign) {
 void Depth::drain(const Seen& seen) {
   Limit& limit = by_fetches_;
   const bool has_samples = limit.period.samples != 0, is_over = seen.in_flight <= limit.now;
-  // A fetch that has been in flight this long hangs or is a large file: nobody knows when it will
+  // A fetch that has been in flight this long hangs or is a large file: it is unknown when it will
   // end.
   const bool is_stuck = !has_samples && seen.now_ns - limit.period.began_ns >= k_longest_period_ns;
   if (is_stuck && !is_over) limit.now = limit.most;

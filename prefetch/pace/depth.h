@@ -3,7 +3,7 @@
 // other bounds the queue at the origin while programs fetch files that are in no plan. The caller
 // passes the time and all counts at each tick. Thread safety: one thread.
 //
-// - *By demand.* In each period in which programs' own fetches take hardly longer than the best
+// - *By demand.* In each period in which programs' own fetches take little longer than the best
 //   seen, the limit doubles, or grows by one after the first setback; otherwise it halves. The
 //   depth is one while a program waits for the origin. But a job that waits more than now and then
 //   has outrun the prefetcher, which could then never get ahead of it again: for such a job only
@@ -11,12 +11,12 @@
 //   an origin's load changes and so does the depth that suits it.
 // - *By fetches.* A program's request waits behind all fetches that queue at the origin, and a
 //   queue shows in the latency of the fetches. This latency is first measured with one fetch in
-//   flight. Then the limit grows each period, first by a factor of two and later by a quarter, as
-//   long as a fetch takes hardly longer. When it does take longer, the limit falls by the same
-//   factor, and afterwards grows by one. From time to time the measurement starts again, because an
-//   origin's speed and the sizes of files change.
-// - *Foreign demand.* A job whose files are prefetched is served best by a fast prefetcher, even
-//   while the job waits, because a slow fetch would also delay its next file. So the limit by
+//   flight. Then the limit grows in each period, first by a factor of two and later by a quarter,
+//   until a fetch takes clearly longer. Then the limit falls by the same factor, and afterwards
+//   grows by one. From time to time the measurement starts again, because an origin's speed and the
+//   sizes of files change.
+// - *Foreign demand.* A job whose files are prefetched gains most from a fast prefetcher, even
+//   while the job waits, because a slower one would also delay its next file. So the limit by
 //   fetches holds only while there is a foreign job: a job whose list the leader does not work on,
 //   and that opens few prefetched files (fewer than an eighth of its own fetches). Planned files
 //   that are already there, or that programs fetch, may belong to a job that has outrun the
@@ -60,8 +60,9 @@ class Depth {
   };
   struct Rule {
     double tolerance = 1, forgetting = 1;  // factors on the best mean, in each period
-    bool halves = false;                   // false: the limit falls as the mean has grown
-    unsigned step = 0;                     // before the first setback; afterwards the step is one
+    // False: the limit falls by the factor by which the mean has grown.
+    bool halves = false;
+    unsigned step = 0;  // before the first setback; afterwards the step is one
   };
   struct Limit {
     unsigned most = 0, now = most;

@@ -95,7 +95,8 @@ std::vector<Settled> RingWatch::take_settled() {
   return settled;
 }
 
-// How far behind its furthest opened file a reader may open files and still follow the order.
+// How far behind its furthest opened file a reader may open files and still count as following the
+// order.
 double RingWatch::most_displacement() const {
   std::uint64_t lowest = UINT64_MAX;
   for (const auto& [number, segment] : segments_) {
@@ -159,7 +160,7 @@ std::uint32_t RingWatch::drop(std::uint32_t number) {
   return dropped;
 }
 
-// Gives up one segment that a former leader has filled.
+// Gives up one segment that a previous leader has filled.
 std::uint32_t RingWatch::give_up_unknown() {
   for (std::uint32_t segment = ring_.lowest_segment(); segment < ring_.end_segment(); ++segment) {
     const bool is_unknown = ring_.owns(segment) && !segments_.contains(segment) &&

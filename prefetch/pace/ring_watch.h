@@ -11,12 +11,12 @@
 //    order, only (b) counts.
 //  - A reader that has nothing in the ring fetches its own files. The segment whose readers would
 //    reach it last is then given up.
-//  - Prefetching has been stuck for long, and a former leader has filled the segment.
+//  - Prefetching has been stuck for long, and a previous leader has filled the segment.
 //
-// Prefetching is stuck while it waits for room, nobody opens a file of the ring, and programs fetch
-// files themselves: the readers may have skipped the files in the ring. As long as they open files
-// of the ring, they will reach the rest: on a busy machine a segment is read for longer than a
-// second.
+// Prefetching is stuck while it waits for room, no program opens a file of the ring, and programs
+// fetch files themselves, because then the readers may have skipped the files in the ring. As long
+// as they open files of the ring, they will reach the rest: on a busy machine a segment is read for
+// longer than a second.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class RingWatch {
   // Called after look(). Returns true if one more segment would help, and then starts again from
   // zero.
   bool is_too_small(const Seen& seen);
-  // For how long prefetching had been stuck at the last look; 0: it was not.
+  // For how long prefetching had been stuck at the last look(); 0: it was not stuck.
   std::uint64_t stuck_ns() const { return stuck_ns_; }
   // Gives up the first segment that qualifies. Returns how many files were given up with it; 0: no
   // segment qualifies. `is_starved`: another reader has nothing in the ring.

@@ -1,9 +1,9 @@
 // RunAhead bounds how far prefetching runs ahead of the readers. It holds the files of the plan
 // that wait for their fetch, and counts how far each reader is ahead: how many of its files were
 // begun and are not yet read, dropped or refused. If room is scarce, the reader that is least ahead
-// comes first, so a stalled reader holds up nobody. A file for the ring begins only if the ring has
-// room for an average record beyond what is promised to other fetches. Thread safety: none; the
-// owner's lock guards it.
+// comes first, so a stalled reader does not hold up others. A file for the ring begins only if the
+// ring has room for an average record beyond what is promised to other fetches. Thread safety:
+// none; the owner's lock guards it.
 #pragma once
 
 #include <algorithm>
@@ -42,7 +42,7 @@ class RunAhead {
   void put_back(PlannedFile& file);
   // The fetch has ended. The reader stays ahead until the file is settled.
   void end(std::uint32_t reader, std::uint64_t sequence);
-  // No file waits any more.
+  // No file is waiting any longer.
   void clear();
   // Files that wait or have begun.
   std::size_t unended() const { return unended_.size(); }
@@ -67,14 +67,15 @@ class RunAhead {
 
  private:
   static constexpr std::size_t k_most = 256, k_of_each_beyond = 64;
-  // How long to wait before a retry although there is no more room than before: memory may be short
-  // rather than the ring.
+  // How long to wait before a retry even if the ring has no more room than before, because the
+  // cause may be a lack of memory.
   static constexpr std::uint64_t k_first_pause_ns = 1'000'000, k_longest_pause_ns = 500'000'000;
   struct Reader {
     std::uint64_t waiting = 0, ahead = 0;
     std::uint32_t settled = 0;
   };
-  // A larger file does not go to the ring, which must not wait until it has room for it.
+  // A larger file does not go to the ring, because the ring must not wait until it has room for
+  // such a file.
   std::uint64_t most_bytes() const { return ahead_.segment_bytes() / 4; }
 
   cache::FetchAhead& ahead_;

@@ -17,6 +17,7 @@
 #include "cache/base/memory/kernel_page.h"
 #include "cache/base/memory/mapping.h"
 #include "cache/base/process/block_signals.h"
+#include "cache/base/process/own_fds.h"
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 #include "prefetch/threads/starter_traits.h"
@@ -32,11 +33,11 @@ namespace {
 
 namespace sys = base::sys;
 
-// The thread ids of the running threads; 0: a free place. Enough for the most threads of three
-// engines, each with its keeper, and some more.
+// The thread ids of the running threads; 0: a free place. Enough for three engines with the most
+// threads, each thread with its keeper, and some more.
 constinit std::atomic<int> g_threads[2048] = {};
 
-// How many pairs have a keeper that has not said that it is about to end.
+// How many pairs have a keeper that has not registered its end.
 constinit std::atomic<int> g_pairs{0};
 
 std::atomic<int>* enter_thread() {
@@ -99,8 +100,8 @@ Stack* take_stack(std::size_t bytes) {
 // How long the kernel may take to give a processor to a thread of low priority.
 constexpr std::uint64_t k_longest_run_ns = 10'000'000'000, k_between_looks_ns = 100'000;
 
-// True if the thread needs nothing but a processor, and so will end. Otherwise it waits for
-// something, possibly for an origin.
+// True if the thread needs only a processor, and so will end. Otherwise it waits for something
+// else, possibly an origin.
 bool is_running(int tid) {
   char path[64] = "/proc/self/task/", text[128];
   *std::to_chars(path + 16, path + 32, tid).ptr = '/';
@@ -124,11 +125,11 @@ struct Pair {
   void* argument;
   bool may_change_traits;
   // True: the worker that starts this pair makes its worker; false: the keeper of this pair does.
-  // Only a worker can give a new worker its own fd table. A thread of the host must not wait for a
-  // keeper, because it may hold something that the host's code in the keeper needs.
+  // Only a worker can pass its own fd table to a new worker. A thread of the host must not wait for
+  // a keeper, because the thread may hold a lock that the host's code in the keeper needs.
   bool is_made_by_starter;
   // k_before, the worker's thread id (stored by the kernel), k_asks, or 0 (stored by the kernel):
-  // the worker has gone. A futex.
+  // the worker has ended. A futex.
   std::uint32_t state = k_before;
   // 1 once the keeper has written the next two. A futex.
   std::uint32_t is_ready = 0;
@@ -138,6 +139,7 @@ struct Pair {
   std::size_t wanted_stack = 0;
   int error = 0;
   Stack* own_stack = nullptr;  // null: libc's
+  bool has_own_fds = false;    // the worker's base::t_has_own_fds, which is its starter's
 
   static constexpr std::uint32_t k_before = 1, k_asks = ~0U;
 };
@@ -156,6 +158,7 @@ std::uint32_t load(const std::uint32_t& word) { return __atomic_load_n(&word, __
 
 [[noreturn]] void work(Pair* own) {
   t_pair = own;
+  base::t_has_own_fds = own->has_own_fds;
   // If there is no free place, free those of threads that have ended.
   if (enter_thread() == nullptr) {
     for (auto& thread : g_threads) has_gone(thread);
@@ -252,7 +255,7 @@ void* keep(void* of) {
     t_pair = worker;
     cube_keep_asleep(&own.state, &own.state);
   }
-  // The worker may still be on its way out of the kernel, and keeps its own place until then.
+  // The worker may not have left the kernel yet, and keeps its own place until then.
   end_keeper(own);
   return nullptr;
 }
@@ -276,6 +279,7 @@ int start_background_thread(void (*body)(void*), void* argument, std::size_t sta
   Pair* const starter = t_pair;
   auto* const pair = new (std::nothrow) Pair{body, argument, may_change, starter != nullptr};
   if (pair == nullptr) return ENOMEM;
+  pair->has_own_fds = starter != nullptr && base::t_has_own_fds;
   g_pairs.fetch_add(1, std::memory_order_relaxed);
   int error = 0;
   {
@@ -309,7 +313,7 @@ bool wait_for_background_threads(unsigned at_most_ms) {
       if (now >= until && !is_running(tid) && !has_gone(thread)) do_others_run = false;
     }
     if (all || (now >= until && (!do_others_run || now >= until + k_longest_run_ns))) return all;
-    // Sleeps, because yielding leaves no processor to a thread of lower priority.
+    // Sleeps, because yielding gives no processor to a thread of lower priority.
     const std::uint32_t word = 0;
     sys::futex_wait(&word, 0, k_between_looks_ns);
   }
@@ -325,7 +329,7 @@ base::Result<bool> take_private_fd_table() {
   if (t_keeps_hosts_fds) return base::fail(EAGAIN);
   const long error = sys::raw(SYS_close_range, 0, ~0U, CLOSE_RANGE_UNSHARE);
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
-  return true;
+  return base::t_has_own_fds = true;
 }
 
 }  // namespace cube::prefetch

@@ -1,10 +1,10 @@
 // Threads of the library inside a host. They leave all signals to the host's own threads and have
 // small stacks. Their scheduling is the program's and not that of the thread that started them
-// (starter_traits.h). They can have an fd table that the host neither sees nor can close. No code
-// of the host runs in them, even if it has hooked malloc or threads: for each of them, a second
-// thread with the host's fd table runs what the host does as threads begin and end
-// (background_thread.cc). A body may therefore call nothing that a library can interpose
-// (tests/house/thread_calls_test.py). Thread safety: all of it.
+// (starter_traits.h). They can have an fd table that the host can neither see nor close. No code of
+// the host runs in them, even if it has hooked malloc or threads: for each of them, a second thread
+// with the host's fd table runs what the host does as threads begin and end (background_thread.cc).
+// A body may therefore call nothing that a library can interpose
+// (tests/house/thread_calls_test.py). Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -20,16 +20,16 @@ namespace cube::prefetch {
 int start_background_thread(void (*body)(void*), void* argument, std::size_t stack,
                             bool may_change = may_change_traits());
 
-// Waits until all threads started this way are gone, for the kernel too: some calls (unshare,
-// setns) require a process with a single thread. Returns false after `at_most_ms`, or up to 10 s
-// later while every remaining thread needs nothing but a processor.
+// Waits until all threads started this way are gone, also for the kernel, because some calls
+// (unshare, setns) require a process with a single thread. Returns false after `at_most_ms`, or up
+// to 10 s later while every remaining thread needs only a processor.
 bool wait_for_background_threads(unsigned at_most_ms);
 // Call in a forked child, which has none of the threads.
 void forget_background_threads();
 
-// Gives the calling thread, and the threads that it starts from then on, an empty fd table of their
-// own. Fails if the kernel or a sandbox does not allow it; the thread must then open nothing,
-// because its fds would be in the host's table.
+// Gives the calling thread an empty fd table, which the threads that it starts from then on share.
+// Fails if the kernel or a sandbox does not allow it; the thread must then open nothing, because
+// its fds would be in the host's table.
 base::Result<bool> take_private_fd_table();
 
 }  // namespace cube::prefetch

@@ -25,7 +25,7 @@ class CallbackGate {
     }
   }
   bool is_closed() const { return state_.load(std::memory_order_acquire) == k_closed; }
-  // Returns when the owner is outside and will not enter again.
+  // Returns when the owner is outside the gate and will not enter it again.
   void close() {
     for (auto seen = left_.now();; seen = left_.now()) {
       int state = k_open;

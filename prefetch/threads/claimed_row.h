@@ -1,6 +1,6 @@
 // The base class for a row of a table that threads fill and empty without a lock. A thread that has
-// claimed a row owns its plain fields until it puts the row back. Thread safety: all of it,
-// async-signal-safe too.
+// claimed a row owns its plain fields until it puts the row back. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <atomic>

@@ -2,7 +2,7 @@
 // wake-up:
 //   waiter:  for (auto seen = events.now(); !condition(); seen = events.now()) events.wait(seen);
 //   other:   make it true, then events.notify();
-// Thread safety: all of it. A notify() without waiters costs one addition and one load.
+// Thread-safe. A notify() without waiters costs one addition and one load.
 #pragma once
 
 #include <atomic>
@@ -19,8 +19,8 @@ class EventCount {
   std::uint32_t now() const { return count_.load(std::memory_order_seq_cst); }
   // Waits until a notify() after `seen`, or for at most `at_most_ns`.
   void wait(std::uint32_t seen, std::uint64_t at_most_ns = UINT64_MAX) {
-    // Either notify() sees this waiter, or the kernel sees the new count: both sides add first and
-    // load afterwards.
+    // Both sides add first and load afterwards, so either notify() sees this waiter, or the kernel
+    // sees the new count.
     waiters_.fetch_add(1, std::memory_order_seq_cst);
     base::sys::futex_wait(&count_, seen, at_most_ns);
     waiters_.fetch_sub(1, std::memory_order_relaxed);

@@ -47,7 +47,7 @@ void give_way_as_main_thread() {
 }
 
 // Adds the main thread's processors. A threading runtime (OpenMP) pins each of its threads to one
-// processor, which is busy then.
+// processor, which that thread keeps busy.
 void take_processors_of_main_thread() {
   // Bits for 8,192 processors, the most that a kernel supports. The call returns how many bytes it
   // has filled.
@@ -65,7 +65,7 @@ void take_processors_of_main_thread() {
   if (is_more) sys::raw(SYS_sched_setaffinity, 0, std::max(of_own, of_main), sys::arg(own));
 }
 
-// New threads inherit a class that somebody has chosen. Without one, the class follows the
+// New threads inherit an I/O class that was set explicitly. Otherwise the class follows the
 // niceness.
 void lower_disk_priority() {
   constexpr int k_lowest = 7, k_this_thread = 0;

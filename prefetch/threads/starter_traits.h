@@ -2,10 +2,10 @@
 // starts it, and the thread of the program that misses first starts ours. If that thread had a
 // real-time policy, ours would take precedence over the whole program. If it were pinned to a
 // processor, ours would share the busiest one. Assumption: the main thread's traits are meant for
-// the whole program (chrt, nice, taskset); another thread's are not. The threads keep other
+// the whole program (chrt, nice, taskset); those of other threads are not. The threads keep other
 // inherited traits, because these belong to the program or cannot be obtained in another way:
 // identity and capabilities (a change of them ends our threads, shim/libc/identity), umask and
-// working directory, the control group, the memory policy. Thread safety: all of it.
+// working directory, the control group, the memory policy. Thread-safe.
 #pragma once
 
 namespace cube::prefetch {
@@ -13,8 +13,8 @@ namespace cube::prefetch {
 // Call it in the thread that starts another one. The answer is read from a file, and the new thread
 // still has the program's fd table: an fd that it opens there for a moment could change the fd of
 // the program's next file. False in a sandbox, unless a trial has shown that the calls below do not
-// kill. A thread of the library has the answer from its own start: a sandbox that the process
-// enters later ends these threads first (shim/libc/identity).
+// kill. A thread of the library keeps the answer from its own start, because these threads are
+// ended before the process enters a sandbox (shim/libc/identity).
 bool may_change_traits();
 
 // Sets the traits of the calling thread as it starts: no real-time policy, a niceness not better
@@ -23,8 +23,8 @@ bool may_change_traits();
 void leave_traits_of_starter(bool may_change);
 
 // Lowers the priority of the calling thread and of those that it starts: SCHED_BATCH (unless
-// SCHED_IDLE, which is lower still), `by` more niceness, and the lowest disk priority if somebody
-// has chosen one (ionice).
+// SCHED_IDLE, which is lower still), `by` more niceness, and the lowest I/O priority if one was set
+// explicitly (ionice).
 void lower_priority(int by);
 
 }  // namespace cube::prefetch

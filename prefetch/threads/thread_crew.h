@@ -1,12 +1,12 @@
 // A crew: threads of the library that do one kind of work beside the program. A class derives from
 // ThreadCrew and keeps only its work. The crew starts the threads (background_thread.h), gives them
-// an fd table that the host neither sees nor can close, lowers their priority, tells them to stop,
+// an fd table that the host can neither see nor close, lowers their priority, tells them to stop,
 // and waits for their end.
 //
 // Life: a thread may hang at the origin, and stop() then leaves it behind. So the crew is deleted
-// once let_go() was called and its last thread has ended; CrewPtr calls it. The owner of a crew
-// that other threads may still be calling never lets go of it. A forked child has none of the
-// threads, and must not stop the crew. Thread safety: all of it.
+// after let_go() was called (by CrewPtr) and its last thread has ended. The owner of a crew that
+// other threads may still be calling never calls let_go(). A forked child has none of the threads,
+// and must not stop the crew. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -57,8 +57,8 @@ class ThreadCrew {
 
   // Runs in each thread of the crew. They are numbered from 0, in the order in which they begin.
   virtual void work(unsigned number) = 0;
-  // Runs in place of work() in a thread that has the host's fd table, because the kernel or a
-  // sandbox refuses another one: it must open nothing.
+  // Runs in place of work() in a thread that has the host's fd table because the kernel or a
+  // sandbox has refused a new one. It must open nothing.
   virtual void work_without_table(int error) { tell("close_range(CLOSE_RANGE_UNSHARE)", error); }
 
   // Returns null if there can be no thread; the log says why.
@@ -69,7 +69,7 @@ class ThreadCrew {
       if (crew->start_threads(threads)) return crew;
       crew->let_go();
     } catch (...) {
-      // An exception here means that there is no memory.
+      // An exception here can only mean a lack of memory.
     }
     return nullptr;
   }

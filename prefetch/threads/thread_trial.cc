@@ -30,7 +30,7 @@ namespace sys = base::sys;
 
 constexpr std::uint64_t k_patience_ns = 1'000'000'000;
 
-// The result for each set of calls once it was tried. It holds in a forked child too, which has the
+// The result for each set of calls that was tried. It also holds in a forked child, which has the
 // parent's filters.
 constinit std::atomic<int> g_known[2] = {INT_MIN, INT_MIN};
 
@@ -105,7 +105,7 @@ int run_trial(ThreadCalls calls) {
   const std::uint64_t until = base::monotonic_ns() + k_patience_ns;
   while (may_be_waited_for.load(std::memory_order_acquire) == 0) {
     const std::uint64_t now = base::monotonic_ns();
-    // The child did not get past its first call, the wait, which would kill us, too.
+    // The child did not survive its first call, the wait, which would also kill us.
     if (now >= until) return k_killed;
     sys::futex_wait(&may_be_waited_for, 0, until - now);
   }

@@ -1,7 +1,7 @@
-// Finds out whether this process may have threads with an fd table of their own in a sandbox, which
-// may kill for a system call. The system calls that such threads make and the program's own reads
-// do not are tried in a child, which the sandbox kills instead of the program. Thread safety: all
-// of it.
+// Finds out whether this process may have threads with their own fd table in a sandbox, which may
+// kill the process for a system call. Some system calls are made by such threads but not by the
+// program's own reads. They are tried in a child, which the sandbox then kills instead of the
+// program. Thread-safe.
 #pragma once
 
 namespace cube::prefetch {

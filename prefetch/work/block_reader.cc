@@ -20,7 +20,7 @@ constexpr unsigned k_threads = 4;
 constexpr std::uint64_t k_start_patience_ns = 100'000'000;
 constexpr const char* k_without = "large files are not read ahead";
 
-// Whether the kernel or a sandbox refuses the call as such, independent of its arguments.
+// Whether the kernel or a sandbox refuses the call as such, whatever its arguments.
 bool is_refusal(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
 
 }  // namespace
@@ -33,7 +33,7 @@ BlockReader::BlockReader(cache::FileCache& cache, FdOf fd_of, bool is_sandboxed)
       opens_by_itself_(is_sandboxed),
       mapped_(cache, news_, is_stopping_) {}
 
-// A copy of the program's own fd; empty if that fd does not lead to the file any more.
+// A copy of the program's own fd; empty if that fd no longer refers to the file.
 base::UniqueFd BlockReader::copy_of(const HostFds& own, const LargeFile& file, int fd,
                                     LargeFile::FdsLeft fds_left) {
   if (fds_left != file.fds_left()) return {};
@@ -52,14 +52,14 @@ base::UniqueFd BlockReader::copy_of(const HostFds& own, const LargeFile& file, i
   return fds_left == file.fds_left() ? std::move(*copy) : base::UniqueFd();
 }
 
-// A copy of an fd of the file. The range's own fd may have left it: some programs read through a
-// copy of an fd that they close at once (numpy.fromfile).
+// A copy of an fd of the file. The range's own fd may have been closed: some programs read through
+// a copy of an fd that they close right afterwards (numpy.fromfile).
 base::UniqueFd BlockReader::copy_for(const HostFds& own, Waiting& range) {
   base::UniqueFd copy =
       range.fd >= 0 ? copy_of(own, *range.file, range.fd, range.fds_left) : base::UniqueFd();
   constexpr int k_tries = 3;
   for (int i = 0; i < k_tries && !copy; ++i) {
-    // The epoch is read before the fd: if that fd leaves the file, the epoch changes.
+    // The epoch is loaded before the fd: if the fd is closed or replaced, the epoch changes.
     range.fds_left = range.file->fds_left();
     range.fd = fd_of_(*range.file);
     if (range.fd < 0) break;
@@ -68,8 +68,8 @@ base::UniqueFd BlockReader::copy_for(const HostFds& own, Waiting& range) {
   return copy;
 }
 
-// The thread's own open file; negative: there is none, or no fd of the program leads to the file
-// any more.
+// The thread's own open file; negative: there is none, or no fd of the program refers to the file
+// any longer.
 int BlockReader::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdsLeft& fds_left,
                             bool outlives_fds) {
   fds_left = file.fds_left();
@@ -77,7 +77,7 @@ int BlockReader::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdsLeft
     opened.drop();
   } else if (opened.file != &file) {
     opened.take(file);
-    // The other threads read what comes after each block.
+    // The other threads read what follows each block.
     if (outlives_fds && opened.fd)
       base::sys::raw(SYS_fadvise64, opened.fd.get(), 0, 0, POSIX_FADV_RANDOM);
   }
@@ -106,7 +106,7 @@ void BlockReader::open_from_now_on(const char* call, int error) {
 bool BlockReader::take_turn(const HostFds* own, OwnOpen& opened) {
   Waiting* const range = claim_any(waiting_, ClaimedRow::Is::filled);
   if (range == nullptr) {
-    // A row that another thread has claimed comes back in a moment.
+    // A row that another thread has claimed will soon be free.
     const auto is_free = [](const Waiting& row) { return row.state() == ClaimedRow::Is::free; };
     if (std::all_of(std::begin(waiting_), std::end(waiting_), is_free)) opened.drop();
     return false;
@@ -173,7 +173,8 @@ BlockReader* BlockReader::start(cache::FileCache& cache, FdOf fd_of) {
     return nullptr;
   }
   auto* const reader = ThreadCrew::start<BlockReader>(k_threads, cache, fd_of, is_sandboxed);
-  // Once the threads have left the program's fd table, they hold none of the locks that it makes.
+  // After the threads have left the program's fd table, they share none of the locks that the
+  // program takes.
   if (reader != nullptr) reader->wait_for_tables(k_start_patience_ns);
   return reader;
 }

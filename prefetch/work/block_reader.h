@@ -1,11 +1,11 @@
 // The threads of this process that read large files ahead of the program
 // (cache/fill/large/large_file.h), and follow its mappings of them (mapped_files.h). They read each
-// file through a copy of the program's fd, which lives for one read only; a close of a locked file
-// waits for the copy. So no lock of the program lasts longer than the program wants, and the kernel
-// drops no pages, as FUSE makes it do at each open. Only for submit_all() do they open the file.
-// Life: start() once for each FileCache, then stop(). A forked child has no such thread and calls
-// forget(). Thread safety: all of it, but stop() and forget() only once. submit() is lock-free and
-// async-signal-safe.
+// file through a copy of the program's fd, which exists only for one read; a close of a locked file
+// waits for the copy. So no lock of the program is held longer than the program asked for. And the
+// kernel drops no pages of the file, as it does on FUSE at each open. The threads open the file
+// themselves only for submit_all(). Life: start() once for each FileCache, then stop(). A forked
+// child has no such thread and calls forget(). Thread-safe, but stop() and forget() only once.
+// submit() is lock-free and async-signal-safe.
 #pragma once
 
 #include "cache/file_cache.h"
@@ -28,14 +28,14 @@ class BlockReader final : public ThreadCrew {
   // Null if there can be no thread; the log says why. Never freed: threads of the program may still
   // be calling it.
   static BlockReader* start(cache::FileCache& cache, FdOf fd_of);
-  // Returns false if too many ranges are waiting already. `fd`: an fd of the file, or -1; valid
-  // only if no fd has left the file since `fds_left`. The range is read as long as any fd leads to
-  // the file.
+  // Returns false if too many ranges are waiting already. `fd`: an fd of the file, or -1; used only
+  // if no fd of the file was closed since `fds_left` was taken. The range is read as long as any fd
+  // refers to the file.
   bool submit(LargeFile& file, int fd, LargeFile::FdsLeft fds_left, const LargeFile::Range& range) {
     return put(file, fd, fds_left, range, /*outlives_fds=*/false);
   }
   // Like submit, for a whole file that the program maps again and again for a few reads each time.
-  // It is read to its end, by open files of the threads' own if no fd leads to it any more.
+  // It is read to its end, through the threads' own open files if no fd refers to it any longer.
   bool submit_all(LargeFile& file) {
     file.expect_drops();
     return put(file, -1, file.fds_left(), {0, file.size(), /*passes=*/false},

@@ -69,7 +69,7 @@ void DiskFlusher::write() {
       break;
     }
     if (is_stopping()) continue;
-    // If the disk has just refused, new records are no reason to ask it again.
+    // If the disk has just refused records, new records are no reason to try again.
     if (left) {
       writer_.wait_for_news(news, k_between_passes_ns, [this] { return is_stopping(); });
     } else {
@@ -87,7 +87,7 @@ void DiskFlusher::work(unsigned) {
   for (bool is_last = false; !is_last;) {
     const std::uint32_t seen = news_.now();
     // Tries once more after the request to stop, because the process that wrote may have been
-    // killed meanwhile.
+    // killed in the meantime.
     is_last = is_stopping();
     if (const cache::RobustLock lock(writer_.lock(), 0); lock) return write();
     // Does not wait for the lock, because such a wait could not be stopped.
@@ -98,7 +98,7 @@ void DiskFlusher::work(unsigned) {
 bool DiskFlusher::is_wanted(cache::FileCache& cache) {
   if (cache.tiers().is_empty()) return false;
   if (!cache.ahead().ring().has_disk_writer()) return true;
-  // A killed writer counts as alive for a while longer, but its lock is free at once.
+  // A killed writer still counts as alive for a while, but its lock is free immediately.
   static constinit std::atomic<std::uint64_t> next_look_ns{0};
   const std::uint64_t now = base::coarse_monotonic_ns();
   std::uint64_t due = next_look_ns.load(std::memory_order_relaxed);

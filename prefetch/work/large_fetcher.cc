@@ -14,7 +14,7 @@ namespace {
 
 using Outcome = LargeFetch::Ending;
 
-// Parts of one file that are named one after the other share an open file for this long.
+// Requests for parts of one file share an open file if they follow each other within this time.
 constexpr std::uint64_t k_shared_ns = 1'000'000'000;
 // Blocks that another process was fetching are tried a second time.
 constexpr int k_passes = 2;
@@ -82,7 +82,7 @@ LargeFetcher::Row* LargeFetcher::next_row() {
   return nullptr;
 }
 
-// Shares the file of another row if that was opened a moment ago. False: there is no such row.
+// Shares the open file of another row if it was opened a moment ago. False: there is no such row.
 bool LargeFetcher::share_open_file(Row& row) {
   const std::uint64_t now = base::monotonic_ns();
   for (const auto& other : rows_) {
@@ -159,7 +159,7 @@ void LargeFetcher::fetch_block(Lock& lock, Row& row) {
   // bring_ahead takes the same part: up to the end of the block.
   row.rest.begin = std::min((part.begin / block + 1) * block, row.rest.end);
   part.end = row.rest.begin;
-  // At a lower depth programs wait for the origin, and would have to wait for a whole block first.
+  // At a lower depth programs are waiting for the origin, and a whole block would delay them.
   const bool asks_for_block = asks_for_blocks_ && depth_ >= k_threads;
   lock.unlock();
   bool has_room = true, is_here = true;

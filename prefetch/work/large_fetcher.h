@@ -3,10 +3,10 @@
 // fetcher open the files. They start with the first fetch.
 //
 // Each submitted fetch ends once: by the client's large_ended(), on a thread of the fetcher or in
-// stop(). A thread that hangs at the origin when stop() loses patience is left behind and calls
-// nobody any more. After stop() has returned, no function of the client runs. Thread safety: all of
-// it, but stop() only once, and before let_go(). A client must not call stop() from within a
-// callback.
+// stop(). A thread that still hangs at the origin when the patience of stop() is over is left
+// behind and makes no more callbacks. After stop() has returned, no function of the client runs.
+// Thread-safe, but stop() only once, and before let_go(). A client must not call stop() from within
+// a callback.
 #pragma once
 
 #include <atomic>
@@ -52,8 +52,8 @@ class LargeClient {
 class LargeFetcher final : public ThreadCrew {
  public:
   static constexpr unsigned k_threads = 8;
-  // `asks_for_blocks`: each thread requests a whole block at once, unless the depth is below
-  // k_threads. So no program should open the files meanwhile: on some mounts (FUSE), its open makes
+  // `asks_for_blocks`: each thread requests a whole block in one step, unless the depth is below
+  // k_threads. So no program should open the files meanwhile: on some mounts (FUSE), an open makes
   // the kernel drop all that has been requested and not yet copied.
   static CrewPtr<LargeFetcher> make(cache::FileCache& cache, LargeClient& client, int nice,
                                     bool asks_for_blocks) {

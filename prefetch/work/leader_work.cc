@@ -42,7 +42,7 @@ void LeaderWork::open_list() {
   std::uint64_t from =
       (listed & ~k_most_listed) == mark_of(config_.prefetch_list) ? listed & k_most_listed : 0;
   if (from == k_most_listed) from = ListSource::k_all;
-  // A data set that did not fit as a whole will be needed again.
+  // A data set that did not fit completely will be needed again.
   const auto repeats = [](void* of) {
     auto& ahead = *static_cast<cache::FetchAhead*>(of);
     return ahead.is_full() || ahead.ring().is_in_use();
@@ -58,8 +58,8 @@ void LeaderWork::listen() {
   AnnouncementsOptions options{
       .socket = socket_path(), .prefixes = config_.prefixes, .argument = this};
   options.arrived = [](void* lead) { static_cast<LeaderWork*>(lead)->events_.notify(); };
-  // The listening thread never waits for the origin, as this one may for a list. So a leader beats
-  // as long as its process runs.
+  // The listening thread beats, because it never waits for the origin, while this thread may wait
+  // for a list. So a leader beats as long as its process runs.
   options.leads = [](void* lead) { return static_cast<LeaderWork*>(lead)->claim_.beat(); };
   std::string why;
   auto announcements = Announcements::start(std::move(options), why);
@@ -206,7 +206,7 @@ void LeaderWork::note_listed() {
 
 void LeaderWork::end_round(std::uint64_t now) {
   if (now < next_round_ns_ || !plan_.all_is_known()) return;
-  // After a round that had nothing to fetch, the next one does not begin at once.
+  // After a round that had nothing to fetch, the next one begins after a pause.
   const std::uint64_t fetched = prefetcher_->counts().fetched;
   if (fetched == fetched_before_)
     next_round_ns_ = now + std::max(k_least_rest_ns, k_rest * (now - round_began_ns_));
@@ -225,7 +225,7 @@ std::uint64_t LeaderWork::turn() {
     plan_.refused(prefetcher_->take_refused());
     end_round(now);
   }
-  // After feed(), because the first files begin with the whole depth.
+  // Called after feed(), because the first files begin with the whole depth.
   if (now >= next_look_ns_) {
     next_look_ns_ = now + k_tick_ns;
     adapt_depth(now);
@@ -236,7 +236,8 @@ std::uint64_t LeaderWork::turn() {
   return is_idle && !plan_.is_following_reads() ? k_idle_tick_ns : k_tick_ns;
 }
 
-// Prepares segments here, where nobody waits for it, and not in the fetch that needs the next one.
+// Prepares segments here, where no program waits for it, and not in the fetch that needs the next
+// one.
 void LeaderWork::prepare_room() {
   constexpr int k_most = 2;
   // Each fetching process fills a segment of its own; the prefetcher alone fills several per
@@ -249,7 +250,7 @@ void LeaderWork::prepare_room() {
 void LeaderWork::wait(std::uint32_t seen, std::uint64_t at_most_ns) {
   const bool is_blocked = prefetcher_->is_blocked() && cache_.ahead().ring().is_made();
   if (is_blocked && cache_.ahead().ring().wait_for_room(k_blocked_tick_ns)) return;
-  // If there is room after all, it is promised to fetches under way, or there is no memory for it.
+  // If there is room after all, it is promised to fetches in flight, or memory for it is lacking.
   events_.wait(seen, is_blocked ? k_blocked_tick_ns : at_most_ns);
 }
 

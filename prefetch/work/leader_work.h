@@ -1,5 +1,5 @@
 // The leader's work, iteration by iteration: it offers the files of the plan to the prefetcher,
-// adapts the depth to the programs' waits, and keeps the ring free of records that nobody will
+// adapts the depth to the programs' waits, and keeps the ring free of records that will not be
 // read. Thread safety: one thread, except stop().
 #pragma once
 
@@ -41,7 +41,7 @@ class LeaderWork {
   void wait(std::uint32_t seen, std::uint64_t at_most_ns);
   // Ends the fetches under way; no file is fetched afterwards. Callable by any thread.
   void stop(unsigned patience_ms) { prefetcher_->stop(patience_ms); }
-  // Callable by any thread, if end() is not awaited.
+  // Any thread may call it instead of waiting for end().
   void remove_socket();
   // Call after the last turn(), when another process leads: its clients are disconnected, and no
   // more files are taken.

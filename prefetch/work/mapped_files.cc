@@ -13,10 +13,10 @@
 namespace cube::prefetch {
 namespace {
 
-// The pause between two looks at what the kernel has of mapped files. It lasts at least
-// k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on copying
-// extends it to k_most_pause_ns at most. A look that has taken longer than k_longest_look_ns leaves
-// the other mappings to the next look.
+// The pause between two looks, which find out which pages of mapped files the kernel has. It lasts
+// at least k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on
+// copying extends it to k_most_pause_ns at most. A look that has taken longer than
+// k_longest_look_ns leaves the other mappings to the next look.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000,
                         k_pause_for_each = 20;
 constexpr std::uint64_t k_longest_look_ns = 50'000'000;
@@ -55,7 +55,8 @@ void MappedFiles::give_back(Row& row) {
     };
     if (is_to_go()) return drop(row);
     row.put_back(ClaimedRow::Is::filled);
-    // A thread that locked the file meanwhile, or that was the last user, found the row claimed.
+    // If a thread locked the file meanwhile, or was its last user, that thread found the row
+    // claimed and left it to us.
     if (!is_to_go() || !row.claim(ClaimedRow::Is::filled)) return;
   }
 }
@@ -213,7 +214,7 @@ void MappedFiles::let_go_of(LargeFile& file) {
 void MappedFiles::opened(const LargeFile& file) {
   if (count_.load(std::memory_order_relaxed) == 0) return;
   for (Row& row : rows()) {
-    // A row that another thread has claimed is new, or under a look.
+    // A row that another thread has claimed is new, or is being examined.
     const bool is_ours = row.claim(ClaimedRow::Is::filled);
     if (!is_ours || row.file->is_same_file(file))
       row.has_lost_pages.store(true, std::memory_order_relaxed);
@@ -221,8 +222,8 @@ void MappedFiles::opened(const LargeFile& file) {
   }
 }
 
-// The kernel reads about k_one_readahead for a fault. A program that reads on from there causes
-// many more faults that find their page: it does not jump about.
+// The kernel reads about k_one_readahead for a fault. A program that reads on sequentially causes
+// many more faults that find their page.
 void MappedFiles::note_faults(const Row& row) {
   if (row.thread.load(std::memory_order_relaxed) != base::sys::raw(SYS_gettid) ||
       row.advice.load(std::memory_order_relaxed) == MADV_RANDOM)
@@ -299,7 +300,7 @@ void MappedFiles::advised(const void* at, std::size_t length, int advice) {
 }
 
 void MappedFiles::drop_all() {
-  // A claimed row belongs to a thread that hangs, and so does one with users.
+  // Rows that are still claimed or have users belong to threads that hang.
   for (Row& row : rows()) {
     if (!row.claim(ClaimedRow::Is::filled)) continue;
     row.is_over.store(true, std::memory_order_seq_cst);

@@ -8,8 +8,8 @@
 // end.
 //
 // Use: add() for each new mapping, unmapped() when the program lets go of it; the threads call
-// bring_part() and look(). Thread safety: all of it, lock-free, except forget(), which only a
-// forked child may call; unmapped() and opened() are async-signal-safe.
+// bring_part() and look(). Thread-safe and lock-free, except forget(), which only a forked child
+// may call; unmapped() and opened() are async-signal-safe.
 #pragma once
 
 #include <algorithm>
@@ -56,8 +56,8 @@ class MappedFiles {
   void unmapped(const void* at, std::size_t length);
   // Whether the kernel has read a twentieth of the file for mappings that the program unmapped
   // after a few reads each. The kernel may have dropped these pages, and a program that goes on
-  // like this reads all of the file. `begins`: the caller should have the file brought. `goes_on`:
-  // an earlier call has returned `begins`.
+  // like this reads all of the file. `begins`: the caller should have the whole file fetched.
+  // `goes_on`: an earlier call has returned `begins`.
   enum class AllOver : std::uint8_t { no, begins, goes_on };
   AllOver all_over(const LargeFile& file);
   // The program has given this advice for these pages. MADV_WILLNEED: they are read now, unless the
@@ -79,10 +79,10 @@ class MappedFiles {
   // Any thread may use the atomics, even if it does not own the row.
   struct Row : ClaimedRow {
     std::atomic<bool> is_left{false};         // the program has unmapped it
-    std::atomic<bool> has_lost_pages{false};  // pages that no look has seen may be gone
+    std::atomic<bool> has_lost_pages{false};  // pages that no look has seen may have been dropped
     std::atomic<bool> may_have_part{false};   // for bring_part()
     // Counts threads that use the file and the mapping without owning the row. Both stay until the
-    // last of these threads has gone.
+    // last of these threads is done.
     std::atomic<std::uint32_t> users{0};
     std::atomic<bool> is_over{false};      // the mapping must be dropped; set by the owner or a
                                            // user

@@ -14,16 +14,16 @@
 namespace cube::prefetch {
 namespace {
 
-// How much of a mapping a thread brings at once.
+// How much of a mapping a thread brings in one step.
 constexpr std::uint64_t k_part = 1 << 20;
 // The first bytes, which tell the format. A program reads them first, and the kernel reads as many
 // for it.
 constexpr std::uint64_t k_head = base::k_one_readahead;
-// How far ahead of the program a mapping is read, or the kernel asked for it: at first, after a
-// drop of pages, and at most. It is a share of what has come already.
+// How far ahead of the program a mapping is read, or its pages requested from the kernel: at first,
+// after a drop of pages, and at most. It is a share of what has come already.
 constexpr std::uint64_t k_nearest = 2 << 20, k_farthest = 16 << 20, k_ahead_share = 4;
 
-// Whether the process has touched a page of its own there since they were last dropped.
+// Whether the process has touched one of its pages there since they were last dropped.
 bool has_touched(std::uintptr_t from, std::uintptr_t to) {
   constexpr std::uint64_t k_present = std::uint64_t{1} << 63;
   const std::uint64_t page = base::kernel_page();
@@ -165,7 +165,8 @@ bool MappedFiles::may_go_on(const Row& row) {
   if (is_narrow) is_narrow_.store(true, std::memory_order_relaxed);
   const std::uint64_t far =
       is_narrow ? k_nearest : std::clamp(row.next / k_ahead_share, k_nearest, k_farthest);
-  // A program that reads the header alone touches the first half of the head, as pages come by 16.
+  // A program that reads only the header touches only the first half of the head, because the
+  // kernel maps 16 pages at a time.
   const std::uint64_t begin = std::max(row.next - std::min(row.next, far), k_head / 2);
   const std::uintptr_t at = row.from.load(std::memory_order_relaxed);
   if (has_touched(at + begin, at + std::max(row.next, k_head))) return true;

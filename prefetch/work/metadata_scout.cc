@@ -91,7 +91,7 @@ void MetadataScout::follow(const std::string& directory) {
   }
 }
 
-// Each directory is a wish of its own, so that as many threads take part.
+// Each directory is a separate request, so that as many threads take part.
 void MetadataScout::list_next(const std::string& directory) {
   const auto order_of = [this](const std::string& parent) -> auto& {
     return next_lists_[base::hash_path(parent) % k_parents];

@@ -1,7 +1,7 @@
 // The threads of this process that list directories and gather the stats of their entries, once a
 // program asks for one path after the other (cache/metadata/stat_gather.h). Life: start() once for
-// each FileCache, then stop(). A forked child has no such thread. Thread safety: all of it, but
-// stop() only once. submit() is lock-free and async-signal-safe.
+// each FileCache, then stop(). A forked child has no such thread. Thread-safe, but stop() only
+// once. submit() is lock-free and async-signal-safe.
 #pragma once
 
 #include <climits>

@@ -15,7 +15,8 @@ std::optional<std::uint32_t> Plan::next_reader() {
 }
 
 PathSource::Next Plan::next(PlannedFile& file) {
-  // A source sets only what it knows: the bound of the last file must not apply to the next one.
+  // A source sets only the fields that it knows, so the others are reset: the bound of one file
+  // must not apply to the next.
   file = {};
   if (announcements_ != nullptr && announcements_->next(file) == Next::file) return Next::file;
   if (list_ != nullptr) return list_->next(file);

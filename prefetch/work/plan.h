@@ -35,7 +35,7 @@ class Plan final : public PathSource {
   void settle(const std::vector<Settled>& rows);
   // Takes the files that came back; directories of the list are walked.
   void refused(const std::vector<RefusedFile>& files);
-  // Call when no file that next() gave is under way any more. Returns true if this has ended a
+  // Call it when no file that next() gave is still under way. Returns true if this has ended a
   // round of the list.
   bool all_is_known();
 

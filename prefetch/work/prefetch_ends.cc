@@ -1,5 +1,5 @@
-// Prefetcher: ends a fetch. It publishes the record, or puts the file back or refuses it, and wakes
-// the waiting threads.
+// Prefetcher: ends a fetch. It publishes the record, or puts the file back, or refuses the file,
+// and wakes the waiting threads.
 #include "cache/base/clock.h"
 #include "prefetch/work/decline_reason.h"
 #include "prefetch/work/prefetcher.h"
@@ -14,7 +14,7 @@ void Prefetcher::note_placed(PlannedFetch& flight) {
 }
 
 void Prefetcher::watch(const PlannedFetch& flight) {
-  // If there is no memory for it, the record is unknown, and is given up as such.
+  // If there is no memory for the note, the record is unknown, and is given up as such.
   try_to([&] { watch_.add(flight.fetch.place(), flight.file.reader, flight.file.sequence); });
 }
 
@@ -151,7 +151,7 @@ void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence, boo
     run_ahead_.end(reader, sequence);
     wants_more = run_ahead_.is_running_low();
   }
-  // Does not notify for each file, because the offering thread should sleep while there is enough
+  // Does not notify after each file, because the offering thread should sleep while there is enough
   // to do.
   if (wants_more) progress_->notify();
 }

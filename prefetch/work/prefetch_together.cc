@@ -5,8 +5,8 @@
 namespace cube::prefetch {
 namespace {
 
-// Bytes of one request. Requests are small while only few may be in flight, because a program that
-// waits for the same origin must not wait long.
+// Bytes of one request. Requests are small while only a few may be in flight, because they must not
+// delay programs that wait for the same origin.
 constexpr std::uint64_t k_most_bytes = 1 << 20, k_most_bytes_of_few = 128 << 10;
 constexpr unsigned k_few = 8;
 // The most unwanted bytes between two files of one request.

@@ -276,7 +276,8 @@ void Prefetcher::stop(unsigned patience_ms) {
   stop_over_.notify();
 }
 
-// The other thread may abandon hung fetches, and waits until the files of a ring are closed.
+// The thread that stops the prefetcher may abandon hung fetches, and waits until the files of a
+// ring are closed.
 void Prefetcher::wait_for_stop(unsigned patience_ms) {
   constexpr std::uint64_t k_others_patience_ms = 1000;
   stop_over_.wait_until([&] { return is_stop_over_.load(std::memory_order_acquire); },

@@ -1,4 +1,4 @@
-// Prefetcher fetches offered files into the cache, many at once. It pauses while the cache has no
+// Prefetcher fetches offered files into the cache, many at a time. It pauses while the cache has no
 // room.
 //
 // An offered file waits in a short queue. Its fetch begins when it leaves the queue, so a program
@@ -82,7 +82,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // Like wants_more(), but for a file of this reader: some are taken beyond the limit while no
   // fetch can begin for lack of room.
   bool wants_more_of(std::uint32_t reader);
-  // Begins as many fetches as may begin. Call this if there may be room for another reason than the
+  // Begins as many fetches as may begin. Call it if there may be room for a reason other than the
   // end of a fetch.
   void pump();
   void set_depth(unsigned depth);
@@ -111,7 +111,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
             took_fetches_.exchange(0, std::memory_order_relaxed)};
   }
   std::vector<RefusedFile> take_refused();
-  // Returns what was settled since the last call, by ring_watch(), too.
+  // Returns what was settled since the last call, including by ring_watch().
   std::vector<Settled> take_settled();
   // See event_count.h for how to wait for it.
   EventCount& progress() { return *progress_; }

@@ -13,8 +13,8 @@ namespace cube::prefetch {
 namespace {
 
 constexpr std::uint64_t k_look_for_lead_ns = 300'000'000;
-// If a process continues after a stop, the kernel ends its fetches at once. A process that was
-// merely slow needs longer.
+// If the process continues after a stop, the kernel ends its fetches immediately. A process that
+// was merely slow needs longer.
 constexpr std::uint64_t k_longest_drain_ns = 5'000'000'000, k_drain_tick_ns = 10'000'000;
 constexpr unsigned k_patience_of_lost_ms = 50;
 
@@ -74,8 +74,8 @@ void Sidecar::Leader::turn_by_turn(LeaderWork& own) {
   }
 }
 
-// Still fetches the files that were reported to its clients as taken, because no other leader knows
-// of these.
+// Still fetches the files that were reported to the clients as taken, because no other leader knows
+// of them.
 void Sidecar::Leader::drain(LeaderWork& own) {
   own.lose();
   const std::uint64_t until = base::monotonic_ns() + k_longest_drain_ns;
@@ -147,7 +147,7 @@ Sidecar* Sidecar::start(cache::FileCache& cache, const base::Config& config,
   DiskFlusher* const flusher = !cache.tiers().is_empty() ? DiskFlusher::start(cache) : nullptr;
   if (leader == nullptr && flusher == nullptr) return nullptr;
   auto* const sidecar = new (std::nothrow) Sidecar(leader, flusher);
-  // A thread that nobody could stop must not go on.
+  // Without the object, no caller could stop these threads, so they are stopped now.
   if (sidecar == nullptr) Sidecar(leader, flusher).stop();
   return sidecar;
 }

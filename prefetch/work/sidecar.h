@@ -8,7 +8,7 @@
 //
 // Life: start() once for each FileCache; stop() ends the thread within some tens of milliseconds,
 // even if the origin hangs, and leaves the lead to another process. A forked child has no such
-// thread and must not touch the object again. Thread safety: all of it, but stop() only once.
+// thread and must not touch the object again. Thread-safe, but stop() only once.
 #pragma once
 
 #include "cache/base/settings/config.h"

@@ -3,8 +3,8 @@
 
 namespace cube::prefetch {
 
-// Returns false if it threw. A note is skipped if there is no memory for it: an engine's thread has
-// nobody to throw to.
+// Returns false if it threw. A note is skipped if there is no memory for it, because on an engine's
+// thread no caller could catch the exception.
 template <typename Do>
 bool try_to(Do&& what) noexcept {
   try {

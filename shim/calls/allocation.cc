@@ -31,7 +31,7 @@ cache::Region* region_in(dev_t device) {
   return cache == nullptr ? nullptr : &cache->region();
 }
 
-// How many of these bytes the file seems to have. A file with holes may have fewer.
+// How many of these bytes the file seems to have already. A file with holes may have fewer.
 off_t allocated(const struct ::stat& file, off_t at, off_t bytes) {
   return std::min<off_t>(std::clamp<off_t>(file.st_size - at, 0, bytes), file.st_blocks * 512);
 }
@@ -45,7 +45,7 @@ bool Allocation::make_room() {
     return false;
   cache::Region* const region = region_in(file.st_dev);
   if (region == nullptr) return false;
-  // Another program may have taken what was given, or the file has holes.
+  // Another program may have taken the memory that was given back, or the file has holes.
   const off_t has = tries_++ > 0 ? 0 : allocated(file, at_, bytes_);
   return cache::give_back_for(*region, static_cast<std::uint64_t>(bytes_ - has));
 }

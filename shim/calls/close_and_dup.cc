@@ -1,4 +1,4 @@
-// file_calls: the calls that change what an fd refers to, close, dup and their kin.
+// file_calls: the calls that change what an fd refers to: close, dup and the like.
 #include <algorithm>
 #include <climits>
 
@@ -60,7 +60,8 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (process::owns_table())
     cache::PosixLocks::forget_kept(static_cast<unsigned>(to), static_cast<unsigned>(to));
   bool from_served = g_fds.kind(fd) == RowKind::served;
-  // An fd that libc's own streams may be reading, by calls that bypass us, must get a kernel file.
+  // An fd that libc's own streams may be reading, with internal calls that bypass us, must get a
+  // kernel file.
   if (from_served && (to <= STDERR_FILENO || (g_fds.kind(to) != RowKind::served &&
                                               !sys::failed(sys::fcntl(to, F_GETFD))))) {
     placeholder::unpark_if(to);
@@ -76,7 +77,7 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (!process::owns_table()) return {};
   placeholder::unpark();
   const BlockSignals block;
-  // The row may also be that of a file that the kernel has.
+  // The row may also belong to a kernel file.
   const RowKind from_kind = g_fds.kind(fd);
   const bool is_kernels = is_of_kernel(from_kind);
   OpenFileRef file = is_kernels ? g_fds.acquire_kind(fd, from_kind) : g_fds.acquire(fd);

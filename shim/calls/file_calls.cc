@@ -22,7 +22,8 @@ namespace sys = base::sys;
 
 constexpr unsigned long k_tcgets2 = 0x802c542a;  // TCGETS2: its header clashes with <termios.h>
 
-// Leaves the call to libc; an fd that is only parked is closed as far as the program knows.
+// Leaves the call to libc. A parked fd is first closed, because for the program it is closed
+// already.
 Answer not_served(int fd) {
   placeholder::unpark_if(fd);
   return {};
@@ -63,8 +64,8 @@ void materialize_named_fds(unsigned long request, const void* argument) {
 }  // namespace
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
-  // The copy has its row by now, so check whether the file has moved. The mover announces the move
-  // first and then checks the rows (tell_before_rows in materialize.cc): one of the two sees the
+  // The copy has its row by now, so check whether the file has moved. The mover first announces the
+  // move and then checks the rows (tell_before_rows in materialize.cc), so one of the two sees the
   // other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (file.is_origin()) [[unlikely]]
@@ -73,8 +74,8 @@ void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exe
   // The copy must be of the kernel file: another thread that moves the file may not have put it
   // there yet.
   if (materialize_slow(from, "dup") < 0) return;
-  // The thread that made it a kernel file either saw the copy's row and has handled it, or has not,
-  // and we handle it.
+  // If the thread that made it a kernel file has seen the copy's row, it has handled the copy;
+  // otherwise we do.
   if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
 }
 
@@ -128,7 +129,7 @@ Answer fcntl(int fd, int command, long argument) {
         break;  // a sandbox that has dup, but not this
       if (sys::failed(copy)) return copy;
       g_fds.forget(static_cast<int>(copy));
-      // libc's own streams read 0 to 2 by calls that bypass us.
+      // libc's own streams read fds 0 to 2 with internal calls that bypass us.
       if (!g_fds.is_within(static_cast<int>(copy)) || copy <= STDERR_FILENO) {
         sys::close(static_cast<int>(copy));
         materialize_slow(fd);
@@ -163,7 +164,7 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
     if (file->large != nullptr) {
       if (const Answer done = large_maps::map_object(*file, request)) return done;
     }
-    // The program may touch all of it.
+    // The program may touch the whole mapping.
     if (file->is_filling()) origins::bring_all(*file, fd);
     if (file->large == nullptr && !file->record->is_stale() &&
         mappings::map(*file, request, address) == mappings::MapResult::done) {

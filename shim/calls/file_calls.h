@@ -1,7 +1,7 @@
 // The POSIX meaning of each call on a served file. Every function looks its fd up itself and
 // returns nothing if the fd is not served (or has just been materialized): the caller then asks
-// libc. Results are the kernel's: a value or -errno. Thread safety: all of it; async-signal-safe. A
-// read, a seek or a stat makes no system call.
+// libc. Results are the kernel's: a value or -errno. Thread-safe and async-signal-safe. A read, a
+// seek or a stat makes no system call.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@ Answer read(int fd, void* to, std::size_t n);
 Answer pread(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv(int fd, const struct ::iovec* parts, int count);
 Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at);
-// At -1, it reads at the file's own offset.
+// With -1, it reads at the file's own offset.
 Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, int flags);
 Answer lseek(int fd, std::int64_t offset, int whence);
 // stat_calls.cc
@@ -54,8 +54,8 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
 // close_and_dup.cc: about the fd itself. `close` answers for parked and served fds; `note_close` is
 // for all others, before libc closes them.
 Answer close(int fd);
-// An fd that libc closes during the lifetime of the object. The destructor ends the file's writer,
-// and counts the fd as free.
+// The lifetime of the object spans a close of the fd by libc. The destructor ends the file's
+// writer, and counts the fd as free.
 class ClosingFd {
  public:
   ClosingFd() = default;

@@ -19,7 +19,7 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_most_bytes = 0x7ffff000;  // the most that the kernel moves in one call
 
-// A reference that is dropped even if a jump leaves the read. It lives on its user's stack.
+// A reference that is dropped even if the read is left by a jump. It lives on its user's stack.
 class KeptFile {
  public:
   explicit KeptFile(int fd) {
@@ -75,7 +75,7 @@ bool may_be_shown(OpenFile& file, int fd) {
   return cache != nullptr && cache->large().may_be_shown(*file.large, fd);
 }
 
-// True if this fd is the file's. It stays so as long as an FdEpoch that was made before goes on.
+// True if this fd is the file's. It remains so while an FdEpoch made before this call goes_on().
 bool is_fd_of(int fd, const OpenFile& file) {
   return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
 }
@@ -90,7 +90,7 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   if (is_its && epoch.goes_on()) return got;
   if (const cache::OriginFd again = file.large->reopen())
     return sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
-  // The fd was closed, and the file cannot be opened any more.
+  // The fd was closed, and the file can no longer be opened.
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
@@ -104,7 +104,7 @@ bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at
 }
 
 // The threads of the reader fetch the other blocks of a wide read with O_DIRECT at the same time:
-// the kernel would request all of it at once.
+// the kernel would request all of it in one go.
 void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
                         cache::LargeFile::FdsLeft fds_left, std::uint64_t at, std::uint64_t n) {
   const std::uint64_t block = cache.large().block();
@@ -135,7 +135,7 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
       file.count_in_steps(got);
     }
     while (got < wanted) {
-      // At its end a direct file accepts no other length than the program's.
+      // At its end, a direct file accepts only the length that the program gave.
       const std::size_t asked = (large.is_direct() ? to.parts[i].iov_len : wanted) - got;
       const long rest = std::min(read_origin(file, fd, bytes + got, asked, at + done + got),
                                  static_cast<long>(wanted - got));
@@ -173,7 +173,7 @@ Answer read_at_offset(int fd, const Parts& to) {
   const std::int64_t at = end - n;
   const bool accepted = is_accepted(*file->large, to, static_cast<std::uint64_t>(at));
   const std::int64_t granted = accepted ? std::clamp<std::int64_t>(size - at, 0, n) : 0;
-  // Done at once, because others may seek while the bytes come.
+  // Done now, because others may seek while the bytes are being fetched.
   if (granted < n) sys::lseek(fd, granted - n, SEEK_CUR);
   // The file may have grown past its end.
   if (granted == 0) return {};
@@ -200,7 +200,7 @@ Answer read_at(int fd, const Parts& to, std::int64_t at) {
 bool serve(int fd, std::string_view key, bool close_on_exec) {
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return false;
-  // libc's own streams read 0 to 2 by calls that bypass us.
+  // libc's own streams read fds 0 to 2 with internal calls that bypass us.
   if (!cache->large().are_served() || !g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
   OpenFileRef file = open_files::make();
   if (!file) return false;
@@ -229,13 +229,13 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   // The file may have grown past its end.
   if (begin >= end || !cache->large().may_be_shown(large, fd)) return false;
   if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_fd_of(fd, *file);
-  // If another thread has closed the fd, any other fd of the file will do.
+  // If another thread has closed this fd, any other fd of the file will do.
   const bool is_its = is_fd_of(fd, *file);
   auto* const reader = own_threads::reader();
   const bool is_taken =
       reader != nullptr &&
       reader->submit(large, is_its ? fd : -1, fds_left, cache->large().wanted(large, {begin, end}));
-  // The program already has a mapping, which the kernel's pages serve.
+  // The program already has a mapping, which is backed by the kernel's pages.
   return is_its && is_taken && !large.own_mappings().is_any();
 }
 

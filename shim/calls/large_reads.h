@@ -1,8 +1,7 @@
 // Reads of a large file, whose fd is the origin's own (cache/fill/large/large_file.h). The kernel
 // keeps the offset: one lseek claims the bytes of a read, for all processes that share the open
 // file. Each function returns nothing if libc must make the call: the fd is not a large file, the
-// read begins at the file's end, or the arguments are wrong. Thread safety: all of it;
-// async-signal-safe.
+// read begins at the file's end, or the arguments are wrong. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/uio.h>
@@ -23,8 +22,8 @@ Answer readv_slow(int fd, const struct ::iovec* parts, int count);
 Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 
 // Handles POSIX_FADV_WILLNEED for [at, at + n) of the fd's file; n = 0 means to its end. Returns
-// true if the pages are present, or are fetched ahead from now on. The kernel, which would read
-// them from the origin once more, is then not asked.
+// true if the pages are present, or are fetched ahead from now on. The kernel is then not asked,
+// because it would read them from the origin once more.
 bool bring_wanted(int fd, std::int64_t at, std::int64_t n);
 // The kernel has taken this advice (POSIX_FADV_*, except WILLNEED) for the fd's file.
 void note_advice(int fd, int advice);

@@ -31,8 +31,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// One row for each call that a program makes on an fd it got elsewhere. The row also holds a test:
-// a result that the call returns only if it reaches this library.
+// One row for each call that a program makes on an fd that it did not open itself. The row also
+// holds a test: a result that the call returns only if it reaches this library.
 enum class Way : std::uint8_t { read, pread, seek, stat, map, none };
 struct Call {
   std::string_view name;
@@ -104,7 +104,7 @@ constinit std::uintptr_t g_first_read = 0;
 // Guarded by g_is_looking.
 constinit std::vector<Library>* g_libraries = nullptr;
 constinit unsigned long long g_unloaded = 0;
-constinit std::uintptr_t g_good[64] = {};  // functions of other libraries whose calls reach this
+constinit std::uintptr_t g_good[64] = {};  // functions of other libraries that call ours
                                            // library
 constinit std::atomic<bool> g_is_looking{false};
 constinit std::atomic<std::uint64_t> g_next_ns{0};
@@ -313,7 +313,7 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-// Returns whether a call may lead past this library; one that does has been reported.
+// Returns whether a call may bypass this library; if one does, it has been reported.
 bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
@@ -323,7 +323,7 @@ bool look_at_all() {
   if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);
-  // Tables that are not bound yet lead there, too, for any function that is called first.
+  // Entries that are not bound yet also lead there, whichever function is called first.
   if (!look.ours.has(g_first_read))
     look.targets.push_back(target(g_first_read, &k_calls[0], "a library before it in LD_PRELOAD"));
   if (look.past_us.call != nullptr) {
@@ -344,14 +344,14 @@ void look() {
   if ((process::serves_copies() && !past_libc::is_doubted()) || !process::is_active() ||
       !process::owns_table() || base::may_be_in_handler())
     return;
-  // A handler that jumps away would leave the loader's lock held, and all later checks undone.
+  // A handler that jumps away would leave the loader's lock held and prevent all later checks.
   const BlockSignals block;
   if (g_is_looking.exchange(true, std::memory_order_acquire)) return;
   const KeepErrno keep;
   try {
     if (profile::loader_lock::is_free_soon() && !look_at_all()) past_libc::trust();
   } catch (const std::bad_alloc&) {
-    // The next check will find what this one could not.
+    // The next check will cover what this one could not.
   }
   g_is_looking.store(false, std::memory_order_release);
 }
@@ -365,14 +365,14 @@ void look_if_doubted() {
 void before_dlopen(int flags) {
   if ((flags & RTLD_DEEPBIND) == 0 || !process::is_active() || !process::owns_table()) return;
   const KeepErrno keep;
-  // The initializers of the library may read files at once.
+  // The library's initializers may read files right away.
   if (past_libc::doubt()) materialize_all(/*only_inherited=*/false, "dlopen");
 }
 
 void start() {
   profile::loader_lock::find();
-  // RTLD_DEFAULT would find our own function first here (-Bsymbolic). A later call of dlsym would
-  // take the program's message from dlerror().
+  // RTLD_DEFAULT would find our own function first here (-Bsymbolic). Calling dlsym later would
+  // discard the program's dlerror() message.
   g_first_read = reinterpret_cast<std::uintptr_t>(dlsym(dlopen(nullptr, RTLD_LAZY), "read"));
 }
 

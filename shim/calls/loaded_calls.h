@@ -1,12 +1,12 @@
 // Checks whether the loaded libraries' calls reach this library. They do not if a library was
-// loaded with a scope of its own (RTLD_DEEPBIND), if another library has rewritten the tables by
-// which libraries call each other (UCX's hooks), or if a library in front of ours in LD_PRELOAD
+// loaded with a scope of its own (RTLD_DEEPBIND), if another library has rewritten the tables
+// through which libraries call each other (UCX's hooks), or if a library before ours in LD_PRELOAD
 // calls libc itself. On a served file such a call finds a placeholder: EBADF. The process is then
-// served as in mode real, and one line names the library. For read, mmap and their kin, an address
+// served as in mode real, and one line names the library. For read, mmap and the like, an address
 // in such a table is ours, the library's own (not bound yet), libc's, or another library's. A
-// function of another library is called once, with the fd of a file made for this purpose; that
-// shows whether the call reaches this library. Thread safety: all of it; one thread checks at a
-// time. Not for signal handlers: it takes the loader's lock.
+// function of another library is called once, on an fd made for this purpose, which shows whether
+// the call reaches this library. Thread-safe; one thread checks at a time. Not for signal handlers:
+// it takes the loader's lock.
 #pragma once
 
 namespace cube::shim::loaded_calls {
@@ -16,8 +16,8 @@ void start();
 // Called when a process attaches, and after misses: checks at most once a second what was loaded or
 // rewritten since.
 void look_if_due();
-// Call it before a dlopen, by which a library may get a scope of its own: files are served as in
-// mode real until the next check.
+// Call it before a dlopen that may load a library with its own scope: files are served as in mode
+// real until the next check.
 void before_dlopen(int flags);
 // Called before an open that is served as in mode real: checks whether it has to be, because a
 // library with a scope of its own was loaded.

@@ -1,10 +1,10 @@
 // Locks on served files (flock, lockf, fcntl). The kernel keeps them on the origin's own file,
-// which takes the placeholder's place; bytes are still answered from memory, so that a reader that
-// locks reads the origin once. If the lock had to wait, another process may have written under its
-// exclusive lock. So after each lock the file is revalidated, and if it has changed, it is the
-// kernel's from then on. A large file has the origin's own fd already. A lock that belongs to its
-// open file must not outlast the program's fds, so the library may not hold that open file then
-// (cache/fill/large/large_file.h). Thread safety: all of it; async-signal-safe.
+// which takes the placeholder's place; reads are still answered from memory, so that a reader that
+// locks its files reads the origin once. If the lock had to wait, another process may have written
+// under its exclusive lock. So after each lock the file is revalidated, and if it has changed, it
+// is the kernel's from then on. A large file already has the origin's own fd. A lock that belongs
+// to its open file must not outlast the program's fds, so the library may not hold that open file
+// then (cache/fill/large/large_file.h). Thread-safe and async-signal-safe.
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ inline bool is_lock(int command) {
   }
 }
 
-// The owner of a lock, which decides when the lock ends by itself.
+// The owner of a lock, which determines when the lock ends by itself.
 enum class Owner : std::uint8_t { process, process_ends, flock, flock_ends, open_file, nobody };
 
 inline Owner owner_of(int command, const void* argument) {

@@ -1,5 +1,5 @@
-// Calls that make unserved fds: the shim clears the row of the new fd, and no parked fd may be the
-// lowest free one. Thread safety: all of it; async-signal-safe.
+// Calls that make unserved fds: the shim first closes parked fds, because the new fd must be the
+// lowest free one, and afterwards clears the row of the new fd. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "shim/fd/fd_table.h"

@@ -23,7 +23,7 @@ using cache::PartialFill;
 // The bytes that are fetched and copied out at a time, while the processor has them at hand.
 constexpr std::size_t k_step = 512 << 10;
 
-// True if this fd is the file's. It stays so as long as an FdEpoch that was made earlier goes on.
+// True if this fd is the file's. It remains so while an FdEpoch made before this call goes_on().
 bool is_fd_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
 
 PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
@@ -58,7 +58,7 @@ long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::
   return read_origin(file, fd, to, n, at);
 }
 
-// Reads an object. If its chunks have no room, a copy of the whole object takes its place.
+// Reads an object. If there is no room for its chunks, a copy of the whole object takes its place.
 long read_blocks(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   cache::FileCache* const cache = attachment::cache();
   std::size_t done = 0;

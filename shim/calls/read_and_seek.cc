@@ -1,4 +1,4 @@
-// file_calls: read and its kin, and lseek.
+// file_calls: read and its variants, and lseek.
 #include <algorithm>
 
 #include "cache/base/memory/copy_bytes.h"
@@ -87,7 +87,7 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   return static_cast<long>(done);
 }
 
-// The answer if the first part that takes bytes has no address: an error, unless nothing is left.
+// The answer if the first non-empty part has no address: an error, unless no bytes are left.
 long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
   return faults && at < file.size ? -EFAULT : 0;
 }

@@ -1,4 +1,4 @@
-// A served file whose bytes may be read. Thread safety: all of it; async-signal-safe.
+// A served file whose bytes may be read. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "shim/fd/fd_table.h"

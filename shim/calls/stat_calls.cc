@@ -22,7 +22,7 @@ bool is_copy_of_object(int fd, cache::FileStat& stat) {
   return process::has_buckets() && !real::stat_is_anothers() && cache::stat_of_copy(fd, stat);
 }
 
-// `mask`: what statx is asked for. Only then does the view matter, because a stat has no mount id.
+// `mask`: what statx is asked for. The view matters only for statx, because a stat has no mount id.
 template <typename To, typename... Mask>
 Answer answer(int fd, To* to, Mask... mask) {
   OpenFileRef file = g_fds.acquire(fd);

@@ -6,8 +6,8 @@
 
 namespace cube::shim {
 
-// Calls that are newer than the headers with which this may be built. Their numbers are the same on
-// all architectures.
+// Calls that are newer than the oldest headers with which this is built. Their numbers are the same
+// on all architectures.
 inline constexpr long k_process_madvise = 440, k_epoll_pwait2 = 441, k_mount_setattr = 442,
                       k_quotactl_fd = 443, k_landlock_create_ruleset = 444,
                       k_landlock_add_rule = 445, k_landlock_restrict_self = 446,

@@ -21,7 +21,7 @@ void put_zeros_there(int signal, siginfo_t* info, void* /*context*/) {
     t_has_missed = true;
     return;
   }
-  // The access is repeated and then ends the process as it would have without this handler.
+  // The access is repeated, and then ends the process as it would without this handler.
   struct sigaction plain {};
   plain.sa_handler = SIG_DFL;
   sigaction(signal, &plain, nullptr);

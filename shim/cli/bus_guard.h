@@ -1,4 +1,4 @@
-// Guards reads of mapped files that somebody may truncate during the read: a missing page reads as
+// Guards reads of mapped files that may be truncated during the read: a missing page reads as
 // zeros, and the guard reports it. Without a guard such a read ends the program (SIGBUS). Thread
 // safety: install() once, at the start; a guard belongs to its thread, and a thread has one at a
 // time.

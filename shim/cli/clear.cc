@@ -92,11 +92,11 @@ Done clear_socket(const std::string& path) {
     tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
     return Done::failed;
   }
-  fmt::print("{} {}, on which nobody listened\n", removed_word(), path);
+  fmt::print("{} {}, on which no process listened\n", removed_word(), path);
   return Done::removed;
 }
 
-// Has as many characters as the word that it stands for, so that socket_path_of() shortens the same
+// Has as many characters as the word that it replaces, so that socket_path_of() shortens the same
 // paths.
 constexpr const char* k_any_socket = "????????";
 

@@ -12,8 +12,9 @@ namespace cube::cli {
 
 enum class Color { good, fair, bad, strong };
 
-// Colours of the 256, because they are the same on all terminals. The contrast of these is at least
-// 3.8 both on black and on white. Most terminals' own yellow cannot be read on white.
+// Colours of the 256-colour palette, because they are the same on all terminals. The contrast of
+// these is at least 3.8 both on black and on white. Most terminals' own yellow cannot be read on
+// white.
 inline constexpr const char* k_good = "\x1b[38;5;28m";
 inline constexpr const char* k_fair = "\x1b[38;5;130m";
 inline constexpr const char* k_bad = "\x1b[1;38;5;160m";
@@ -23,7 +24,7 @@ void add_color_option(CLI::App& command);
 // The text in this colour, if `stream` shows colours.
 std::string painted(std::string_view text, Color color, std::FILE* stream = stdout);
 
-// The text, with each line's beginning in its colour if it is one of these.
+// The text, in which the beginning of a line is in its colour if it is one of these.
 struct PaintedBeginning {
   std::string_view begin;
   Color color;

@@ -1,4 +1,4 @@
-// Prints, in one line, why a command cannot go on, or what it leaves out. Thread safety: all of it.
+// Prints, in one line, why a command cannot go on, or what it leaves out. Thread-safe.
 #pragma once
 
 #include <fmt/core.h>

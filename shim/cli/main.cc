@@ -49,7 +49,7 @@ int run_command(int argc, char** argv) {
     words.erase(words.begin());
     words.emplace_back("--help");
   }
-  // The parser takes words from the back.
+  // The parser takes words from the back of the vector.
   std::reverse(words.begin(), words.end());
   try {
     app.parse(std::move(words));

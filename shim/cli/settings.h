@@ -21,7 +21,7 @@ class Settings {
  public:
   // The heading of their group in the help.
   static constexpr const char* k_group =
-      "Settings (each is a variable, too: --ram-dir is CUBESHIM_RAM_DIR)";
+      "Settings (each is also a variable: --ram-dir is CUBESHIM_RAM_DIR)";
   // Selects settings: the region's directory and name; those and the disk; all except those of the
   // profiler.
   enum class Which { all, of_the_region, of_the_places, but_for_profile };

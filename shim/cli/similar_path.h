@@ -1,5 +1,5 @@
-// The path that somebody may have meant. Thread safety: pure functions, but for the directory that
-// they list.
+// The path that somebody may have meant. Thread safety: pure functions, except that they list a
+// directory.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace cube::cli {
 
-// "; did you mean /mnt/data?" for a path that failed with ENOENT and has a similar name beside it.
-// Otherwise empty.
+// "; did you mean /mnt/data?" for a path that failed with ENOENT, if its directory has a similar
+// name. Otherwise empty.
 std::string path_hint(std::string_view path, int error);
 
 }  // namespace cube::cli

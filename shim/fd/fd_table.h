@@ -29,7 +29,7 @@ enum class RowKind : std::uint8_t {
   mount_stream = 7
 };
 
-// Whether the kernel also has the file of such an fd open, and so can dup the fd.
+// Whether the kernel also has the file of such an fd open, so that it can dup the fd.
 inline bool is_of_kernel(RowKind kind) {
   return kind == RowKind::writer || kind == RowKind::unmounted_directory || kind == RowKind::large;
 }
@@ -49,12 +49,12 @@ class FdTable {
       const std::uint64_t row = settled_row(fd);
       if (row == 0) [[likely]]
         return {};
-      // In a vforked child the same fd may be something else.
+      // In a vforked child the same fd may refer to something else.
       if (kind_of(row) != kind || !process::owns_table()) return {};
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
       if (!open_files::try_acquire(file)) continue;
-      // The object may have been reused since the load. Then the row has changed, because it holds
-      // the generation.
+      // The object may have been reused since the load. If so, the row has changed, because it
+      // holds the generation.
       if (row_of(fd).load(std::memory_order_acquire) == row) [[likely]]
         return OpenFileRef::adopt(file);
       OpenFileRef::adopt(file).reset();
@@ -85,7 +85,7 @@ class FdTable {
   }
 
   // In a forked child: empties the rows that another thread of the parent was changing, and closes
-  // their fds if they are placeholders. No thread replaces the fds of a file any more.
+  // their fds if they are placeholders. In the child, no thread replaces the fds of a file.
   void end_busy_rows();
 
   // Makes the row BUSY once no other thread holds it, and returns what it was.
@@ -119,8 +119,8 @@ class FdTable {
     }
   }
 
-  // Threads that open and close files at the same time often have neighboring fds, so neighboring
-  // rows lie on different cache lines.
+  // Threads that open and close files at the same time often use neighboring fds, so the rows of
+  // neighboring fds lie on different cache lines.
   static constexpr int k_lines =
       k_capacity / static_cast<int>(base::k_cache_line / sizeof(std::uint64_t));
   struct alignas(base::k_cache_line) Line {

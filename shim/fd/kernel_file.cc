@@ -56,7 +56,7 @@ int made_read_only(int fd, int status = 0) {
 
 constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
 
-// Whether the record's file is still the one at its path, with other bytes.
+// Whether the file at the record's path is still the same file, but with other bytes.
 bool is_same_in_place(const cache::Record& record, Accept accept) {
   return accept == Accept::same_file ? !record.was_removed() : record.was_changed_in_place();
 }
@@ -109,7 +109,7 @@ int open_origin(const OpenFile& file, Accept accept) {
 
 namespace {
 
-// Gives a copy the file's stat, except what cannot be set: inode, link count and blocks.
+// Gives a copy the file's attributes, except inode, link count and blocks, which cannot be set.
 int looking_like(int copy, const cache::FileStat& stat) {
   if (copy < 0) return copy;
   const auto& time = stat.modified;
@@ -140,7 +140,7 @@ int open_or_copy(const OpenFile& file, Accept accept) {
                       file.record->stat);
 }
 
-// A copy for when made_read_only() has no spare fd. It is open for writing, too, but nothing can be
+// A copy for when made_read_only() has no spare fd. It is also open for writing, but nothing can be
 // written.
 int sealed_copy(const OpenFile& file) {
   const int copy = looking_like(write_memfd(*file.record, MFD_ALLOW_SEALING), file.record->stat);
@@ -150,8 +150,8 @@ int sealed_copy(const OpenFile& file) {
   return copy;
 }
 
-// Needs no fd: each thread has a directory there, so the link count is the number of threads plus
-// two.
+// Needs no fd: each thread has a directory there, so the directory's link count is the number of
+// threads plus two.
 bool has_other_threads() {
   struct ::statx x {};
   constexpr nlink_t k_alone = 3;

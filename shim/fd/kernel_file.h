@@ -1,6 +1,6 @@
 // The kernel's file for a served one: the origin's own, opened by the record's path and found to be
-// the same file; else a copy of the bytes. Functions return an fd, or -errno. Thread safety: all of
-// it; async-signal-safe. Call them with signals blocked.
+// the same file; otherwise a copy of the bytes. Functions return an fd, or -errno. Thread-safe and
+// async-signal-safe. Call them with signals blocked.
 #pragma once
 
 #include "shim/fd/open_file.h"

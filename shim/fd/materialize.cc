@@ -32,9 +32,9 @@ int materialize_accepting(int fd, Accept accept, const char* call,
 // with the fence in follow_if_moved.
 void tell_before_rows() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-// Waits for the calls that began to move a copy's offset before k_moved was set. They wait for
-// nothing but memory, so a call that takes longer than k_longest_ns is the one that our own signal
-// handler has interrupted, or its thread is gone.
+// Waits for the calls that began to move a copy's offset before k_moved was set. Such calls wait
+// only for memory. So if one takes longer than k_longest_ns, our own signal handler has interrupted
+// it, or its thread is gone.
 void await_users_of_copy(const OpenFile& file) {
   constexpr std::uint64_t k_longest_ns = 500'000'000;
   const std::uint64_t began = base::monotonic_ns();
@@ -69,7 +69,7 @@ bool is_path_only(int fd) {
 }
 
 // Whether this fd of the file is the origin's own. If a file's bytes come as they are read, its fd
-// has been the origin's from the start. Nothing may replace that fd, because memory does not have
+// has been the origin's from the start. That fd must not be replaced, because memory does not have
 // all bytes.
 bool has_origin(const OpenFile& file, int fd) {
   return file.is_origin() && (file.fill != nullptr || !is_path_only(fd));
@@ -109,8 +109,8 @@ void count_materialized(const char* call) {
 }
 
 // Hands the fds of a file over to the kernel, which already has the file open at them: one by one,
-// without a dup3, which would drop the program's record locks. Only a child has no locks, and its
-// lseek would move the offset of its parent, who may have handed the file over by now.
+// without a dup3, which would drop the program's record locks. A child has no locks to lose, and
+// its lseek would move the offset of its parent, which may have handed the file over by now.
 void hand_over(OpenFile& file, int fd, std::uint64_t row, ForkSide side) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
   base::UniqueFd own;
@@ -174,7 +174,7 @@ int show_origin(int fd) {
     return 0;
   }
   // A program that locks a file must see the bytes that other processes have written, and must lock
-  // the file that they lock.
+  // the same file as they do.
   return materialize_accepting(fd, Accept::same_file, "lock");
 }
 
@@ -233,8 +233,8 @@ int put_kernel_file(OpenFile& file, Accept accept, int fd, std::uint64_t own_row
     g_fds.unlock(fd, own_row);
     return kernel_fd;
   }
-  // Mode real: a call that bypasses the shim may have read on from the copy while the origin's file
-  // was opened.
+  // Mode real: a call that bypasses the shim may have read more from the copy while the origin's
+  // file was being opened.
   if (file.is_copy() && kernel_fd != fd) offset = take_offset(file, fd);
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   const auto replace = [&](int other_fd, std::uint64_t row) {
@@ -281,7 +281,8 @@ int make_offset_keeper() {
 }
 
 // Lets the kernel keep the offset of an object that is served in blocks, so that parent and child
-// share it. Blocks still serve the bytes. Call it before a fork if the gateway cannot make a copy.
+// share it. The bytes still come from the blocks. Call it before a fork if the gateway cannot make
+// a copy.
 void share_offset(int fd) {
   const BlockSignals block;
   const OpenFileRef file = g_fds.acquire(fd);
@@ -404,8 +405,8 @@ void let_writers_outlive_us() {
 
 void let_inherited_writers_outlive_us() {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
-    // Asks the kernel whether an exec closes the fd, because a writer's row does not follow
-    // F_SETFD.
+    // Asks the kernel whether an exec closes the fd, because F_SETFD does not update the row of a
+    // writer.
     if (g_fds.kind(fd) == RowKind::writer && (sys::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
       let_writer_outlive_us(fd);
   }

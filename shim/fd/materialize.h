@@ -1,9 +1,8 @@
 // Materializing a served file replaces its placeholder by a kernel file: the origin's own, opened
 // by the record's path and found to be the same file, at the right offset, put over every fd that
 // shares it. If the origin no longer has the file, a memfd copy of the pinned bytes replaces the
-// placeholder. After that the shim knows nothing of these fds. Signals are blocked meanwhile, so
-// that a handler cannot wait for the thread that it interrupts. Thread safety: all of it;
-// async-signal-safe.
+// placeholder. After that the shim knows nothing of these fds. Signals are blocked during this, so
+// that a handler cannot wait for the thread that it interrupts. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/base/process/block_signals.h"
@@ -63,15 +62,15 @@ void keep_own_copies();
 // Materializes the open files at or below this path.
 void materialize_below(std::string_view path);
 // Call it before a name change moves this file, and when the program begins to write it:
-// materializes its open files, under all names by which they were opened. If it is a directory or a
-// link, materializes all files that were opened through links.
+// materializes its open files, under all names under which they were opened. If it is a directory
+// or a link, materializes all files that were opened through links.
 void materialize_other_names(const cache::FileStat& target, const char* call);
 
-// Call it when others get the writers' fds, too (a child, the kernel's io_uring): the files count
-// as being written from now on.
+// Call it when others also get the fds of files that are being written (a child, the kernel's
+// io_uring): from now on the files count as being written.
 void let_writers_outlive_us();
-// Like let_writers_outlive_us, but only for fds that an exec leaves open: the next program of this
-// process has them, and its children may inherit them.
+// Like let_writers_outlive_us, but only for fds that an exec leaves open, because the next program
+// of this process has them, and its children may inherit them.
 void let_inherited_writers_outlive_us();
 // Like let_writers_outlive_us, but for one fd: a process that receives it, or has it mapped, can
 // write.

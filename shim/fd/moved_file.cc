@@ -21,7 +21,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// More would keep the program waiting for a slow mount.
+// More tries would keep the program waiting for a slow mount.
 constexpr unsigned k_most_pages = 32, k_most_tries = 128;
 constexpr std::size_t k_page = 32 << 10;
 
@@ -76,7 +76,8 @@ class Search {
   }
 
   // Stays in the file system, because a directory beside the path may be another mount, which may
-  // never answer. Before Linux 5.6, and in sandboxes that refuse openat2, it is asked anyway.
+  // never answer. Before Linux 5.6, and in sandboxes that refuse openat2, that mount is accessed
+  // anyway.
   static base::UniqueFd name_in_file_system(int directory, const char* path) {
     ::open_how how{};
     how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;

@@ -1,5 +1,5 @@
-// Finds an open file whose path no longer leads to it, because somebody has renamed it or a
-// directory above it. Thread safety: all of it; async-signal-safe.
+// Finds an open file whose path no longer leads to it, because the file or a directory above it was
+// renamed. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/record/record.h"

@@ -4,7 +4,7 @@
 // closed. Objects live in a pool and are never freed, so that a stale reference finds a counter,
 // not garbage. Invariants: refs counts fds and calls in progress; the last one releases the pin.
 // The offset holds k_moved once the file is being materialized: a call that sees it drops its
-// reference and loads the fd's row again. Thread safety: all of it, lock-free; async-signal-safe.
+// reference and loads the fd's row again. Thread-safe, lock-free and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -42,8 +42,8 @@ struct alignas(64) OpenFile {
       0};                                 // calls that may move the offset of a copy (CopyUse)
   int flags = 0;                          // the program's, for F_GETFL
   std::atomic<bool> is_replacing{false};  // a thread is replacing its fds (ReplacesFds)
-  // For the report only; the region has them after the last close, or tell_counts(). Threads that
-  // read one file at the same time may lose a count, or tell one twice; preventing that is not
+  // For the report only; the region has them after the last close, or tell_counts(). If threads
+  // read one file at the same time, a count may be lost or reported twice; preventing that is not
   // worth a locked add for each call.
   std::atomic<std::uint32_t> calls_saved{0};
   std::atomic<std::uint64_t> bytes_served{0};
@@ -67,7 +67,7 @@ struct alignas(64) OpenFile {
   // The fill that fetches the bytes as the program reads them, or that has done so; null for most
   // files. The record is unconfirmed until all bytes are there.
   cache::PartialFill* fill = nullptr;
-  // Whether its record may be shown: not if it has changed since, nor if its fill was given up.
+  // Whether its record may be used: not if it has changed since, nor if its fill was given up.
   bool is_current() const { return !record->is_stale() || is_filling(); }
   // Not inlined, to keep it out of the path of a hit.
   [[gnu::noinline, gnu::cold]] bool is_filling() const;
@@ -123,7 +123,7 @@ class OpenFileRef {
     // acq_rel: the thread that ends the file sees all that was done with it.
     if (file != nullptr && file->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) end(file);
   }
-  // The reference lives on in a row of the fd table.
+  // The reference is kept in a row of the fd table.
   OpenFile* release() { return std::exchange(file_, nullptr); }
   static OpenFileRef adopt(OpenFile* file) {
     OpenFileRef ref;
@@ -155,7 +155,7 @@ bool reserve();
 std::span<const std::byte> memory();
 // In a forked child: the pins and the counts are the parent's.
 void forget_pins();
-// Takes a reference, unless none is held any more.
+// Takes a reference, unless the last one was already dropped.
 bool try_acquire(OpenFile* file);
 
 }  // namespace open_files

@@ -51,8 +51,7 @@ int dup_model(int least) {
 }
 
 int open_fresh() {
-  // `exe` would not do: qemu-user and others that run programs of another architecture open the
-  // program itself by that name.
+  // `exe` is not suitable: qemu-user and other emulators open the program itself under that name.
   const long fd = sys::open("/proc/self/root", O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (!sys::failed(fd)) return static_cast<int>(fd);
   // Without /proc there is no symbolic link that is sure to exist. A directory answers EBADF and
@@ -77,8 +76,9 @@ bool for_each_parked(Look&& look) {
   return false;
 }
 
-// Takes the lowest parked fd if the kernel has no lower one free; -1: the kernel gives the lowest.
-// If another thread has parked that fd, its lane gets the fd that the calling thread has parked.
+// Takes the lowest parked fd if the kernel has no lower fd free; -1: a new fd of the kernel would
+// be the lowest. If another thread has parked that fd, its lane gets the fd that the calling thread
+// has parked.
 int take_lowest() {
   std::atomic<int>& own = g_parked[base::own_lane()].of;
   while (true) {
@@ -95,13 +95,13 @@ int take_lowest() {
     const int mine = found == &own ? 0 : own.exchange(0, std::memory_order_seq_cst);
     int parked = lowest + 1;
     if (!found->compare_exchange_strong(parked, mine, std::memory_order_seq_cst)) {
-      // No row and no lane has `mine` any more.
+      // No row and no lane now has `mine`.
       if (mine != 0) close_parked(mine - 1);
       continue;
     }
     if (is_below_bound(lowest)) return lowest;
-    // A lower fd has become free since this one was parked, or this one is the lowest, and the
-    // kernel gives it back.
+    // A lower fd has become free since this one was parked, or this one is the lowest and the
+    // kernel will return it again.
     close_parked(lowest);
     return -1;
   }

@@ -9,8 +9,8 @@
 // no fd takes a lower one that another thread has parked. A thread with a parked fd checks for a
 // lower one only at every k_between_looks-th open, because each check reads the lines that the
 // other threads write. On 16 cores, 16 threads that check at every 64th open take 2.3 times the
-// processor time of threads that check at every 4,096th. Thread safety: all of it;
-// async-signal-safe. Only the owner process may call.
+// processor time of threads that check at every 4,096th. Thread-safe and async-signal-safe. Only
+// the owner process may call.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace cube::shim::placeholder {
 
-// Closes the placeholder for the program: parks it, or closes it for the kernel, too.
+// Closes the placeholder for the program: parks it, or also closes it in the kernel.
 void release(int fd);
 
 inline constexpr std::uint32_t k_between_looks = 4096;
@@ -31,13 +31,13 @@ extern constinit std::atomic<std::uint64_t> g_parking;
 extern constinit thread_local std::uint32_t t_opens [[gnu::tls_model("initial-exec")]];
 void unpark_slow();
 bool is_parked_slow(int fd);
-// Whether the fd is closed as far as the program knows, but open for the kernel.
+// Whether the fd is closed as far as the program knows, but still open in the kernel.
 inline bool is_parked(int fd) {
   return fd >= 0 && g_parking.load(std::memory_order_relaxed) != 0 && is_parked_slow(fd);
 }
-// No fd below the bound is free, except parked ones. Version:32 | bound:32; the end of each close
-// by the program makes a new version, so that an open that began earlier cannot store the bound
-// that it has found.
+// No fd below the bound is free, except parked ones. Version:32 | bound:32; each close by the
+// program makes a new version when it ends, so that an open that began earlier cannot store a bound
+// that is now outdated.
 extern constinit std::atomic<std::uint64_t> g_bound;
 inline bool is_below_bound(int fd) {
   return fd < static_cast<int>(static_cast<std::uint32_t>(g_bound.load(std::memory_order_acquire)));
@@ -60,7 +60,7 @@ inline void unpark() {
   if (g_parking.load(std::memory_order_relaxed) != 0) [[unlikely]]
     unpark_slow();
 }
-// Call it before a call that asks the kernel about this very fd.
+// Call it before a call that asks the kernel about exactly this fd.
 inline void unpark_if(int fd) {
   if (is_parked(fd)) [[unlikely]]
     unpark_slow();

@@ -1,7 +1,7 @@
 // A high fd of the region's file, kept for the next mapping of the region. The host may close it,
-// or open a file of its own under that fd. So code that maps through the fd believes the mapping
-// only if the fd is still the region's afterwards, and calls forget() if it is not. Thread safety:
-// all of it; async-signal-safe.
+// or open a file of its own under that fd. So code that maps through the fd trusts the mapping only
+// if the fd is still the region's afterwards; otherwise it calls forget(). Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include "cache/region/region.h"

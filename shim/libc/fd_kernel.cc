@@ -1,5 +1,5 @@
-// Calls on one fd that are not answered in user space, and fds that come from elsewhere. hooks.def
-// itself makes most of them.
+// Calls on one fd that are not answered in user space, and fds that the program did not open
+// itself. hooks.def itself makes most of them.
 #include "shim/calls/allocation.h"
 #include "shim/calls/name/name_change.h"
 #include "shim/calls/name/unmounted_paths.h"
@@ -68,7 +68,7 @@ CUBE_NEW_FD_OF(accept4, fd, (int fd, struct ::sockaddr* a, socklen_t* n, int fla
   }
 CUBE_FOREIGN_FD_OF(open_by_handle_at, mount, (int mount, struct ::file_handle* handle, int flags),
                    mount, handle, flags)
-// A process may take an fd of its own.
+// The fd that a process takes may be one of its own.
 CUBE_FOREIGN_FD_OF(pidfd_getfd, target, (int pidfd, int target, unsigned flags), pidfd, target,
                    flags)
 

@@ -16,8 +16,8 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// False before the first file is served. After that, some fd may be a placeholder to the kernel:
-// that of a served file, or a parked one, which is closed as far as the program knows.
+// False before the first file is served. After that, an fd may still be a placeholder for the
+// kernel: that of a served file, or a parked one, which is closed as far as the program knows.
 bool may_have_placeholders() { return shim::g_fds.end() != 0; }
 
 }  // namespace

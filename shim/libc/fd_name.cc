@@ -127,7 +127,7 @@ long export_pathconf(const char* path, int name) {
   if (errno == 0) errno = before;
   return result;
 }
-// Our paths have no attributes: none is found, and the list is empty.
+// Our paths have no attributes: lookups fail, and the list is empty.
 #define CUBE_XATTR(name, no_follow, if_ours, declaration, ...)                        \
   ssize_t export_##name declaration {                                                 \
     if (shim::path_filter::is_unmapped(path)) return real::name(__VA_ARGS__);         \

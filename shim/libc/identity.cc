@@ -24,8 +24,8 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 
-// The rights that this process had before such a call say nothing about what it may read
-// afterwards, or about what lies there.
+// After such a call, the process may read other files than before, and a path may lead to another
+// file.
 namespace {
 
 // For some calls libc makes each thread that it knows change its rights, and waits for it. libc

@@ -1,5 +1,5 @@
-// io_uring by liburing as a shared library: liburing calls the kernel by instructions of its own,
-// so we see how a ring begins and nothing that is requested through it.
+// io_uring through liburing as a shared library. liburing contains its own system call
+// instructions, so we see that a ring is made, but none of its requests.
 #include <cerrno>
 
 #include "shim/calls/new_fds.h"

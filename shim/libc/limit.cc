@@ -1,5 +1,5 @@
-// Limits of the process. A parked fd is closed as far as the program knows: under a lowered limit
-// of fds, no open may return an fd that the kernel would refuse.
+// Limits of the process. For the program, a parked fd is closed. So after the limit of fds is
+// lowered, no open may return a parked fd beyond it.
 #include <sys/resource.h>
 
 #include "cache/base/memory/can_read.h"
@@ -28,7 +28,7 @@ void before_limit(int resource, std::uint64_t soft, std::uint64_t hard) {
     shim::materialize_all(/*only_inherited=*/false, "setrlimit");
 }
 
-// Only the kernel may follow a pointer that leads nowhere.
+// Only the kernel can safely follow an invalid pointer.
 template <typename Limit>
 bool is_readable(const Limit* limit) {
   const std::uintptr_t begin = shim::address_of(limit);

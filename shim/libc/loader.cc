@@ -1,6 +1,6 @@
-// dlopen and dlsym. A library or a binding of another language (ctypes, JNA) that looks up `read`
-// in libc itself gets ours: a served file's fd is a placeholder, which libc's own would read.
-// Called by jumps.S.
+// dlopen and dlsym. A library or a language binding (ctypes, JNA) that looks up `read` in libc
+// itself gets ours, because libc's own would read the placeholder of a served file. Called by
+// jumps.S.
 #include <dlfcn.h>
 
 #include "shim/calls/loaded_calls.h"
@@ -37,7 +37,7 @@ void* function_in_front_of(const void* function) {
 
 // UCX and Open MPI look up the functions of mappings behind them, write a jump to a hook of theirs
 // into the code that they find, and let the hook make the system call. If that code were ours, the
-// jump would replace what we do, and lead from the hook's syscall() back to the hook.
+// jump would replace our function, and the hook's syscall() would lead back to the hook.
 bool may_be_overwritten(const void* function) {
   return function == real::mmap.found() || function == real::munmap.found() ||
          function == real::mremap.found() || function == real::madvise.found();
@@ -47,25 +47,25 @@ bool may_be_overwritten(const void* function) {
 // is libc's.
 //
 // Libc finds the next one only for a library that calls dlsym itself. We ask for the function that
-// the caller and the libraries it needs have. If this is the one behind ours, it is also the next
-// one of the caller, which comes after us.
+// the caller and the libraries it needs have. If this is the one after ours, it is also the next
+// one for the caller, which itself comes after us.
 void* ours_instead_of_next(const char* name, const void* caller) {
   const void* const next = real::symbol_of_caller(name, caller);
   return next == nullptr || may_be_overwritten(next) ? nullptr : function_in_front_of(next);
 }
 
-// Whether the answer may be ours. A library behind ours that has functions of ours itself gets
-// libc's, because our own calls may end in that library.
+// Whether the answer may be ours. A library after ours that itself defines some of our functions
+// gets libc's, because our own calls may end in that library.
 bool may_be_ours(void* library, const char* name, const void* caller) {
   if (library == RTLD_DEFAULT || shim::is_in_library(caller)) return false;
   const bool is_loaded = process::is_loaded();
   if (is_loaded && !process::is_active()) return false;
-  // The functions of a library in front of ours lead to ours.
+  // The functions of a library before ours lead to ours.
   if (library == RTLD_NEXT && (!real::is_hooked(name) || !real::comes_after_us(caller)))
     return false;
   if (!is_loaded) {
     // An allocator or a sanitizer looks up functions as it starts, and could not answer calls of
-    // ours then. It has those functions itself, or we do not have them.
+    // ours then. Either it has those functions itself, or we do not have them.
     if (!real::is_hooked(name) || real::is_next_of_caller(name, caller)) return false;
     real::resolve_all();
   }

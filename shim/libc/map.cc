@@ -39,7 +39,7 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
     }
   }
   void* const mapped = shim::by_kernel(libcs(at, n, protection, flags, fd, offset));
-  // A new mapping replaces any of ours at its addresses, no matter how ours was unmapped.
+  // A new mapping replaces any of our mappings at its addresses, however those were unmapped.
   if (mapped != MAP_FAILED && shim::mappings::any()) shim::mappings::unmapped(mapped, n);
   return mapped;
 }
@@ -50,7 +50,7 @@ int unmap(void* at, size_t n, int (*libcs)(void*, size_t)) {
   return libcs(at, n);
 }
 
-// The kernel has taken the advice. The threads that read mappings ahead follow it, too.
+// The kernel has taken the advice. The threads that read mappings ahead also follow the advice.
 int note_advice(int result, void* at, size_t n, int advice) {
   const bool is_about_reading = advice >= MADV_NORMAL && advice <= MADV_WILLNEED;
   if (is_about_reading && result == 0 && shim::mappings::any()) [[unlikely]]

@@ -1,4 +1,4 @@
-// Mounts by the functions that libc got later: they mean what the system call means.
+// Mounts through functions that newer libcs have: they mean what the system calls mean.
 #include <sys/syscall.h>
 
 #include "shim/calls/syscall_table.h"

@@ -28,7 +28,7 @@ using cube::shim::refuse;
 
 namespace {
 
-// For calls with two paths, which take more room than the smallest stacks have.
+// For calls with two paths, which would not fit on the smallest stacks.
 template <typename Call>
 int change_both(int from_dir, const char* from, int to_dir, const char* to, unsigned flags,
                 Call&& call) {

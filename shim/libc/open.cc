@@ -1,4 +1,4 @@
-// open and its kin: each asks the shim first, then libc. hooks.def lists them.
+// open and its variants: each asks the shim first, then libc. hooks.def lists them.
 #include <cstdarg>
 #include <cstdlib>
 

@@ -11,8 +11,8 @@
 
 namespace cube::shim {
 
-// Not inlined, because the plan holds a path of 4 KiB. An open that passes by must not pay for
-// that, neither in time nor on a small stack.
+// Not inlined, because the plan holds a path of 4 KiB. An open outside the prefixes must not pay
+// for that, either in time or in stack.
 template <typename Open>
 __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open&& open) {
   OpenPlan plan(dir, path, flags);

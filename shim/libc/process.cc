@@ -1,6 +1,6 @@
 // fork, exec, spawn, exit. A served file never crosses a process boundary: files that a child would
 // inherit are materialized first. pthread_atfork catches fork, so that libc's own forks (forkpty,
-// daemon) are caught, too; vfork is in jumps.S.
+// daemon) are also caught; vfork is in jumps.S.
 #include <alloca.h>
 
 #include <cstdarg>
@@ -54,8 +54,8 @@ int search_has_failed(int result, const char* file) {
   return is_searched(file) ? result : exec_has_failed(result, AT_FDCWD, file);
 }
 
-// Puts the arguments of execl and its kin into an array on the stack, because exec may be called
-// where malloc may not.
+// Puts the arguments of execl and its variants into an array on the stack, because exec may be
+// called where malloc may not.
 std::size_t count_arguments(va_list list) {
   std::size_t n = 1;
   while (va_arg(list, char*) != nullptr) ++n;
@@ -180,7 +180,7 @@ int export_pclose(FILE* stream) {
   return status;
 }
 
-// Libc spawns a shell for each command substitution, by a call of its own.
+// libc spawns a shell for each command substitution, with an internal call.
 int export_wordexp(const char* words, ::wordexp_t* expanded, int flags) {
   const bool may_run = (flags & WRDE_NOCMD) == 0 &&
                        (std::strchr(words, '`') != nullptr || std::strstr(words, "$(") != nullptr);

@@ -1,6 +1,6 @@
-// Calls that the profiler records (shim/profile). If the call is a cancellation point, recording
-// costs a hit nothing; otherwise it costs one load and a jump that is not taken. For the files of
-// this folder alone. Thread safety: as libc's.
+// Calls that the profiler records (shim/profile). While the profiler is off, a call that is a
+// cancellation point costs a hit nothing, and any other call costs one load and an untaken jump.
+// For the files of this folder alone. Thread safety: as libc's.
 #pragma once
 
 #include "cache/base/process/went_out.h"

@@ -17,7 +17,7 @@ ssize_t export___read(int fd, void* to, size_t n) {
   CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read(fd, to, n), .fd = fd,
                            .wanted = n);
 }
-// The fortified forms end the program if the buffer is too small; libc does that best.
+// The fortified forms end the program if the buffer is too small, so libc does that.
 ssize_t export___read_chk(int fd, void* to, size_t n, size_t room) {
   if (n > room) return real::__read_chk(fd, to, n, room);
   CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read_chk(fd, to, n, room),
@@ -71,7 +71,7 @@ CUBE_LSEEK(__lseek)
 // posix_fadvise returns the error itself. An fd that is the origin's file stays as it is: the
 // kernel takes the advice, which also helps a fetch that reads through this fd
 // (cache/fill/partial_fill.h). For a file in blocks, we fetch the wanted ranges, and note other
-// advice that the kernel took.
+// advice that the kernel has accepted.
 #define CUBE_FADVISE(name)                                                                       \
   int export_##name(int fd, off_t at, off_t n, int advice) {                                     \
     const bool known = advice >= POSIX_FADV_NORMAL && advice <= POSIX_FADV_NOREUSE && n >= 0;    \

@@ -130,15 +130,15 @@ ssize_t export_sendmsg(int socket, const struct ::msghdr* message, int flags) {
 }
 int export_sendmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flags) {
   shim::materialize(socket);
-  // sendmmsg takes no more messages at once.
+  // sendmmsg takes at most this many messages in one call.
   constexpr unsigned k_most = 1024;
   const unsigned sent = std::min(n, k_most);
   if (!shim::is_bad_pointer(messages, sent * sizeof *messages)) {
     for (unsigned i = 0; i < sent; ++i) materialize_sent(&messages[i].msg_hdr);
   }
   const int result = real::sendmmsg(socket, messages, n, flags);
-  // Returns an error only if the first message fails. After others were sent, the next call reports
-  // it.
+  // Returns an error only if the first message fails. If others were sent before it, the next call
+  // reports the error.
   if (sent != 0) told_of_peer(result, &messages->msg_hdr);
   return result;
 }

@@ -1,4 +1,4 @@
-// stat, access and their kin, by path and by fd.
+// stat, access and the like, by path and by fd.
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/calls/name/path_calls.h"
@@ -17,8 +17,8 @@ using cube::shim::to_c;
 
 namespace {
 
-// The versions of the structures that __xstat and its kin know; for others libc returns EINVAL. On
-// x86-64, two versions mean the same structure.
+// The versions of the structures that __xstat and its variants know; for others libc returns
+// EINVAL. On x86-64, two versions mean the same structure.
 #if defined(__x86_64__)
 bool is_known(int version) { return version == 0 || version == 1; }
 #else
@@ -26,7 +26,7 @@ bool is_known(int version) { return version == 0; }
 #endif
 
 // Returns 0 or -errno. Returns nothing if memory does not know the path, or if `st` is a bad
-// pointer and the kernel knows the path.
+// pointer and the kernel can answer for the path.
 std::optional<long> known_stat(int dir, const char* path, bool no_follow, struct ::stat* st) {
   cube::cache::FileStat found;
   if (shim::is_bad_pointer(st, sizeof *st)) {
@@ -91,7 +91,7 @@ namespace {
 bool flags_are_known(int flags) {
   return (flags & ~(AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH)) == 0;
 }
-// Both sync types at once are an error.
+// Both sync types together are an error.
 bool statx_flags_are_known(int flags) {
   return flags_are_known(flags & ~AT_STATX_SYNC_TYPE) &&
          (flags & AT_STATX_SYNC_TYPE) != AT_STATX_SYNC_TYPE;
@@ -153,7 +153,7 @@ CUBE_FSTATAT(__fxstatat64, is_known(version),
 
 namespace {
 int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
-  // The program decides how hard the origin is asked (AT_STATX_*); we must not weaken that.
+  // The program decides whether the server must be asked (AT_STATX_*); we must not weaken that.
   if (names_the_fd(dir, path, flags, statx_flags_are_known(flags), "statx")) {
     CUBE_ANSWER_OR(int, calls::statx(dir, mask, x),
                    real::statx(calls::StatFd(dir), path, flags, mask, x));
@@ -171,7 +171,7 @@ int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::
       return 0;
     }
   }
-  // The kernel cannot say more about a path of ours, even if more is asked for.
+  // Even if more fields are requested, the kernel cannot say more about one of our paths.
   if ((mask & STATX__RESERVED) == 0 && statx_flags_are_known(flags) &&
       shim::unmounted_paths::stat(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
     if (shim::is_bad_pointer(x, sizeof *x)) return static_cast<int>(to_c(-EFAULT));

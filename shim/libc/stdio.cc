@@ -28,8 +28,8 @@ namespace {
 
 int fd_of(void* cookie) { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
 
-// libc fills the buffer of a cookie stream by BUFSIZ, that of a file by its block size. A program
-// can see how far a stream reads ahead.
+// libc fills the buffer of a cookie stream by BUFSIZ, and that of a file's stream by the file's
+// block size. A program can see how far a stream reads ahead.
 ssize_t cookie_read(void* cookie, char* to, size_t n) {
   constexpr std::size_t k_block = 4096;
   return export_read(fd_of(cookie), to, n == BUFSIZ ? k_block : n);
@@ -89,7 +89,7 @@ FILE* make_stream(int fd) {
   if (stream == nullptr) return nullptr;
   stream->_fileno = fd;
   // A stream of bytes: a cookie stream has no room for wide characters (wide.cc). Old glibcs do not
-  // set that pointer, so it has what malloc left there.
+  // set that pointer, so it holds whatever malloc left there.
   stream->_mode = -1;
   stream->_wide_data = reinterpret_cast<_IO_wide_data*>(-1);
   g_cookie_functions.store(functions_of(stream), std::memory_order_relaxed);
@@ -162,7 +162,7 @@ FILE* reopen_ours(const char* path, int flags, FILE* stream) {
     }
     path = own_path.c_str();
   }
-  // Before glibc 2.41, the "e" of the previous mode stays.
+  // Before glibc 2.41, the "e" of the previous mode is kept.
   if (real::is_libc_from("2.41")) stream->_flags2 &= ~k_close_on_exec_stream;
   if ((flags & O_CLOEXEC) != 0) stream->_flags2 |= k_close_on_exec_stream;
   if ((stream->_flags2 & k_close_on_exec_stream) != 0) flags |= O_CLOEXEC;

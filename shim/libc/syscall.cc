@@ -111,7 +111,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::expect_new_fd();
       break;
     case shim::SyscallKind::unknown:
-      // The call concerns no file except those whose fds it is given. An fd that it takes from a
+      // The call affects no file except those whose fds it is given. An fd that it takes from a
       // structure is a placeholder: EBADF.
       for (int i = 0; i < 6; ++i) shim::materialize(fd_at(i), k_syscall);
       shim::expect_new_fd();
@@ -238,7 +238,7 @@ long export_syscall(long number, ...) {
     const std::optional<shim::NoCancel> no_cancel =
         is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
     // If the caller is a function of a library after ours, our export has called it and knows the
-    // consequences. Our mmap and its kin never call such a function.
+    // consequences. Our mmap and the like never call such a function.
     const bool is_own_way = real::is_behind(__builtin_return_address(0)) && number != SYS_mmap &&
                             number != SYS_munmap && number != SYS_mremap;
     if (!is_own_way && shim::forward_syscall(number, a, forwarded)) return forwarded;

@@ -49,7 +49,7 @@ long open_by_how(const long (&a)[6]) {
   return plan.note(static_cast<int>(real::syscall(SYS_openat2, a[0], a[1], a[2], a[3], 0L, 0L)));
 }
 
-// Changes the subject of (dir, path), by a call that libc has no function for.
+// For calls without a function in libc that change the subject of (dir, path).
 long change(long number, const long (&a)[6], int dir, long path, shim::NameChange::Of of) {
   const auto* const name = reinterpret_cast<const char*>(path);
   if (shim::path_filter::is_unmapped(name))
@@ -79,7 +79,7 @@ long cache_of_file(const long (&a)[6]) {
   }
   const int before = errno;
   const long result = real::syscall(shim::k_cachestat, a[0], a[1], a[2], a[3], 0L, 0L);
-  // The kernel refused the placeholder, so it has this call, and no filter forbids it.
+  // The kernel refused the placeholder, so it knows this call, and no filter forbids it.
   if (!file || file->is_copy() || result == 0 || errno != EBADF) return result;
   const auto* const range = reinterpret_cast<const RangeArguments*>(a[1]);
   auto* const pages = reinterpret_cast<Pages*>(a[2]);
@@ -100,7 +100,7 @@ long cache_of_file(const long (&a)[6]) {
 }
 
 // With IORING_SETUP_SQPOLL, a kernel thread takes requests without a system call that we could
-// intercept. For any other ring, io_uring_enter is such a call.
+// intercept. Requests to any other ring pass through io_uring_enter.
 long set_up_ring(const long (&a)[6]) {
   const auto* const parameters = reinterpret_cast<const ::io_uring_params*>(a[1]);
   const bool polls = !shim::is_bad_pointer(parameters, sizeof *parameters) &&
@@ -219,8 +219,8 @@ bool forward_change(long number, const long (&a)[6], long& result) {
   }
 }
 
-// Queries about our paths and their fds, of which the kernel knows nothing: only our exports of
-// libc's functions can answer them.
+// Queries about our paths and their fds, which the kernel does not know: only our exports of libc's
+// functions can answer them.
 bool forward_query(long number, const long (&a)[6], long& result) {
   if (shim::process::origin_metadata() == nullptr) return false;
   const auto by = [&](auto* function) {

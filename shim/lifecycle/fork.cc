@@ -90,7 +90,7 @@ void after_libc_fork() {
 }
 
 void in_libc_fork_child() {
-  // The call of another handler may have been the first to notice that this is a child.
+  // A call in another handler may have been the first to notice that this is a child.
   if (process::t_forking != process::Forking::is_child) become_child();
   process::t_forking = process::Forking::no;
 }

@@ -1,5 +1,5 @@
-// The forks of this process, by whatever call: what a child must not inherit, and what becomes of
-// the process in the child. Thread safety: all of it.
+// The forks of this process, by whatever call: what a child must not inherit, and how the child's
+// state changes. Thread-safe.
 #pragma once
 
 #include <cstdint>

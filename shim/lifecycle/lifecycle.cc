@@ -22,7 +22,7 @@ namespace {
 
 // Completes process::disable().
 void end_serving(const char* why) {
-  // From now on, a living process does not prove that the namespaces of its view live.
+  // From now on, a living process does not prove that the namespaces of its view still exist.
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache != nullptr && process::owns_table()) cache->region().leave_view();
   own_threads::end_for_good();

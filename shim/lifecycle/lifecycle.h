@@ -1,7 +1,6 @@
 // The transitions of this process: its start, a loss of rights, a sandbox, its end; forks are in
-// fork.h. The transitions change the state in process.h, and tell every part of the shim that
-// depends on it.
-// Thread safety: call start once; any thread may call the rest.
+// fork.h. The transitions change the state in process.h, and inform every part of the shim that
+// depends on it. Thread safety: call start once; any thread may call the rest.
 #pragma once
 
 #include "shim/process/process.h"
@@ -17,8 +16,8 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks);
 // is found by the user's name, so a process without a region could not report its changes
 // afterwards.
 void prepare_identity(const char* call);
-// Call it before a sandbox is entered from inside (seccomp), which may kill the process for any
-// call that the program itself does not make. It materializes served files, writes the report,
+// Call it before the program puts itself into a sandbox (seccomp), which may kill the process for
+// any call that the program itself does not make. It materializes served files, writes the report,
 // releases the cache, and from then on leaves every call to libc alone.
 void seal();
 

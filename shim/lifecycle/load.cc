@@ -35,9 +35,9 @@
 namespace cube::shim {
 namespace {
 
-// Returns the complaint about a missing directory that the settings name. The first process makes
-// it once. A server is asked only with CUBESHIM_STRICT=1: the server may be gone, and the program
-// may not need it.
+// Returns a message about a missing directory that the settings name. The first process of the job
+// reports it once. A server is asked only with CUBESHIM_STRICT=1: the server may be gone, and the
+// program may not need it.
 std::string complaint_about(const std::string& prefix, const startup_directory::DirectoryLook& look,
                             bool may_wait) {
   int error = look.error;
@@ -55,7 +55,7 @@ std::string complaint_about(const std::string& prefix, const startup_directory::
 
 // Returns the job of this process. The process is its own job if it is the first of the job, or if
 // the first has ended. It is also its own job if the first is in another pid namespace, because
-// neither could tell whether the other lives.
+// neither could tell whether the other is alive.
 base::JobVariable find_job(const base::ProcessId& self) {
   base::JobVariable job;
   const char* const known = getenv(base::k_job_variable);
@@ -167,7 +167,7 @@ void ready_unwinder() {
 }
 
 // True if LD_PRELOAD names this library, that is, if the user wants files to be served. A library
-// that is linked, or named in /etc/ld.so.preload, is there for other programs, too.
+// that is linked, or named in /etc/ld.so.preload, may be meant for other programs.
 bool is_preloaded_by_variable() {
   const char* const list = getenv("LD_PRELOAD");
   Dl_info library{};
@@ -227,7 +227,7 @@ void start_by_settings() {
   at_quick_exit(lifecycle::leave);
   if (process::is_active()) loaded_calls::start();
   profile::start(parsed->config);
-  // Calls that check this mark first are recorded only after that check.
+  // Cancellation points reach the recorder only if this mark is set.
   if (profile::is_on()) g_may_be_cancelled.store(true, std::memory_order_release);
 }
 
@@ -237,8 +237,8 @@ void start_if_wanted() {
     return text != nullptr && *text != '\0';
   };
   // /etc/ld.so.preload or a trusted directory may load us into a program with more rights than its
-  // caller (setuid, file capabilities). The settings are the caller's, and could name files for
-  // that program to write.
+  // caller (setuid, file capabilities). The caller controls the settings, and could name files that
+  // the program would then write.
   const bool is_privileged = getauxval(AT_SECURE) != 0;
   const bool has_work = is_set("CUBESHIM_PREFIXES") || is_set("CUBESHIM_PACKS") ||
                         is_set("CUBESHIM_BUCKETS") || is_set("CUBESHIM_PROFILE");

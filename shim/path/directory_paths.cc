@@ -33,8 +33,8 @@ long read_fd_path(int fd, char* to) {
 // True if the path that the kernel reports for an open directory leads to it. The kernel reports
 // the path at which the directory was opened: by now a mount may cover that place, or another
 // directory may have come there at the origin, and "d (deleted)" is a valid name, too. The answer
-// is kept for a second, because a path is a request to the origin; it is not kept if every open
-// asks the origin.
+// is kept for a second, because each check is a request to the origin; it is not kept if every open
+// asks the origin anyway.
 bool leads_to(std::string_view path, int dir) {
   const auto open = cache::stat_path(dir, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
   if (!open) return false;

@@ -1,5 +1,5 @@
 // Finds the absolute path of the directory in which a relative path begins: the working directory,
-// or an open one. Thread safety: all of it; async-signal-safe, no allocation.
+// or an open one. Thread-safe and async-signal-safe; allocates nothing.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
-// Recognizes paths that name an fd of the program: /proc/self/fd/N, /dev/fd/N and the like. Thread
-// safety: all of it; async-signal-safe.
+// Recognizes paths that name an fd of the program: /proc/self/fd/N, /dev/fd/N and the like.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <fcntl.h>

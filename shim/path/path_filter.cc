@@ -48,8 +48,8 @@ bool covered_by_prefix(std::string_view path) {
 }
 
 // True if the path could be under a prefix once "." and "//" and ".." are resolved. It may be wrong
-// only if it is true. Written so that the compiler vectorizes it: every open outside the prefixes
-// pays for it.
+// if it returns true, never if it returns false. Written so that the compiler vectorizes it: every
+// open outside the prefixes pays for it.
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("O3")))
 #endif
@@ -111,8 +111,8 @@ auto with_room(Use&& use) {
   return base::use_off_stack<PathRoom>([&](PathRoom& room) { return use(room.text); });
 }
 
-// Calls use(directory) with the path of the directory at which relative paths begin. False: it is
-// not known, or `use` says so.
+// Calls use(directory) with the path of the directory at which relative paths begin. False: the
+// path is not known, or `use` returned false.
 template <typename Use>
 bool with_directory(int dir, Care care, Use&& use) {
   return with_room([&](auto& room) {
@@ -121,7 +121,7 @@ bool with_directory(int dir, Care care, Use&& use) {
   });
 }
 
-// Lets the kernel follow everything up to the last ".."; the rest is text.
+// Lets the kernel follow everything up to the last ".."; the rest is appended as text.
 bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care care,
                      char (&head)[PATH_MAX]) {
   std::size_t cut = 0;
@@ -159,7 +159,7 @@ bool looks_covered_from_here(std::string_view path, CoveredPath& covered) {
       [&](auto& directory) { return looks_covered(working_directory(directory), path, covered); });
 }
 
-// Only a path with ".." that looks covered is worth asking the kernel about.
+// The kernel is asked only about a path with ".." that looks covered.
 bool covers_dot_dot(int dir, std::string_view directory, std::string_view path,
                     CoveredPath& covered, Care care) {
   return looks_covered(directory, path, covered) && resolve_dot_dot(dir, path, covered, care);
@@ -290,7 +290,7 @@ std::string_view prefix_spelled(std::string_view text) {
 // Whether an absolute path is that of a prefix or of a directory above one.
 bool names_prefix_or_above(std::string_view text) {
   while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
-  // The first comparison spares opens outside the prefixes the others.
+  // For opens outside the prefixes, the first comparison saves all others.
   return any_prefix([&](std::string_view prefix) {
     return text.size() <= prefix.size() && base::is_at_or_below(prefix, text);
   });

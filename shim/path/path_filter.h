@@ -1,8 +1,8 @@
 // Turns a path as the program gives it into an absolute, normalized one, if a prefix covers it. "."
 // and "//" are removed by text; only the kernel follows "..", because the part before it may be a
-// link. A path that the filter does not recognize is "not covered": a missed path is only slow.
+// link. A path that the filter does not recognize counts as not covered, which only costs time.
 // Cost if no prefix covers: one pass over the path, no system call (two with ".." in a path that
-// may lead to a prefix). Thread safety: all of it; async-signal-safe, no allocation.
+// may lead to a prefix). Thread-safe and async-signal-safe; allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -34,9 +34,9 @@ inline bool is_readable_pointer(const char* path) {
   const std::uintptr_t address = address_of(path);
   return address >= k_user_begin && address < k_user_end;
 }
-// True if the kernel would return EFAULT although the pointer looks valid. Costs a system call for
-// each page of the path, so it is for calls that go to the origin in any case. Costs none if this
-// process serves nothing.
+// True if the kernel would return EFAULT although the pointer looks valid. It costs a system call
+// for each page of the path, so it is for calls that go to the origin in any case; it costs none if
+// this process serves nothing.
 bool is_unmapped(const char* path);
 // Takes any pointer that a program may give.
 inline bool is_absolute(const char* path) { return is_readable_pointer(path) && *path == '/'; }

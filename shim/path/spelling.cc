@@ -41,8 +41,7 @@ bool lies_below(std::string_view path, std::string_view directory) {
 struct PathKind {
   bool is_regular = false, may_be_remote = false;
 };
-// Returns what the kernel knows without asking a server. A server's file has no device of this
-// machine.
+// Returns what the kernel knows without asking a server. A file on a server has no local device.
 PathKind kind_of(int fd) {
   struct ::statx x {};
   const long error = sys::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &x);
@@ -84,7 +83,7 @@ void start(const base::Config& config, std::vector<DirectoryLook> looks) {
 
 void look(int fd, const char* path) {
   const auto* const directories = g_directories.load(std::memory_order_acquire);
-  // Something below a prefix was opened: the spellings agree.
+  // Something below a prefix was opened by the prefix's name, so the spellings agree.
   if (directories == nullptr || attachment::attached_cache() != nullptr) {
     g_opens.store(k_done, std::memory_order_relaxed);
     return;
@@ -92,7 +91,7 @@ void look(int fd, const char* path) {
   char room[PATH_MAX];
   const std::string_view real = path_of_fd(fd, room);
   const std::string_view spelled(path);
-  // A path of an fd leads to a file that was opened before.
+  // A path that names an fd leads to a file that was opened before.
   if (spelled.starts_with("/proc/") || spelled.starts_with("/dev/")) return;
   for (const auto& directory : *directories) {
     if (!lies_in(real, fd, directory)) continue;

@@ -1,11 +1,11 @@
-// Detects a program that opens files of a prefix by another path, for example through a symbolic
+// Detects a program that opens files of a prefix under another path, for example through a symbolic
 // link. Such a program is not served, because paths are compared as they are spelled. Until it has
 // the cache, each process compares the real paths of files that it opens elsewhere; the first one
 // that finds such a file notes its path for the report of the job. No server is asked: prefixes
-// that a server may hold are looked up in what the kernel has cached, and only when a file was
-// opened that may come from one. Cost: a process without the cache pays a readlink for each of its
-// first opens, and for one in 64 later on. A process with the cache pays a load. Thread safety: all
-// of it except start; async-signal-safe.
+// that may be on a server are looked up only in the kernel's caches, and only after a file was
+// opened that may be below one. Cost: a process without the cache pays a readlink for each of its
+// first opens, and for one in 64 later on. A process with the cache pays a load. Thread-safe and
+// async-signal-safe, except start.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace cube::shim::spelling {
 
-// The value of g_opens when nothing is compared any more.
+// The value of g_opens from which on nothing is compared.
 inline constexpr std::uint32_t k_done = ~0U;
 // Counts the opens outside the prefixes in a process without a cache. Threads may overwrite each
 // other's counts.

@@ -22,8 +22,7 @@ constexpr std::uint64_t k_resolve_cached = 0x20;
 
 namespace sys = base::sys;
 
-// These file systems have no device of their own, like that of a server, but they have no server
-// either.
+// Like file systems on a server, these have no device, but they have no server either.
 constexpr std::string_view k_local_kinds[] = {"tmpfs", "overlay", "btrfs",
                                               "zfs",   "ramfs",   "devtmpfs"};
 

@@ -1,6 +1,6 @@
 // Examines a path without waiting for a server. Meant for the start of a program, which may never
-// touch the path: a mounted file system whose server is gone would delay it before main. Thread
-// safety: all of it; async-signal-safe except look_at.
+// touch the path: a mounted file system whose server is gone would delay it before main.
+// Thread-safe and async-signal-safe except look_at.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ constinit std::atomic<cache::FileCache*> g_cache{nullptr};
 
 namespace {
 
-// A process that goes without a cache may have this one for its buckets.
+// A process without a cache may use this one for its buckets.
 constinit std::atomic<cache::FileCache*> g_spare{nullptr};
 constinit std::atomic<bool> g_has_told{false};
 
@@ -30,7 +30,7 @@ constinit std::atomic<Attachment> g_attachment{Attachment::none};
 // Whether a child has ended before there was a cache to report it to.
 constinit std::atomic<bool> g_has_untold_child{false};
 constinit std::atomic<bool> g_is_child_of_attached{false};
-// How often the program looked at files without a cache, and when to search for a cache again
+// How often the program has queried files without a cache, and when to search for a cache again
 // (monotonic clock).
 constinit std::atomic<std::uint32_t> g_looks{0};
 constinit std::atomic<std::uint64_t> g_next_look_ns{0};
@@ -46,9 +46,9 @@ base::Result<cache::FileCache*> try_attach(bool create, std::string& why) {
   }
 }
 
-// Requests to the gateway need a region. This one has room for them and for listings, is no user
-// setting's, and is shared by processes that cannot use their own: the name of that may be taken,
-// its slots may be, or its directory may be full.
+// Requests to the gateway need a region. The spare cache has room for requests and listings, does
+// not depend on the user's settings, and is shared by processes that cannot use their own cache:
+// its name or its slots may be taken, or its directory may be full.
 base::Result<cache::FileCache*> attach_spare(std::string& why) {
   constexpr std::uint64_t k_bytes = 8 << 20;
   constexpr std::size_t k_longest_name = 40;
@@ -78,7 +78,7 @@ base::Result<cache::FileCache*> attach_spare(std::string& why) {
   return base::fail(EIO);
 }
 
-// Tells once, and not in each child, that this process goes without a cache.
+// Reports once, and not in each child, that this process has no cache.
 void go_without(std::string_view why) try {
   std::string line = fmt::format("files are read without a cache: {}", why), why_no_spare;
   if (process::has_buckets()) {
@@ -97,7 +97,7 @@ void go_without(std::string_view why) try {
 cache::FileCache* attach(bool create) {
   const auto state = g_attachment.load(std::memory_order_acquire);
   if (state != Attachment::none && state != Attachment::busy) return attached_cache();
-  // A handler that jumps away would leave all other threads waiting for this one.
+  // If a handler jumped away, all other threads would wait for this one forever.
   const base::BlockSignals block;
   auto expected = Attachment::none;
   while (!g_attachment.compare_exchange_strong(expected, Attachment::busy,
@@ -131,12 +131,12 @@ cache::FileCache* attach(bool create) {
 
 }  // namespace
 
-// owns_table() comes first: it may be the first to notice a fork that bypassed the shim, and then
-// switches serving off.
+// owns_table() comes first, because it may be the first to notice a fork that bypassed the shim,
+// and then it switches serving off.
 cache::FileCache* attach_to_serve() {
   if (!process::owns_table() || !process::is_active()) return nullptr;
   // Called before anything is served, but not for a report at the end, when other libraries may
-  // have ended.
+  // already have been finalized.
   if (g_attachment.load(std::memory_order_relaxed) == Attachment::none)
     process::g_upcalls->before_attaching();
   return attach(true);
@@ -188,8 +188,8 @@ bool looks_through_names() {
 bool may_have_cache_to_look_at() {
   if (attached_cache() != nullptr || process::has_list()) return true;
   if (g_attachment.load(std::memory_order_relaxed) != Attachment::none) return false;
-  // A command that looks at a file or two does not attach. If there is no region, one look a second
-  // tries.
+  // A command that only stats a file or two does not attach. If there is no region, one query per
+  // second tries to attach.
   constexpr std::uint32_t k_few = 8;
   constexpr std::uint64_t k_pause_ns = 1'000'000'000;
   const std::uint32_t looks = g_looks.fetch_add(1, std::memory_order_relaxed);
@@ -202,7 +202,7 @@ bool may_have_cache_to_look_at() {
 }
 
 cache::FileCache* cache_to_look_at() {
-  // For a program that looks at this many files, a region is worthwhile.
+  // A region is worthwhile for a program that queries this many files.
   return process::has_list() || looks_through_names() ? cache() : existing_cache();
 }
 

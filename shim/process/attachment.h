@@ -1,5 +1,4 @@
-// The cache that this process is attached to. Thread safety: all of it. attached_cache is
-// async-signal-safe.
+// The cache that this process is attached to. Thread-safe. attached_cache is async-signal-safe.
 #pragma once
 
 #include "shim/process/process.h"
@@ -16,18 +15,18 @@ inline cache::FileCache* cache() {
   return cache != nullptr ? cache : attach_to_serve();
 }
 // Like cache(), but makes no region if there is none. A process that no longer serves files, but
-// still reports its changes, may call this, too.
+// still reports its changes, may also call this.
 cache::FileCache* existing_cache();
 // For a call that has changed, or will change, a file of this device under any name: the attached
 // cache. If there is none, attaches to a region in which others have cached files of this device,
-// because a process that has cached nothing must report its changes, too.
+// because even a process that has cached nothing must report its changes.
 cache::FileCache* cache_of_device(std::uint64_t device);
 // Reports that a child has ended which may have changed metadata silently; 0: some child. The cache
 // is told as soon as there is one.
 void note_child_ended(std::uint32_t pid);
-// The cache by which buckets are asked: cache(), or else the spare cache of a process that goes
-// without one, if buckets are set. A spare cache holds requests to the gateway and listings, but no
-// files. Null: there is none.
+// The cache through which buckets are read: cache() or, if the process has none and buckets are
+// set, the spare cache. A spare cache holds requests to the gateway and listings, but no files.
+// Null: there is none.
 cache::FileCache* cache_for_buckets();
 // Whether attaching was tried and failed.
 bool has_failed();
@@ -36,10 +35,10 @@ bool has_failed();
 bool is_child_of_attached();
 // For a call that only asks for metadata of a file: the attached cache. If there is none, attaches
 // to a region that others have made. It makes a region only if there is a list to fetch, or if
-// metadata is cached and the process has looked at many files.
+// metadata is cached and the process has queried many files.
 cache::FileCache* cache_to_look_at();
-// Whether cache_to_look_at() is worth a call. If it is not, the check costs a load and a reading of
-// the clock.
+// Whether cache_to_look_at() is worth a call. If it is not, this check costs a load and a reading
+// of the clock.
 bool may_have_cache_to_look_at();
 
 // The attached cache, or one that is attached now, to a region that others have made.

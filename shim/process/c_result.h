@@ -14,7 +14,7 @@ inline long to_c(long kernel_result) {
   return -1;
 }
 
-// Keeps errno: our work in the middle of a call that succeeds must not show in it.
+// Keeps errno: if a call succeeds, our work inside it must not change errno.
 class KeepErrno {
  public:
   KeepErrno() : saved_(errno) {}

@@ -1,8 +1,8 @@
-// Cancellation (pthread_cancel): a call that libc makes a cancellation point is one, too, when it
-// is answered in user space. A request waits in its target thread, where a check for it would cost
-// a call. So pthread_cancel first leaves a mark in the process, and without the mark no thread
+// Cancellation (pthread_cancel): a call that is a cancellation point in libc is also one when it is
+// answered in user space. A request is pending in its target thread, where a check for it would
+// cost a call. So pthread_cancel first leaves a mark in the process, and without the mark no thread
 // checks: a hit pays one load. A pthread_cancel that bypasses the shim (dlvsym) is noticed by the
-// next call that libc answers. Thread safety and async-signal safety: yes.
+// next call that libc answers. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <pthread.h>
@@ -19,7 +19,7 @@ inline void cancellation_point() {
     pthread_testcancel();
 }
 
-// The scope of a call that libc does not make a cancellation point (syscall).
+// The scope of a call that is not a cancellation point in libc (syscall).
 class NoCancel {
  public:
   NoCancel() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }

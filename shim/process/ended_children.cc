@@ -14,7 +14,7 @@ namespace sys = base::sys;
 
 void note_ended(std::uint32_t pid) {
   if (!process::is_active() || !process::owns_table()) return;
-  // The child may have made a region of its own, and told that one of its changes.
+  // The child may have made its own region, and reported its changes only there.
   if (auto* const cache = attachment::attached_cache();
       cache != nullptr && !cache->region().is_named())
     return process::disable("the region's file was removed");

@@ -1,7 +1,7 @@
 // The functions that the C++ runtime calls to throw, for this library alone (the version script
 // hides them): they use our own heap and libc's list of loaded libraries, even if a preloaded
-// library interposes either. Our own threads throw when memory is short, and must not run the
-// host's code. Thread safety: all of it.
+// library interposes these. Our own threads throw when memory is short, and must not run the host's
+// code. Thread-safe.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -12,9 +12,9 @@
 
 #include "shim/process/real_libc.h"
 
-// A release is built with libc++abi, which has the two functions of memory in one object with the
-// rest of its exceptions. A second definition would not link, so the exceptions of a release take
-// their memory from the host.
+// A release is built with libc++abi, which has the two memory functions in the same object as the
+// rest of its exception code. A second definition would not link, so the exceptions of a release
+// take their memory from the host.
 #ifndef _LIBCPP_VERSION
 #define CUBE_OWN_EXCEPTION_MEMORY
 #endif
@@ -46,7 +46,7 @@ using Iterate = int (*)(int (*)(dl_phdr_info*, std::size_t, void*), void*);
 constinit std::atomic<Iterate> g_iterate{nullptr};
 
 // Runs before our other constructors, one of which walks a stack. A library that replaces the
-// function does not give its own a version of libc's.
+// function does not give it one of libc's symbol versions.
 __attribute__((constructor(101))) void find_iterate() {
   void* const found = dlvsym(RTLD_NEXT, "dl_iterate_phdr", cube::shim::real::k_first_libc_version);
   g_iterate.store(reinterpret_cast<Iterate>(found), std::memory_order_relaxed);

@@ -3,9 +3,8 @@
 // the host's malloc. So an open, a stat, a read or a close must not call malloc. Blocks of up to 64
 // KiB come from lists by size, larger ones from mmap. A list hands out freed blocks; if it is
 // empty, a block is cut from a chunk. Chunks are never unmapped. Invariants: a header of 16 bytes
-// lies before each block and says where it belongs; a list changes by one compare-and-swap. Thread
-// safety: all of it, lock-free and async-signal-safe. A forked child may go on using what it
-// inherits.
+// lies before each block and says where it belongs; a list changes by one compare-and-swap.
+// Thread-safe, lock-free and async-signal-safe. A forked child may go on using what it inherits.
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -27,13 +26,13 @@ struct alignas(k_alignment) Header {
   // any index.
   std::uint64_t kind;
   // In a list: the next block. For a mapping: its beginning. A thread that loses a race for the
-  // block reads it, too.
+  // block also reads it.
   std::atomic<std::uint64_t> link;
 };
 static_assert(sizeof(Header) == k_alignment);
 
-// Address / 16 : 44 | changes : 20. The count of changes distinguishes a list that was changed and
-// changed back from an untouched one.
+// Address / 16 : 44 | changes : 20. The count of changes distinguishes an untouched list from one
+// that was changed and changed back.
 constexpr int k_change_bits = 20;
 constinit std::atomic<std::uint64_t> g_lists[k_lists] = {};
 

@@ -54,7 +54,7 @@ void disable(const char* why) {
 }
 
 bool owns_table_slow() {
-  // Makes no system call, not even getpid, because this process serves nothing any more.
+  // Makes no system call, not even getpid, because this process no longer serves anything.
   if (g_sealed.load(std::memory_order_relaxed)) return false;
   const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
   if (mark != nullptr && *mark == 0) {
@@ -65,8 +65,8 @@ bool owns_table_slow() {
     if (is_forking()) {
       t_forking = Forking::is_child;
     } else {
-      // In such a child, libc does not know its own thread id, and the kernel does not know its
-      // robust mutexes: no process would learn of its death.
+      // In such a child, libc has the wrong thread id, and the kernel does not know of the robust
+      // mutexes, so no process would notice its death.
       disable("a fork that bypassed libc");
       g_tells.store(false, std::memory_order_release);
     }

@@ -1,12 +1,11 @@
 // The state of this process that every part of the shim asks for: whether the shim is switched on,
 // whether the process owns the fd table, its settings and its job. lifecycle.h changes the state.
 //
-// A vforked child runs on our memory with an fd table of its own. Code that changes the shim's
-// knowledge of fds asks owns_table() first. vfork leaves a mark in the thread (jumps.S), clone
-// without CLONE_FILES leaves one in the process, and after a mark getpid decides; a fork that
-// bypassed the shim is recognized by a page that the kernel wipes in the child. So a hit pays for a
-// few loads, not for a system call. Thread safety: all of it. owns_table and is_active are
-// async-signal-safe.
+// A vforked child runs on our memory with an fd table of its own. Code that changes the fd table
+// calls owns_table() first. vfork leaves a mark in the thread (jumps.S), clone without CLONE_FILES
+// leaves one in the process, and after a mark getpid decides; a fork that bypassed the shim is
+// recognized by a page that the kernel wipes in the child. So a hit pays for a few loads, not for a
+// system call. Thread-safe. owns_table and is_active are async-signal-safe.
 #pragma once
 
 #include "cache/base/log.h"
@@ -28,8 +27,8 @@ inline bool is_active() { return g_active.load(std::memory_order_acquire); }
 // Whether our constructor has run. Constructors of other libraries may come first.
 extern constinit std::atomic<bool> g_is_loaded;
 inline bool is_loaded() { return g_is_loaded.load(std::memory_order_acquire); }
-// Whether this process reports its changes to processes that have a file cached. It does while it
-// serves files, and after setuid, chroot and the like, when it no longer serves any.
+// Whether this process reports its changes to processes that have a file cached. It does so while
+// it serves files, and also after setuid, chroot and the like, when it no longer serves any.
 inline bool tells() { return g_tells.load(std::memory_order_acquire); }
 // From now on this process serves nothing. `why`: for the log. Upcalls::disabled ends what depends
 // on serving.
@@ -73,7 +72,7 @@ void make_fork_mark();
 // Notes that this process owns its memory and its fd table. Called at load, and in each child.
 void note_owner();
 extern constinit std::atomic<bool> g_speaks;  // this process writes the job's report at its exit
-extern constinit std::atomic<bool> g_sealed;  // a sandbox is on: every call is libc's alone
+extern constinit std::atomic<bool> g_sealed;  // in a sandbox: every call is left to libc
 // False before the library's constructor has run: constructors of other libraries may call this
 // earlier. False in a sandbox, too, which may kill for a call that looks for copies of objects.
 inline bool has_buckets() {

@@ -20,7 +20,7 @@ constexpr const char* k_python_path = "PYTHONPATH";
 
 // Paths of `site` relative to the directory of the library, in this order: PREFIX/lib or lib64
 // (also of a wheel's prefix), PREFIX/lib/MACHINE (Debian), a directory that holds both, and a build
-// directory. The path from there to the sources may also exist relative to other directories.
+// directory. Relative to other directories, the path to the sources may exist by accident.
 constexpr const char* k_places[] = {"../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site",
                                     "../../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site", "site",
                                     CUBESHIM_SITE_FROM_BUILD};
@@ -32,8 +32,8 @@ std::string link_target(const char* path) {
 }
 
 // In a directory that all users may write, such as /tmp, another user could have put files next to
-// the library, and every Python would run them. The code of the library's owner runs in every
-// Python anyway.
+// the library, and every Python would run them. Code of the library's owner runs in every Python
+// anyway.
 class TrustedOwners {
  public:
   explicit TrustedOwners(const char* library) {
@@ -105,8 +105,8 @@ void add(const std::string& site) {
   if (holds(list, site)) return;
   // An empty entry at the end would be the working directory.
   const std::string value = list.empty() ? site : (site + ":").append(list);
-  // With a longer value, the program could start no other program: the kernel takes no string above
-  // 32 pages.
+  // With a longer value, the program could not start other programs: the kernel accepts no string
+  // of more than 32 pages.
   constexpr std::size_t k_longest = 32 * 4096 - sizeof "PYTHONPATH=";
   if (value.size() <= k_longest) setenv(k_python_path, value.c_str(), 1);
 }

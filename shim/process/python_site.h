@@ -1,7 +1,7 @@
-// The directory `site` of the Python package. Its sitecustomize makes a Python's data loaders
-// announce what they will read, and runs if PYTHONPATH names the directory. Thread safety:
-// find_beside and is_interpreter are pure except for reading the file system; add and start change
-// the environment.
+// The directory `site` of the Python package. Its sitecustomize, which Python runs if PYTHONPATH
+// names the directory, makes data loaders announce what they will read. Thread safety: find_beside
+// and is_interpreter are pure except for reading the file system; add and start change the
+// environment.
 #pragma once
 
 #include <string>

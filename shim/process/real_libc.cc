@@ -47,7 +47,7 @@ void* libc_handle() {
   return libc;
 }
 
-// Asks libc first, because dladdr goes through a whole symbol table.
+// Asks libc first, because dladdr searches a whole symbol table.
 void* newest_version(const char* name, void* symbol) {
   if (libc_handle() != nullptr && dlsym(libc_handle(), name) == symbol) return symbol;
   void* const newest = symbol_of_caller(name, symbol);
@@ -98,7 +98,7 @@ void* dlsym_target() {
   void* known = g_known.load(std::memory_order_relaxed);
   // A call of dlsym would be ours. Newer versions of libc keep the first version of the symbol.
   if (known == nullptr) {
-    // Libc's own, which finds the dlsym of a library after ours, too.
+    // libc's own, which also finds the dlsym of a library after ours.
     auto* const libcs = reinterpret_cast<void* (*)(void*, const char*)>(
         dlvsym(RTLD_NEXT, "dlsym", k_first_libc_version));
     void* const next = libcs != nullptr ? libcs(RTLD_NEXT, "dlsym") : nullptr;

@@ -14,7 +14,7 @@
 
 namespace cube::shim::real {
 
-// The names of the functions, one behind the other: a pointer to each would be a relocation.
+// The names of the functions in one string, because an array of pointers would need relocations.
 struct Names {
   char vfork[sizeof "vfork"], __vfork[sizeof "__vfork"];
   char dlopen[sizeof "dlopen"], dlsym[sizeof "dlsym"];
@@ -111,26 +111,26 @@ class Function {
 #define CUBE_HOOK(result, name, parameters) extern Function<result parameters> name;
 #include "shim/hooks.def"
 
-// Finds all functions, and the libraries behind ours. The constructor calls it, or an earlier
-// lookup of a library whose constructor comes first.
+// Finds all functions, and the libraries after ours. Called by the constructor, or by an earlier
+// lookup from a library whose constructor runs first.
 void resolve_all();
 
 // Whether this code belongs to a library that comes after ours in the lookup order.
 bool comes_after_us(const void* address);
-// Whether the function of that name behind ours belongs to the library of this code. Calls nothing
-// that a library which has only begun to start could have replaced.
+// Whether the function of that name after ours belongs to the library of this code. Calls no
+// function that may be replaced by a library that has not finished starting.
 bool is_next_of_caller(const char* name, const void* caller);
 
-// Whether this code belongs to a library other than libc that has one of the functions behind ours.
-// Such a function may be no more than its system call by number; if that call led back to our
-// function, the recursion would never end. Async-signal-safe.
+// Whether this code belongs to a library other than libc that has one of the functions after ours.
+// Such a function may only call syscall(); if that led back to our function, the recursion would
+// never end. Async-signal-safe.
 bool is_behind(const void* address);
 
 // Whether libc has this version ("2.36") or a newer one.
 bool is_libc_from(const char* version);
 
-// Another preloaded library after ours answers stat in its own way (libfakeroot: other owners), so
-// it must be asked. The interceptors of sanitizers only observe.
+// Whether another preloaded library after ours answers stat in its own way (libfakeroot: other
+// owners), so that it must be asked. The interceptors of sanitizers only observe.
 inline constinit std::atomic<bool> g_stat_is_anothers{false};
 void find_stat_of_others();
 inline bool stat_is_anothers() { return g_stat_is_anothers.load(std::memory_order_relaxed); }

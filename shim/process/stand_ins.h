@@ -1,6 +1,6 @@
-// Stand-ins for functions of libc: raw system calls with libc's error convention. They serve before
-// our constructor has run, and for good if an older libc lacks the function (`syscall` leads to our
-// exports, even if libc lacks the function). Thread safety and async-signal safety: yes.
+// Stand-ins for functions of libc: raw system calls with libc's error convention. They are used
+// until our constructor has run, and permanently if an older libc lacks the function (`syscall`
+// leads to our exports, even if libc lacks the function). Thread-safe and async-signal-safe.
 #pragma once
 
 #include "shim/process/libc_types.h"

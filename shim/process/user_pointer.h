@@ -1,5 +1,5 @@
 // Recognizes, by their value, pointers that the kernel would answer with EFAULT: those into the
-// first page, and those beyond the end of a program's addresses. The value does not tell whether a
+// first page, and those beyond the end of a program's addresses. The value does not show whether a
 // pointer leads to unmapped memory; path_filter::is_unmapped asks the kernel, when there is time
 // for it (doc/SEMANTICS.md). Thread safety: pure functions.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace cube::shim {
 
-// No program gets the first page: null, and small numbers that were taken for pointers.
+// Programs never have the first page: null, and small numbers used as pointers.
 inline constexpr std::uintptr_t k_user_begin = 4096;
 #if defined(__x86_64__)
 inline constexpr std::uintptr_t k_user_end = 0x7ffffffff000, k_address_bits = ~std::uintptr_t{0};

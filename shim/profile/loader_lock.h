@@ -1,13 +1,13 @@
 // The loader's lock. libunwind takes it when it asks for the libraries of the process. Another
-// thread may hold it at a fork, and libc does not free it in the child: a thread that takes it
+// thread may hold it at a fork, and libc does not release it in the child: a thread that takes it
 // there waits forever. Another thread may also hold it in dl_iterate_phdr's callback, and wait
 // there for this thread. The loader does not publish its lock, so this code searches the loader's
-// data for what looks like a held lock. Thread safety: all of it except find(); async-signal-safe.
+// data for what looks like a held lock. Thread-safe, except find(); async-signal-safe.
 #pragma once
 
 namespace cube::shim::profile::loader_lock {
 
-// Called once. Finds nothing in a loader that keeps its lock in another way.
+// Called once. Finds nothing in a loader that has its lock in another form.
 void find();
 // True if this thread can have the lock within 10 ms. If a thread keeps it longer, later calls do
 // not wait for it again.

@@ -30,8 +30,8 @@ constinit std::uintptr_t g_own_begin = 0, g_own_end = 0;
 // loads the gate; a fork closes the gate and then loads the count.
 constinit std::atomic<std::uint32_t> g_walkers{0};
 constinit std::atomic<bool> g_is_closed{false};
-// A thread was inside libunwind or the loader at a fork: the locks that it held there stay held
-// forever.
+// A thread was inside libunwind or the loader at a fork, so in the child the locks that it held are
+// never released.
 constinit std::atomic<bool> g_is_broken{false};
 
 enum class Thread : std::uint8_t { is_new, ready, walking };
@@ -97,8 +97,8 @@ long syscall_of_libunwind(long number, long a, long b, long c, long d, long e, l
   return -1;
 }
 
-// At the end of a thread, libunwind takes a lock and frees the thread's memory. ThreadSanitizer has
-// forgotten the thread by then, and its pthread_mutex_lock would crash.
+// At the end of a thread, libunwind takes a lock and frees the thread's memory. By then
+// ThreadSanitizer has forgotten the thread, and its pthread_mutex_lock would crash.
 void take_locks_of_libc(const struct ::link_map& map) {
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   if (libc == nullptr) return;
@@ -197,7 +197,7 @@ void start() {
   }
   find_own_code();
   loader_lock::find();
-  // Runs libunwind's own start, which opens files and asks the loader.
+  // Lets libunwind initialize itself, which opens files and calls the loader.
   Stack stack;
   walk(stack);
 }

@@ -2,9 +2,9 @@
 // this library are left out. A fork waits, 10 ms at most, until no thread is inside libunwind,
 // which has locks of its own. A child has no native stacks if the fork did not wait long enough, or
 // if another thread of the parent held the loader's lock. Signals and cancellation are blocked
-// during a walk, and no walk is made if the stack has no room for libunwind. Thread safety: all of
-// it except start(). Async-signal-safe, with one exception: libunwind's thread-local data is
-// allocated at a thread's first call, so that call is left out in a handler.
+// during a walk, and no walk is made if the stack has no room for libunwind. Thread-safe, except
+// start(). Async-signal-safe, with one exception: libunwind's thread-local data is allocated at a
+// thread's first call, so if that call is in a handler, it is left out.
 #pragma once
 
 #include "shim/profile/tables.h"

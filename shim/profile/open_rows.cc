@@ -7,7 +7,7 @@
 namespace cube::shim::profile {
 namespace {
 
-constexpr std::uint32_t k_soon = 3;  // an open after fewer others is of the same item, even if
+constexpr std::uint32_t k_soon = 3;  // an open after fewer others belongs to the same item, even if
                                      // there are few files
 constexpr std::uint32_t k_few_opens = 16;  // between two readings of a file: not another epoch
 constexpr std::uint64_t k_large_bytes = 16 << 20;  // CUBESHIM_MAX_FILE by default
@@ -42,7 +42,7 @@ void add_to_original(FdRow& original, const FdRow& copy) {
                       k_relaxed);
 }
 
-// Notes that the whole file has been read. Returns true if it had been a few opens ago, too.
+// Notes that the whole file has been read. Returns true if it had also been opened a few opens ago.
 bool note_whole(Tables& tables, std::uint64_t path_hash) {
   FileRow* const file = file_of(tables, path_hash);
   if (file == nullptr) return false;
@@ -114,7 +114,7 @@ void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got,
   if (got < wanted) row.flags.fetch_or(k_saw_end, k_relaxed);
   if (at < 0) row.position.store(from + got, k_relaxed);
   if (got != 0) row.last_end.store(from + got, k_relaxed);
-  // The size may never have been asked for: the bytes that were seen are the least.
+  // The size may never have been asked for; then the bytes that were seen are a lower bound.
   if (from + got > row.size.load(k_relaxed)) row.size.store(from + got, k_relaxed);
   add(row.bytes, got);
   add(row.ns, ns);
@@ -145,7 +145,7 @@ void end_open(Tables& tables, FdRow& row) {
     size.store(std::max(size.load(k_relaxed), row.size.load(k_relaxed)), k_relaxed);
     if ((flags & k_mapped) != 0) add(file->counts[k_file_maps], 1);
   }
-  // Its copy may have been read instead, or the fd that it is a copy of.
+  // Its copy, or the fd that it is a copy of, may have been read instead.
   if ((flags & (k_has_copy | k_mapped)) == k_has_copy && row.reads.load(k_relaxed) == 0) return;
   auto& counts = tables.sites[row.site.load(k_relaxed)].opens;
   const std::uint64_t reads = row.reads.load(k_relaxed), seeks = row.seeks.load(k_relaxed),
@@ -194,7 +194,7 @@ void end_open(Tables& tables, FdRow& row) {
 
 void end_all(Tables& tables) {
   if (tables.opens.load(k_relaxed) == 0) return;
-  // Copies come first: their fds are higher.
+  // Copies come first, because their fds are higher.
   for (auto row = tables.fds.rbegin(); row != tables.fds.rend(); ++row) {
     if (row->file.load(k_relaxed) != 0) end_open(tables, *row);
   }

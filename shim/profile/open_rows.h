@@ -1,6 +1,6 @@
 // The profiler's view of open files, by their fds: how each is read, and in which pattern, summed
-// up when it is closed. Thread safety: all of it; async-signal-safe. Two threads that use one fd at
-// a time may mix up its offsets, but nothing else.
+// up when it is closed. Thread-safe and async-signal-safe. Two threads that use one fd at a time
+// may mix up its offsets, but nothing else.
 #pragma once
 
 #include "shim/profile/tables.h"

@@ -1,7 +1,8 @@
 // Redirects one library's calls of libc to functions of ours, by changing that library's table of
 // addresses. To test whether memory is readable, libunwind writes a byte of it into a pipe. The
-// program could close that fd and open a file there, which would get the byte. In addition,
-// libunwind's locks must be libc's own. Thread safety: none; for the start of the process.
+// program could close that fd and open a file under it, and the file would get the byte. In
+// addition, libunwind's locks must be libc's own. Not thread-safe: call it at the start of the
+// process.
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,7 @@ constinit const base::Config* g_profiled = nullptr;
 constinit thread_local std::uintptr_t t_recorder [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_not_walked [[gnu::tls_model("initial-exec")]] = 0;
-// How long the profiler's start took in this program; 0 once it is written.
+// How long the profiler's start took in this program; 0 after it was written.
 constinit std::uint64_t g_start_ns = 0;
 
 // Keeps the recorder from entering itself: it ignores libunwind's own calls, and those of handlers
@@ -54,7 +54,7 @@ class Recording {
   bool is_entered_;
 };
 
-// A fork that bypassed libc has wiped the tables without telling us.
+// A fork that bypassed libc has wiped the tables without our notice.
 Tables* tables_in_use() {
   Tables* const tables = g_tables.load(std::memory_order_acquire);
   if (tables != nullptr && tables->magic.load(k_relaxed) == 0) [[unlikely]]
@@ -62,7 +62,7 @@ Tables* tables_in_use() {
   return tables;
 }
 
-// With any other error the path may be unreadable memory.
+// With any other error, the path may not be readable memory.
 bool has_read_path(int error) {
   constexpr int k_errors[] = {ENOENT, EACCES, ENOTDIR, EEXIST, EISDIR,
                               ELOOP,  EROFS,  EIO,     ESTALE, ETIMEDOUT};
@@ -259,7 +259,7 @@ bool Call::begin(const Subject& subject) {
     FdRow* const row = row_of_fd(*tables, subject.fd);
     path_hash_ = row != nullptr ? row->file.load(std::memory_order_acquire) : 0;
     if (path_hash_ == 0) return false;
-    // After the close, the fd may be another thread's.
+    // After the close, the fd may belong to another thread.
     if (subject.kind == Kind::close) end_open(*tables, *row);
   }
   way_before_ = std::exchange(base::t_way, base::Way::memory);

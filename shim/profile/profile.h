@@ -2,10 +2,9 @@
 // cost. The exports check is_on(), and pass a call to Call if it is. Invariants: nothing here
 // changes what a call does or returns, nor errno. All memory is one mapping of fixed size, made at
 // the start; what does not fit is counted. A forked child begins with empty tables, which the
-// kernel wipes, and writes a file of its own. Thread safety: all of it. Async-signal-safe, except
-// start(), and not reentrant: the calls of a handler are recorded unless it interrupts the
-// recorder. It takes no locks and calls no malloc, except for libunwind's TLS at a thread's first
-// call.
+// kernel wipes, and writes a file of its own. Thread-safe. Async-signal-safe, except start(), and
+// not reentrant: the calls of a handler are recorded unless it interrupts the recorder. It takes no
+// locks and calls no malloc, except for libunwind's TLS at a thread's first call.
 #pragma once
 
 #include <sys/types.h>
@@ -29,7 +28,8 @@ struct FdRow;
 enum class Kind : std::uint8_t { open, read, seek, stat, access, close, list, map, lock, k_count };
 
 extern constinit std::atomic<bool> g_on;
-// Relaxed: set before main, and a thread that sees it late records later. Pairs with start().
+// Relaxed: it is set before main, and a thread that sees it late starts to record late. Pairs with
+// start().
 inline bool is_on() { return g_on.load(std::memory_order_relaxed); }
 
 // Called once, from the constructor of the library. Does nothing unless the settings ask for it.

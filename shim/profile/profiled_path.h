@@ -1,5 +1,5 @@
 // Decides whether the profiler records a path, by its text alone: absolute, or below the working
-// directory or an open directory. "." and "//" are removed, ".." stays. Thread safety: all of it;
+// directory or an open directory. "." and "//" are removed, ".." stays. Thread-safe and
 // async-signal-safe.
 #pragma once
 

@@ -54,7 +54,7 @@ std::uint32_t version_of(const char* text) {
   return major << 8 | minor;
 }
 
-// Python 3.13 itself says where everything lies (_Py_DebugOffsets). The numbers count fields of 8
+// Python 3.13 publishes these offsets itself (_Py_DebugOffsets). The numbers count fields of 8
 // bytes.
 bool layout_of_itself(Layout& layout) {
   const auto at = reinterpret_cast<Address>(dlsym(RTLD_DEFAULT, "_PyRuntime"));
@@ -114,7 +114,7 @@ std::string_view text_of(Address text, char (&room)[512]) {
 }
 
 // Returns the row of a code object, plus 1; 0 if the table is full. A code object may have been
-// freed and another one may be in its place, so the key includes its name and its line.
+// freed and its memory reused for another one, so the key includes its name and its line.
 std::uint32_t row_of(Tables& tables, Address code) {
   const auto name =
       read<Address>(code + (g_layout.qualified != 0 ? g_layout.qualified : g_layout.name));

@@ -1,8 +1,8 @@
 // The Python functions that led to a call: reads the frames of the calling thread's own interpreter
 // state as they lie in memory. They do not change while their thread is in a call of ours, with or
-// without the GIL. CPython 3.9 to 3.13 are known; in any other, and in one without a GIL, nothing
-// is read. Only two functions of Python are called, and they only read a variable of the thread.
-// Thread safety: all of it except start(). Async-signal-safe, provided that the interpreter links a
+// without the GIL. CPython 3.9 to 3.13 are supported; in other versions, and in one built without a
+// GIL, nothing is read. Only two functions of Python are called, and they only read a variable of
+// the thread. Thread-safe, except start(). Async-signal-safe, provided that the interpreter links a
 // frame after it is complete.
 #pragma once
 

@@ -53,11 +53,11 @@ enum OpenCount : std::size_t {
   k_closed,          // files
   k_unread,          // files that were neither read nor mapped nor listed
   k_whole,           // read to their end, each byte at least once
-  k_whole_again,     // files that had been read whole shortly before, too
+  k_whole_again,     // files that had also been read whole shortly before
   k_whole_again_ns,  // cost of those: the open and the reads
   k_stat_first,      // opened after a stat by path
   k_stat_first_us,   // time of those stats
-  k_opened_again,    // shortly after they were opened before, but not read whole both times
+  k_opened_again,    // opened again shortly after an earlier open, but not read whole both times
   k_opened_again_ns,
   k_storms,      // files with 4 seeks or more and 8 reads or more; a read elsewhere by pread is a
                  // seek, too
@@ -83,7 +83,7 @@ enum FileCount : std::size_t {
   k_file_size,    // the largest that was seen; 0: not known
   k_file_bytes,   // read
   k_file_opens,   // to be read
-  k_soon_again,   // of those opens, the ones shortly after another open of this process
+  k_soon_again,   // of those opens, the ones shortly after another open by this process
   k_file_maps,    // closed after they had been mapped
   k_waited,       // opens that waited for another's fetch
   k_from_origin,  // opens that asked the origin, or the kernel
@@ -98,7 +98,7 @@ enum FileCount : std::size_t {
 // without a walk.
 enum CostCount : std::size_t {
   k_samples,        // calls
-  k_samples_timed,  // walks that were not interrupted, judging by how long they took
+  k_samples_timed,  // walks that were not interrupted, judging by their duration
   k_sample_ns,      // time of those
   k_stacks,         // native stacks that were walked
   k_stacks_timed,

@@ -1,8 +1,8 @@
 // The memory of the profiler: fixed tables with open addressing in one private mapping that a fork
 // wipes (MADV_WIPEONFORK). A row of zeros is empty. Rows are taken by a swap of their key and are
 // never given back; counters are relaxed, because no other data depend on them. Each `ready` is
-// stored with release, and loaded with acquire before a row's plain fields are read. Thread safety
-// and async-signal safety: all of it.
+// stored with release, and loaded with acquire before a row's plain fields are read. Thread-safe
+// and async-signal-safe.
 #pragma once
 
 #include <array>

@@ -68,7 +68,7 @@ class RawWriter {
   int error_ = 0;
 };
 
-// Writes the lines of /proc/self/maps that are code, by which addresses get names.
+// Writes the lines of /proc/self/maps that are code; with them addresses are turned into names.
 void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
   const long fd = sys::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (sys::failed(fd)) return;
@@ -165,7 +165,7 @@ void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
 }
 
 // Containers that share a directory have processes with the same PID, which may end at the same
-// time. Returns 0 if the file is ours, or if nobody can lock there.
+// time. Returns 0 if the file is ours, or if locks do not work there.
 int take_turn(int fd) {
   constexpr std::uint64_t k_longest_ns = 1'000'000'000;
   constexpr timespec k_pause{0, 2'000'000};
@@ -204,7 +204,7 @@ bool write_raw(Tables& tables, const base::Config& config) {
     return site.ready.load(std::memory_order_acquire) != 0;
   };
   if (std::none_of(tables.sites.begin(), tables.sites.end(), is_used)) return true;
-  // Another thread may end the process while this one tries to start a program.
+  // Another thread may end the process while this one is starting a program.
   if (g_is_writing.exchange(true, std::memory_order_acquire)) return false;
   const auto file = cache::open_report_file(g_raw_pattern,
                                             static_cast<std::uint32_t>(sys::getpid()), tables.path);

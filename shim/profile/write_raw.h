@@ -1,6 +1,6 @@
-// The file of the profiler (raw_format.h), written by the process at its end. Thread safety: all of
-// it except note_raw_file(). It allocates nothing and takes little stack, because a signal handler
-// may end the program.
+// The file of the profiler (raw_format.h), written by the process at its end. Thread-safe, except
+// note_raw_file(). It allocates nothing and takes little stack, because a signal handler may end
+// the program.
 #pragma once
 
 #include "cache/base/settings/config.h"

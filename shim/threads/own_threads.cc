@@ -70,7 +70,7 @@ class OnDemand {
  public:
   // Null: there is none, or it is being started or ended.
   Crew* get() const { return crew_.load(std::memory_order_acquire); }
-  // Calls start(), which may return null, unless that was done before. `may_be_tried` returns false
+  // Calls start(), which may return null, unless it was called before. `may_be_tried` returns false
   // if it is too early for that.
   template <typename MayBeTried, typename Start>
   Crew* get_or_start(MayBeTried may_be_tried, Start start) {
@@ -109,7 +109,7 @@ constinit OnDemand<prefetch::MetadataScout> g_scout;
 
 }  // namespace
 
-// Null if another process shows the job's progress, or nobody does. Never freed.
+// Null if another process shows the job's progress, or none does. Never freed.
 static cache::Progress* progress_to_show() {
   static constinit cache::Progress* progress = nullptr;
   const std::uint64_t seconds = process::config().progress;
@@ -165,11 +165,12 @@ bool may_start_cluster() {
 
 // Called by a miss in the midst of a fetch.
 void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
-  // While the thread may not start, nothing counts as a try, so that the first try afterwards is
-  // not delayed.
+  // While the thread is not allowed to start, no try is counted, so that the first try afterwards
+  // is not delayed.
   if (!may_start_cluster()) return;
   // As in start_if_due, the check is expensive. It runs with only the program's own signals
-  // blocked: if all signals are blocked, stale words on the stack look like the frame of a handler.
+  // blocked, because if all signals are blocked, stale words on the stack can look like the frame
+  // of a handler.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
@@ -248,8 +249,8 @@ void allow_cluster() {
 
 // Kept off the path of a hit.
 [[gnu::noinline, gnu::cold]] static void start_if_due(cache::FileCache& cache) {
-  // No thread is made where a signal handler may have interrupted malloc. A later open tries again,
-  // but not each one, because the check is expensive.
+  // No thread is made while a signal handler may have interrupted malloc. Later opens try again,
+  // but not every one, because the check is expensive.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
@@ -265,8 +266,8 @@ void allow_cluster() {
 void offer_slow(cache::FileCache& cache) {
   const bool wants_thread =
       process::config().prefetch && (cache.ahead().wants_thread() || process::has_list());
-  // One process of the node writes to the disk. The others need no thread for it until that process
-  // is gone.
+  // One process of the node writes to the disk. The others need no thread for that until that
+  // process is gone.
   if (wants_thread || prefetch::DiskFlusher::is_wanted(cache)) start_if_due(cache);
 }
 
@@ -308,7 +309,7 @@ void end_for_good(Hanging hanging) {
   bool were_any = false;
   do {
     were_any |= end(State::over);
-    // If another thread has paused the threads, it must not resume them.
+    // If another thread has paused the threads, this one must not resume them.
     auto busy = State::busy;
     g_state.compare_exchange_strong(busy, State::over, std::memory_order_acq_rel);
   } while (g_state.load(std::memory_order_acquire) != State::over);

@@ -1,6 +1,6 @@
 // The library's own threads in this process, all together: they prefetch and write to the disk.
-// This file decides when they run; prefetch/threads/background_thread.h makes one of them. Thread
-// safety: all of it.
+// This file decides when they run; prefetch/threads/background_thread.h makes one of them.
+// Thread-safe.
 #pragma once
 
 #include <string_view>
@@ -11,11 +11,11 @@
 
 namespace cube::shim::own_threads {
 
-// Starts the threads whether they are wanted or not, and returns false if there are none.
+// Starts the threads even if they are not needed yet. Returns false if there are none.
 bool start();
-// pause() ends all threads until resume(), and returns whether there were any. It waits for a
-// thread that hangs at the origin for a while, or to its end: that thread keeps the rights that it
-// began with.
+// pause() ends all threads until resume(), and returns whether there were any. If a thread hangs at
+// the origin, pause() waits for some time, or until the thread ends, because the thread keeps the
+// rights that it began with.
 enum class Hanging : bool { is_left, is_waited_for };
 bool pause(Hanging hanging = Hanging::is_left);
 void resume();
@@ -42,8 +42,7 @@ void gather_metadata_near(cache::FileCache& cache, std::string_view key);
 void follow_metadata(std::string_view key);
 // Allows a miss to start the thread that talks to the cluster.
 void allow_cluster();
-// Ends all threads for good. Waits for a thread that hangs at the origin for a while, or not at
-// all.
+// Ends all threads for good. If a thread hangs at the origin, waits for some time, or not at all.
 void end_for_good(Hanging hanging = Hanging::is_waited_for);
 // Called by the first thread of the process. Once that thread has ended (pthread_exit), libc ends
 // the process with its last thread: our threads then end for good, so that the last one is the

@@ -154,8 +154,8 @@ TEST(JobReport, TextNamesTheObjectStore) {
 TEST(JobReport, TextNamesTheObjectStoreOfAJobThatOpensNoFile) {
   const JobTotals job = totals({{Counter::metadata_stats, 9}, {Counter::bucket_lists, 2}});
   EXPECT_EQ(report_as_text(job).view(),
-            "cubeshim: served: no file opens; 9 questions about names: 0 listings, 9 stats, 0 "
-            "absent names\n"
+            "cubeshim: served: no file opens; 9 metadata calls: 0 listings, 9 stats, 0 "
+            "negative entries\n"
             "cubeshim: object store: 0 GETs brought 0.0 KiB; 2 LISTs\n");
 }
 
@@ -305,16 +305,15 @@ TEST(JobReport, TextHasALineMoreForTrouble) {
   job.tiers[0].unwritten = 11;
   EXPECT_EQ(line_of(job, "cubeshim: disk"), "cubeshim: disk: 11 files are not written there yet");
   set(Counter::cluster_late, 10);
-  EXPECT_EQ(
-      line_of(job, "cubeshim: cluster"),
-      "cubeshim: cluster: 10 of 1000 questions had no answer in time (cubeshim docs cluster)");
+  EXPECT_EQ(line_of(job, "cubeshim: cluster"),
+            "cubeshim: cluster: 10 of 1000 requests had no answer in time (cubeshim docs cluster)");
   set(Counter::cluster_late, 0);
   set(Counter::cluster_refused, 3);
   set(Counter::cluster_damaged, 2);
-  EXPECT_EQ(line_of(job, "cubeshim: cluster"),
-            "cubeshim: cluster: 0 of 1000 questions had no answer in time; the servers refused 3 "
-            "files (full, or too large for "
-            "them); 2 records of theirs were damaged (cubeshim docs cluster)");
+  EXPECT_EQ(
+      line_of(job, "cubeshim: cluster"),
+      "cubeshim: cluster: 0 of 1000 requests had no answer in time; the servers refused 3 files "
+      "(full, or too large for them); 2 of their records were damaged (cubeshim docs cluster)");
 }
 
 TEST(JobReport, TextNamesTheRemedyForLargeFilesThatAreOpenedOverAndOver) {
@@ -393,8 +392,8 @@ TEST(JobReport, TextOfAJobThatOpensNoFileIsOneLine) {
   job.totals.counters[static_cast<std::size_t>(Counter::metadata_listed)] = 41;
   job.totals.counters[static_cast<std::size_t>(Counter::metadata_negative)] = 60;
   EXPECT_EQ(report_as_text(job, prefixes).view(),
-            "cubeshim: served: no file opens; 101 questions about names: 41 listings, 0 stats, 60 "
-            "absent names\n");
+            "cubeshim: served: no file opens; 101 metadata calls: 41 listings, 0 stats, 60 "
+            "negative entries\n");
 }
 
 TEST(JobReport, TextNamesTheCallsThatTookFilesAwayToo) {
@@ -562,8 +561,7 @@ TEST(JobReport, ProgressIsOfTheIntervalAndSaysWhatHoldsTheJobBack) {
   EXPECT_TRUE(progress_text(before, now)
                   .view()
                   .ends_with("; 400 not served: while the memory was full (raise CUBESHIM_RAM); "
-                             "hardly anything new is "
-                             "cached: this is the last line\n"));
+                             "almost nothing new is cached: this is the last line\n"));
 }
 
 TEST(JobReport, ProgressEndsWhenHardlyAnythingIsCachedAnyMore) {

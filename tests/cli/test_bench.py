@@ -133,7 +133,7 @@ class Bench(Case):
             self.assertIn(
                 "\n400 were measured: 100 read one at a time, 100 read 32 at once, 100 only stat'ed "
                 "one at a time, 100 only stat'ed 32 at once\n", text)
-            for begin in ("Today: ", "Epoch 1: ", "Epoch 2: ", "Read again at once",
+            for begin in ("Today: ", "Epoch 1: ", "Epoch 2: ", "Read again right away",
                           "Not measured: "):
                 self.assertEqual(sum(line.startswith(begin) for line in text.splitlines()), 1, text)
             for path in self.data.glob("*/0"):

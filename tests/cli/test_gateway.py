@@ -169,7 +169,7 @@ class Serves(GatewayCase):
             [socket] = Path(directory).glob("*.sock")
             job.kill()
             job.wait()
-            told = f"removed {socket}, on which nobody listened"
+            told = f"removed {socket}, on which no process listened"
             self.wait_until(lambda: told in self.command("clear", env=known).stdout.decode())
 
     def test_a_path_too_long_for_any_socket_is_told_at_once(self):
@@ -444,7 +444,7 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
         served, _, saved, large, store = (self.data / "report").read_text().splitlines()
         self.assertEqual(served, "cubeshim: served: 2 file opens, 20.0 MiB: 1 from the object "
                          "store, 1 of large files, which are read in parts")
-        self.assertTrue(large.endswith("; 20.0 MiB came from the object store"), large)
+        self.assertTrue(large.endswith("; cubeshim fetched 20.0 MiB from the object store"), large)
         self.assertEqual(store, f"cubeshim: object store: {self.store.requests('GET')} GETs "
                          "brought 20.0 MiB; 1 LIST")
 
@@ -697,7 +697,7 @@ for _ in sys.stdin: print(read(), flush=True)
         self.wait_until(lambda: not self.gateways())
         job.kill()
         job.wait()
-        told = f"removed {socket}, on which nobody listened"
+        told = f"removed {socket}, on which no process listened"
         # The kernel may still be taking the killed ones apart.
         self.wait_until(lambda: told in self.command("clear", "--name", self.name).stdout.decode())
         self.assertEqual(self.sockets(), [])

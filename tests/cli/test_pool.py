@@ -131,7 +131,7 @@ class Real(Pool):
         with socket.socket() as other:
             other.bind(("127.0.0.1", self.port))
             other.listen()
-            self.refused(self.start(), "memcached exited at once: .*[Aa]ddress already in use")
+            self.refused(self.start(), "memcached exited immediately: .*[Aa]ddress already in use")
         self.assertFalse(self.state.exists())
 
     def test_a_state_that_cannot_be_written(self):
@@ -150,7 +150,7 @@ class Real(Pool):
         self.assertEqual(self.start().returncode, 0)
         self.refused(
             self.command("pool", "start", "--memory", "64M", "--port", self.port, "--name",
-                         "other"), "memcached exited at once: ")
+                         "other"), "memcached exited immediately: ")
         self.assertEqual(self.pool("status").returncode, 0)
 
     def test_addresses(self):
@@ -164,7 +164,7 @@ class Real(Pool):
                              address == "0.0.0.0")
             self.assertEqual(self.pool("status").returncode, 0)
             self.assertEqual(self.pool("stop").returncode, 0)
-        self.refused(self.start("--listen", "192.0.2.77"), "memcached exited at once: ")
+        self.refused(self.start("--listen", "192.0.2.77"), "memcached exited immediately: ")
 
     def test_nvme(self):
         os.chmod(self.data.parent, 0o755)
@@ -280,7 +280,7 @@ class Refused(Pool):
         for version in ("memcached 1.6.18", "memcached 1.6.21_1", "memcached 1.10.0",
                         "memcached 2.0"):
             self.refused(self.start(env=self.fake(version)),
-                         "memcached exited at once: it does not say why")
+                         "memcached exited immediately: it does not say why")
 
     def test_no_memcached(self):
         self.refused(self.start(env={"PATH": str(self.data)}),

@@ -39,7 +39,7 @@ class OnTerminal(Case):
 class Progress(OnTerminal):
     """The line about a job while its cache fills."""
     LINE = (r"^cubeshim: \S+ \S+: \d+ opens, \d+ % from the cache; 2\.\d MiB cached "
-            r"\(\d+ % of the room\); mount \S.*; hardly anything new is cached: this is the last "
+            r"\(\d+ % of the room\); mount \S.*; almost nothing new is cached: this is the last "
             r"line$")
 
     def setUp(self):

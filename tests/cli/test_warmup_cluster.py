@@ -136,7 +136,7 @@ class ToCluster(SlowMount, Case):
         self.assertEqual(
             self.reasons(summary), {
                 "larger than CUBESHIM_MAX_FILE": 1, "changed less than 2 s before it was read": 1,
-                "missing": 2, "not for everybody to read (CUBESHIM_CLUSTER_TRUST)": 2
+                "missing": 2, "not readable for all users (CUBESHIM_CLUSTER_TRUST)": 2
             })
         # None of them keeps a lease for which others would wait.
         self.assertEqual(len(self.servers[0].keys()), folder)

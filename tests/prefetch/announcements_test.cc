@@ -254,15 +254,15 @@ TEST_F(Announced, FileThatIsNoSocketKeepsTheName) {
   ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
   for (const auto& path : {file, link, folder}) {
     EXPECT_EQ(start_at(path), nullptr);
-    EXPECT_EQ(why,
-              "announcements are not taken at " + path + ": a file of this name is not a socket");
+    EXPECT_EQ(
+        why, "announcements are not accepted at " + path + ": a file of this name is not a socket");
     EXPECT_EQ(access(path.c_str(), F_OK), 0);
   }
   const std::string nowhere = dir / "no/such.sock", tall = dir / std::string(120, 'x');
   EXPECT_EQ(start_at(nowhere), nullptr);
-  EXPECT_EQ(why, "announcements are not taken at " + nowhere + ": No such file or directory");
+  EXPECT_EQ(why, "announcements are not accepted at " + nowhere + ": No such file or directory");
   EXPECT_EQ(start_at(tall), nullptr);
-  EXPECT_EQ(why, "announcements are not taken at " + tall +
+  EXPECT_EQ(why, "announcements are not accepted at " + tall +
                      ": the name is too long for a socket: it may have 107 bytes");
 }
 
@@ -273,7 +273,7 @@ TEST_F(Announced, AnotherUsersSocketStays) {
   ASSERT_NE(squatter, nullptr);
   ASSERT_EQ(chown(path.c_str(), 65'534, 65'534), 0);
   EXPECT_EQ(start_at(path), nullptr);
-  EXPECT_EQ(why, "announcements are not taken at " + path +
+  EXPECT_EQ(why, "announcements are not accepted at " + path +
                      ": a socket of another user (uid 65534) has this name");
   EXPECT_TRUE(AnnounceClient(path).is_connected());
 }

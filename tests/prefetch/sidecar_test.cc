@@ -2,6 +2,7 @@
 // than the data.
 #include "prefetch/work/sidecar.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -10,13 +11,16 @@
 #include <random>
 #include <thread>
 
+#include "cache/base/unique_fd.h"
 #include "cache/region/life/robust_lock.h"
+#include "cache/region/posix_locks.h"
 #include "prefetch/threads/background_thread.h"
 #include "tests/support/child.h"
 #include "tests/support/effort.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/small_cache.h"
 #include "tests/support/survivor.h"
+#include "tests/support/temp_dir.h"
 
 namespace cube::prefetch {
 namespace {
@@ -244,6 +248,30 @@ TEST(BackgroundThread, ThreadThatNeedsOnlyAProcessorIsWaitedForLonger) {
   ASSERT_EQ(start_background_thread(body, nullptr, 128 << 10), 0);
   EXPECT_TRUE(wait_for_background_threads(20));
   EXPECT_TRUE(has_ended);
+}
+
+// A lock of the program is that of another fd table.
+TEST(BackgroundThread, ThreadWithItsOwnFdsClosesThoseOfALockedFile) {
+  static std::string path;
+  static std::atomic<int> closed;
+  const tests::TempDir dir;
+  path = dir.write("f", "bytes");
+  const base::UniqueFd locked(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  struct ::flock lock {};
+  lock.l_type = F_RDLCK;
+  ASSERT_EQ(
+      cache::PosixLocks::take(locked.get(), [&] { return fcntl(locked.get(), F_SETLK, &lock); }),
+      0);
+  const auto body = [](void*) {
+    if (!take_private_fd_table()) return;
+    const auto own = static_cast<int>(base::sys::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    cache::PosixLocks::close(own);
+    closed = static_cast<int>(base::sys::fcntl(own, F_GETFD));
+  };
+  ASSERT_EQ(start_background_thread(body, nullptr, 128 << 10), 0);
+  ASSERT_TRUE(wait_for_background_threads(60'000));
+  EXPECT_EQ(closed, -EBADF);
+  EXPECT_EQ(cache::PosixLocks::kept_mark(locked.get()), 0U);
 }
 
 TEST(BackgroundThread, ThreadThatDoesNotEndIsReported) {

@@ -1,5 +1,5 @@
 // Tells whether an address can be read. A page of a mapped file vanishes when the file is cut
-// short, and a load from it then ends the program. Thread safety: yes; async-signal-safe.
+// short, and a load from it then ends the program. Thread-safe; async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace cube::base {
 
-// Checks 8 bytes by the cheapest call that reads memory. rt_sigprocmask fails with EFAULT if it
+// Checks 8 bytes with the cheapest call that reads memory. rt_sigprocmask fails with EFAULT if it
 // cannot read the signal set; otherwise it does nothing, because its `how` is invalid.
 inline bool can_read(const void* at) {
   constexpr long k_no_how = -1;

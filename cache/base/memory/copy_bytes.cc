@@ -108,7 +108,7 @@ CopyWay find_way() { return CopyWay::plain; }
 }  // namespace
 
 CopyWay copy_way() {
-  // Two threads that get here at the same time find the same way.
+  // Two threads that get here at the same time choose the same method.
   static std::atomic<CopyWay> found{CopyWay::unknown};
   CopyWay way = found.load(std::memory_order_relaxed);
   if (way == CopyWay::unknown) [[unlikely]]

@@ -12,15 +12,15 @@
 
 namespace cube::base {
 
-// The ways to copy, one for each kind of processor. All copy the same bytes.
+// The methods of copying, one for each kind of processor. All have the same result.
 enum class CopyWay : unsigned char {
-  unknown,  // the way is not determined yet; copy_long does not accept this
+  unknown,  // not determined yet; copy_long does not accept this
   plain,    // memcpy, in pieces small enough that it does not bypass the caches
   ahead,    // AVX2: where memcpy is slow, a loop that prefetches the bytes 4 KiB ahead
   by_page,  // Intel: memcpy of one page at a time, while the next page's first lines are prefetched
 };
 
-// The way for this processor. The first call determines it.
+// The method for this processor. The first call determines it.
 CopyWay copy_way();
 // `n` is at least k_long_copy.
 void copy_long(CopyWay way, void* to, const void* from, std::size_t n);

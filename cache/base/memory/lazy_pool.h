@@ -1,7 +1,7 @@
 // Room for objects that are never freed. The first use reserves zero pages; they become usable step
 // by step, from the first one on. `ulimit -v` and mlockall count all reserved pages, so a program
-// that uses no object reserves none; `ulimit -d` counts only the usable ones. Thread safety: all of
-// it; async-signal-safe.
+// that uses no object reserves none; `ulimit -d` counts only the usable ones. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <algorithm>

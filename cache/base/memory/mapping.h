@@ -8,9 +8,9 @@
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 
-// ThreadSanitizer does not see raw system calls, and takes a new mapping at the address of a former
-// one for the same memory. note_unmapping and note_mapping tell it that the mapping comes after the
-// unmapping.
+// ThreadSanitizer does not see raw system calls, and takes a new mapping at the address of an
+// earlier one for the same memory. note_unmapping and note_mapping tell it that the mapping comes
+// after the unmapping.
 #if CUBE_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
@@ -79,7 +79,7 @@ class Mapping {
     return room;
   }
   static constexpr std::size_t k_huge_page = 2 << 20;
-  // Takes over a mapping that forget() has let go.
+  // Takes over a mapping that forget() has released.
   static Mapping adopt(std::byte* address, std::size_t bytes) {
     Mapping mapping;
     mapping.address_ = address;
@@ -91,8 +91,8 @@ class Mapping {
     auto room = make(-1, 0, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
     return duplicate_at(room ? std::move(*room) : Mapping(), of, bytes, protection);
   }
-  // Like duplicate, but the copy has the same distance from a multiple of 2 MiB as `of`. So huge
-  // pages of the file are mapped as such, with one page fault for each instead of 512.
+  // Like duplicate, but places the copy at the same offset within 2 MiB as `of`. So the file's huge
+  // pages are mapped as huge pages, each with one page fault instead of 512.
   static Result<Mapping> duplicate_for_huge_pages(const std::byte* of, std::size_t bytes,
                                                   int protection) {
     auto room =
@@ -111,8 +111,8 @@ class Mapping {
   std::byte* data() const { return address_; }
   std::size_t size() const { return bytes_; }
   explicit operator bool() const { return address_ != nullptr; }
-  // Lets go without unmapping: another owner has the mapping now, or a forked child never had it
-  // (MADV_DONTFORK).
+  // Releases the mapping without unmapping it: another owner has it now, or a forked child never
+  // had it (MADV_DONTFORK).
   void forget() {
     address_ = nullptr;
     bytes_ = 0;
@@ -138,7 +138,7 @@ class Mapping {
     mapping.bytes_ = bytes;
     return mapping;
   }
-  // Maps in place of `room`, or, if that is empty, where the kernel likes.
+  // Maps over `room` or, if that is empty, at an address that the kernel chooses.
   static Result<Mapping> duplicate_at(Mapping room, const std::byte* of, std::size_t bytes,
                                       int protection) {
     const int flags = MREMAP_MAYMOVE | (room ? MREMAP_FIXED : 0);

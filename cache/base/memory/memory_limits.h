@@ -23,7 +23,8 @@ struct GroupMemory {
 GroupMemory memory_of_groups();
 
 // Memory that always stays free on the machine and in the control group, even if the settings ask
-// for more: if a page of a tmpfs cannot be allocated, the OOM killer comes, not an error.
+// for more: if a page of a tmpfs cannot be allocated, the kernel calls the OOM killer instead of
+// returning an error.
 inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 struct MemoryLeft {
   std::uint64_t left = UINT64_MAX;  // the result of available_memory()
@@ -36,16 +37,17 @@ MemoryLeft memory_left();
 // A smaller region is not made.
 inline constexpr std::uint64_t k_least_region = 8 << 20;
 
-// The room in the file system of a region now. Others use that file system, too: a data loader's
-// batches, NCCL, MPI. A program that gets no page there dies (SIGBUS), so some room stays free.
+// The room in the file system of a region now. Other programs also use that file system: data
+// loaders for their batches, NCCL, MPI. A program that gets no page there dies (SIGBUS), so some
+// room stays free.
 struct SharedRoom {
   std::uint64_t total = 0, free = 0;
 
   std::uint64_t left_to_others() const { return std::max(k_least_left, total / 16); }
   std::uint64_t usable() const { return free - std::min(free, left_to_others()); }
-  // A size given as a share of the memory takes at most half of the free room; of a small file
-  // system, which a container's data loader may need nearly whole, an eighth. A size given in bytes
-  // is taken literally.
+  // A size given as a share of the memory takes at most half of the free room, or an eighth of a
+  // small file system, because a container's data loader may need nearly all of that. A size given
+  // in bytes is taken literally.
   std::uint64_t most_for_region(bool is_share) const {
     if (!is_share) return usable();
     return std::min(usable(), total < k_small ? std::max(k_least_region, free / 8) : free / 2);

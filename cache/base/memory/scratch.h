@@ -22,7 +22,7 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { give_back(); }
 
-  // The bytes that it held are lost. Null: there is no memory.
+  // The bytes in it are lost. Null: there is no memory.
   std::byte* reserve(std::size_t bytes) {
     if (data_ != nullptr && bytes <= bytes_) return data_;
     give_back();

@@ -1,6 +1,6 @@
 // Blocks all signals of this thread for a scope: a handler must not wait for a lock that the
-// interrupted code holds, nor leave that lock held by a jump (siglongjmp). Thread safety and
-// async-signal safety: yes.
+// interrupted code holds, nor leave that lock held by a jump (siglongjmp). Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <csignal>

@@ -61,7 +61,7 @@ enter_domains_until_refused(Found& found, bool is_own_memory) {
   return found.free_domains;
 }
 
-// Decides by the kernel's release, because a filter may hide the calls of a kernel that has them.
+// Decides by the kernel's release, because a filter may hide calls that the kernel has.
 bool has_kernel_landlock() {
   char text[64];
   const long n = sys::read_small_file("/proc/sys/kernel/osrelease", text, sizeof text);

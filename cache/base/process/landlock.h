@@ -1,6 +1,6 @@
 // Tells whether this process was born into a Landlock domain. The kernel has no call for that, but
 // it allows a process 16 domains at most: a child enters further domains until the kernel refuses,
-// which shows how many it was born with. Thread safety and async-signal safety: yes.
+// which shows how many it was born with. Thread-safe and async-signal-safe.
 #pragma once
 
 namespace cube::base {

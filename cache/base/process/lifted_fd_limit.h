@@ -1,4 +1,4 @@
-// Makes short-lived fds possible when the program is at its limit of fds. Thread safety: all of it;
+// Makes short-lived fds possible when the program is at its limit of fds. Thread-safe and
 // async-signal-safe. A caller blocks signals, because a jump out of a handler would leave the limit
 // lifted.
 #pragma once

@@ -1,4 +1,4 @@
-// The name by which /proc shows an open fd. Thread safety: pure; async-signal-safe, no allocation.
+// The name of an open fd in /proc. Thread safety: pure; async-signal-safe, no allocation.
 #pragma once
 
 #include <charconv>
@@ -12,7 +12,7 @@ class ProcFdName {
  public:
   // `thread`: the fd table of the calling thread, which may have one of its own (/proc/self shows
   // the first thread's). `info_of_thread`: the same
-  // table, and what /proc tells about the fd.
+  // table, and what /proc reports about the fd.
   enum class Table : std::uint8_t { process, thread, info_of_thread };
 
   // Uses std::to_chars, which takes a tenth of fmt's time, because each miss makes a name.

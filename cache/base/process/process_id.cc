@@ -52,7 +52,7 @@ bool read_stat_of(const char* process, std::uint32_t pid, StatLine& line) {
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/task/{}/stat", process, pid).out = '\0';
   if (read_stat_line(path, line)) return true;
-  // In a /proc of another pid namespace, this process has another pid.
+  // In a /proc of another pid namespace, this process has a different pid.
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/stat", process).out = '\0';
   return read_stat_line(path, line);
 }
@@ -144,8 +144,8 @@ bool parse_process_id(std::string_view text, ProcessId& process) {
   const auto dot = [&] { return at != end && *at++ == '.'; };
   const bool whole = number(process.pid) && dot() && number(process.start_time) && dot() &&
                      number(process.pid_namespace);
-  // For kill(2), 0 and negative values do not mean one process, and 0 marks a free row in the
-  // region.
+  // For kill(2), 0 and negative values do not denote one process, and in the region 0 marks a free
+  // row.
   return whole && at == end && process.pid != 0 &&
          process.pid <= std::numeric_limits<std::int32_t>::max();
 }

@@ -1,6 +1,6 @@
 // RLIMIT_FSIZE: writing or growing a file beyond it raises SIGXFSZ, which ends the program. The
-// library checks the limit before it makes a file in a thread of the program. Thread safety: all of
-// it; async-signal-safe.
+// library checks the limit before it makes a file in a thread of the program. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <sys/resource.h>

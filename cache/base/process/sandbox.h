@@ -1,14 +1,14 @@
 // Tells whether this thread runs in a sandbox, which may kill for a system call that the program
-// itself would not make. In a sandbox the library does without such calls as far as it can. Thread
-// safety and async-signal safety: yes. Slow: for code that runs once.
+// itself would not make. In a sandbox the library avoids such calls where it can. Thread-safe and
+// async-signal-safe. Slow: for code that runs once.
 #pragma once
 
 namespace cube::base {
 
-// True also if nothing is known about a sandbox.
+// True also if that cannot be determined.
 bool may_be_sandboxed();
 
-// Whether clone(2) is known to be allowed; a child that tries calls needs it. It is allowed if the
+// Whether clone(2) is known to be allowed; trying calls in a child needs it. It is allowed if the
 // process has other threads. It is also allowed if the parent has as many filters, because the
 // process was then created under these filters. A later call may know more.
 bool is_clone_known_to_be_allowed();

@@ -22,7 +22,7 @@ std::uint64_t hash_of_groups() {
   const auto room =
       Mapping::anonymous(static_cast<std::size_t>(sys::failed(count) ? 0 : count) * sizeof(gid_t));
   const long n = room ? sys::raw(SYS_getgroups, count, sys::arg(room->data())) : -ENOMEM;
-  // The groups are not known: the hash matches no other process.
+  // If the groups are not known, the hash matches no other process.
   if (sys::failed(n))
     return static_cast<std::uint64_t>(sys::getpid()) << 32 | static_cast<std::uint32_t>(-n);
   return hash_bytes(room->data(), static_cast<std::size_t>(n) * sizeof(gid_t));
@@ -55,8 +55,8 @@ std::uint64_t inode_of(const char* path) {
   return sys::failed(sys::fstatat(AT_FDCWD, path, &st, 0)) ? 0 : st.st_ino;
 }
 
-// The first user namespace always has this inode. Others get an arbitrary one, possibly that of an
-// ended namespace.
+// The first user namespace always has this inode. Other processes get an arbitrary bit, possibly
+// that of an ended namespace.
 bool is_in_first_user_namespace() { return inode_of("/proc/self/ns/user") == 0xeffffffd; }
 
 // A token that forked children share, but executed programs do not. k_none: the process is in no
@@ -100,9 +100,9 @@ std::uint64_t current_rights() {
 }
 
 View current_view() {
-  // The root's mount belongs to one mount namespace. Paths lead into that namespace, even if the
-  // process is in another one. Another directory may have the inode of a removed root, but not its
-  // birth time.
+  // The root's mount belongs to one mount namespace. Paths are resolved in that namespace, even if
+  // the process is in another one. Another directory may have the inode of a removed root, but not
+  // its birth time.
   struct ::statx root {};
   sys::statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT,
              STATX_INO | STATX_BTIME | STATX_MNT_ID | k_unique_mount_id, &root);
@@ -114,7 +114,7 @@ View current_view() {
       (root.stx_mask & (STATX_MNT_ID | k_unique_mount_id)) != 0 ? root.stx_mnt_id : 0,
       (static_cast<std::uint64_t>(root.stx_dev_major) << 32) | root.stx_dev_minor, root.stx_ino,
       static_cast<std::uint64_t>(root.stx_btime.tv_sec), root.stx_btime.tv_nsec,
-      // A region that is kept on a disk outlives the boot, but the clock of its marks does not.
+      // A region that is kept on a disk survives a reboot, but the clock of its marks starts again.
       hash_of_file("/proc/sys/kernel/random/boot_id")};
   view.number = hash_bytes(parts, sizeof parts);
   if (view.number <= View::k_ended) view.number = View::k_ended + 1;

@@ -23,7 +23,7 @@ struct View {
   static constexpr std::uint64_t k_free = 0, k_ended = 1;  // no view has these
   std::uint64_t number = k_free;
   std::uint64_t rights = 0;
-  // True: the kernel reuses none of the ids that `number` stands for before the next boot. False:
+  // True: until the next boot, the kernel reuses none of the ids that `number` is made of. False:
   // it may, once no process of the view lives.
   bool is_lasting = false;
 };

@@ -45,7 +45,7 @@ bool share_or_bytes(std::string_view text, std::uint64_t most_percent, std::uint
   return true;
 }
 
-// One function for each other type named in config.def. False: the type does not take this value.
+// One function for each other type named in config.def. False: the type does not accept this value.
 struct Parse : ParseList {
   static bool Milliseconds(std::string_view text, Duration& value) {
     std::uint64_t number = 0;
@@ -224,8 +224,8 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   for (const auto& bucket : parsed.config.buckets) parsed.config.prefixes.push_back(bucket.prefix);
   keep_outermost(parsed.config.prefixes);
-  // A size without a directory is reported, unless it is the default, or size or directory are
-  // wrong and have been reported already.
+  // A size without a directory is reported, unless the size is the default, or the size or the
+  // directory is wrong and has been reported already.
   RamSize no_bound;
   Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);
   if (parsed.config.disk_dir.empty() && parsed.config.disk != no_bound) {

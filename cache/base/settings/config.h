@@ -45,7 +45,7 @@ struct OriginSetting {
   std::string prefix, file;
 };
 
-// HOST:PORT of each server, as the user has written it, with a missing port added.
+// HOST:PORT of each server, as the user wrote it; a missing port is added.
 struct ServerList {
   std::vector<std::string> texts;
 };
@@ -101,11 +101,12 @@ struct ParsedConfig {
 };
 
 using Lookup = std::function<const char*(const char* variable)>;
-// How the caller reacts to a wrong value: it uses the default, and each line says so, or it exits.
+// How the caller reacts to a wrong value: it uses the default, and the line about the value says
+// so, or it exits.
 enum class IfWrong { use_default, end };
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
 
-// Whether the prefix is that of a pack or a bucket. The kernel need not have such a directory.
+// Whether the prefix is that of a pack or a bucket, whose directory need not exist in the kernel.
 bool is_without_mount(const Config& config, std::string_view prefix);
 
 // A line for each unknown variable that starts with CUBESHIM_. `environment` is a null-terminated

@@ -9,7 +9,7 @@
 
 namespace cube::base {
 
-// One function for each such type named in config.def. False: the type does not take this value.
+// One function for each such type named in config.def. False: the type does not accept this value.
 struct ParseList {
   static bool Prefixes(std::string_view text, config_types::Prefixes& value);
   static bool Origins(std::string_view text, config_types::Origins& value);

@@ -1,6 +1,6 @@
 // A server of the cluster as this node knows it: a row of a table in the region, which has the
 // order of CUBESHIM_CLUSTER. The leader writes all fields except `free_ns`. A reader may see a row
-// that is partly updated, which is good enough for a report. Thread safety: all of it.
+// that is partly updated, which is good enough for a report. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline constexpr std::uint32_t k_server_rows = 64;
 struct ServerRow {
   static constexpr std::size_t k_name_words = 15;
   std::atomic<std::uint64_t>
-      free_ns;  // the time at which more may be sent; all processes that offer records write it
+      free_ns;  // the time at which more may be sent; written by all processes that offer records
   std::atomic<std::uint64_t> capacity, used, entries;  // figures that the server reports
   std::atomic<std::uint64_t> answered_ns;              // its last answer; 0: none yet
   std::atomic<std::uint64_t> rests_until_ns, no_offers_until_ns;

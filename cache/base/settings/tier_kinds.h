@@ -13,7 +13,7 @@ namespace cube::base {
 struct TierKind {
   const char* name;  // in the report
   Counter hits;
-  Counter blocks;  // bytes of large files that came from it
+  Counter blocks;  // bytes of large files that were read from it
 };
 inline constexpr TierKind k_tier_kinds[] = {
     {"disk", Counter::hits_disk, Counter::block_disk},

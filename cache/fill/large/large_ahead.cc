@@ -19,7 +19,7 @@ constexpr std::uint64_t k_ahead_step = 256 << 10;
 constexpr std::uint64_t k_readers = 8;
 constexpr int k_tries = 4;
 
-// The flight of one of these threads. The slots of a flight are next to each other, so each thread
+// The flight of one of those threads. The slots of a flight are next to each other, so each thread
 // has its own.
 std::uint64_t reader_hash(std::uint64_t path_hash, std::uint64_t reader) {
   constexpr std::uint64_t k_slots_of_flight = 4;
@@ -66,7 +66,7 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
                                            PageRun pages, const SingleFlight::Ticket& ticket,
                                            std::uint64_t& bytes, const MayGoOn& may_go_on) {
   const Chunks chunks = this->chunks(parts);
-  // Without the kernel's pages, only the parts of one read come at the same time.
+  // If the kernel keeps no pages, only the parts of one read are fetched in parallel.
   const bool is_one_read = is_direct() || (by.asks_for_block && !kernel_keeps_pages(by.fd));
   const auto step =
       is_one_read ? pages.count()
@@ -81,8 +81,8 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
       const Fetched fetched = bring_from_tier(parts, by, at, bytes);
       if (fetched == Fetched::waits) return Steps::waits;
       if (fetched == Fetched::here) continue;
-      // Not after a single read of a program: the rest of a file that is read once and closed would
-      // be fetched in vain.
+      // Not after a program's first read: if it then closes the file, the rest would be fetched in
+      // vain.
       const bool is_sequence = window_.load(std::memory_order_relaxed) != 0;
       if (is_sequence || by.asks_for_block)
         ask_kernel_for(by.fd, at, std::uint64_t{pages.end - gap.first} * k_chunk_page);
@@ -160,7 +160,8 @@ LargeFile::Stretch LargeFile::bring_ahead(CacheParts& parts, int fd, Range& rang
   SingleFlight::Ticket ticket;
   if (parts.flights.begin_prefetch(block_hash(begin, block), ticket) !=
       SingleFlight::Prefetch::mine) {
-    // A program has the flight, and fetches only the pages of its read: waits for its end.
+    // A program has the flight, and fetches only the pages of its own read, so this waits until it
+    // has ended.
     if (parts.flights.begin(block_hash(begin, block), ticket) == SingleFlight::Outcome::too_long)
       return {};
   }

@@ -17,14 +17,14 @@ namespace {
 
 using base::Counter;
 
-// A stat is good for k_look_at_version_ns. One thread renews it earlier, so that the others need
-// not all wait for one at the same time.
+// A stat is good for k_look_at_version_ns. One thread renews the stat early, so that the others do
+// not all wait for a new one at the same time.
 constexpr std::uint64_t k_look_at_version_ns = 100'000'000, k_renew_ns = 75'000'000;
 // A reader that continues at its last position fetches as much as FUSE and the page cache read by
 // one request.
 constexpr std::uint64_t k_demand_step = 128 << 10;
-// How long not to try again after a chunk got no memory, and after all places were pinned by other
-// processes.
+// The pause before another try, after a chunk got no memory, and after all places were pinned by
+// other processes.
 constexpr std::uint64_t k_full_ns = 1'000'000'000, k_claimed_ns = 20'000'000;
 
 constinit std::atomic<std::uint64_t> g_full_until_ns{0}, g_without_place_until_ns{0};
@@ -35,7 +35,7 @@ bool is_without_place() {
 
 }  // namespace
 
-// The memory to read into. It is unmapped even if a jump leaves the read.
+// The memory to read into. It is unmapped even if the read is left by a jump.
 class LargeFile::Window {
  public:
   Window() { base::Held::give_back_left(this); }
@@ -66,7 +66,7 @@ struct LargeFile::Room {
 
 // A reader of single pages would take a place of 2 MiB from a sequential reader for each page.
 Chunks::Pass LargeFile::pass_of(const By& by, std::uint64_t block) const {
-  // The first read of a file, if at its start, counts as sequential.
+  // The first read of a file counts as sequential if it begins at offset 0.
   const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin;
   return goes_on || by.bytes >= block / 4 ? Chunks::Pass::may_pass : Chunks::Pass::no;
 }
@@ -85,7 +85,7 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
   const bool is_second = claim.has_any(pages_of(block_begin, block_end));
   if (is_second && !goes_on && !is_random && by.bytes < block / 4)
     wanted_block_.store(at / block + 1, std::memory_order_relaxed);
-  // Threads that read a model with O_DIRECT have parts of a block each, with overlaps.
+  // Threads that read a model with O_DIRECT each take a part of a block, and these parts overlap.
   if (is_direct() && is_of_whole_format(parts)) end = block_end;
   const PageRun pages = pages_of(at, end);
   return claim.absent_from(pages.first, pages.end);
@@ -94,8 +94,8 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
 LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64_t at,
                                     std::size_t n) {
   const std::uint64_t block = parts.rules.block;
-  // Leaves it to the kernel if a handler has interrupted a fetch of this thread, or if the chunk
-  // has no place.
+  // Leaves the read to the kernel if this is a handler that has interrupted a fetch of this thread,
+  // or if the chunk has no place.
   const Chunks chunks = this->chunks(parts);
   const Chunks::Pass pass = pass_of(by, block);
   const bool has_no_place = is_full() || (pass == Chunks::Pass::no && chunks.is_full());
@@ -171,12 +171,13 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
 // window for them. False: there is no room.
 bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pass, PageRun& pages,
                           Room& room) {
-  // A jump out of this would leave a half-made place or an fd of the library.
+  // A jump out of this function would leave behind a half-made place or an fd of the library.
   const base::BlockSignals block;
   room.claim.take(is_full() ? find(chunks, number)
                             : chunks.make(key_, number, place_of(chunks, number), pass));
   if (!room.claim) return false;
-  // This may not be the chunk that the caller found: it may have pages that the other one lacks.
+  // This may be another chunk than the one that the caller found, and may have pages that the other
+  // one lacks.
   pages = room.claim->absent_from(pages.first, pages.end);
   if (pages.is_empty()) return true;
   auto window = chunks.window(*room.claim, pages);
@@ -221,15 +222,15 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
 
 // Whether the bytes that were just read may be published as those of this version.
 bool LargeFile::may_publish(CacheParts& parts, const By& by) {
-  // By now the program's fd may refer to another file. The stat of that file says nothing about
-  // this one.
+  // By now the program's fd may refer to another file. The stat of that other file says nothing
+  // about this one.
   const auto is_its = [&] { return by.of_program == nullptr || by.of_program->goes_on(); };
   // A jump may have left this fetch and ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;
   if (!is_its()) return false;
   const std::uint64_t age =
       base::coarse_monotonic_ns() - looked_ns_.load(std::memory_order_relaxed);
-  // After a jump out of a renewal, nobody renews the stat early.
+  // After a jump out of a renewal, no thread renews the stat early.
   const bool renews = age >= k_renew_ns && age < k_look_at_version_ns &&
                       !is_renewing_.exchange(true, std::memory_order_relaxed);
   const bool is_due = renews || age >= k_look_at_version_ns;

@@ -157,7 +157,8 @@ bool LargeFile::is_version_of(int fd) const {
   return now && now->is_unchanged_since(stat_);
 }
 
-// Once the file was changed through the shim, no earlier open of it may be served.
+// Once the file has been changed through the shim, opens from before the change are no longer
+// served.
 bool LargeFile::is_current(CacheParts& parts, int fd) {
   if (is_over_.load(std::memory_order_relaxed)) return false;
   const std::uint32_t epoch =
@@ -205,7 +206,7 @@ std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
   return first - 1 + number;
 }
 
-// If a chunk was made twice, every lookup finds the same one.
+// If two processes have made the chunk, every lookup finds the same one of the two.
 Chunks::Claim LargeFile::find(const Chunks& chunks, std::uint32_t number) const {
   const std::uint32_t first = first_place_.load(std::memory_order_relaxed);
   return chunks.find(key_, number, first != 0 ? first - 1 + number : Chunks::k_none);
@@ -241,7 +242,7 @@ long LargeFile::read(CacheParts& parts, const FdEpoch& fd, std::byte* to, std::s
       done += got;
       continue;
     }
-    // The page was fetched, but its chunk was replaced since: the kernel serves it.
+    // The page was fetched, but its chunk has been replaced since then, so the kernel answers.
     if (std::exchange(fetched_at, from) == from) break;
     has_waited = true;
     const Fetched fetched =

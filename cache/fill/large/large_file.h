@@ -7,12 +7,11 @@
 // whole block. A file that is read sequentially is read ahead: after each read, ahead() says how
 // far. A block that a tier has comes from there as a whole (large_tier.cc).
 //
-// Objects live in a static pool of the process; a forked child may go on using them. Thread safety:
-// all of it, lock-free; async-signal-safe. In a handler that interrupts a fetch, nothing is
-// fetched. Invariants: the pages belong to the version of the file that the stat of the open
-// identifies. Pages are published only if the file had that version less than 100 ms before and
-// nothing has changed it through the shim. A file that was changed through the shim is left to the
-// kernel.
+// Objects live in a static pool of the process; a forked child may go on using them. Thread-safe,
+// lock-free and async-signal-safe. In a handler that interrupts a fetch, nothing is fetched.
+// Invariants: the pages belong to the version of the file that the stat of the open identifies.
+// Pages are published only if the file had that version less than 100 ms before and nothing has
+// changed it through the shim. A file that was changed through the shim is left to the kernel.
 #pragma once
 
 #include <atomic>
@@ -32,8 +31,8 @@ class FetchScope;
 
 class LargeFile {
  public:
-  // Counts the fds that have left the file. Take the count of a file before you check that an fd
-  // is still the file's and copy it. FdEpoch tells the same of one fd.
+  // Counts the fds that have left the file. Load a file's count, then check that an fd is still the
+  // file's, then copy the fd. FdEpoch does the same for a single fd.
   using FdsLeft = std::uint32_t;
 
   // Begins to serve an open file of a mount with this path. Null: the kernel serves it.
@@ -122,7 +121,7 @@ class LargeFile {
   enum class Made : std::uint8_t { gap, here, no_room };
   // The first absent pages of [begin, end), which lies in one chunk.
   Made make_gap(CacheParts& parts, std::uint64_t begin, std::uint64_t end, Gap& gap);
-  // The bytes have come. `is_ahead`: nobody has asked for them yet.
+  // The bytes have come. `is_ahead`: no program has asked for them yet.
   void fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead, base::Stats& stats) const;
 
   // A range of bytes to fetch ahead.
@@ -146,8 +145,8 @@ class LargeFile {
   // For prefetches of files that no program has asked for yet. bring_ahead fetches the part of
   // `range` that lies in its first block, through the caller's own fd, and moves `range.begin` past
   // that part, even if it fails. It waits for the block's flight, a second at most, and checks
-  // `is_stopping` between two reads. `asks_for_block`: the part is requested from the origin all at
-  // once, and not step by step.
+  // `is_stopping` between two reads. `asks_for_block`: the whole part is requested from the origin
+  // in one step.
   enum class Brought : std::uint8_t { here, no_room, not_here };
   struct Stretch {
     Brought what = Brought::not_here;
@@ -155,15 +154,14 @@ class LargeFile {
   };
   Stretch bring_ahead(CacheParts& parts, int fd, Range& range, const std::atomic<bool>& is_stopping,
                       bool asks_for_block);
-  // On some mounts (FUSE), an open makes the kernel drop all pages of the file, those on their way
-  // and those requested meanwhile included. So opens of a file and threads that read it ahead wait
-  // for each other: such a thread holds the flight of begin_reading() while its pages are on their
-  // way, and an open, which holds the flight of the path, calls await_readers(). Each wait lasts a
-  // second at most. A caller of begin_reading() must hold no flight, and begins that of a block
-  // afterwards.
+  // On some mounts (FUSE), an open makes the kernel drop all pages of the file, including those
+  // that are still being fetched. So opens of a file and threads that read it ahead wait for each
+  // other: such a thread holds the flight of begin_reading() while its pages are being fetched, and
+  // an open, which holds the flight of the path, calls await_readers(). Each wait lasts a second at
+  // most. A caller of begin_reading() must hold no flight, and begins that of a block afterwards.
   SingleFlight::Ticket begin_reading(CacheParts& parts) const;
   static void await_readers(CacheParts& parts, std::uint64_t path_hash);
-  // How many bytes of `range` are present, of the file at this path and of the version with this
+  // How many bytes of `range` are present, for the version of the file at this path that has this
   // stat.
   static std::uint64_t present_bytes(CacheParts& parts, std::string_view path, const FileStat& stat,
                                      const Range& range);
@@ -172,13 +170,13 @@ class LargeFile {
   // file is fetched again.
   static void forget(CacheParts& parts, std::string_view path, const FileStat& stat,
                      const Range& range);
-  // The file is fetched by a thread, which a forked child does not have: the child may reuse the
-  // object.
+  // A thread fetches the file, and a forked child does not have that thread, so the child may reuse
+  // the object.
   void note_fetched_ahead() { is_fetched_ahead_.store(true, std::memory_order_relaxed); }
-  // Whether a chunk may find room. False: none was found a moment ago.
+  // Whether a chunk may find room. False: a moment ago none was found.
   static bool may_have_room();
-  // The kernel is asked for no pages ahead of a read, because the program's next open may make it
-  // drop them.
+  // Requests no pages from the kernel ahead of a read, because the program's next open may make the
+  // kernel drop them.
   void expect_drops() { kernel_pages_.store(KernelPages::none, std::memory_order_relaxed); }
   bool is_over() const { return is_over_.load(std::memory_order_relaxed); }
   // Whether this fd refers to the file, in the version that was opened. -1: checks the path
@@ -199,8 +197,8 @@ class LargeFile {
   // A hash of the path and the version.
   std::uint64_t version_hash() const { return key_.path ^ key_.version[0] ^ key_.version[1]; }
   bool may_be_shown(CacheParts& parts, int fd) { return is_current(parts, fd); }
-  // Whether the kernel tells this process which pages of the file it has in memory. The kernel
-  // tells a process that neither owns the file nor may write it that all pages are there.
+  // Whether the kernel tells this process which pages of the file it has in memory. To a process
+  // that neither owns the file nor may write to it, the kernel reports all pages as present.
   bool tells_pages() const;
   // Copies pages that the kernel has in memory to the chunks, and returns how many bytes. `mapping`
   // is of the file, from its byte `begin` on. `region_fd`: the region's file, open for writing.
@@ -209,11 +207,11 @@ class LargeFile {
                                           std::uint64_t begin, int region_fd);
 
   // How a mapped range will be read. `in_order`: from one end to the other, because the program has
-  // said so, or because the file is of such a format (weights_format.h). `whole`: all of it in any
-  // order, because a tenth of it is present and all of it fits.
+  // advised so, or because programs read files of this format in that way (weights_format.h).
+  // `whole`: the whole mapping in any order, because a tenth of it is present and all of it fits.
   enum class Reading : std::uint8_t { unknown, in_order, whole };
   Reading reading_of(CacheParts& parts, const Range& mapped) const;
-  // Whether what is absent of the range has room in memory.
+  // Whether memory has room for the absent part of the range.
   bool fits(CacheParts& parts, const Range& range, std::uint64_t present) const;
   // Whether the first bytes are present and of a format that programs read from end to end.
   bool is_of_whole_format(CacheParts& parts) const;
@@ -226,10 +224,10 @@ class LargeFile {
   std::optional<std::uint64_t> bring_mapped(CacheParts& parts, const base::Mapping& mapping,
                                             std::uint64_t begin, const Range& range, int region_fd);
 
-  // Opens the file again by its path. Empty: it has another version by now.
+  // Opens the file again by its path. Empty: the file has another version by now.
   OriginFd reopen() const;
 
-  // Reserves the room of the pool now and not at the first begin(). False: there is none.
+  // Reserves the pool's memory now instead of at the first begin(). False: there is none.
   static bool reserve();
   // The memory of the pool. Empty before it is mapped.
   static std::span<const std::byte> memory();
@@ -237,7 +235,7 @@ class LargeFile {
   static void forget_users();
 
  private:
-  // waits: all places are taken by chunks that the tiers must get first.
+  // waits: all places hold chunks that must be offered to the tiers first.
   enum class Fetched : std::uint8_t { here, at_origin, interrupted, waits };
   // A fetch for a program's read, through the program's fd, or one ahead, through the caller's own
   // fd.
@@ -270,20 +268,21 @@ class LargeFile {
   Fetched fetch(CacheParts& parts, const By& by, std::uint64_t at, std::size_t n);
   Fetched bring(CacheParts& parts, const By& by, std::uint32_t number, PageRun pages);
   // Fetches the absent pages of the block at `at` from a tier. at_origin: no tier has the block, or
-  // there is no place. Adds the number of bytes that came to `bytes`.
+  // there is no place. Adds the number of fetched bytes to `bytes`.
   Fetched bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at, std::uint64_t& bytes);
   class FromTier;
   // Whether `range` covers the whole block at its start.
   bool is_whole_block(const Range& range, std::uint64_t block) const {
     return range.begin % block == 0 && range.end >= std::min(range.begin + block, stat_.size);
   }
-  // Ends a fetch with By::brings_block: other nodes stop waiting for the block if it has not come.
+  // Ends a fetch with By::brings_block: other nodes stop waiting for the block if it was not
+  // fetched.
   void end_block(CacheParts& parts, const By& by, std::uint64_t at) const;
   // Called before pages are read from the origin: withholds from the tiers the pages of a file that
   // has changed so recently that a later stat would prove nothing.
   void note_read_now(Chunks& chunks, const Chunks::Claim& claim, const PageRun& pages) const;
-  // Pages of a block have become present. If the block is whole by now, the tiers may get it.
-  // `has_disk`: the disk has it already.
+  // Pages of a block have become present. If the block is now whole, it may be offered to the
+  // tiers. `has_disk`: the disk has it already.
   void note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Claim& claim, std::uint64_t at,
                     bool has_disk = false);
   // Reacts to Fetched::waits: waits for a moment, or, if too much time was already spent on
@@ -303,7 +302,7 @@ class LargeFile {
   Chunks::Pass pass_of(const By& by, std::uint64_t block) const;
   // Counts pages that were fetched ahead and that a program now reads or maps.
   static void count_use(CacheParts& parts, const Chunks::Claim& claim, const PageRun& pages);
-  // Makes the kernel request the whole range from the origin at once, if it keeps pages of the
+  // Makes the kernel request the whole range from the origin in parallel, if it keeps pages of the
   // file. The reads that follow then cause no further readahead.
   void ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes);
   bool kernel_keeps_pages(int fd);
@@ -312,7 +311,8 @@ class LargeFile {
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to,
                      std::uint64_t bytes);
   bool may_publish(CacheParts& parts, const By& by);
-  // Makes pages present whose `bytes` bytes lie at `window`. False: they may be of another version.
+  // Makes pages present whose `bytes` bytes lie at `window`. False: the bytes may be of another
+  // version.
   bool publish(CacheParts& parts, const By& by, Chunks& chunks, const Chunks::Claim& claim,
                const PageRun& pages, std::byte* window, std::uint64_t bytes);
   Chunks::Claim find(const Chunks& chunks, std::uint32_t number) const;
@@ -337,7 +337,7 @@ class LargeFile {
   std::atomic<bool> is_over_{false};      // the file was changed and is left to the kernel
   std::atomic<bool> is_fetched_ahead_{false};
   std::atomic<std::uint32_t> first_place_{0};  // of its first chunk, plus one; 0: not known yet
-  // The rest until key_ describes the sequence of reads, and serves speed only.
+  // The members up to key_ describe the sequence of reads; they affect only speed.
   std::atomic<Advice> advice_{Advice::none};
   std::atomic<std::uint64_t> next_{0}, ahead_end_{0}, window_{0};
   std::atomic<std::uint64_t> wanted_block_{0};  // the block to fetch as a whole, plus one; 0: none
@@ -348,7 +348,7 @@ class LargeFile {
   std::uint32_t direct_memory_unit_ = 0, direct_unit_ = 0;
   FileKey key_;
   FileStat stat_{};
-  // The path lies where that of a record does. The record is that of an object.
+  // The path lies where a record's path does. The record is that of an object.
   struct Named {
     alignas(Record) std::byte record[sizeof(Record)];
     char path[PATH_MAX];

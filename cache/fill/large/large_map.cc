@@ -32,8 +32,8 @@ std::size_t LargeFile::pieces(CacheParts& parts, Range& range, std::span<Piece> 
     const std::uint64_t chunk_begin = at / k_chunk_bytes * k_chunk_bytes;
     const std::uint64_t end = std::min(range.end, chunk_begin + k_chunk_bytes);
     auto claim = find(chunks, chunk_of(at));
-    // A mapped chunk is never replaced, so mapping passing chunks would fill up their part of the
-    // region.
+    // A mapped chunk is never replaced, so mappings of passing chunks would use up their part of
+    // the region.
     if (claim && claim.is_passing()) claim.release();
     if (claim) claim.note_mapped();
     for (std::uint32_t page = page_of(at), last = pages_of(at, end).end; claim && page < last;) {
@@ -77,8 +77,8 @@ void LargeFile::note_shown(CacheParts& parts, const Range& range) const {
 OriginFd LargeFile::reopen() const {
   // A path may lead to a FIFO by now.
   constexpr int k_flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
-  // The fd stays open as long as the origin takes for the program's reads, so it is raised to a
-  // high one.
+  // The fd stays open for as long as the origin takes to answer the program's reads, so it is moved
+  // to a high number.
   OriginFd high = base::raise_fd(OriginFd(static_cast<int>(base::sys::open(named_.path, k_flags))));
   return high && is_version_of(high.get()) ? std::move(high) : OriginFd();
 }
@@ -108,7 +108,7 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   if (ticket.hold().slot == nullptr) return 0;
   const auto claim = chunks.make(key_, number, place_of(chunks, number));
   if (!claim) return {};
-  // Another process may have fetched some of them before this one had the flight.
+  // Another process may have fetched some of them before this process got the flight.
   pages = claim.next_absent(pages);
   if (pages.is_empty()) return 0;
   note_read_now(chunks, claim, pages);
@@ -129,8 +129,8 @@ std::optional<std::uint64_t> LargeFile::keep_pages(CacheParts& parts, const base
   const std::uint64_t block = std::min<std::uint64_t>(parts.rules.block, k_kept_at_once);
   std::uint64_t kept = 0;
   for (std::uint64_t done = 0; done < mapping.size(); done += k_asked_at_once) {
-    // A lock of the program must not last longer than it wants, and the pages that are not in
-    // memory take time, too.
+    // A lock of the program must not be held longer than the program asked for, and pages that are
+    // not in memory take time.
     if (is_locked()) return {};
     const std::uint64_t bytes = std::min<std::uint64_t>(k_asked_at_once, mapping.size() - done);
     if (base::sys::failed(base::sys::raw(SYS_mincore, base::sys::arg(mapping.data() + done),
@@ -149,7 +149,7 @@ std::optional<std::uint64_t> LargeFile::keep_pages(CacheParts& parts, const base
       for (; page < page_count && end < block_end && (in_memory[page] & 1) != 0; ++page)
         end += k_chunk_page;
       if (at >= stat_.size) break;
-      // A lock of the program must not last longer than it wants.
+      // A lock of the program must not be held longer than the program asked for.
       if (is_locked()) return {};
       const auto run =
           keep_run(parts, mapping.data() + (at - begin), at, std::min(end, stat_.size), region_fd,

@@ -16,7 +16,7 @@ namespace {
 
 using base::Counter;
 
-// A request for less would take as long.
+// A smaller request would take as long.
 constexpr std::uint64_t k_object_grain = 256 << 10;
 constexpr std::uint64_t k_first_object_window = 8 << 20, k_widest_object_window = 128 << 20;
 // How often bytes may be replaced by others before the program has read them.
@@ -76,7 +76,7 @@ int LargeFile::ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n
                     std::min(ahead_end, stat_.size));
 }
 
-// Has the window follow a reader that finds everything present.
+// Moves the window along with a reader that finds everything present.
 void LargeFile::advance_object(CacheParts& parts, std::uint64_t end) {
   const std::uint64_t window = window_.load(std::memory_order_relaxed);
   std::uint64_t from = ahead_end_.load(std::memory_order_relaxed);
@@ -121,7 +121,7 @@ long LargeFile::read_object(CacheParts& parts, std::byte* to, std::size_t n, std
 int LargeFile::bring_object(CacheParts& parts, std::uint64_t begin, std::uint64_t end) {
   const Origin& origin = parts.freshness.origin_of(named_.path);
   end = std::min(end, stat_.size);
-  // Passing bytes would be gone before the end of the range comes.
+  // Passing chunks would be replaced before the end of the range is fetched.
   const std::uint64_t step = widest_object_window(chunks(parts));
   for (std::uint64_t at = begin; at < end; at += step) {
     const int error = origin.fetch_blocks(record().path(), stat_, at, std::min(at + step, end),

@@ -16,7 +16,7 @@
 namespace cube::cache {
 namespace {
 
-// A bound on waiting: a share of the process's time (1 / one_in), and a maximum at once.
+// A bound on waiting: a share of the process's time (1 / one_in), and a maximum for a single wait.
 class WaitShare {
  public:
   constexpr WaitShare(std::uint64_t one_in, std::uint64_t most_ns)
@@ -111,14 +111,15 @@ class LargeFile::FromTier final : public Tier::Judge {
 LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at,
                                               std::uint64_t& bytes) {
   if (!parts.has_tiers()) return Fetched::at_origin;
-  // A jump out of this would leave a buffer, a half-made place or an fd of the library.
+  // A jump out of this function would leave behind a buffer, a half-made place or an fd of the
+  // library.
   const base::BlockSignals block_signals;
   // A handler may have forked, and this may be the child, which has no tiers.
   if (by.scope != nullptr && !by.scope->is_own()) return Fetched::at_origin;
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
   const BlockName name(named_.path, block);
   if (name.text().empty()) return Fetched::at_origin;
-  // The place comes first, because the origin's bytes need it as well: without a place, the tiers
+  // The place comes first: the bytes need it wherever they come from, and without a place the tiers
   // would be read in vain.
   Chunks chunks = this->chunks(parts);
   const std::uint32_t number = chunk_of(at);
@@ -136,9 +137,9 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   return is_found && judge.is_here ? Fetched::here : Fetched::at_origin;
 }
 
-// If the file was changed a moment ago, another change may leave its times unmoved, so the pages
-// that are read now can never be proven. They are marked as offered and shared, which keeps the
-// tiers from taking them.
+// If the file was changed a moment ago, another change may leave its times unmoved, so no later
+// stat can prove the pages that are read now. They are marked as offered and shared, so that the
+// tiers do not take them.
 void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim,
                               const PageRun& pages) const {
   const std::uint64_t now = base::wall_ns();

@@ -60,8 +60,8 @@ class PackBuilder {
     std::string path;
     FileStat stat{};
     std::string listing;
-    // The memory that this takes, with the object itself: an empty directory has almost no listing,
-    // and there can be millions of them.
+    // The memory that this takes, including the object itself, which matters for millions of empty
+    // directories.
     std::size_t bytes() const { return sizeof *this + path.size() + listing.size(); }
   };
   struct Level {

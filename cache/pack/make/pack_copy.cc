@@ -20,7 +20,7 @@ constexpr std::size_t k_copy_part = 512 << 10;
 class CopyUnderWay {
  public:
   CopyUnderWay() {
-    // Before memfd_create, so that the program gets the lowest free fd.
+    // Opened before memfd_create, so that the program gets the lowest free fd.
     base::Held::give_back_left(this);
     made_ = sys::memfd_create("cubeshim", MFD_CLOEXEC);
     if (sys::failed(made_)) return;

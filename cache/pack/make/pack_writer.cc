@@ -55,7 +55,7 @@ base::Result<void> PackWriter::lock_and_look() {
   auto fd = base::open_fd(partial_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
   if (!fd) return base::fail(fd.error().value);
   fd_ = std::move(*fd);
-  // On a mount without locks, none is held.
+  // On a mount without locks, no lock is held.
   if (sys::flock(fd_.get(), LOCK_EX | LOCK_NB) == -EWOULDBLOCK) return base::fail(EWOULDBLOCK);
   const auto held = stat_fd(fd_.get()),
              named = stat_path(AT_FDCWD, partial_.c_str(), AT_SYMLINK_NOFOLLOW);
@@ -159,7 +159,7 @@ base::Result<bool> PackWriter::adopt() {
   return true;
 }
 
-// The place of the next record. It holds zeros, or an old record that is replaced.
+// The place of the next record. The place holds zeros, or an old record that is being replaced.
 base::Result<RecordPlan> PackWriter::place(const PackContent& content, std::uint64_t size) {
   const RecordPlan plan = place_record_in_pack(fill_, content.path.size(), size);
   if (const OldRecord* const first = old(); first != nullptr) {

@@ -209,7 +209,7 @@ Chunks::Claim Chunks::seal(std::uint32_t place, const FileKey& key, std::uint32_
                            std::uint32_t wanted) {
   region_->header().has_chunks.store(1, std::memory_order_relaxed);
   ChunkRow& row = region_->chunk_row(place);
-  // Nobody has a pin on the place before it is sealed, so it can be given back until then.
+  // No process has a pin on the place before it is sealed, so until then it can be given back.
   bool is_known = insert(hash_of(key, number), place);
   // Either we see the other maker's entry, or that maker, at its own fence, sees ours.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -254,7 +254,7 @@ void forget_chunks_of(Region& region, std::uint32_t process_slot) {
     ChunkRow& row = region.chunk_row(place);
     const SegmentWord word = word_of(row);
     if (word.owner != process_slot) continue;
-    // Nothing in it has changed, and others may have pins on it.
+    // Nothing in the chunk has changed, and others may have pins on it.
     if (word.state == SegmentState::evicting)
       swap_word(row, word, {SegmentState::sealed, k_no_owner, word.generation});
     if (word.state != SegmentState::open) continue;

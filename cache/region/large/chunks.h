@@ -4,15 +4,15 @@
 //
 // A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file are
 // adjacent if the region has room for that, so that a mapping of the file takes few pieces. A place
-// that has a chunk keeps it, so that data larger than the memory still hits in proportion to what
-// fits. Two kinds of chunk are replaced, if nobody has a pin on them and no program has mapped
-// them: those of an earlier version of the same file, and, if no place is free, those that pass. An
-// eighth of the places is for chunks that pass, at least 64 MiB and at most half of the places; the
-// oldest is replaced first (chunks_passing.cc). Kept chunks hold parts of files that are no large
-// files, and go first (chunks_kept.cc). Invariants: a page that is present is never written
-// to while the chunk has its place. A writer of an absent page holds the flight for its block
-// (single_flight.h). Thread safety: all of it, between threads and processes. Async-signal-safe, no
-// allocation.
+// that has a chunk keeps it, so that data larger than the memory still gets hits in proportion to
+// the part that fits. Two kinds of chunk are replaced, if no process has a pin on them and no
+// program has mapped them: those of an earlier version of the same file, and, if no place is free,
+// chunks that pass. An eighth of the places is for chunks that pass, at least 64 MiB and at most
+// half of the places; the oldest is replaced first (chunks_passing.cc). Kept chunks hold parts of
+// files that are not large files, and are replaced first (chunks_kept.cc). Invariants: a page that
+// is present is never written to while the chunk has its place. A writer of an absent page holds
+// the flight for its block (single_flight.h). Thread-safe, across processes too. Async-signal-safe,
+// no allocation.
 #pragma once
 
 #include <algorithm>
@@ -95,8 +95,8 @@ class Chunks {
     bool has_all(const PageRun& pages) const {
       return end_of_run(pages.first, pages.end, true) == pages.end;
     }
-    // Counts the pages of these that were fetched ahead and are read for the first time; each page
-    // counts once. Stores nothing if there are none.
+    // Counts those of these pages that were fetched ahead and are now read for the first time.
+    // Stores nothing if there are none.
     std::uint32_t take_unread(const PageRun& pages) const {
       return row_->unread.load(std::memory_order_relaxed) == 0 ? 0 : take_unread_slow(pages);
     }
@@ -115,7 +115,7 @@ class Chunks {
       if (epoch == own_epoch.load(std::memory_order_relaxed))
         counter->fetch_sub(1, std::memory_order_release);
     }
-    // Another file's chunk may replace this one as soon as nobody has a pin on it.
+    // Another file's chunk may replace this one as soon as no process has a pin on it.
     bool is_passing() const { return row_->passed.load(std::memory_order_relaxed) != 0; }
     // A program maps the chunk.
     void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
@@ -147,24 +147,24 @@ class Chunks {
 
   // Empty if the chunk is not there. `hint`: a place to search first, or k_none.
   Claim find(const FileKey& key, std::uint32_t number, std::uint32_t hint = k_none) const;
-  // Finds the chunk, or makes a place for it, `wanted` if that is free. Empty: no place is left. If
-  // another process makes the same chunk at the same time, for another block of it, two may be
-  // made. Each has pages that the other lacks, so a caller must always search for a chunk with the
-  // same `hint`, and ask the Claim through which it writes for the absent pages. If no place is
-  // free, a chunk that `may_pass` replaces another chunk that passes, but not one with blocks that
-  // the tiers are about to get. A chunk that `must_pass` replaces those, too.
+  // Finds the chunk, or makes a place for it: the place `wanted` if that is free. Empty: no place
+  // is left. If another process makes the same chunk at the same time, for another block of it, two
+  // may be made. Each has pages that the other lacks, so a caller must always search for a chunk
+  // with the same `hint`, and take the absent pages from the Claim through which it writes. If no
+  // place is free, a chunk that `may_pass` replaces another chunk that passes, but not one with
+  // blocks that the tiers are about to get. A chunk that `must_pass` replaces those, too.
   enum class Pass : std::uint8_t { no, may_pass, must_pass };
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
   // find() and make() for a kept chunk.
   Claim find_kept(const FileKey& key, std::uint32_t number) const;
   Claim make_kept(const FileKey& key, std::uint32_t number);
-  // Frees all segments that have nothing but kept chunks. False: there are none.
+  // Frees all segments that contain only kept chunks. False: there are none.
   bool free_kept_segments();
   // A moment ago no place was free.
   bool is_full() const;
-  // With this many places, how many of them chunks pass through once no place is free.
+  // Of this many places, the number through which chunks pass when no place is free.
   static std::uint32_t most_passing(std::uint32_t places);
-  // Bytes for chunks that pass, once no place is free.
+  // Bytes of the places through which chunks pass when no place is free.
   std::uint64_t passing_bytes() const;
   // How many bytes of places are free, or have a kept chunk.
   std::uint64_t free_bytes() const;
@@ -178,7 +178,7 @@ class Chunks {
   // The caller meets the same conditions as for window().
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages,
                              const std::byte* from);
-  // Call it before the pages are present: nobody has asked for them yet.
+  // Call it before the pages are present: they were fetched before any program asked for them.
   void note_ahead(const Claim& claim, const PageRun& pages) const;
   // For the tiers (tier/block_writer.h, tier/cluster_blocks.h): a block of the chunk has become
   // whole, so they may get it. `has_disk`: the disk already has it.
@@ -207,7 +207,7 @@ class Chunks {
   // Returns the chunk at this place, even if all of it was offered.
   std::optional<Offer> chunk_at(std::uint32_t place) const;
   bool has_offer(std::uint32_t place) const;
-  // Everything that was whole when `offer` was made has been offered. Waiters continue.
+  // Everything that was whole when `offer` was made has now been offered. Waiters continue.
   void end_offer(const Offer& offer) const;
   void tell_waiting() const;
   // How many offers have ended so far.
@@ -219,11 +219,12 @@ class Chunks {
   // Waits until the count of ended offers is no longer `ended`, at most for `at_most_ns`.
   void wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const;
 
-  // Gives the memory of the chunk at this place back to others, unless somebody has a pin on it or
+  // Gives the memory of the chunk at this place back to others, unless a process has a pin on it or
   // a program has mapped it. Without `whatever`, it spares a chunk that has unread pages, or blocks
   // that the tiers are about to get. Returns how many bytes there were.
   std::uint64_t give_back_memory(std::uint32_t place, bool whatever);
-  // Nobody finds this chunk any more. Its place counts as one of an earlier version of the file.
+  // From now on no lookup finds this chunk. Its place counts as one of an earlier version of the
+  // file.
   void forget(const FileKey& key, std::uint32_t number);
   // The pages hold the bytes of the file.
   void note_present(const Claim& claim, const PageRun& pages) const;
@@ -253,7 +254,7 @@ class Chunks {
   void drop_unread(ChunkRow& row) const;
   bool insert(std::uint64_t hash, std::uint32_t place) const;
   Claim seal(std::uint32_t place, const FileKey& key, std::uint32_t number, std::uint32_t wanted);
-  // A bit of the number of a kept chunk, so that no large file finds it.
+  // Marks the number of a kept chunk, so that lookups for large files do not find it.
   static constexpr std::uint32_t k_kept = 1U << 31;
   static bool is_kept(const ChunkRow& row) {
     return (row.number.load(std::memory_order_relaxed) & k_kept) != 0;

@@ -1,12 +1,12 @@
 // Kept chunks: they hold what a program has read of a file that is served in parts, for the file's
-// next open (fill/kept_parts.h). Most of such a place is empty, so kept chunks have only what
-// nobody else wants.
+// next open (fill/kept_parts.h). Most of such a place is empty, so kept chunks take only places
+// that nothing else needs.
 //
 // They have at most as many places as chunks that pass. If all of these are taken, a kept chunk
 // replaces another one. The hash of the new chunk decides which: if the oldest were replaced, a
-// program that goes through too many files in turn would never find anything. A chunk of another
-// kind replaces a kept one if no place is free. If no segment is free, a record gets the segments
-// that have nothing but kept chunks.
+// program that reads too many files in rotation would never get a hit. A chunk of another kind
+// replaces a kept one if no place is free. If no segment is free, a record gets the segments that
+// have nothing but kept chunks.
 #include "cache/base/process/block_signals.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/segments.h"
@@ -67,7 +67,7 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
   }
   // The mark is cleared first: if we die, no segment without memory has it.
   of.has_memory.store(0, std::memory_order_release);
-  // Nobody else makes a chunk in a place that we have open.
+  // No other process makes a chunk in a place that we have open.
   std::uint32_t taken = 0;
   for (; taken < each; ++taken) {
     ChunkRow& row = region_->chunk_row(first + taken);
@@ -79,7 +79,7 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
     // A place that a process left when it died still has its pages.
     write(first + taken, {}, 0, /*passes=*/false);
   }
-  // If we die before the segment is free, it is open and empty, and is given back.
+  // If we die before the segment is free, it stays open and empty until it is given back.
   const bool is_ours =
       taken == each &&
       swap_word(of, before, {SegmentState::open, region_->own_slot(), before.generation + 1});

@@ -41,8 +41,8 @@ bool has_any(const Bits& of, const PageRun& pages) {
   return is_any;
 }
 
-// The available memory is checked for at most this many bytes at once, because a check reads four
-// files of /proc and /sys.
+// The available memory is checked once per this many bytes, because a check reads four files of
+// /proc and /sys.
 constexpr std::int64_t k_bytes_a_look = 32 << 20;
 constinit std::atomic<std::int64_t> g_looked_for{0};
 
@@ -61,7 +61,7 @@ constexpr int k_madv_populate_write = 23, k_no_advice = 0x5a5a5a;
 // file with dup2. Nothing: the kernel does not know the advice (Linux before 5.14), or a sandbox
 // refuses it.
 std::optional<base::Result<void>> populate(const base::Mapping& window) {
-  // An emulator claims to have followed every advice, whether it knows it or not.
+  // An emulator reports success for any advice, even one that it does not know.
   static constinit std::atomic<int> cannot_ask{-1};
   if (cannot_ask.load(std::memory_order_relaxed) < 0) {
     const bool follows_any =
@@ -103,7 +103,7 @@ base::Result<void> Chunks::copy_in(int region_fd, const Claim& claim, const Page
 }
 
 void Chunks::note_ahead(const Claim& claim, const PageRun& pages) const {
-  // The count comes first, so that nobody subtracts more from it than there is.
+  // The count is increased first, so that no process subtracts more from it than it holds.
   claim.row_->unread.fetch_add(pages.count(), std::memory_order_relaxed);
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
     claim.row_->ahead[word].fetch_or(bits, std::memory_order_relaxed);
@@ -184,7 +184,7 @@ std::optional<Chunks::Offer> Chunks::offer_at(std::uint32_t place) const {
 std::optional<Chunks::Offer> Chunks::chunk_at(std::uint32_t place) const {
   const ChunkRow& row = region_->chunk_row(place);
   Offer offer{.claim = claim(place), .key = {}, .number = 0, .whole = 0};
-  // A chunk that is sealed while we have a pin on it is not replaced any more (see claim_if).
+  // From then on, a chunk that is sealed while we have a pin on it is not replaced (see claim_if).
   if (word_of(row, std::memory_order_seq_cst).state != SegmentState::sealed) return {};
   offer.whole = row.to_offer.load(std::memory_order_acquire);
   offer.key = {row.path.load(std::memory_order_relaxed),
@@ -212,8 +212,8 @@ void Chunks::tell_waiting() const {
 void Chunks::wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const {
   RegionHeader& header = region_->header();
   tell_tier_writer(header);
-  // A process that is killed here leaves the count too high, which only causes calls that wake
-  // nobody.
+  // A process that is killed here leaves the count too high, which only causes needless wake-up
+  // calls.
   header.chunks_waiting.fetch_add(1, std::memory_order_seq_cst);
   base::note_way_out();
   base::sys::futex_wait(&header.chunks_written, ended, at_most_ns);

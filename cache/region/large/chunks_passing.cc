@@ -1,9 +1,9 @@
 // Chunks that pass: if no place is free, a bounded part of the places is reused, the oldest first.
 //
 // A search goes through all places in a circle, starting after the last place that was taken. It
-// takes a place of the part unless half of the part is older, so that a chunk of the part does not
-// go early because others have pins on a segment. Places join the part on the way until it has its
-// size, and stay in it. Their number is counted whenever the region turns out to be full, so a
+// takes a place of the part unless half of the part is older. Otherwise pins on some segments could
+// make a recent chunk of the part go early. The search adds places to the part until the part has
+// its size; they stay in it. Their number is counted whenever the region turns out to be full, so a
 // death between two steps matters for only a second.
 //
 // A place with blocks that the tiers are about to get is spared, so that data larger than the
@@ -17,7 +17,8 @@
 namespace cube::cache {
 namespace {
 
-// Four windows of read-ahead. With fewer than four places, chunks would go before they are read.
+// Four windows of read-ahead. With fewer than four places, chunks would be replaced before they are
+// read.
 constexpr std::uint32_t k_usual_places = (64U << 20) / k_chunk_bytes, k_fewest_places = 4;
 
 }  // namespace

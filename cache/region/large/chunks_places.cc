@@ -14,8 +14,8 @@ namespace {
 // After a search that found no place, no other starts for this long.
 constexpr std::uint64_t k_full_ns = 1'000'000'000;
 
-// Files without chunks of an earlier version, so that not every new chunk searches the whole region
-// for them.
+// Files that are known to have no chunks of an earlier version; this saves each new chunk a search
+// of the whole region.
 constexpr std::size_t k_known = 64;
 constinit std::atomic<std::uint64_t> g_without_former[k_known]{};
 
@@ -43,7 +43,7 @@ std::uint64_t clear(std::atomic<std::uint64_t> (&words)[N]) {
 
 }  // namespace
 
-// Nobody will read the unread pages any more.
+// The unread pages will not be read.
 void Chunks::drop_unread(ChunkRow& row) const {
   const std::uint64_t pages = clear(row.ahead);
   row.unread.store(0, std::memory_order_relaxed);
@@ -84,7 +84,7 @@ bool Chunks::take_place(std::uint32_t place, const FileKey& key, std::uint32_t n
   if (before.state != SegmentState::free) return false;
   const SegmentWord open{SegmentState::open, region_->own_slot(), before.generation + 1};
   if (!swap_word(row, before, open)) return false;
-  // free_kept_segments() may have given the segment to records since.
+  // free_kept_segments() may have given the segment to records since then.
   if (word_of(of, std::memory_order_seq_cst).state != SegmentState::chunks) {
     swap_word(row, open, {SegmentState::free, k_no_owner, open.generation});
     return false;
@@ -101,7 +101,7 @@ bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_
     return false;
   const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation + 1};
   if (!swap_word(row, before, evicting)) return false;
-  // Nobody opens a former version any more.
+  // An earlier version will not be opened again.
   const bool may =
       replaced == Replaced::any ||
       (replaced == Replaced::kept ? is_kept(row)
@@ -178,7 +178,7 @@ std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
       }
     }
   }
-  // A kept chunk takes nothing away.
+  // A kept chunk displaces nothing else.
   if ((number & k_kept) != 0) return k_none;
   if (const std::uint32_t place = kept_place(key, number); place != k_none) return place;
   count_passing();
@@ -203,7 +203,7 @@ std::uint32_t Chunks::former_place(const FileKey& key, std::uint32_t number) {
   return k_none;
 }
 
-// The caller has the place open, and nobody has a pin on it.
+// The caller has the place open, and no process has a pin on it.
 void Chunks::give_back(std::uint32_t place) const {
   ChunkRow& row = region_->chunk_row(place);
   remove_name(place);

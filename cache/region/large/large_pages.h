@@ -1,4 +1,4 @@
-// Functions that return the chunk of a byte of a large file and its page there, and the inverse.
+// Functions that return the chunk and the page of a byte of a large file, and their inverses.
 // Thread safety: pure functions.
 #pragma once
 

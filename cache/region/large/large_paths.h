@@ -2,8 +2,8 @@
 // only by a FileKey (chunks.h); a process that writes the chunk to a tier needs the path. There are
 // as many rows as chunks, up to 4,096 of 1 KiB. If a file finds no free row, it replaces the one
 // that was noted longest ago. Invariant: a path that is found is the one that its key was made of.
-// Rows are written without a lock, so a reader recomputes the key of what it has read. Thread
-// safety: all of it, between threads and processes. Async-signal-safe, no allocation.
+// Rows are written without a lock, so a reader recomputes the key of what it has read. Thread-safe,
+// across processes too. Async-signal-safe, no allocation.
 #pragma once
 
 #include <string_view>
@@ -32,7 +32,7 @@ class LargePaths {
 
  private:
   struct Content;
-  // Rows that a key may take.
+  // The number of rows in which a key may be.
   static constexpr std::uint32_t k_ways = 8;
 
   LargePathRow& row_of(const FileKey& key, std::uint32_t way) const;

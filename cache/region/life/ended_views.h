@@ -1,4 +1,4 @@
-// Reclaims the bits of views that no process has any more. A bit is given to another view once no
+// Reclaims the bits of views that no process has any longer. A bit is given to another view once no
 // record has it. Thread safety: The caller holds RegionHeader::lifecycle, so that no process with
 // such a view can attach in between.
 #pragma once
@@ -10,7 +10,7 @@ namespace cube::cache {
 class Region;
 
 // Whether to count a process that has left its view (Region::leave_view). Such a process does not
-// show that the view is in use, but its threads may still fill records.
+// keep the view in use, but its threads may still fill records.
 enum class LeftViews : std::uint8_t { have_ended, may_be_filled };
 // Returns the bits of views that some process has.
 std::uint32_t living_views(const Region& region, LeftViews left);

@@ -4,17 +4,17 @@
 // word in the region's header holds the mutex, the number of the lead, and the beat: a count that
 // the leader increments while its process runs. A leader that is stopped (SIGSTOP, a frozen control
 // group, a debugger) keeps its mutex and does not beat. After seven checks without a beat a
-// follower takes another mutex and the next number, and the former leader learns of that by its
+// follower takes another mutex and the next number, and the previous leader notices that at its
 // next beat.
 //
-// No time and no process id is compared, so namespaces of both, a suspended machine and a clock
-// that jumps do no harm. Checks count only if they are 250 ms apart, and a follower that was itself
-// stopped has checked only once in that time.
+// Neither times nor process ids are compared, so time and pid namespaces, a suspended machine and a
+// clock that jumps do no harm. Checks count only if they are 250 ms apart, and a follower that was
+// itself stopped has checked only once in that time.
 //
 // Invariants: if two followers see the same word, one of them gets the lead. A beat between a
 // follower's check and its swap keeps the lead. A leader that has lost it holds its mutex until
-// give_up(), so the number of mutexes limits how many leaders can be stopped at once. Thread
-// safety: beat() from any thread, the rest from one.
+// give_up(), so the number of mutexes limits how many leaders can be stopped at the same time.
+// Thread safety: beat() from any thread, the rest from one.
 #pragma once
 
 #include <atomic>
@@ -36,7 +36,7 @@ class LeadClaim {
   // Checks the leader and takes the lead if it is free. True: we lead from now on, until beat()
   // returns false or give_up(). `now_ns` is base::monotonic_ns().
   bool look(std::uint64_t now_ns);
-  // False: we do not lead (any more).
+  // False: we do not lead, or no longer.
   bool beat();
   void give_up();
 

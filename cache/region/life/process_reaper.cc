@@ -23,8 +23,8 @@
 namespace cube::cache {
 namespace {
 
-// With this many processes, each is checked only now and then, because the kernel goes through all
-// locks for each check.
+// From this many processes on, each is checked only occasionally, because for each check the kernel
+// walks all locks.
 constexpr std::uint32_t k_many = 64;
 constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 
@@ -106,8 +106,8 @@ std::uint32_t oldest_unused_job(const Region& region, const JobSet& used, std::u
   return best;
 }
 
-// Returns a row whose job is over: the oldest that is known to be over, otherwise the oldest of
-// unknown state.
+// Returns a row whose job has ended: the oldest that is known to have ended, otherwise the oldest
+// of unknown state.
 std::uint32_t find_job_that_is_over(const Region& region) {
   const std::uint32_t rows = region.layout().job_rows;
   const JobSet used = jobs_in_use(region);

@@ -1,8 +1,8 @@
 // The table of processes that are attached to the region: their identity, whether they live, and
 // what they pin. A process holds its slot by a life lock (life_lock.h), which the kernel drops with
 // the process's memory. process_reaper.h claims slots and frees those of dead processes. Invariant:
-// a living process never counts as dead; a death may be noticed late. Thread safety: all of it,
-// between threads and processes; report_is_due needs RegionHeader::lifecycle held.
+// a living process never counts as dead; a death may be noticed late. Thread-safe, across processes
+// too; report_is_due needs RegionHeader::lifecycle held.
 #pragma once
 
 #include <cstdint>

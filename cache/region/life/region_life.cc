@@ -34,7 +34,7 @@ bool is_own_socket(const std::string& path, struct ::stat& st) {
          S_ISSOCK(st.st_mode) && st.st_uid == sys::geteuid();
 }
 
-// The maker of the socket is listening by now, unless it is dead.
+// By now the maker of the socket is listening, unless it is dead.
 bool is_old(const struct ::stat& st) {
   const std::uint64_t made_ns = static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000ULL +
                                 static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
@@ -59,8 +59,8 @@ bool is_old_socket(const std::string& path) {
   return is_own_socket(path, st) && is_old(st);
 }
 
-// Removes a socket that a dead leader has left. Nobody may listen on it, and the name must still be
-// this file's, because a new leader may be quicker.
+// Removes a socket that a dead leader has left, unless a process listens on it or the name now
+// belongs to another file: a new leader may have been faster.
 void remove_dead_socket(const std::string& path) {
   sockaddr_un address{};
   struct ::stat before {
@@ -74,7 +74,7 @@ void remove_dead_socket(const std::string& path) {
   if (sys::connect(client.get(), &address, sizeof address) != -ECONNREFUSED ||
       !is_own_socket(path, now))
     return;
-  // A new leader, too, refuses connections until it listens.
+  // A new leader also refuses connections until it listens.
   if (is_old(now) && now.st_dev == before.st_dev && now.st_ino == before.st_ino)
     sys::unlink(path.c_str());
 }
@@ -128,8 +128,8 @@ base::Result<void> Region::retire() {
 }
 
 Region::Joined Region::join(const RegionOptions& options, std::string& why) {
-  // Asked only here, when there is a region to join: a program that reads no covered file may reach
-  // attach() as it exits.
+  // Determined only here, when there is a region to join: a program that reads no covered file may
+  // first reach attach() as it exits.
   const base::ProcessId self = base::current_process();
   const base::View view =
       options.view.number != base::View::k_free ? options.view : base::current_view();
@@ -138,8 +138,9 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     why = fmt::format("{} is held by a stopped process", path_);
     return Joined::no;
   }
-  // `left_over`: killed processes have left the region, and nobody asks to keep it. A region that
-  // is `dead` here has ended; its last process may have died before it removed the name.
+  // `left_over`: killed processes have left the region behind, and no setting asks to keep it. A
+  // region that is `dead` here has ended; its last process may have died before it removed the
+  // name.
   const bool unused =
       options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});
   const bool left_over =
@@ -157,7 +158,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     // Another process has removed the name.
     if (claim.error().value == ESTALE) return Joined::gone;
     why = why_not_claimed(claim.error().value);
-    // Nobody else uses or will use this region: it was made for this process alone.
+    // No other process uses or will use this region: it was made for this process only.
     if (unused && !options.keep && header().records.load(std::memory_order_relaxed) == 0) {
       header().dead.store(1, std::memory_order_relaxed);
       remove_name();
@@ -201,8 +202,8 @@ std::string Region::why_not_claimed(int error) const {
     case EPERM:
     case EACCES:
     case ENOSYS:
-      return "a sandbox refuses locks of open files (F_OFD_SETLK), by which the death of a process "
-             "is noticed";
+      return "a sandbox refuses locks of open files (F_OFD_SETLK), which show whether a process is "
+             "alive";
     default:
       return fmt::format("cannot take a process slot of {}: {}", path_, base::text_of_error(error));
   }

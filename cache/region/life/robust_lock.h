@@ -1,6 +1,6 @@
 // A process-shared robust mutex in the region: when its holder dies, the kernel hands it to the
 // next process. The memory that a critical section guards must make sense after a death at any
-// instruction. Thread safety: yes. Not async-signal-safe.
+// instruction. Thread-safe. Not async-signal-safe.
 #pragma once
 
 #include <pthread.h>
@@ -39,8 +39,8 @@ inline bool is_robust_mutex(const pthread_mutex_t& mutex, const pthread_mutex_t&
 class RobustLock {
  public:
   explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {
-    // The wall clock is the last resort, because somebody may set it during the wait.
-    // ThreadSanitizer does not know pthread_mutex_clocklock.
+    // The wall clock is the last resort, because it may be set during the wait. ThreadSanitizer
+    // does not know pthread_mutex_clocklock.
     const bool by_wall_clock = &__tsan_init != nullptr || base::g_libc.clocklock == nullptr;
     timespec deadline = base::read_clock(by_wall_clock ? CLOCK_REALTIME : CLOCK_MONOTONIC);
     deadline.tv_sec += at_most_ms / 1000;

@@ -17,7 +17,7 @@ constexpr std::uint64_t k_between_room_looks_ns = 10'000'000;
 constexpr int k_looks_at_gift = 1000;
 enum class Goes : std::uint8_t { empty, read, any };
 
-// The segments are ours, and nobody finds anything in them. The mark is cleared first. A process
+// The segments are ours, and lookups find nothing in them. The mark is cleared first. A process
 // that dies in between leaves memory that is later reserved once more, but never a mark on a
 // segment without memory.
 void drop_memory(const Region& region, std::uint32_t first, std::uint32_t count) {
@@ -68,15 +68,15 @@ std::uint64_t give_back_chunks(Region& region, std::uint32_t segment, Goes goes)
   return given;
 }
 
-// True if nobody has checked for this long. The caller must then check.
+// True if no process has checked for this long. The caller must then check.
 bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint64_t between_ns) {
   std::uint64_t looked = looked_ns.load(std::memory_order_relaxed);
   return now - looked >= between_ns &&
          looked_ns.compare_exchange_strong(looked, now, std::memory_order_relaxed);
 }
 
-// Programs that only hit never check, so a thread of the library must check as soon as the region
-// holds memory worth giving back to others that grow later: more than a sixteenth of what is free.
+// Programs that have only hits never check. So a thread of the library must check once the region
+// holds memory worth giving back to others later: more than a sixteenth of what is free.
 void want_looks(RegionHeader& header, std::uint64_t own, std::uint64_t free) {
   if (own > free / 16 && (header.threads_wanted.load(std::memory_order_relaxed) &
                           RegionHeader::k_to_look_at_room) == 0)
@@ -92,7 +92,7 @@ std::uint64_t missing_memory() {
   return memory.missing;
 }
 
-// Nothing if the region has no name any more.
+// Nothing if the region has lost its name.
 std::optional<std::uint64_t> own_bytes(const Region& region) {
   struct ::stat st {};
   if (base::sys::failed(
@@ -130,10 +130,10 @@ bool give_back_for(Region& region, std::uint64_t bytes) {
   const auto own = own_bytes(region);
   if (room && own && bytes > room->free + *own) return false;
   const std::uint64_t free = room ? room->free : 0;
-  // First, so that no process of ours takes what is given.
+  // Set first, so that no process of ours takes the memory that is given back.
   region.header().gave_back_ns.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
   if (give_back(region, bytes > free ? bytes - free : 1) > 0) return true;
-  // Another process may be giving back what is left.
+  // Another process may be giving back the rest.
   for (int looks = 0; looks < k_looks_at_gift; ++looks) {
     const auto now = base::shared_room(region.path().c_str());
     if (now && now->free >= bytes) return true;
@@ -148,7 +148,7 @@ void keep_room_for_others(Region& region) {
   // Each process may be in its own control group, whose memory takes longer to check.
   static constinit std::atomic<std::uint64_t> memory_looked_ns{0};
   std::uint64_t missing = is_due(memory_looked_ns, now, k_look_at_room_ns) ? missing_memory() : 0;
-  // Asked each time, because the region may grow to its full size between two checks.
+  // Checked each time, because the region may grow to its full size between two checks.
   want_looks(header, header.used_bytes.load(std::memory_order_relaxed),
              g_memory_left.load(std::memory_order_relaxed));
   if (is_due(header.room_looked_ns, now, k_between_room_looks_ns))

@@ -1,13 +1,13 @@
-// Leaves room for the other users of the file system in which the region lies (a data loader's
-// batches, NCCL, MPI), and of the memory that the region takes. A program that gets no page there
-// dies (SIGBUS, the OOM killer). So the region takes no segment that others may need, and gives
-// segments back when they need more later: first memory that holds nothing, then what has been
-// read, then the rest, metadata last.
+// Leaves room for others that use the region's file system (a data loader's batches, NCCL, MPI) or
+// need the memory that the region takes. A program that gets no page there dies (SIGBUS, the OOM
+// killer). So the region takes no segment that others may need, and gives segments back when they
+// need more later: first memory that holds nothing, then what has been read, then the rest,
+// metadata last.
 //
-// Invariants: a segment or a chunk that somebody has a pin on, or that a program has ever mapped,
-// keeps its bytes. A segment or chunk that is given back counts as evicted before its memory goes,
-// so nobody finds it. A process that dies in between leaves segments that can be leased. Neither an
-// fd nor the region's name is needed. Thread safety: all of it, between threads and processes. No
+// Invariants: a segment or a chunk that a process has a pin on, or that a program has ever mapped,
+// keeps its bytes. A segment or chunk that is given back counts as evicted before its memory is
+// released, so no lookup finds it. A process that dies in between leaves segments that can be
+// leased. Neither an fd nor the region's name is needed. Thread-safe, across processes too. No
 // locks, no allocation.
 #pragma once
 
@@ -25,8 +25,8 @@ void keep_room_for_others(Region& region);
 // Gives back this many bytes, if it can. Returns how many it gave back.
 std::uint64_t give_back(Region& region, std::uint64_t bytes);
 
-// Call it when the region's file system has refused this many bytes to somebody: gives back what is
-// missing. False: that much cannot be had, because no gift is large enough, or none is left.
+// Call it when the region's file system has refused this many bytes to a program: gives back the
+// missing bytes. False: the region cannot give back that much.
 bool give_back_for(Region& region, std::uint64_t bytes);
 
 // How often the library's threads call keep_room_for_others.

@@ -26,7 +26,7 @@ inline std::uint64_t with_state(std::uint64_t word, MailState state, int error =
   return (word & k_request_mask) | static_cast<std::uint64_t>(state) << k_state_at |
          (static_cast<std::uint64_t>(error) & k_error_mask) << k_error_at;
 }
-// The generation, because the slot may be another process's by the time we check.
+// Includes the generation, because the slot may belong to another process by the time we check.
 inline std::uint64_t asker_bits(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
       region.process_slot(process).generation.load(std::memory_order_relaxed);
@@ -61,8 +61,8 @@ inline Lengths lengths_of(std::uint64_t head) {
           static_cast<std::uint16_t>(head)};
 }
 
-// Texts lie one after the other, as words. Words are atomic because a row that has changed hands is
-// read and written at once; the reader finds that out by the row's word.
+// Texts lie one after the other, as words. Words are atomic because a row that has changed hands
+// may be read and written at the same time; the reader detects that by the row's word.
 class TextWriter {
  public:
   explicit TextWriter(std::atomic<std::uint64_t>* words) : words_(words) {}

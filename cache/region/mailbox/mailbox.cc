@@ -36,8 +36,8 @@ bool free_row(const Region& region, std::uint32_t row, std::uint64_t word) {
   return true;
 }
 
-// Time that this process has waited. A process that was stopped meanwhile, or a machine that was
-// suspended, has waited for one slice only.
+// Time that this process has waited. The time during which the process was stopped or the machine
+// was suspended counts as one slice only.
 class Waited {
  public:
   explicit Waited(std::uint64_t slice_ns) : slice_ns_(slice_ns), last_ns_(base::monotonic_ns()) {}
@@ -114,8 +114,8 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
   if (!ticket) return ETIMEDOUT;
   RegionHeader& header = region_->header();
   MailRow& row = region_->mail_row(ticket->row);
-  // A gateway that still reads the row's former request and sees one of these words also sees that
-  // the row has changed hands; pairs with the fence in take.
+  // A gateway that still reads the row's previous request and sees one of these words also sees
+  // that the row has changed hands; pairs with the fence in take.
   std::atomic_thread_fence(std::memory_order_release);
   // Twice the time, so that a row becomes overdue only after its owner has given it up.
   row.overdue_ns.store(base::coarse_monotonic_ns() + 2 * patience.longest_ns,

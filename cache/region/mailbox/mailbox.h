@@ -10,8 +10,8 @@
 // number of its request), so a process that is too late changes nothing. The rows of a dead asker
 // become free when its slot is reaped; the next gateway posts again those that a dead one had
 // taken. If an owner leaves its row by a jump, the row becomes free when it is overdue and another
-// asker needs it. Every wait checks that the gateway lives, and ends when Patience says so. Thread
-// safety: all of it; one thread of the gateway calls become_gateway and resign. The askers' part is
+// asker needs it. Every wait checks that the gateway lives, and ends when Patience says so.
+// Thread-safe; one thread of the gateway calls become_gateway and resign. The askers' part is
 // async-signal-safe.
 #pragma once
 
@@ -26,7 +26,7 @@
 namespace cube::cache {
 
 enum class MailKind : std::uint8_t {
-  // The file, into RAM. If its version is known, room for it is made before the store is asked.
+  // The file, into RAM. If its version is known, room is reserved before the store is asked.
   object = 1,
   listing = 2,  // the directory, into RAM
   copy = 3,     // the file, into a kernel file that the asker collects by its ticket
@@ -38,9 +38,9 @@ enum class MailKind : std::uint8_t {
 struct MailPart {
   // The version; `etag_mark` is that of BucketMount.
   std::uint64_t size = 0, modified = 0, etag_mark = 0;
-  // The asker waits for [begin, end); what follows up to `ahead_end` is fetched as well. Of an
-  // object and of a copy, which are always whole, `end` is k_whole if they must be of this version,
-  // and 0 if any version will do.
+  // The asker waits for [begin, end); what follows up to `ahead_end` is fetched as well. Objects
+  // and copies are always whole: `end` is then k_whole if they must be of this version, and 0 if
+  // any version will do.
   static constexpr std::uint64_t k_whole = UINT64_MAX;
   std::uint64_t begin = 0, end = 0, ahead_end = 0;
 };
@@ -72,7 +72,7 @@ GatewayFigures figures_of_gateways(Region& region, std::uint32_t& gateways);
 
 class Mailbox {
  public:
-  // `store`: which gateway is asked, or is this one (GatewayRow::store).
+  // `store`: the gateway to ask, or the one that this process is (GatewayRow::store).
   explicit Mailbox(Region& region, std::uint64_t store = 0) : region_(&region), store_(store) {}
 
   // The part of the askers.
@@ -125,11 +125,11 @@ class Mailbox {
 
   // The part of the gateway.
 
-  // Returns 0, EEXIST if the store has a gateway, or EUSERS if as many stores as there can be have
-  // one. The claim ends when this process ends or calls resign().
+  // Returns 0, EEXIST if the store already has a gateway, or EUSERS if the region has no row left
+  // for another gateway. The claim ends when this process ends or calls resign().
   int become_gateway();
   void resign();
-  // Call it now and then.
+  // Call it from time to time.
   void publish(const GatewayFigures& figures) const;
 
   struct Request {
@@ -140,16 +140,15 @@ class Mailbox {
     MailPart part;
     MailTicket ticket;
   };
-  // The next request to this store that nobody has taken. Nothing: there is none.
+  // The next request to this store that has not been taken. Nothing: there is none.
   std::optional<Request> take();
-  // Whether the asker still wants the answer, or has yet to collect the copy.
+  // Whether the asker still waits for the answer, or has not collected the copy yet.
   bool is_wanted(const MailTicket& ticket) const;
   // The counters of the asker, or of this process if the asker is gone.
   base::Stats& stats_of(const MailTicket& ticket) const;
   // Notes progress, so that the asker keeps waiting.
   void tell_progress(const MailTicket& ticket) const;
-  // False: the asker does not want the answer any more. `why`: a line for the user, cut if it is
-  // long.
+  // False: the asker no longer wants the answer. `why`: a line for the user, cut if it is long.
   bool finish(const MailTicket& ticket, int error, std::string_view why = {}) const;
   // Counts posted requests; wait_for_news sleeps until the count changes.
   std::uint32_t news() const { return region_->header().mail_news.load(std::memory_order_seq_cst); }
@@ -159,8 +158,9 @@ class Mailbox {
   bool has_gateway() const;
   // The Unix socket on which the gateway hands over copies.
   std::string socket_path() const;
-  // `socket`: the eight letters that tell the gateways of a region apart. If the path would be too
-  // long for the address of a socket, it has a hash of the region's path instead of its name.
+  // `socket`: the eight letters that distinguish the gateways of a region. If the path would be too
+  // long for a socket's address, it contains a hash of the region's path instead of the region's
+  // name.
   static std::string socket_path_of(const std::string& region_path, std::string_view socket);
 
  private:

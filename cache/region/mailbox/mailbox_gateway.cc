@@ -43,7 +43,7 @@ int Mailbox::become_gateway() {
   };
   GatewayRow* const row = std::ranges::find_if(header.gateways, is_free);
   if (row == std::end(header.gateways)) return EUSERS;
-  // A former gateway that died has left these.
+  // A previous gateway left these when it died.
   for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
     MailRow& mail = region_->mail_row(i);
     std::uint64_t word = mail.word.load(std::memory_order_acquire);
@@ -102,7 +102,7 @@ std::optional<Mailbox::Request> Mailbox::take() {
     MailRow& row = region_->mail_row(i);
     std::uint64_t word = row.word.load(std::memory_order_acquire);
     const std::uint64_t mine = with_state(word, MailState::taken);
-    // If the row changes hands at this moment, its word changes, too.
+    // If the row changes hands at this moment, its word also changes.
     if (state_of(word) != MailState::posted ||
         row.store.load(std::memory_order_relaxed) != store_ ||
         !row.word.compare_exchange_strong(word, mine, std::memory_order_acq_rel))
@@ -151,7 +151,7 @@ void Mailbox::tell_progress(const MailTicket& ticket) const {
 bool Mailbox::finish(const MailTicket& ticket, int error, std::string_view why) const {
   MailRow& row = region_->mail_row(ticket.row);
   if (!is_wanted(ticket)) return false;
-  // If the asker gives the row up at this moment, the next one sees a wrong line at worst.
+  // If the asker gives the row up at this moment, the next asker sees a wrong message at worst.
   TextWriter text(row.why);
   text.add(why.substr(0, k_why));
   text.end(MailRow::k_why_words);

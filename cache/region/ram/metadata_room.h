@@ -1,10 +1,10 @@
-// The segments for records of metadata. Unlike resident segments they are reclaimed: directories
-// change, and each change leaves a dead listing. All processes of the node fill one of them at a
-// time, as with the ring's segments (ring.h). A segment that holds metadata takes nothing else
-// until it gives its memory back. Invariants: a pinned segment keeps its bytes. There are no more
-// metadata segments than the caller allows, plus at most one for each process that leases at the
-// same instant. Thread safety: all of it, between processes; one thread of a process at a time
-// calls next_filling.
+// The segments for records of metadata. Unlike resident segments they are reclaimed, because
+// directories change and each change leaves a dead listing. All processes of the node fill one of
+// them at a time, as with the ring's segments (ring.h). A segment that holds metadata takes nothing
+// else until it gives its memory back. Invariants: a pinned segment keeps its bytes. There are at
+// most as many metadata segments as the caller allows, plus one for each process that leases at the
+// same instant. Thread-safe, across processes too; one thread of a process at a time calls
+// next_filling.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ class MetadataRoom {
   // True if the segment is still the one to fill. The answer stays right while the caller has a pin
   // on it.
   bool is_open(const Filling& filling) const;
-  // Puts another segment in the place of `full`, unless another process has been quicker.
-  // `may_drop` decides whether the contents of a segment are worth less than its room. ENOSPC:
-  // there are `most` already, none of which may be dropped. ENOMEM: there is no such segment, and
-  // the region has no free one.
+  // Puts another segment in the place of `full`, unless another process has been faster. `may_drop`
+  // decides whether the contents of a segment are worth less than its room. ENOSPC: there are
+  // `most` already, none of which may be dropped. ENOMEM: there is no such segment, and the region
+  // has no free one.
   base::Result<void> next_filling(const Filling& full, std::uint32_t most,
                                   const std::function<bool(std::uint32_t segment)>& may_drop);
   std::uint32_t count() const;

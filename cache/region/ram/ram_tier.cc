@@ -176,8 +176,8 @@ bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim)
 
 base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
                                    const Record& record) {
-  // A dead record is useless to everybody, even if it held another file: a new file often gets the
-  // inode of one that was removed.
+  // A dead record is useless to all processes, even if it held another file: a new file often gets
+  // the inode of a removed one.
   const auto is_dead = [&](const Record& old) { return old.has_changed(); };
   const auto with_record = [&](const RecordPlace& other, auto&& says) {
     const Pin old = pin(other);
@@ -208,7 +208,7 @@ bool RamTier::knows_device(std::uint64_t device) const {
 
 void RamTier::note_device(std::uint64_t device) {
   for (auto& known : region_->header().devices) {
-    // seq_cst, like the swap: this load may take the place of a swap that another process has made
+    // seq_cst, like the swap: this load may stand in for a swap that another process has made
     // (knows_device).
     std::uint64_t word = known.load(std::memory_order_seq_cst);
     if (word == 0 && known.compare_exchange_strong(word, device + 1, std::memory_order_seq_cst))
@@ -250,14 +250,15 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
                           reservation.plan_.start};
   Pin pin(pin_segment(*region_, place.segment),
           reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
-  // Sealed before anybody can find the record, so that a run that is still open when its writer
-  // dies was never found. Sealed under our pin, because a sealed run without a pin may be given
-  // back to others.
+  // Sealed before the record can be found, so a run that is still open when its writer dies was
+  // never found. Sealed under our pin, because a sealed run without a pin may be given back to
+  // others.
   if (window.count > 1) seal_segment(*region_, window.segment);
   if (content.prefetched) ring_.note_published(*pin);
   // The entry by inode comes first, because a writer may use another path.
   auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
-  // From here on somebody may have seen the record; earlier, its room can be given back.
+  // From here on another process may have seen the record; before this point, its room can be given
+  // back.
   reservation.published_ = static_cast<bool>(inserted) || window.count > 1;
   if (!inserted && window.count > 1) free_run(*region_, window.segment);
   if (inserted) inserted = insert(base::hash_path(content.path), place, *pin);
@@ -283,7 +284,7 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
   const bool confirmed =
       record.stale.compare_exchange_strong(unconfirmed, 0, std::memory_order_acq_rel);
   if (!confirmed && pin->is_prefetched()) ring_.take_back(*pin);
-  // Counts the record once it may be written to the disk, and while it is still pinned.
+  // Counts the record when it may be written to the disk, while it is still pinned.
   if (confirmed && !pin->is_from_disk())
     region_->segment_row(reservation.window_->segment)
         .fresh.fetch_add(1, std::memory_order_seq_cst);
@@ -304,7 +305,7 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
 
 bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
   std::uint32_t before = record.stale.load(std::memory_order_acquire);
-  // Once the inode may belong to another file, a change is that file's.
+  // From now on the inode may belong to another file, and then a change belongs to that file.
   constexpr std::uint32_t k_gone = Record::k_removed | Record::k_unlinked;
   const bool is_marked = (before & Record::k_changed) != 0;
   const bool is_another = is_marked && (before & k_gone) != Record::k_removed;
@@ -318,7 +319,7 @@ bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
     } while (!r.stale.compare_exchange_weak(before, after, std::memory_order_acq_rel));
   };
   if (!change_marks(record, mark) || is_marked) return false;
-  // Nobody will open the record, so the ring does not wait for that.
+  // The record will not be opened, so the ring does not wait for that.
   if (record.is_prefetched()) ring_.take_back(record);
   return true;
 }
@@ -350,7 +351,7 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
     const Pin record = pin(place);
     if (!record || record->has_changed()) return;
     const bool below = base::is_below(record->path(), directory);
-    // A path through a link may lead below the directory without showing it.
+    // A path through a link may lead below the directory without naming it.
     if (!below && record->is_physical()) return;
     if (mark_changed(*record, Record::k_changed)) ++marked;
   });

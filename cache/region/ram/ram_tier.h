@@ -2,9 +2,9 @@
 // reserve, fill in, publish. Invariants: what a Pin shows stays where it is and does not change
 // while the Pin lives (except its marks); a reader never sees a record that is not whole. The
 // resident pool keeps its records, except in the few segments that may join the ring (ring.h); of
-// the two, only the ring is reclaimed. Thread safety: all of it, between threads and processes.
-// find is async-signal-safe and allocates nothing; reserve and publish take a mutex of this
-// process, so a signal handler of the same thread must not re-enter them.
+// the two, only the ring is reclaimed. Thread-safe, across processes too. find is async-signal-safe
+// and allocates nothing; reserve and publish take a mutex of this process, so a signal handler of
+// the same thread must not re-enter them.
 #pragma once
 
 #include <pthread.h>
@@ -110,7 +110,7 @@ class RamTier {
     friend class RamTier;
     std::shared_ptr<Window> window_;
     RecordPlan plan_;
-    // Keeps the segment from being reclaimed. Not set on a run, which stays open until publish()
+    // Keeps the segment from being reclaimed. Not set for a run, which stays open until publish()
     // pins it.
     Pin claim_;
     bool has_claim_ = false;
@@ -137,7 +137,7 @@ class RamTier {
                      std::uint64_t hash) const;
   // The listing of a directory, by any path under which this view has found it.
   Pin find_directory(const FileStat& directory) const;
-  // Shares another view's record with our view, because we have just found the same file by the
+  // Shares another view's record with our view, because we have just found the same file under the
   // same path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
   // Shares a record of an origin that shows all views the same files.
@@ -146,14 +146,15 @@ class RamTier {
   // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name.
   base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size,
                                     RecordShape shape = RecordShape::by_size);
-  // The leader of the prefetching reserves room in a segment of its own. EFBIG: a segment of the
-  // ring does not hold the record.
+  // Like reserve, but for the leader's prefetches, in a segment of their own. EFBIG: a segment of
+  // the ring does not hold the record.
   base::Result<Reservation> reserve_in_ring(std::size_t path_length, std::uint64_t data_size);
-  // Any process may reserve room in the segment of the ring that all fill. ENOSPC: there is no such
-  // segment for now, or the record is too large for any.
+  // Like reserve, but for any process, in the one segment of the ring that all processes fill.
+  // ENOSPC: there is no such segment for now, or the record is too large for any.
   base::Result<Reservation> reserve_shared(std::size_t path_length, std::uint64_t data_size);
-  // For metadata, in a segment that all fill (metadata_room.h). ENOSPC: all segments that metadata
-  // may take are in use; ENOMEM: there is no memory for another; EFBIG: the record fits in none.
+  // Like reserve, but for metadata, in a segment that all processes fill (metadata_room.h). ENOSPC:
+  // all segments that metadata may take are in use; ENOMEM: there is no memory for another; EFBIG:
+  // the record fits in none.
   struct MetadataLimits {
     // The most segments that metadata may take.
     std::uint32_t segments = 0;
@@ -162,22 +163,22 @@ class RamTier {
   };
   base::Result<Reservation> reserve_for_metadata(std::size_t path_length, std::uint64_t data_size,
                                                  const MetadataLimits& limits);
-  // Gets that segment before the prefetcher takes all segments.
+  // Leases that segment before the prefetcher takes all of them.
   void prepare_shared();
   // True if the index holds as many paths of this file as it can; another one fails with EMLINK.
   bool has_many_names(const FileStat& stat) const;
   // Writes the head of a record whose data is to come, unconfirmed and in no index. Returns a pin
   // on it.
   Pin write_head(const Reservation& reservation, const RecordContent& content);
-  // Puts the record into the index, where changes of the file find it but nobody else does. ENOSPC:
-  // the index has no room.
+  // Puts the record into the index, where only changes of the file find it. ENOSPC: the index has
+  // no room.
   base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
-  // Shows the record to all. Returns false, and does not show it, if it has been marked meanwhile.
-  // Nobody ever finds a record that is not confirmed.
+  // Shows the record to all. Returns false, and does not show the record, if it has been marked in
+  // the meantime. An unconfirmed record is never found.
   bool confirm(Reservation&& reservation, const Pin& pin);
 
-  // True if the path and the data lie inside the region. The answer is right even for a header that
-  // somebody else has overwritten.
+  // True if the path and the data lie inside the region. The answer is right even if another
+  // process has overwritten the header.
   bool is_within_region(const Record& record) const;
 
   // These functions mark every record of this path, of this device and inode, or below this
@@ -205,7 +206,7 @@ class RamTier {
       const Record* const record = published_at(segment, at);
       if (record != nullptr) visit(at, *record);
       if (is_run) return;
-      // Room that was given out but holds no record (yet) has no length to skip by.
+      // Room that was given out but has no record yet has no length by which to skip it.
       at += record != nullptr ? record->record_size : k_record_alignment;
     }
   }

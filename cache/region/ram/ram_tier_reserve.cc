@@ -17,7 +17,7 @@ namespace {
 // The rest of a segment is worth leasing to another process if a small file fits into it.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
-// Memory that is short now may soon be available.
+// Memory that is short now may be available soon.
 constexpr std::uint32_t k_until_memory_seconds = 3;
 
 std::uint32_t seconds_now() {
@@ -39,7 +39,7 @@ RamTier::Reservation::~Reservation() {
   const base::MutexGuard guard(&tier_->mutex_);
   SegmentRow& row = tier_->region_->segment_row(window_->segment);
   if (window_->count > 1) {
-    // If the run is sealed, publishing had begun, and somebody may have seen an entry of it.
+    // If the run is sealed, publishing had begun, and another process may have seen an entry of it.
     const auto head = SegmentWord::of_word(row.word.load(std::memory_order_acquire));
     if (head.state == SegmentState::open) free_run(*tier_->region_, window_->segment);
     return;
@@ -76,9 +76,9 @@ void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
 
 void RamTier::Reservation::lose() {
   if (window_ == nullptr) return;
-  // The mapping and the pin are kept, and everybody except the region forgets them. While there is
-  // a pin, detach() keeps the slot and all leases. The kernel reports when nothing of this process
-  // runs any more.
+  // The mapping and the pin are kept, but only the region still knows of them. While there is a
+  // pin, detach() keeps the slot and all leases. The kernel reports when this process has really
+  // ended.
   if (!has_claim_) pin_segment(*tier_->region_, window_->segment);
   keep_for_ever(std::move(window_));
   claim_.forget();
@@ -328,7 +328,7 @@ bool RamTier::is_full() const {
 }
 
 void RamTier::set_full(int error) {
-  // A full region stays full until somebody leaves.
+  // A full region stays full until a process leaves.
   region_->header().full_until.store(
       seconds_now() + (error == ENOSPC ? 30 : k_until_memory_seconds), std::memory_order_relaxed);
 }

@@ -7,7 +7,7 @@
 
 namespace cube::cache {
 
-// The writable mapping of a leased segment or run. It lives as long as somebody writes through it.
+// The writable mapping of a leased segment or run. It lives as long as a thread writes through it.
 struct RamTier::Window {
   base::Mapping mapping;
   std::uint32_t segment = 0;

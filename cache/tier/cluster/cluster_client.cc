@@ -57,8 +57,8 @@ void ClusterClient::release(ClusterRequest& request) {
 }
 
 ClusterRequest* ClusterClient::claim() {
-  // Takes the first free row. Each row keeps its buffer, so there are only as many buffers as
-  // there have been requests at one time.
+  // Takes the first free row. Each row keeps its buffer, so there are as many buffers as the most
+  // requests at any one time.
   for (ClusterRequest& request : requests_) {
     std::uint32_t free = ClusterRequest::free;
     if (request.state.compare_exchange_strong(free, ClusterRequest::taken,
@@ -148,7 +148,7 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
     return;
   ClusterRequest* const request = claim();
   if (request == nullptr) return;
-  // Noted at once: a jump before this line loses the row.
+  // Noted immediately: a jump before this line loses the row.
   answer.note(*request);
   constexpr std::uint64_t k_longest_ns = 3600 * std::uint64_t{1'000'000'000};
   const std::uint64_t deadline = base::monotonic_ns() + std::min(at_most_ns, k_longest_ns);
@@ -173,7 +173,7 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
   answer.outcome_ = Outcome::late;
   if (answer.let_go() == nullptr) return;
   if (leave(*request)) return wake();
-  // The answer has come at the last moment. A lease must not get lost.
+  // The answer has arrived at the last moment. A lease must not get lost.
   answer.note(*request);
   answer.outcome_ = request->outcome;
 }
@@ -193,7 +193,7 @@ bool ClusterClient::claim_start() {
   if (!life_.compare_exchange_strong(none, static_cast<std::uint32_t>(Life::starting),
                                      std::memory_order_acq_rel))
     return false;
-  // Left over from a stop() that did not wait for the end.
+  // Left over from a stop() that did not wait until the thread ended.
   is_stopping_.store(false, std::memory_order_seq_cst);
   return true;
 }

@@ -1,12 +1,12 @@
 // The client of the memcached servers. A thread of the program leaves a request in a fixed table
 // and waits on a futex, no longer than its deadline; one thread of this process has the sockets, in
 // an fd table of its own. The host can neither close them nor share them by a fork. The thread also
-// sends what an OfferSource gives, by separate connections, while no program waits. Use: code that
-// can start such a thread calls claim_start (g_start_cluster_thread); run() is the body of the
+// sends what an OfferSource gives, by separate connections, while no program waits. To use it, code
+// that can start such a thread calls claim_start (g_start_cluster_thread); run() is the body of the
 // thread; stop() ends it. In a forked child there is no thread, and the object is dead. Invariants:
-// a server that does not answer costs a caller at most one deadline; a late answer goes to nobody;
-// a server is left alone after trouble (CircuitBreaker). The asker's side allocates nothing and
-// takes no lock. Thread safety: all of it, but run and stop once at a time.
+// a server that does not answer costs a caller at most one deadline; a late answer is dropped; a
+// server is left alone after errors (CircuitBreaker). The asker's side allocates nothing and takes
+// no lock. Thread-safe, but run and stop once at a time.
 #pragma once
 
 #include <atomic>
@@ -37,8 +37,8 @@ struct ClusterOffer {
   std::uint64_t bytes() const { return parts[0].size() + parts[1].size() + parts[2].size(); }
 };
 
-// accepted: the server has the record. refused: it will never take the record. put_off: it was not
-// asked, or takes none for now.
+// accepted: the server has the record. refused: it will never take the record. put_off: the server
+// was not asked, or takes no records for now.
 enum class OfferEnd : std::uint8_t { accepted, refused, put_off };
 
 // Called by the client's thread alone.
@@ -127,7 +127,7 @@ class ClusterClient {
   Life life() const { return static_cast<Life>(life_.load(std::memory_order_acquire)); }
   // Returns true to exactly one caller, which then starts the thread.
   bool claim_start();
-  // The thread could not be started. It may be tried again unless `for_good`.
+  // The thread could not be started. Unless `for_good`, the start may be tried again.
   void fail_start(bool for_good);
 
   ClusterFigures figures() const;
@@ -157,7 +157,7 @@ class ClusterClient {
 };
 
 // Starts a thread that calls client.run, if that is possible now. Set by code that has such
-// threads. It may decline, and is asked again later.
+// threads. It may decline, and is called again later.
 using StartClusterThread = void (*)(ClusterClient& client, OfferSource& source);
 extern constinit std::atomic<StartClusterThread> g_start_cluster_thread;
 

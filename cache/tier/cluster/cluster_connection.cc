@@ -64,7 +64,7 @@ bool ClusterConnection::connected() {
     is_ready_ = true;
     return true;
   }
-  // The old text protocol: the login must be the first command.
+  // The login must be the first command, in the old text protocol.
   send(k_login, MetaCommand::login(login_.size()));
   std::memcpy(out_ + out_end_, login_.data(), login_.size());
   std::memcpy(out_ + out_end_ + login_.size(), "\r\n", 2);
@@ -137,8 +137,8 @@ bool ClusterConnection::end_answer(Listener& listener, const MetaAnswer& answer)
   const bool needs_token =
       answer.kind == Kind::value || answer.kind == Kind::done || answer.kind == Kind::refused;
   if (answer.has_token ? answer.token != token : needs_token) return false;
-  // A server may refuse bytes before it has all of them. It may take the rest for a command, so the
-  // connection ends.
+  // A server may refuse bytes before it has received all of them, and then take the rest for a
+  // command, so the connection is closed.
   const bool is_early = part_ != part_count_;
   const bool is_refusal =
       answer.kind == Kind::full || answer.kind == Kind::too_large || answer.kind == Kind::error;
@@ -154,7 +154,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
     complaint_bytes_ = std::min(line.size(), sizeof complaint_);
     std::copy_n(line.data(), complaint_bytes_, complaint_);
   }
-  // An error that answers no command ends the connection, too.
+  // An error that answers no command also ends the connection.
   if (pending_ == 0 || answer.kind == Kind::unknown) return false;
   if (answer.kind != Kind::value) return end_answer(listener, answer);
   if (!answer.has_token || answer.token != tokens_[first_]) return false;
@@ -215,7 +215,7 @@ bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
     std::copy(in_ + in_begin_, in_ + in_end_, in_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
-    // No line is that long, and bytes that begin a line which answers no command mean trouble.
+    // No valid line is that long, and the start of a line that answers no command is an error.
     if (in_end_ == sizeof in_ || (is_ready_ && pending_ == 0 && in_end_ != 0)) return false;
   }
   return true;

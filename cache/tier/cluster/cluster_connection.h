@@ -1,8 +1,8 @@
 // One socket to a server: commands go out in order, answers come back in that order, and nothing
-// ever blocks. Invariants: after any trouble (an error, a wrong token, a line that is not
-// understood, a byte that was not asked for) the connection is closed and never used again, because
-// the rest of the stream cannot be attributed. No two commands have the same token, and no server
-// can know the first. Thread safety: one thread, with an fd table of its own.
+// ever blocks. Invariants: after any fault (an error, a wrong token, a line that is not understood,
+// a byte that was not asked for) the connection is closed and never used again, because the rest of
+// the stream cannot be attributed. No two commands have the same token, and no server can know the
+// first. Thread safety: one thread, with an fd table of its own.
 #pragma once
 
 #include <poll.h>
@@ -21,7 +21,7 @@ class ClusterConnection {
   using Tag = std::uint32_t;
   class Listener {
    public:
-    // Returns room for the bytes of a value and two more, or null if that is too much.
+    // Returns room for the bytes of a value and two more, or null if the value is too large.
     virtual std::byte* room_for(Tag tag, std::uint64_t bytes) = 0;
     // Returns false if the connection must be closed. A `figure` comes before the answer that it
     // belongs to.
@@ -50,8 +50,8 @@ class ClusterConnection {
 
   // The token of the command that is sent next.
   std::uint64_t next_token(Tag tag) const { return sent_ << 32 | tag; }
-  // Sends a command with that token; only while has_room. The parts must not change until the
-  // answer has come. Only one command with parts may be under way.
+  // Sends a command with the token of next_token(). Call it only while has_room() is true. The
+  // parts must not change until the answer has come. Only one command with parts may be in flight.
   void send(Tag tag, const MetaCommand& command, std::span<const Bytes> parts = {});
   pollfd to_poll() const;
   // Sends what can be sent now. Returns false if the connection is closed.
@@ -76,7 +76,7 @@ class ClusterConnection {
   bool take_line(Listener& listener, std::string_view line);
   bool has_output() const { return out_begin_ != out_end_ || part_ != part_count_; }
   bool end_answer(Listener& listener, const MetaAnswer& answer);
-  // Makes the socket readable only when it has this many bytes, or its end.
+  // Makes the socket readable only when it has this many bytes, or has been closed.
   void wait_for(std::uint64_t bytes);
 
   base::UniqueFd socket_;
@@ -92,7 +92,7 @@ class ClusterConnection {
   std::size_t part_ = 0, part_count_ = 0;
   char in_[16 << 10];
   std::size_t in_begin_ = 0, in_end_ = 0;
-  MetaAnswer value_;  // the value whose bytes are coming
+  MetaAnswer value_;  // the value whose bytes are being received
   std::byte* value_to_ = nullptr;
   std::uint64_t value_left_ = 0;
   bool waits_for_many_ = false;  // wait_for

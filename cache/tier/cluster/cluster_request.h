@@ -1,6 +1,6 @@
 // A request to the servers: a row of a table that the threads of the program and the client's
 // thread share. Its state says who owns the row: the asker (taken, done), the client's thread
-// (queued, sent, left), or nobody. Thread safety: by the state.
+// (queued, sent, left), or none. Thread safety: by the state.
 #pragma once
 
 #include <atomic>

@@ -21,7 +21,7 @@ constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_
 // if a new request may come.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
-// A quarter of 64 answers. This is the limit if they are awaited for less than the whole deadline.
+// A quarter of 64 answers. The limit if opens wait for less than the whole deadline.
 constexpr std::uint64_t k_most_late_of_short = 16;
 // Larger buffers are not kept for smaller values.
 constexpr std::size_t k_large_buffer = 2 << 20;
@@ -56,7 +56,8 @@ void ClusterClient::Worker::run() {
   look_up_names(now_ns_);
   while (!client_.is_stopping_.load(std::memory_order_acquire)) {
     const std::uint32_t seen = client_.wakeup_.count();
-    // Set before the thread looks for work: a wake-up may come between that and the sleep.
+    // Set before the thread looks for work, because a wake-up may come between the look and the
+    // sleep.
     client_.wakeup_.set_dozes(source_.is_leader() && doze_ns_ > k_least_doze_ns);
     now_ns_ = base::monotonic_ns();
     const std::uint64_t began = now_ns_;
@@ -66,16 +67,16 @@ void ClusterClient::Worker::run() {
     ask_figures(began);
     tell_rows(began);
     const bool has_waited = wait(began);
-    // `began` is the time before the wait: an answer that lay in a socket while this thread had no
-    // processor is not late.
+    // `began` is the time before the wait: an answer that has waited in a socket while this thread
+    // had no processor is not late.
     look_at_deadlines(began);
     look_at_lanes(began);
     if (!has_waited) sleep(seen);
   }
 }
 
-// Other processes of the node may publish what this one should offer, without waking it: a leader
-// checks often while there are new records.
+// Other processes of the node may publish records without waking this one, which should offer them.
+// So a leader checks often while there are new records.
 void ClusterClient::Worker::sleep(std::uint32_t seen) {
   std::uint64_t pause = k_idle_ns;
   if (step_ == Step::waiting || step_ == Step::paying) {
@@ -132,8 +133,8 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
       ++awaited;
       awaited_until_ns_ = std::min(awaited_until_ns_, request.deadline_ns);
     }
-    // A jump has left the request behind. Had it stayed, its deadline would have revealed a server
-    // that hangs.
+    // A jump has left the request behind. If the request had stayed, its deadline would have
+    // revealed a server that hangs.
     if (state_now == ClusterRequest::left && request.sent_ns == 0 && now < request.deadline_ns)
       finish(request, Outcome::skipped);
     if (state_now != ClusterRequest::queued) continue;
@@ -152,8 +153,7 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
 }
 
 void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
-  // An answer or a rest has ended the trial already. No other request is admitted while the trial
-  // is under way.
+  // An answer or a rest has already ended the trial. No other request is admitted during the trial.
   if (std::exchange(request.is_admitted, false)) state(request.server).breaker.give_up_trial();
   ClusterClient::finish(request, outcome);
 }
@@ -195,7 +195,7 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
   lane.connection.close();
   if (lane.is_fill) {
-    // The figures may be the cause; records are more important.
+    // The request for figures may be the cause; records are more important.
     servers_[lane.server]->next_figures_ns = now + k_no_figures_ns;
     if (is_offer_sent() && offer_server_ == lane.server) end_offer(OfferEnd::put_off);
     // The answer that ended the connection may have asked for a longer rest.
@@ -208,8 +208,8 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
 }
 
-// If the origin is quick, an open waits for less than the whole deadline, and more opens may wait
-// in vain: on a busy machine some answers take 2 ms, and leaving the server alone for a second
+// If the origin is fast, an open waits for less than the whole deadline, and more opens may give up
+// too early: on a busy machine some answers take 2 ms, and leaving the server alone for a second
 // costs far more.
 int ClusterClient::Worker::most_late(const ClusterRequest& request) const {
   const std::uint64_t waited = std::max<std::uint64_t>(
@@ -232,7 +232,7 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
     // gone to the origin earlier.
     if (sent != 0 && state(server).breaker.is_trial() && now - sent < client_.options_.deadline_ns)
       continue;
-    // A server whose connect takes no longer than the deadline is healthy, too.
+    // A server whose connect takes no longer than the deadline is also healthy.
     const bool is_connecting = connection.is_open() && !connection.is_ready();
     if (sent == 0 && is_connecting && now < connection.opened_ns() + client_.options_.deadline_ns)
       continue;
@@ -297,7 +297,7 @@ bool ClusterClient::Worker::Lane::answered(Tag tag, const MetaAnswer& answer) {
 }
 
 bool ClusterClient::Worker::answer_request(ClusterRequest& request, const MetaAnswer& answer) {
-  // The connection ends and the server rests, which ends the request, too.
+  // The connection ends and the server rests, which also ends the request.
   const bool is_get = request.ask == ClusterRequest::Ask::get;
   const bool is_refusal = answer.kind == Kind::full || answer.kind == Kind::too_large;
   const bool is_fit = is_get ? answer.kind == Kind::value || answer.kind == Kind::none || is_refusal
@@ -328,8 +328,7 @@ bool ClusterClient::Worker::give_back_lease(ClusterRequest& request, std::uint64
   return true;
 }
 
-// Waits until a socket has something, but not for long. Returns false if there is nothing to wait
-// for.
+// Waits until a socket is ready, but not for long. Returns false if there is nothing to wait for.
 bool ClusterClient::Worker::wait(std::uint64_t now) {
   polled_.clear();
   lanes_.clear();
@@ -362,7 +361,7 @@ bool ClusterClient::Worker::wait(std::uint64_t now) {
   base::sys::poll(polled_.data(), polled_.size(), &limit);
   now_ns_ = base::monotonic_ns();
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    // Trouble on another lane may have closed this one.
+    // An error on another lane may have closed this one.
     if (!lanes_[i]->connection.is_open() || polled_[i].fd != lanes_[i]->connection.to_poll().fd)
       continue;
     if (!lanes_[i]->connection.pump(polled_[i], *lanes_[i], now_ns_))

@@ -77,7 +77,7 @@ class ClusterClient::Worker {
   void look_at_lanes(std::uint64_t now);
   void rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns = 0);
   void lane_broke(Lane& lane, std::uint64_t now);
-  // Ends the sent requests of this server with this outcome; with `also_queued`, also the queued
+  // Ends the sent requests of this server with this outcome, and with `also_queued` the queued
   // ones.
   void drop_requests(std::size_t server, Outcome outcome, bool also_queued);
   void offer(std::uint64_t now);

@@ -64,9 +64,9 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   if (!client_.takes_offers(offer_server_, now) || now - offer_began_ns_ >= k_offer_patience_ns)
     return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
-  // A new leader also walks over what the former leader has offered, and nodes may read the same
-  // files: those bytes need not be sent again. Asking first is a wasted round trip if the server
-  // had none of the last records.
+  // A new leader also walks the records that the previous leader has offered, and nodes may read
+  // the same files; such bytes need not be sent again. Asking first is a wasted round trip if the
+  // server had none of the last records.
   if (step_ == Step::waiting && offer_cas_ == 0 && were_there_ != 0) return look_for_offer();
   step_ = Step::paying;
   if (!TokenBucket::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(),

@@ -32,7 +32,7 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
     if (server.is_told && !server.has_address)
       base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has an address now", name);
     const ServerAddress former = std::exchange(server.address, server.query.address());
-    // The server at the former address is not the one that other nodes ask.
+    // The server at the old address is not the one that other nodes ask.
     if (server.has_address && former != server.address && server.fill.connection.is_open())
       lane_broke(server.fill, now);
     server.has_address = true;
@@ -46,7 +46,7 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
   server.next_look_ns =
       now + (k_first_pause_of_names_ns << std::min(server.failures++, k_most_name_pauses));
   state(index).is_left_out.store(!server.has_address, std::memory_order_relaxed);
-  // The former address remains in use until there is another.
+  // The old address remains in use until there is a new one.
   if (server.has_address || std::exchange(server.is_told, true)) return;
   base::log(base::LogLevel::warn,
             "CUBESHIM_CLUSTER: {} is left out as long as its name has no address: {}", name,

@@ -1,7 +1,7 @@
 // A second thread, to which the client's thread hands one piece of work at a time without ever
-// waiting for it. Life: start() makes the thread; end() tells it to end and does not wait;
-// whichever of the two sides ends last deletes the desk. Thread safety: the client's thread alone,
-// except begin() and work(), which the helper calls.
+// waiting for it. Life: start() makes the thread; end() tells it to end and does not wait; the side
+// that ends last deletes the desk. Thread safety: the client's thread alone, except begin() and
+// work(), which the helper calls.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class HelperDesk {
   [[nodiscard]] bool start();
   bool is_idle() const { return state_.load(std::memory_order_acquire) == idle; }
   bool is_asked() const { return state_.load(std::memory_order_acquire) == asked; }
-  // True if there is a result, which belongs to the caller until it asks again.
+  // True if there is a result, which belongs to the caller until the next ask().
   bool is_done() const { return state_.load(std::memory_order_acquire) == done; }
   void take() { state_.store(idle, std::memory_order_relaxed); }
   // May be called only while the desk is idle.

@@ -13,7 +13,7 @@ namespace {
 
 // The kernel lets each thread of a program run before that program ends or execs another. With a
 // niceness of 19 this took 90 to 260 ms on a busy node and up to 2.6 s; with 15 it took 40 ms. With
-// 10 the gate is sometimes open although no processor is idle.
+// 10, the gate sometimes opens although no processor is idle.
 constexpr int k_niceness = 15;
 constexpr std::uint64_t k_longest_ns = 20'000'000, k_between_gates_ns = 1'000'000'000;
 // On an idle machine the answer takes no longer than k_prompt_ns.
@@ -48,7 +48,7 @@ void IdleGate::shut(std::uint64_t now_ns) {
     if (desk->start()) desk_ = desk;
   }
   if (desk_ == nullptr) return;
-  // An earlier question may still be under way: its answer serves as well.
+  // An earlier question may still be pending: its answer will do.
   if (desk_->is_idle()) {
     desk_->asked_ns = now_ns;
     desk_->ask();

@@ -1,6 +1,6 @@
 // Tells whether a processor is idle: a thread of low priority answers as soon as it gets one. Work
-// that can wait therefore takes no processor from the program. The gate opens anyway if no such
-// thread can be started, and after a while. Thread safety: the client's thread alone.
+// that can wait therefore takes no processor from the program. If no such thread can be started, or
+// after a while, the gate opens anyway. Thread safety: the client's thread alone.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ class Wakeup {
     count_.fetch_add(1, std::memory_order_seq_cst);
     if (sleeps_.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&count_);
   }
-  // Wakes the thread only if it dozes, that is, if it checks for new work less often than it could.
+  // Wakes the thread only if it dozes, that is, while it checks for new work at a reduced rate.
   void note_news() {
     if (dozes_.load(std::memory_order_relaxed)) wake();
   }

@@ -99,7 +99,8 @@ base::Result<void> DiskDirectory::find_it(std::string& why) {
   sys::fstat(fd->get(), &st);
   if (st.st_uid != sys::geteuid() || (st.st_mode & 022) != 0) {
     why = fmt::format(
-        "{} is refused: it must be a directory of this user that nobody else may write to", path_);
+        "{} is refused: it must be a directory of this user that no other user may write to",
+        path_);
     return base::fail(EPERM);
   }
   owner_ = st.st_uid;
@@ -163,7 +164,7 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       return base::fail(EPROTO);
     }
     if (wanted.size() > base::file_size_limit()) return fail_with(EFBIG);
-    // Written whole or not at all: a process that comes at the same time writes the same text.
+    // Written whole or not at all: a process that does this at the same time writes the same text.
     const Path temporary = path_of(fmt::format("version.{}", sys::getpid()).c_str());
     auto made = base::open_fd(temporary.text, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
     if (!made) return fail_with(made.error().value);

@@ -50,7 +50,7 @@ constexpr std::uint32_t class_of(std::uint64_t bytes) {
   const auto octave = static_cast<std::uint32_t>(std::bit_width(last >> 10)) - 1;
   const std::uint64_t begin = std::bit_floor(last);
   const bool is_fine = octave < k_fine_octaves;
-  // Never 0, which clang's analyzer cannot infer of bit_floor.
+  // Never 0, which clang's analyzer cannot infer from bit_floor.
   const std::uint64_t width = std::max<std::uint64_t>(begin / (is_fine ? k_fine : k_coarse), 1);
   const auto step = static_cast<std::uint32_t>((last - begin) / width);
   return std::min(is_fine ? octave * k_fine + step
@@ -180,8 +180,8 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
   if (!fd) return base::fail(fd.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode)) return base::fail(EBADMSG);
-  // Each user of the index holds a shared lock by its mapping. If there is one, the index is of
-  // this boot, even if its mark says otherwise.
+  // Each user of the index holds a shared lock through its mapping. If there is one, the index is
+  // of this boot, even if its mark says otherwise.
   const bool is_alone = !sys::failed(sys::raw(SYS_flock, fd->get(), LOCK_EX | LOCK_NB));
   sys::raw(SYS_flock, fd->get(), LOCK_SH | LOCK_NB);
   alignas(DiskIndexHeader) std::byte bytes[sizeof(DiskIndexHeader)];

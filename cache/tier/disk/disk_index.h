@@ -2,13 +2,13 @@
 // node map: a header, a row for each segment file, and tables of buckets of one cache line each.
 // There is one table until it is full; then a second one gets room, and so on. A slot is one word -
 // tag:16 | tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes - and 0 is
-// empty. One compare-and-swap publishes it. A slot whose row belongs to another segment by now is
-// dead and may be overwritten. Until confirm(), only changes of its file find a tentative slot.
+// empty. One compare-and-swap publishes it. A slot whose row now belongs to another segment is dead
+// and may be overwritten. Until confirm(), only changes of its file find a tentative slot.
 // Invariants: nothing outside the mapping is touched, even if the file holds wrong bytes. An index
 // of another layout is not opened, nor is one of another boot that no process uses: a power cut may
 // have torn it. A page that cannot be read from the disk, or that was cut off, counts as empty and
-// causes no SIGBUS. Thread safety: all of it, between threads and processes. Lookups are
-// async-signal-safe and allocate nothing.
+// causes no SIGBUS. Thread-safe, across processes too. Lookups are async-signal-safe and allocate
+// nothing.
 #pragma once
 
 #include <atomic>

@@ -12,8 +12,8 @@ namespace sys = base::sys;
 
 namespace {
 
-// The writer of a segment file holds its lock. We try that lock under the lock of the directory, so
-// as not to disturb a process that creates a segment file.
+// The writer of a segment file holds its lock. We try that lock while we hold the lock of the
+// directory, so as not to disturb a process that creates a segment file.
 bool is_being_written(const DiskDirectory& directory, int fd) {
   const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
   if (!lock) return true;

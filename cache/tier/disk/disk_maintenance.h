@@ -1,7 +1,6 @@
 // Inspects and removes a directory of the disk tier from outside of any job (cubeshim doctor,
 // cubeshim clear). Invariants: inspecting changes nothing; only files with our names are removed.
-// Thread safety: all of it. It may wait for the disk, so it is not for programs that the library is
-// loaded into.
+// Thread-safe. It may wait for the disk, so it is not for programs that the library is loaded into.
 #pragma once
 
 #include <cstdint>

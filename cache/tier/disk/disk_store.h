@@ -9,13 +9,13 @@
 //
 // Invariants: read() returns a record only if the hash of its header, the hash of its data and its
 // path match, and no mark says that it was dropped. Records that the running job has written or
-// read stay: data larger than the bound must not push itself out. The store uses no more than the
+// read stay: data larger than the bound must not evict itself. The store uses no more than the
 // bound, and a share of the file system stays free. A record that is not of this run (DiskPlace)
 // may be out of date: the caller asks the origin for the file's size and mtime. Only the first mark
 // of a record on the disk means anything to a reader. A power cut may lose forget() and drop();
-// after it, nothing is of this run. Thread safety: all of it, between threads and processes. find
-// and read are async-signal-safe and allocate nothing. No fd stays open. After a fork the child
-// calls forget_writer(). No exception escapes.
+// after it, nothing is of this run. Thread-safe, across processes too. find and read are
+// async-signal-safe and allocate nothing. No fd stays open. After a fork the child calls
+// forget_writer(). No exception escapes.
 #pragma once
 
 #include <pthread.h>
@@ -45,7 +45,7 @@ struct DiskOptions {
   bool is_read_only = false;
   bool is_direct = true;   // O_DIRECT if the file system has it
   bool is_durable = true;  // flushes a sealed file to the disk
-  std::uint64_t job = 0;   // the id of the whole job; 0: this process is a job of its own
+  std::uint64_t job = 0;   // the id of the whole job; 0: this process is its own job
 };
 
 // Newest first. There are several if tags collide, or if an older record of the same file was not
@@ -100,8 +100,8 @@ class DiskStore {
   std::size_t forget_inode(std::uint64_t device, std::uint64_t inode);
   // Drops this record alone, which the origin has shown to be out of date.
   bool drop(const DiskPlace& place, std::string_view path);
-  // From now on no record counts as of this run, because too many paths have come to mean another
-  // file, for example by the rename of a directory.
+  // From now on no record counts as of this run, because too many paths now lead to other files,
+  // for example after the rename of a directory.
   void distrust_all();
 
   DiskStatus status() const;

@@ -22,7 +22,7 @@ constexpr std::uint64_t k_least_bound = std::uint64_t{4} << 20;
 // further tables.
 constexpr std::uint64_t k_usual_file = 32 << 10;
 // Another process may rebuild an index of tens of millions of entries. The program's first open
-// waits for that, so no longer than this.
+// waits for that, but no longer than this.
 constexpr long k_wait_for_rebuild_ms = 5'000;
 constexpr std::uint64_t k_segment_for_blocks = 8 << 20;
 constexpr std::size_t k_ahead = 16, k_files_ahead = 32;
@@ -298,7 +298,8 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     if (r.state != 0) continue;
     const std::uint64_t offset = std::uint64_t{r.offset} * k_record_alignment;
     if (is_entered(r.path_hash, number, offset)) continue;
-    // A record without an entry by inode gets none by path: a change by another name must find it.
+    // A record without an entry by inode gets no entry by path, because a change by another name
+    // must find it.
     if (r.has_inode() && !insert(r.inode_hash, word_of(r.inode_hash, number, r))) return;
     insert(r.path_hash, word_of(r.path_hash, number, r));
   }

@@ -191,7 +191,7 @@ std::size_t DiskStore::forget(std::string_view path) {
     MappedHead head;
     const bool read = head.read(*this, place);
     if (read && head.record().path() != path) return;
-    // A record that cannot be read may be of this path.
+    // A record that cannot be read may be one of this path.
     if (remove(place, path)) ++count;
     if (read) mark_dropped(place);
   });

@@ -37,7 +37,7 @@ class DiskIndexBuilder {
 
  private:
   DiskIndexBuilder(DiskIndex& index, const char* path) : index_(&index), path_(path) {}
-  // Counts the slots of this bucket that are taken.
+  // Counts the used slots of this bucket.
   std::uint8_t& fill_of(std::uint32_t table, std::uint64_t bucket) const {
     return reinterpret_cast<std::uint8_t&>(fills_.data()[first_fill_[table] + bucket]);
   }

@@ -2,9 +2,9 @@
 // a page fault per page, which for a file of 110 KB takes longer than checking and copying the
 // bytes. Invariants: a buffer belongs to one read at a time, begins at a page boundary, and holds
 // what the last read left. At most k_kept buffers of k_bytes each are kept; larger ones, and those
-// of further concurrent readers, live for one read. Thread safety: all of it. It takes no lock and
-// calls nothing but mmap, so a signal handler that opens a file may use it. A forked child does not
-// inherit the buffers, and calls forget().
+// of further concurrent readers, live for one read. Thread-safe. It takes no lock and calls nothing
+// but mmap, so a signal handler that opens a file may use it. A forked child does not inherit the
+// buffers, and calls forget().
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ class ReadBuffers {
     std::size_t size() const { return mapping_.size(); }
 
    private:
-    ReadBuffers* owner_;  // null: nobody takes the buffer back
+    ReadBuffers* owner_;  // null: the buffer is not taken back
     base::Mapping mapping_;
   };
 

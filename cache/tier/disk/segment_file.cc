@@ -168,13 +168,13 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
   if (written) written = base::write_at(fd, &trailer, sizeof trailer, at);
   if (!written) return base::fail(written.error().value);
   const std::uint64_t file_bytes = at + sizeof trailer;
-  // Only now is the trailer at the end, where a restart looks for it.
+  // Only now is the trailer at the end of the file, where a restart looks for it.
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(file_bytes)); sys::failed(e))
     return base::fail(static_cast<int>(-e));
   if (durable) {
     if (const long e = sys::raw(SYS_fdatasync, fd); sys::failed(e))
       return base::fail(static_cast<int>(-e));
-    // Once on the disk, the file need not stay in memory, too.
+    // Once on the disk, the file need not also stay in memory.
     sys::raw(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED);
   }
   return file_bytes;
@@ -252,7 +252,7 @@ base::Result<void> SegmentWriter::append(const DiskDirectory& directory, std::sp
       if (part.iov_len == 0) parts = parts.subspan(1);
     }
   }
-  // Starts the write to the disk while the next records come.
+  // Starts the write to the disk while further records are appended.
   sys::raw(SYS_sync_file_range, fd->get(), static_cast<long>(data_end_),
            static_cast<long>(at - data_end_), SYNC_FILE_RANGE_WRITE);
   data_end_ = at;

@@ -26,11 +26,11 @@ bool ClusterBlocks::take(std::uint32_t place) {
   const std::uint32_t wholes = chunks_.wholes(place);
   if (wholes == seen_[place]) return false;
   auto chunk = chunks_.chunk_at(place);
-  // The place is on its way to another file.
+  // The place is being given to another file.
   if (!chunk) return false;
   seen_[place] = wholes;
-  // If there is no path, the file was changed or another file took its row: it is unknown whose
-  // bytes these are.
+  // If the path is missing, the file was changed or its row was reused for another file, so it is
+  // unknown whose bytes these are.
   if (!names_.find(chunk->key, name_)) return false;
   at_ = std::uint64_t{chunk->number} * k_chunk_bytes;
   end_ = std::min(at_ + k_chunk_bytes, name_.stat.size);
@@ -96,7 +96,7 @@ bool ClusterBlocks::find(const FileKey& file, std::uint64_t at) {
 void ClusterBlocks::end(bool is_put_off) {
   if (!std::exchange(has_found_, false)) return;
   if (!is_put_off) return chunks_.note_shared(claim_, found_.pages);
-  // Only the process that leads finds the block again.
+  // Only the leading process finds the block again.
   if (seen_.empty()) return;
   seen_[claim_.place()] = chunks_.wholes(claim_.place()) - 1;
   if (again_ns_ == 0) again_ns_ = base::coarse_monotonic_ns() + k_put_off_ns;

@@ -27,7 +27,7 @@ class ClusterBlocks {
 
   // Starts over: everything is found again.
   void begin();
-  // Goes on to the next block. Returns false if there is none for now, or if this call has visited
+  // Advances to the next block. Returns false if there is none for now, or if this call has visited
   // enough places; the next call then continues.
   bool next();
   // The block that next() has found, until end().

@@ -1,9 +1,9 @@
-// Knows what this process has learned of the mounts that other nodes have read: the device that is
-// mounted here, and whether files have the same inode numbers there and here. The first files of a
-// mount are compared with a stat of the origin. Invariants: a mount is stable after 16 files whose
-// inodes agree, and never again after one that does not. For a file that this machine itself has
-// read, another inode number means another file if the device is the same, or is a disk. Thread
-// safety: all of it.
+// Holds what this process has learned about the mounts that other nodes have read from: the device
+// that is mounted here, and whether files have the same inode numbers there and here. The first
+// files of a mount are compared with a stat of the origin. Invariants: a mount is stable after 16
+// files whose inodes agree, and never again after one that does not. For a file that this machine
+// itself has read, another inode number means another file if the device is the same, or is a disk.
+// Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -147,7 +147,7 @@ bool ClusterOffers::next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns)
     }
     place.state.store(Pushed::free, std::memory_order_release);
     if (ready == Ready::yes) return true;
-    // No other block will be shared, either, if not everybody may enter the directories.
+    // If not all users may enter the directories, no other block will be shared either.
     if (is_there && ready == Ready::never)
       no_blocks_until_ns_.store(base::coarse_monotonic_ns() + k_no_blocks_ns,
                                 std::memory_order_relaxed);
@@ -165,7 +165,7 @@ bool ClusterOffers::next_pushed(ClusterOffer& offer, std::uint64_t now_ns) {
     const std::uint64_t cas = place.cas;
     const Record& record = *pin;
     const Ready ready = prepare(offer, pin, record, cas, now_ns);
-    // Once the lease is over, no node waits for the record: the leader finds it.
+    // After the lease has ended, no node waits for the record, and the leader will find it.
     if (ready == Ready::later && now_ns < place.until_ns) {
       place.pin = std::move(pin).keep();
       continue;
@@ -266,7 +266,7 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
       const Ready ready = prepare(offer, pin, record, 0, now_ns);
       if (ready == Ready::later) {
         // The record is offered after the access check has ended, which wakes this thread. Other
-        // records need not wait for an origin that hangs.
+        // records should not wait for an origin that hangs.
         if (!path_rights_.is_stuck(now_ns)) {
           offsets_.push_back(offset);
           return false;

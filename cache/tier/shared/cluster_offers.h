@@ -96,7 +96,8 @@ class ClusterOffers final : public OfferSource {
   Ready prepare_block(ClusterOffer& offer, const ClusterBlocks::Found& found, std::uint64_t now_ns);
   bool next_block(ClusterOffer& offer, std::uint64_t now_ns);
   bool next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns);
-  // Whether the directories on the way to the file let everybody through, as the servers would.
+  // Whether all users may pass through the directories on the way to the file, because the servers
+  // let all users read it.
   Ready may_be_reached(std::string_view path, std::uint64_t now_ns);
   void fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content,
             const std::byte* data);

@@ -31,7 +31,7 @@ struct ClusterContent {
 ClusterContent content_for_cluster(const Record& record, std::string_view below_prefix);
 void write_cluster_head(const ClusterContent& content, const ClusterTags& tags, ClusterHead& head);
 
-// True if everybody may read the file, or list the directory.
+// True if all users may read the file, or list the directory.
 bool is_for_everybody(const FileStat& stat);
 // True if the record may be shared at all: not if the file changes, or may have changed within the
 // grain of its times; and not if some users may not read it, unless `with_private`.

@@ -22,7 +22,7 @@ constexpr std::uint64_t k_longest_wait_ns = 50 * base::k_ns_per_ms,
                         k_shortest_deadline_ns = 2 * base::k_ns_per_ms, k_first_pause_ns = 500'000,
                         k_longest_pause_ns = 4 * base::k_ns_per_ms;
 constexpr std::uint64_t k_enough_fetches = 16;
-// If a fetch takes this long, asking a server costs next to nothing in comparison.
+// If a fetch takes this long, asking a server costs almost nothing in comparison.
 constexpr std::uint64_t k_slow_fetch_ns = 3 * base::k_ns_per_ms;
 
 std::size_t shared_kind(RecordKind kind) {
@@ -34,7 +34,7 @@ void pause_for(std::uint64_t ns) {
   base::sys::futex_wait(&word, 0, ns);
 }
 
-// While it lives, a thread that fetches ahead may hold an answer.
+// While this object lives, a thread that fetches ahead may hold an answer.
 class HeldAhead {
  public:
   HeldAhead(AheadWindow& window, const Tier::Judge& judge)
@@ -114,8 +114,9 @@ std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
   return usual ? std::min(most_ns, std::max(2 * *usual, k_shortest_deadline_ns)) : most_ns;
 }
 
-// With hardly any hits, one request in 16 asks. But a process that is ahead of the other nodes has
-// no hits, and they wait for its lease: if the origin is slow, it always asks for files.
+// With almost no hits, only one request in 16 asks the servers. But a process that is ahead of the
+// other nodes has no hits, and they wait for its lease, so if the origin is slow, it always asks
+// for files.
 bool ClusterTier::is_worth_asking(RecordKind kind) {
   if (colds_[shared_kind(kind)].is_to_ask()) return true;
   if (kind == RecordKind::block)
@@ -123,7 +124,7 @@ bool ClusterTier::is_worth_asking(RecordKind kind) {
   return kind == RecordKind::file && fetch_ns(0.1).value_or(0) >= k_slow_fetch_ns;
 }
 
-// A process that offers nothing must not make other nodes wait for it.
+// A process that offers nothing must not take leases, for which other nodes would wait.
 bool ClusterTier::wants_lease(const Judge& judge) const {
   if (!client_.takes_offers()) return false;
   if (judge.wanted() == RecordKind::file) return true;
@@ -254,8 +255,8 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
   }
   stats_.count(Counter::cluster_hits);
   colds_[shared_kind(judge.wanted())].note(/*is_hit=*/true);
-  // From here on the record's tags are those of this process. They tell the row of the mount, and
-  // whether a revalidation is needed.
+  // From here on the record's tags are those of this process. They identify the row of the mount,
+  // and show whether a revalidation is needed.
   const std::uint64_t parts[] = {record->node_tag, record->stat.device(), place.origin};
   const std::uint64_t row = mounts_.row_of(base::hash_bytes(parts, sizeof parts),
                                            tags_.node != 0 && record->node_tag == tags_.node);
@@ -286,8 +287,8 @@ bool ClusterTier::is_of_version(const Record& record, const FileStat& stat) {
   if (record.stat.inode != stat.inode && is_within_step(record.stat.changed, record.fetched_ns))
     return false;
   if (!mounts_.may_be_same(record.node_tag, record.stat, stat)) return false;
-  // Several blocks of one file prove no more than one does. A root has the same inode number on
-  // many mounts that invent inode numbers.
+  // Several blocks of one file prove no more than one does. Many mounts that invent inode numbers
+  // give the root the same number.
   const bool proves_nothing = record.kind == RecordKind::block || stat.inode == 1;
   if (record.stat.inode != stat.inode || !proves_nothing)
     mounts_.note(record.node_tag, record.stat, stat);

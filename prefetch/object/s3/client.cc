@@ -139,7 +139,7 @@ void Client::start(JobPointer job) {
 int Client::watch_socket(CURL* /*handle*/, curl_socket_t socket, int wish, void* self,
                          void* /*watched*/) {
   const int poll = static_cast<Client*>(self)->poll_.get();
-  // A socket that was closed has left by itself.
+  // A closed socket has already removed itself.
   if (wish == CURL_POLL_REMOVE) return epoll_ctl(poll, EPOLL_CTL_DEL, socket, nullptr), 0;
   epoll_event event{.events = 0, .data = {.fd = socket}};
   if ((wish & CURL_POLL_IN) != 0) event.events |= EPOLLIN;

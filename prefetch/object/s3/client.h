@@ -54,8 +54,8 @@ struct GetWish {
   // returns an errno that ends the request. Without room the bytes go to Outcome::http.body, up to
   // 16 MiB.
   std::function<int(const Outcome& head, Transfer::Room& room)> begin = {};
-  bool is_urgent = false;  // goes before those that wait for a place in flight
-  // An object that is larger than the room fills it, and the rest is not read.
+  bool is_urgent = false;  // takes precedence over requests that wait to be in flight
+  // If the object is larger than the room, it fills the room and the rest is not read.
   bool may_be_cut = false;
   // [first, first + bytes) of the object.
   struct Range {
@@ -77,7 +77,7 @@ using ListDone = std::function<void(Outcome&, ListPage&)>;
 struct ClientOptions {
   unsigned timeout_s = 30;  // for one request with its retries
   unsigned most_in_flight = 256;
-  // Hears of each retry and each failure; `kind` as in Outcome.
+  // Called on each retry and each failure; `kind` as in Outcome.
   std::function<void(const std::string& kind, const std::string& text)> note = {};
 };
 
@@ -114,7 +114,7 @@ class Client {
  private:
   struct Job;
   using JobPointer = std::unique_ptr<Job>;
-  // libcurl tells which sockets it waits for, and for how long.
+  // libcurl reports which sockets it waits for, and for how long.
   static int watch_socket(CURL* handle, curl_socket_t socket, int wish, void* self, void* watched);
   static int set_timer(CURLM* multi, long ms, void* self);
   int ms_to_wait(int most_ms) const;

@@ -1,5 +1,5 @@
-// A request of the client with its retries, from its wish to its outcome: for the sources of Client
-// only.
+// A request of the client with its retries, from the caller's call to the outcome; for the sources
+// of Client only.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ namespace {
 constexpr std::time_t k_renew_before = 600, k_expired_before = 15, k_between_tries = 30;
 constexpr int k_near_ms = 1000, k_far_ms = 5000;
 
-// One place of the chain: credentials, or none with an empty `why` if it is not configured.
+// One source of the chain: credentials, or none with an empty `why` if it is not configured.
 struct Look {
   const Environment& environment;
   std::string& why;
@@ -186,7 +186,8 @@ base::Result<Credentials> find_credentials(const Environment& environment, std::
        {from_variables, from_web_identity, from_profile, from_container, from_instance}) {
     why.clear();
     auto found = from(look);
-    // A configured place that fails ends the search: other keys would be somebody else's.
+    // If a configured source fails, the search ends, because later sources may have another
+    // identity's keys.
     if (found || !why.empty()) return found;
   }
   why =
@@ -212,7 +213,7 @@ void KeptCredentials::start_renewal(std::time_t now) {
 void KeptCredentials::take_renewal() {
   Found found = renewal_.get();
   why_ = std::move(found.why);
-  // Credentials that still hold are kept if no others were found.
+  // Credentials that are still valid are kept if no others were found.
   if (found.credentials || !credentials_) credentials_ = std::move(found.credentials);
 }
 

@@ -1,5 +1,5 @@
 // libcurl, loaded when it is first needed, so that neither the other commands nor the packages
-// depend on it. Any build of libcurl.so.4 since 7.28 serves. Thread safety: all of it.
+// depend on it. Any build of libcurl.so.4 since 7.28 works. Thread-safe.
 #pragma once
 
 #include <curl/curl.h>

@@ -31,7 +31,7 @@ std::string_view google_crc32c(const HttpAnswer& http) {
 Fingerprint::Fingerprint(const HttpAnswer& head, std::string_view etag) {
   for (const std::string_view name : {"crc64nvme", "crc32c", "crc32", "sha256"}) {
     const std::string_view sent = head.header("x-amz-checksum-" + std::string(name));
-    // "value-4" is one of the parts of an upload.
+    // "value-4" is a checksum of the 4 parts of an upload, not of the object.
     if (sent.empty() || sent.find('-') != std::string_view::npos) continue;
     algorithm_ = name;
     value_ = sent;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t k_most_body = 16 << 20, k_most_headers = 256;
 constexpr long k_connect_ms = 5000;
-// Slower than this for that long counts as broken off.
+// A transfer that is slower than this for this long counts as broken.
 constexpr long k_least_bytes_per_second = 1024, k_least_stalled_s = 2, k_stalled_part = 4;
 
 }  // namespace

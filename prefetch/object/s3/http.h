@@ -50,14 +50,14 @@ class Transfer {
   Transfer& operator=(const Transfer&) = delete;
 
   // Receives the body of a successful answer instead of HttpAnswer::body. A larger body fills the
-  // room and then breaks the exchange off.
+  // room, and then the exchange is aborted.
   struct Room {
     std::byte* at = nullptr;
     std::size_t bytes = 0;
     std::uint64_t skip = 0;  // bytes of the body before those that are wanted
   };
   // Called before the first byte of a successful answer's body. It makes room, or returns an errno
-  // that breaks the exchange off.
+  // that aborts the exchange.
   using Begin = std::function<int(const HttpAnswer& head, Room& room)>;
   // Sets the handle up. `body` is sent if it is not empty.
   void prepare(const HttpRequest& request, const std::string& body, Begin begin,

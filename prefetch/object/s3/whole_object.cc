@@ -135,7 +135,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
       const auto bytes =
           static_cast<std::size_t>(std::min(options_.range_bytes, total_.size - first));
       next_ += bytes;
-      // Bytes that are there may be the damaged ones.
+      // The bytes that are present may be the damaged ones.
       if (attempts_ == 0 && sink_->has(first, bytes)) continue;
       running_.insert(first);
       client_.get({.bucket = bucket_,

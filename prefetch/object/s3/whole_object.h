@@ -20,7 +20,7 @@ class ObjectSink {
  public:
   virtual ~ObjectSink() = default;
   // Called when the object's size is known. Returns an errno to end the fetch. A second call means
-  // that the fetch begins again.
+  // that the fetch starts over.
   virtual int begin(const Outcome& first) = 0;
   // Room for this range; it stays valid until take().
   virtual std::byte* room(std::uint64_t first, std::size_t bytes) = 0;
@@ -29,7 +29,7 @@ class ObjectSink {
   // The range has come. Ranges may come in any order.
   virtual int take(std::uint64_t first, std::size_t bytes) = 0;
   // The object's bytes from `first` on, which have all been taken. Null: the sink does not keep
-  // them, and an object of several ranges is not compared with its checksum.
+  // them, so an object of several ranges is not compared with its checksum.
   virtual const std::byte* kept(std::uint64_t /*first*/) { return nullptr; }
 };
 

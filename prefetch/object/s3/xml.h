@@ -1,6 +1,6 @@
 // Reads the XML that object stores answer with: elements, text, CDATA, character references and the
-// five entities of XML. It drops namespace prefixes. It refuses a document type, so a document
-// cannot define entities, and none expands. Thread safety: one reader belongs to one thread.
+// five entities of XML. It drops namespace prefixes. It refuses document types, so a document
+// cannot define entities that expand. Thread safety: one reader belongs to one thread.
 #pragma once
 
 #include <cstddef>

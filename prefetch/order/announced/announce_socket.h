@@ -15,9 +15,9 @@ struct ListeningSocket {
   std::uint64_t device = 0, inode = 0;
 };
 
-// Listens at `path`. If a socket file of our own user is in the way, it counts as left over from a
-// dead process and is replaced: only one process at a time may listen, and the caller is that
-// process. Any other file there stays, and `why` is one line.
+// Listens at `path`. If a socket file of our own user already exists, it counts as left over from a
+// dead process and is replaced, because only one process at a time may listen, and the caller is
+// that process. Any other file is left alone, and `why` is one line.
 base::Result<ListeningSocket> listen_at(const std::string& path, std::string& why);
 // Removes the socket file if it is still the one that listen_at made.
 void remove_socket(const std::string& path, std::uint64_t device, std::uint64_t inode);

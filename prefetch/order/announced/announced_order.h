@@ -1,6 +1,6 @@
-// The paths that one client of the socket has announced and nobody has taken yet, in their order.
-// It enforces the order of messages and is bounded: its feeder must stop at is_full(). Thread
-// safety: one thread at a time.
+// The paths that one client of the socket has announced and that have not been taken yet, in their
+// order. It enforces the order of messages and is bounded: its feeder must stop at is_full().
+// Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,11 @@ class AnnouncedOrder {
   // True if one more message could exceed k_most_bytes.
   bool is_full() const { return bytes_ + k_longest_message > k_most_bytes; }
   bool is_empty() const { return blocks_.empty(); }
-  // How often the client has left an epoch behind: it began the next one, or said that it will not
-  // read the rest.
+  // How often the client has left an epoch, by beginning the next one or by withdrawing the rest.
   std::uint64_t epochs_left() const { return epochs_left_; }
   bool said_hello() const { return said_hello_; }
   bool said_bye() const { return said_bye_; }
-  // Normalised. Empty for the root, too.
+  // Normalised. Also empty for the root.
   const std::string& base() const { return base_; }
   bool has_base() const { return has_base_; }
   std::uint32_t rank() const { return rank_; }
@@ -34,8 +33,8 @@ class AnnouncedOrder {
   // any member.
   std::string_view next();
 
-  // news() is the message that tells the client how many of its paths have been handed on.
-  // has_news() is false once told() was called.
+  // news() is the message that tells the client how many of its paths have been handed on. After
+  // told(), has_news() is false.
   bool has_news() const { return has_news_; }
   TakenMessage news() const;
   void told() { has_news_ = false; }

@@ -1,6 +1,6 @@
 // The orders that the clients of the socket have announced. next() takes a path of the client that
-// is least ahead of its reading, and alternates among equals, so all ranks are served alike and a
-// stalled rank holds up nobody. Thread safety: all of it; one thread may feed while another takes.
+// is least ahead of its reading, and alternates among equals, so all ranks are served equally and a
+// stalled rank does not hold up others. Thread-safe; one thread may feed while another takes.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ class AnnouncedOrders {
   };
   AnnouncedState state(std::size_t slot) const;
   void told(std::size_t slot, const TakenMessage& news);
-  // True once after next() has found nothing and a path has arrived since.
+  // True once if a path has arrived since next() found nothing.
   bool has_become_ready();
 
   // For the side of the fetches.
@@ -49,14 +49,14 @@ class AnnouncedOrders {
   // epoch or was killed.
   std::uint64_t passed(std::uint32_t reader) const;
   void refuse(Refusal reason, const std::string& path);
-  // One line for each reason for which paths were left out, each returned once.
+  // Returns, once for each reason, a line about paths that were left out.
   std::vector<std::string> take_refusals();
 
  private:
   struct Client {
     AnnouncedOrder order;
     std::uint32_t reader = 0;
-    // `given` is never reset, because sequence numbers grow over epochs.
+    // `given` is never reset, because sequence numbers keep growing from one epoch to the next.
     std::uint64_t ahead = 0, given = 0;
     std::uint64_t passed = 0;  // how many of `given` precede the open epoch
     bool has_gone = false;

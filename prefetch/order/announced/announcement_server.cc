@@ -23,7 +23,7 @@ constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
 constexpr std::uint64_t k_first_tick = 20 * base::k_ns_per_ms,
                         k_last_tick = 160 * base::k_ns_per_ms;
 // The server checks at least this often whether it must end, because the thread that stops it may
-// have had no fd for a connection that wakes it.
+// have lacked an fd for the connection that would wake it.
 constexpr std::uint64_t k_longest_rest = 1'000 * base::k_ns_per_ms;
 constexpr unsigned k_most_lines = 8;
 constexpr int k_messages_a_turn = 16;
@@ -40,7 +40,7 @@ void AnnouncementServer::work(unsigned) {
     }
   } catch (const std::exception& error) {
     why = error.what();
-    say(fmt::format("announcements are no longer taken: {}", error.what()));
+    say(fmt::format("announcements are no longer accepted: {}", error.what()));
   }
   for (std::size_t slot = 0; slot < k_clients; ++slot) orders.remove(slot);
   set(State::ended);
@@ -111,7 +111,8 @@ AnnouncementServer::Events AnnouncementServer::wait(Peers& peers, std::uint64_t 
     fd = {peers.fds[slot].get(), 0, 0};  // poll() ignores -1
     if (!peers.fds[slot]) continue;
     const auto client = orders.state(slot);
-    // If the client is full, further messages stay in the socket, and in the end the client waits.
+    // If the client's order is full, further messages stay in the socket, and eventually the client
+    // waits.
     if (!client.is_full) fd.events = POLLIN;
     is_ticking |= client.has_paths || client.has_news;
   }
@@ -131,7 +132,7 @@ bool AnnouncementServer::tell_taken(Peers& peers) {
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     if (!peers.fds[slot]) continue;
     const auto client = orders.state(slot);
-    // A client that does not read gets only the latest state, later.
+    // A client that does not read its socket gets only the latest state, later.
     if (!client.has_news || !send_message(peers.fds[slot].get(), &client.news, sizeof client.news))
       continue;
     orders.told(slot, client.news);
@@ -140,8 +141,8 @@ bool AnnouncementServer::tell_taken(Peers& peers) {
   return has_told;
 }
 
-// Accepts one visitor at a time, so that no later one is admitted before the others are listened
-// to.
+// Accepts one visitor at a time, so that the messages of earlier ones are read before a later one
+// is admitted.
 void AnnouncementServer::welcome(Peers& peers) {
   const long got = sys::accept(peers.listener.get(), SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (got == -EAGAIN || got == -ECONNABORTED || got == -EINTR) return;

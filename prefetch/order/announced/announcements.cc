@@ -29,7 +29,7 @@ std::unique_ptr<Announcements> Announcements::start(AnnouncementsOptions options
                                                     std::string& why) {
   const std::string socket = options.socket;
   const auto refuse = [&](std::string_view reason) {
-    why = fmt::format("announcements are not taken at {}: {}", socket, reason);
+    why = fmt::format("announcements are not accepted at {}: {}", socket, reason);
     return nullptr;
   };
   CrewPtr<AnnouncementServer> own(new AnnouncementServer(std::move(options)));
@@ -58,7 +58,7 @@ Announcements::~Announcements() {
 void Announcements::stop_listening() {
   server_->begin_stop();
   if (server_->state.load(std::memory_order_acquire) != State::listening) return;
-  // First, because knock() finds the socket by its name.
+  // Done first, because knock() finds the socket by its name.
   knock(server_->options.socket);
   server_->remove_name();
 }
@@ -66,12 +66,12 @@ void Announcements::stop_listening() {
 void Announcements::leave_name() { server_->leaves_name.store(true, std::memory_order_release); }
 
 void Announcements::end() {
-  // Done before the gate closes: a thread that has not begun to listen asks there who leads, and
-  // must no longer begin.
+  // Done before the gate closes: a thread that has not begun to listen checks there which process
+  // leads, and must then no longer begin.
   server_->begin_stop();
   server_->gate.close();
   stop_listening();
-  // A thread that is still running ends by itself, and calls nobody.
+  // A thread that is still running ends by itself, and makes no callbacks.
   wait_while(*server_, State::listening, 15);
   for (const auto& line : server_->take_lines()) base::log(base::LogLevel::warn, "{}", line);
 }

@@ -1,10 +1,9 @@
-// A source of the paths that the job itself says it will read: each rank announces its paths, in
-// its order, on a socket next to the region (doc/FORMAT.md). Only the leader of a node has one.
+// A source of the paths that the job itself announces: each rank announces its paths, in its order,
+// on a socket next to the region (doc/FORMAT.md). Only the leader of a node has one.
 //
 // A separate thread with its own fd table listens. A client that breaks the protocol or dies is
-// dropped. A client that announces much is read no faster than its paths are taken. Answers to a
-// client that does not read them are dropped. Paths outside the prefixes are left out and reported
-// once.
+// dropped. A client's socket is read no faster than its paths are taken. Answers to a client that
+// does not read its socket are dropped. Paths outside the prefixes are left out and reported once.
 //
 // Thread safety: next() and settled() from one thread; arrived() is called on the listening thread.
 // next() and the destructor write the log lines, because the listening thread has no stderr.
@@ -24,13 +23,13 @@ namespace cube::prefetch {
 struct AnnouncementsOptions {
   std::string socket;                 // its whole path
   std::vector<std::string> prefixes;  // normalised
-  // Called when next() had nothing to give and now has. It must be short, because clients wait
-  // while it runs.
+  // Called when next() had nothing to give and now has something. It must be short, because clients
+  // wait while it runs.
   void (*arrived)(void*) = nullptr;
   void* argument = nullptr;
   // The listening thread calls it in each iteration, at least once a second, and before it takes
-  // the socket's name. False: this process does not lead (any more), so the name belongs to another
-  // process. Null: there is no other process.
+  // the socket's name. False: this process does not lead, or no longer, so the name belongs to
+  // another process. Null: there is no other process.
   bool (*leads)(void*) = nullptr;
 };
 
@@ -38,8 +37,8 @@ class AnnouncementServer;
 
 class Announcements final : public PathSource {
  public:
-  // Null: `why` is one line. A socket file that a dead process of ours left is replaced; any other
-  // file there stays.
+  // Null: `why` is one line. A socket file that a dead process of this user has left is replaced;
+  // any other file is left alone.
   static std::unique_ptr<Announcements> start(AnnouncementsOptions options, std::string& why);
   // Takes at most 20 ms. arrived() is not called afterwards. In a forked child it does nothing.
   ~Announcements() override;
@@ -48,7 +47,7 @@ class Announcements final : public PathSource {
 
   // Removes the socket and tells the listening thread to end. Callable by any thread, also twice.
   void stop_listening();
-  // Another process leads, so this one must not remove the socket's name.
+  // Call it if another process leads, so that this one does not remove the socket's name.
   void leave_name();
 
   // The reader whose file next() would give, if there is one.

@@ -1,4 +1,4 @@
-"""Draws from a sampler before the loop asks, as far as nobody can tell the difference, and
+"""Draws from a sampler before the loop asks, as far as the program cannot tell the difference, and
 announces what was drawn.
 
 A draw is made only when the loop itself asks for one, never by another thread and never after the
@@ -84,7 +84,7 @@ class Watched(Fixed):
         if not self.is_calm or self.seen >= WATCHED:
             return next(iterator)
         before = self.look()
-        # Nobody else may have changed anything between this draw and the one before.
+        # Nothing else may have changed between this draw and the one before.
         if self.last is not None and self.last != before:
             self.is_calm = False
         drawn = next(iterator)
@@ -181,7 +181,7 @@ class Ahead:
                 budget -= max(size, 1)
                 announced.append(indices_of(drawn))
         except Exception as error:
-            # The error is raised after everything held has been given. The usual end needs no
+            # The error is raised after all held draws have been given. The usual end needs no
             # traceback, and a traceback would keep this object alive.
             self.error = error.with_traceback(None) if type(error) is StopIteration else error
         if announced:

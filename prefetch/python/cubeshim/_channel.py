@@ -1,5 +1,5 @@
-"""A thread that tells the server one order after the other. It ends with the process, at once; a
-forked child has none.
+"""A thread that sends the server one order after the other. It ends with the process, immediately;
+a forked child has none.
 
 The end of the interpreter stops a daemon thread forever at any point, with all the locks that it
 holds. __del__ and callbacks of weak references may run after that, or at any time between two steps
@@ -27,7 +27,8 @@ _channels = weakref.WeakSet()
 
 
 def _forget_all():
-    """Runs in a forked child: the thread is not there, and the connection is the parent's."""
+    """Runs in a forked child, which does not have the thread, and whose connection belongs to the
+    parent."""
     for channel in list(_channels):
         channel.forget()
     _channels.clear()
@@ -45,7 +46,8 @@ class Channel:
     """The connection of one data loader. Each loader has its own, so that two loaders that are read
     alternately do not drop each other's order."""
 
-    # of the process; unlike this attribute, globals of modules are None at the very end
+    # of the process; unlike this attribute, globals of modules are None at the end of the
+    # interpreter
     is_ending = False
 
     def __init__(self, rank=0, world=1, is_for_one=False):
@@ -69,7 +71,7 @@ class Channel:
             return None
         if self not in _channels:
             if len(_channels) >= MOST_CHANNELS:
-                trouble("more than %d data loaders at once" % MOST_CHANNELS)
+                trouble("more than %d data loaders at the same time" % MOST_CHANNELS)
                 return None
             _channels.add(self)
         order = Order(epoch, resolve, self)
@@ -93,17 +95,17 @@ class Channel:
             raise
 
     def wake(self):
-        """Waits for nobody, because __del__ calls this, too."""
+        """Never waits, because __del__ also calls this."""
         if self.news.locked():
             try:
                 self.news.release()
             except RuntimeError:
-                # another thread was faster; at the very end, when this name is None, there is no
-                # other
+                # another thread was faster; at the end of the interpreter this name is None, but
+                # then there is no other thread
                 pass
 
     def close(self):
-        """Waits for nobody, like wake()."""
+        """Never waits, like wake()."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -157,7 +159,7 @@ class Channel:
                 self.tell_connected(order)
                 return
             except OSError as error:
-                # Perhaps a leader has died: the next one listens within a second.
+                # A leader may have died; the next one listens within a second.
                 trouble("%s" % error)
                 self.disconnect()
                 order.rewind()

@@ -9,7 +9,7 @@ import sys
 
 # One entry has everything that an index needs.
 WHOLE = ("samples", "imgs")
-# The first of these that is a list of paths counts, and together with it those of BESIDE.
+# The first of these that is a list of paths counts, together with those of BESIDE.
 FIRST = ("images", "image_files", "image_paths", "image_list", "img_files", "img_paths", "img_list",
          "im_files", "files", "file_paths", "filepaths", "file_list", "paths", "filenames",
          "file_names", "fnames", "audio_files", "audio_paths", "data", "items", "entries",
@@ -82,7 +82,7 @@ def base_of(owner):
 
 
 def under(base, path):
-    """Completes a relative name as its owner may do. The name may already begin with the
+    """Completes a relative name as the data set may do. The name may already begin with the
     directory."""
     if not base or os.path.isabs(path) or path.startswith(base.rstrip("/") + "/") or not path:
         return path or base
@@ -92,8 +92,8 @@ def under(base, path):
 def resolve_below(lists, base):
     def resolve(index):
         paths = [os.fsdecode(path) for entries in lists for path in paths_of(entries[index])]
-        # Joins the base only to names with an extension. Any other string, such as a label, would
-        # become a path below the prefix too.
+        # Joins the base only to names with an extension. Otherwise any other string, such as a
+        # label, would become a path below the prefix.
         return [under(base, path) if os.path.splitext(path)[1] else path for path in paths]
 
     return resolve

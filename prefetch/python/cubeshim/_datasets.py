@@ -64,7 +64,7 @@ def of_hugging_face(dataset):
 
     def resolve(index):
         row = index if rows is None else rows[index].as_py()
-        # The columns hold bare names if the bytes were elsewhere.
+        # The columns hold bare names if the bytes are stored elsewhere.
         return [path for path in (column[row].as_py() for column in columns) if is_absolute(path)]
 
     return resolve

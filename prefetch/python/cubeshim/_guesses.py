@@ -1,5 +1,5 @@
 """Guesses which files a data set reads if its attributes have unusual names: lists of absolute
-paths; or names, in a list or a pandas table, of files below a directory that is an attribute, too.
+paths; or names, in a list or a pandas table, of files below a directory that is also an attribute.
 Names are believed if the first of these files exists.
 
 No code of the program runs, as in _dataset_lists.py; pandas' own may.
@@ -51,7 +51,7 @@ def firsts(entries):
 
 
 def is_of_names(entries):
-    """A label is text, too, but has no suffix."""
+    """A label is also text, but has no suffix."""
     return bool(firsts(entries)) and all(
         os.path.splitext(name)[1] and not os.path.isabs(name) for name in firsts(entries))
 

@@ -34,7 +34,7 @@ class Loader:
         return self.real.create_module(spec)
 
     def exec_module(self, module):
-        # The module must see its real loader from its first line on.
+        # The module must see its real loader while it is executed.
         module.__spec__.loader = module.__loader__ = self.real
         self.real.exec_module(module)
         wrap(module)

@@ -4,8 +4,8 @@ which nothing else is known.
 What was learned lies in two files that all processes of the node share. KEY.index has 8 bytes for
 each index: the position of its record in KEY.paths, plus one; 0 is unknown. A record consists of
 the index, the number of bytes, and paths with a NUL between them. With CUBESHIM_DISK_DIR the files
-stay for later jobs; otherwise they go with the last process that uses them. Nothing relies on them:
-a torn or outdated record costs a fetch that nobody needs. They are opened for each batch and closed
+stay for later jobs; otherwise they are removed with the last process that uses them. Nothing relies
+on them: a torn or outdated record costs a useless fetch. They are opened for each batch and closed
 again, because the program may close any fd and reuse it for a file of its own.
 """
 import atexit
@@ -86,7 +86,7 @@ def is_private_file(found):
 
 def open_own(path, flags):
     """Raises OSError unless the file belongs to this user, has no other name, and lies in a
-    directory where nobody else can put one: a link there to another file of the user would have
+    directory where no other user can put one. A link there to another file of the user would have
     that file overwritten."""
     parent, name = os.path.split(path)
     directory = open_checked(parent, os.O_RDONLY | os.O_DIRECTORY, is_private_directory)
@@ -96,8 +96,8 @@ def open_own(path, flags):
         os.close(directory)
 
 
-# Files that go with the last process that uses them: the fd of each KEY.index, on which such
-# processes hold a shared lock.
+# Files that are removed with the last process that uses them: the fd of each KEY.index, on which
+# such processes hold a shared lock.
 _held = {}
 _pid = None
 
@@ -218,8 +218,8 @@ class Store:
             return True
 
     def write(self, learned):
-        """`learned`: indices and their paths. If an index has read other files before, only the
-        files that it read both times stay: the others were drawn at random, as for a mosaic of
+        """`learned`: indices and their paths. If an index read other files before, only the files
+        that it read both times stay, because the others were drawn at random, as for a mosaic of
         pictures. Returns how many entries were new. Raises OSError if there is no more room."""
         with Files(self, os.O_RDWR) as files:
             news = []
@@ -268,8 +268,8 @@ class Known:
     """Maps indices to their paths, for the epochs of one data loader.
 
     An epoch that begins with nothing learned gives one path, as soon as there is one. That path has
-    been read already, but it makes the leader make its ring: the leader does so at the first path,
-    and later there may be no room for a ring."""
+    already been read, but it makes the leader create its ring, which the leader does at the first
+    path; later there may be no room for a ring."""
     def __init__(self, store):
         self.store = store
         self.is_first = self.has_told = False

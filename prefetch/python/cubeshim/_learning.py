@@ -17,7 +17,7 @@ WITHOUT_FILES = 256  # After this many items without an open, a data set is no l
 
 
 def library():
-    """Returns None if this process has no library, or nobody prefetches."""
+    """Returns None if this process has no library, or no process prefetches."""
     if os.environ.get("CUBESHIM_MODE") == "off" or os.environ.get("CUBESHIM_PREFETCH") == "0":
         return None
     try:
@@ -90,7 +90,7 @@ class Learner:
 
     def end(self, why):
         self.is_over = True
-        trouble("nothing more is learned of a data set: %s" % (why,))
+        trouble("nothing more is learned about a data set: %s" % (why,))
 
     def fetch(self, real, fetcher, indices):
         self.batches += 1
@@ -176,7 +176,7 @@ def wrap(kind):
             try:
                 learner = learner_of(self) if type(self) is kind else None
             except Exception as error:
-                trouble("nothing is learned of a data set: %r" % (error,))
+                trouble("nothing is learned about a data set: %r" % (error,))
             self._cubeshim_learner = learner
         if learner is None or learner.is_over or not learner.notes.is_here():
             return real(self, possibly_batched_index)

@@ -48,7 +48,7 @@ def loader_of(sampler, dataset, rank_and_world, learned):
         weakref.finalize(sampler, forget, id(sampler), loader.channel).atexit = False
         _loaders[id(sampler)] = loader
     except TypeError:
-        loader.channel.is_for_one = True  # a list or the like: nobody would report its end
+        loader.channel.is_for_one = True  # a list or the like: its end would not be noticed
     return loader
 
 

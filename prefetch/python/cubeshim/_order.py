@@ -56,10 +56,10 @@ class Order:
         self.channel.wake()
 
     def passed(self, number):
-        """Batches below this number have been read by now."""
+        """Batches below this number have been read."""
         self.passed_number = number
-        # The thread leaves such batches out, but it may be held up for long, and memory must not
-        # grow meanwhile.
+        # The thread leaves such batches out, but it may be delayed for long, and memory must not
+        # grow in that time.
         try:
             while len(self.waiting) > MOST_WAITING and self.waiting[0].number < number:
                 self.waiting.popleft()
@@ -160,7 +160,7 @@ class Order:
         self.waiting, self.sent = collections.deque(), collections.deque()
 
     def rewind(self):
-        """The server has gone: paths that it has not handed on go to the next one."""
+        """The server is gone: paths that it has not handed on go to the next server."""
         self.forget()
         while self.sent:
             self.waiting.appendleft(self.sent.pop())

@@ -20,7 +20,7 @@ def path():
 
 
 def start_sidecar():
-    """Asks the library of this process, if it is here, to listen."""
+    """Asks the library of this process, if it is loaded, to listen."""
     try:
         ctypes.CDLL(None).cubeshim_start_sidecar()
     except (AttributeError, OSError):
@@ -78,7 +78,7 @@ class Connection:
                 raise OSError("nobody answers at %s" % path())
 
     def look_for_another(self):
-        """A stopped leader keeps its connections, while another one takes its name."""
+        """A stopped leader keeps its connections, while another one takes over its name."""
         now = time.monotonic()
         if now < self.next_look:
             return

@@ -4,7 +4,7 @@ import _thread
 
 
 class UnlistedThread:
-    """Does what is needed here of threading.Thread with daemon=True."""
+    """Implements the needed part of threading.Thread with daemon=True."""
     def __init__(self, target):
         self.target = target
         self.native_id = None

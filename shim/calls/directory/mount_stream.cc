@@ -29,7 +29,7 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   if (!path_filter::covers_directory(dir, path, covered)) return k_kernels;
   auto* const cache = process::is_forking() ? nullptr : attachment::cache();
   if (cache == nullptr || !cache->metadata().is_on()) return k_kernels;
-  // Programs that search a tree ask of each entry whether it is a directory.
+  // Programs that search a tree ask for each entry whether it is a directory.
   if (cache->metadata().is_file(covered.key())) return -ENOTDIR;
   expect_new_fd();
   cache::MountMetadata::Listed listed = cache->metadata().list(covered.key(), covered.c_str());
@@ -49,7 +49,7 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
     g_fds.set_directory(fd);
   }
   if (listed.is_long) own_threads::wish_for(*cache, own_threads::Wish::list, covered.key());
-  // The program goes from one directory to the next and has waited for this one.
+  // The program visits one directory after the other and has waited for this one.
   if (listed.was_worth_listing_ahead)
     own_threads::wish_for(*cache, own_threads::Wish::next, covered.key());
   listing_prefetch::note_listing(covered.key());
@@ -85,13 +85,13 @@ namespace {
 
 using cache::DirectoryData;
 
-// Bounds on the opens tried and on the entries visited, in all.
+// Bounds on the total number of opens tried and of entries visited.
 constexpr int k_most_opens = 256, k_most_entries = 100'000;
 
 // Finds a directory that another process or another node has moved since a stream over its listing
-// was opened. The search goes where the directory may be at little cost: under another name in the
-// directory that held it, and by the same last path components below a neighbor of each directory
-// above, up to the prefix.
+// was opened. The search covers the places where the directory may be found at little cost: under
+// another name in the directory that held it, and by the same last path components below a neighbor
+// of each directory above, up to the prefix.
 class Search {
  public:
   explicit Search(const cache::Listing& listing) : listing_(listing) {}
@@ -189,7 +189,7 @@ void hold(int fd) {
   const int own = static_cast<int>(real);
   std::uint64_t row = 0;
   if (g_fds.lock_if(fd, file.get(), row, RowKind::mount_stream)) {
-    // Stored first: from now on, no empty directory is opened through this fd.
+    // Stored first, so that from now on no empty directory is opened through this fd.
     file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
     put_over(own, fd, O_CLOEXEC);
     g_fds.unlock(fd, row);

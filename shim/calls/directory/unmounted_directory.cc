@@ -23,7 +23,8 @@ namespace sys = base::sys;
 constinit std::atomic<int> g_model{-1};
 constinit std::atomic<std::uint32_t> g_made{0};
 
-// Makes one directory within another and removes both at once, so that ".." leads nowhere, either.
+// Makes one directory within another and removes both right away, so that ".." leads nowhere
+// either.
 long make(int flags) {
   base::OffStack room;
   if (!room) return -ENOMEM;

@@ -3,8 +3,8 @@
 // error that any directory gives (EISDIR, EBADF), but never the entries of another directory. The
 // row of the fd holds an OpenFile, whose offset is the position. mount_stream.h uses serve() and
 // the functions below is_below() for streams over a mount's directory, whose fd the program does
-// not know. Thread safety: all of it; all except next_entry's result, which is valid until the
-// stream is closed, is async-signal-safe.
+// not know. Thread-safe; all except next_entry's result, which is valid until the stream is closed,
+// is async-signal-safe.
 #pragma once
 
 #include <dirent.h>
@@ -21,7 +21,7 @@ int serve(cache::Listing* listing, RowKind kind, int flags);
 // Like serve() with the listing of one of our paths. The -errno may be that of Metadata::list.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
-// Empty for all other fds than those of our paths.
+// Empty unless the fd is one of our paths.
 [[gnu::always_inline]] inline OpenFileRef acquire(int fd) {
   return g_fds.kind(fd) == RowKind::unmounted_directory
              ? g_fds.acquire_kind(fd, RowKind::unmounted_directory)

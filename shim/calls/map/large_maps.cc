@@ -22,8 +22,8 @@ constexpr std::size_t k_most_pieces = 2048, k_at_once = 32;
 
 constexpr std::uint64_t round_up(std::uint64_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-// The kernel makes a mapping if its flags are for the kernel, or if it reaches beyond the last page
-// of the file.
+// The kernel makes the mapping if only the kernel can honour its flags, or if it reaches beyond the
+// last page of the file.
 bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   const int type = request.flags & 0x0f;
   const bool is_shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
@@ -69,7 +69,7 @@ std::optional<Shown> show_pieces(cache::FileCache& cache, LargeFile& file,
                                 {to, piece.bytes, request.protection, flags, 0}, piece.in_region,
                                 is_shown))
         return {};
-      // If a piece cannot be shown, the kernel's own pages are as good.
+      // If a piece cannot be shown, the kernel's own pages will do.
       if (!is_shown) continue;
       done.bytes += piece.bytes;
       cache.large().note_shown(file, {piece.at, piece.at + piece.bytes});
@@ -97,7 +97,8 @@ long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
                    request.offset);
 }
 
-// Our own mapping must not use up the address space or the limit that the program's next one needs.
+// Our own mapping must not use up the address space, or the limit of mappings, that the program's
+// next mapping needs.
 bool may_map_twice() {
   rlimit limit{};
   return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_AS, 0, sys::arg(&limit))) &&
@@ -120,7 +121,7 @@ bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& reques
   auto own = base::Mapping::private_view(fd, static_cast<std::uint64_t>(request.offset),
                                          round_up(request.length));
   if (!own) return false;
-  // A child would keep the open file, with its locks, and has no thread that releases it.
+  // A child would keep the open file and its locks, and has no thread to release them.
   if (sys::failed(sys::madvise(own->data(), own->size(), MADV_DONTFORK))) return false;
   // Our access to a page must not make the kernel read more of the file.
   sys::madvise(own->data(), own->size(), MADV_RANDOM);
@@ -146,8 +147,8 @@ void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, co
     file.own_mappings().end();
 }
 
-// Brings a file that the program maps again and again. Until all of it is there, a fault of the
-// mapping reads no more than its page.
+// Brings a file that the program maps again and again. Until the whole file is present, a fault of
+// the mapping reads only its page.
 void bring_if_read_all_over(cache::FileCache& cache, LargeFile& file,
                             const mappings::MapRequest& request, void* at) {
   using AllOver = prefetch::MappedFiles::AllOver;
@@ -158,8 +159,8 @@ void bring_if_read_all_over(cache::FileCache& cache, LargeFile& file,
   sys::madvise(at, request.length, MADV_RANDOM);
 }
 
-// Reads all of a mapping for MAP_POPULATE. The threads that follow it read ahead of the kernel.
-// Like the kernel, this reports no error.
+// Reads all of a mapping for MAP_POPULATE. The threads that follow the mapping read ahead of the
+// kernel. Like the kernel, this reports no error.
 void populate(void* at, const mappings::MapRequest& request) {
   constexpr int k_madv_populate_read = 22, k_madv_populate_write = 23;
   mappings::advised(at, request.length, MADV_WILLNEED);
@@ -201,7 +202,7 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
     return left_to_kernel(*cache);
   }
   const bool may_keep = may_keep_pages(*file->large);
-  // A mapping that is read at once has its pages when it is made.
+  // Measured first, because a populated mapping has its pages as soon as it is made.
   const std::uint64_t before = may_keep ? bytes_in_kernel(fd, request) : 0;
   at = map_pieces(fd, *cache, *file->large, request);
   if (sys::failed(at)) return at;

@@ -1,5 +1,5 @@
 // Mappings of a large file: parts that are present come from the region, everything else from the
-// kernel's mapping of the origin's file. Thread safety: all of it; async-signal-safe.
+// kernel's mapping of the origin's file. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "shim/calls/file_calls.h"
@@ -9,8 +9,8 @@ namespace cube::shim::large_maps {
 
 // Returns the address or -errno; nothing if libc must do it.
 file_calls::Answer map(int fd, const mappings::MapRequest& request);
-// Maps an object that is served in blocks: all of the range comes first. Nothing: the kernel must
-// map a copy, because the region cannot keep the range.
+// Maps an object that is served in blocks, after its whole range has been fetched. Nothing: the
+// kernel must map a copy, because the region cannot keep the range.
 file_calls::Answer map_object(OpenFile& file, const mappings::MapRequest& request);
 
 }  // namespace cube::shim::large_maps

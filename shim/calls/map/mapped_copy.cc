@@ -18,7 +18,7 @@ constinit std::atomic<std::uint64_t> g_bytes{0};  // of all copies of this proce
 constinit std::atomic<std::uint64_t> g_looked_up_to{0};
 constexpr std::uint64_t k_between_looks = 16 << 20;
 
-// If a page cannot be allocated, the OOM killer comes.
+// If a page cannot be allocated, the kernel calls the OOM killer.
 bool has_memory_for(std::uint64_t bytes) {
   const std::uint64_t looked = g_looked_up_to.load(std::memory_order_relaxed);
   if (bytes <= looked) return true;

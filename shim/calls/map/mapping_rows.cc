@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t k_entries = 4096;
 constinit MappingRow g_entries[k_entries];
 constinit std::atomic<std::size_t> g_used{0};  // entries below this may be in use
-// A process may have 65,530 mappings by default. A piece is one, and so is each gap between two
-// pieces; the program needs the rest.
+// A process may have 65,530 mappings by default. Each piece is a mapping, and so is each gap
+// between two pieces; the rest is left for the program.
 constexpr std::size_t k_most_pieces = 4096;
 constinit std::atomic<std::size_t> g_pieces{0};
 

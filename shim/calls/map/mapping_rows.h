@@ -1,6 +1,6 @@
 // The table of the program's mappings of served files: where each lies, and what keeps its pages.
-// For the sources of mappings.h only. Thread safety: all of it; async-signal-safe. An entry whose
-// `begin` a thread has set to 1 belongs to that thread until it publishes or frees the entry.
+// For the sources of mappings.h only. Thread-safe and async-signal-safe. An entry whose `begin` a
+// thread has set to 1 belongs to that thread until it publishes or frees the entry.
 #pragma once
 
 #include <atomic>
@@ -50,7 +50,7 @@ void publish_without(MappingRow& entry, const PageRange& all, const PageRange& g
 // Returns the entry that covers this address, ours to change until it is published; `range` is
 // where it was.
 MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range);
-// The program has none of these pages any more.
+// The program no longer has any of these pages.
 void remove_rows(const PageRange& gone);
 // For a forked child, which has neither the pins nor the other threads of its parent.
 void forget_rows();

@@ -29,7 +29,7 @@ long map_through(int fd, const MapRequest& request, std::uint64_t offset) {
 }
 
 long map_file_of(cache::Region& region, const MapRequest& request, std::uint64_t offset) {
-  // MAP_FIXED allows no second try: what it replaces is gone.
+  // MAP_FIXED allows no second try, because what it replaces is gone.
   const int kept = region_fd::kept();
   if (kept >= 0 && (request.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == 0) {
     const long at = map_through(kept, request, offset);
@@ -131,8 +131,8 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
   const bool plain =
       (request.flags & ~(0x0f | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_NORESERVE)) ==
       0;
-  // The kernel makes a mapping if its flags are for the kernel, or if it reaches beyond the last
-  // page of the file.
+  // The kernel makes the mapping if only the kernel can honour its flags, or if it reaches beyond
+  // the last page of the file.
   if ((!is_private && !is_shared) || !plain ||
       (request.protection & ~(PROT_READ | PROT_WRITE)) != 0)
     return MapResult::not_here;

@@ -1,10 +1,9 @@
 // The program's mappings of served files: pages of the region itself, or a copy in a file of its
 // own if the region's bytes may be replaced later (mapped_copy.h). A small file whose record is not
-// laid out for mapping is laid out again at its first mapping. Each mapping is known by its
-// address, with a pin, until all of it is unmapped. Thread safety: all of it; async-signal-safe.
-// Invariants: a mapping of the region is never made writable by mprotect, because its fd was opened
-// read-only; and it never shows what lies past the file's last page, however it is moved or
-// resized.
+// laid out for mapping is laid out again at its first mapping. Each mapping has a row with its
+// address and a pin, until all of it is unmapped. Thread-safe and async-signal-safe. Invariants: a
+// mapping of the region is never made writable by mprotect, because its fd was opened read-only;
+// and it never shows what lies past the file's last page, however it is moved or resized.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +20,11 @@ enum class MapResult {
 };
 MapResult map(OpenFile& file, const MapRequest& request, long& result);
 
-// Maps a part of the region's file; note_mapping makes it known. Returns the address or -errno.
+// Maps a part of the region's file; note_mapping then enters it in the table. Returns the address
+// or -errno.
 long map_region(cache::Region& region, const MapRequest& request, std::uint64_t offset);
-// Shows a piece of the region by `fd` (region_fd.h), over a mapping that the program does not have
-// yet. Returns false if the fd is not the region's any more; anything may be mapped there then.
+// Maps a piece of the region through `fd` (region_fd.h), over a mapping that the program does not
+// know yet. Returns false if the fd is no longer the region's; then anything may be mapped there.
 bool show_piece(cache::Region& region, int fd, const MapRequest& piece, std::uint64_t offset,
                 bool& is_shown);
 // Notes that the program has mapped a large file there, as `request` says; its pages stay in place.
@@ -32,8 +32,8 @@ bool show_piece(cache::Region& region, int fd, const MapRequest& piece, std::uin
 // it shows. Returns false if no row is left; the mapping must not show the region then.
 bool note_mapping(std::uintptr_t at, const MapRequest& request, cache::LargeFile& file,
                   std::size_t pieces);
-// Takes pieces of the region for a mapping, at most `most`, and returns how many: a process can
-// have only so many mappings.
+// Takes at most `most` pieces of the region for a mapping, and returns how many; the number of
+// mappings of a process is limited.
 std::size_t take_pieces(std::size_t most);
 void give_pieces_back(std::size_t count);
 

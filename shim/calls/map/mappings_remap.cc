@@ -15,8 +15,8 @@ namespace {
 namespace sys = base::sys;
 using cache::k_page;
 
-// Past a file's last page, the region holds another record. From there on, the mapping is one of an
-// empty file or, for a large file, of the origin's file from this offset on.
+// Past a file's last page, the region holds another record. From there on, the mapping is of an
+// empty file or, for a large file, of the origin's file.
 void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry,
                     int protection, int file, std::uint64_t offset) {
   auto* const at = reinterpret_cast<void*>(from);
@@ -70,7 +70,7 @@ long remap_parts(const RemapRequest& request) {
   if (!is_placed && size > old_size) {
     const long more = reserve(at + old_size, size - old_size, MAP_FIXED_NOREPLACE);
     if (more == static_cast<long>(at + old_size)) return static_cast<long>(at);
-    // Linux before 4.17 takes the place for a hint.
+    // Linux before 4.17 treats the address as a hint.
     if (!sys::failed(more)) sys::munmap(reinterpret_cast<void*>(more), size - old_size);
   }
   if ((request.flags & MREMAP_MAYMOVE) == 0) return -ENOMEM;
@@ -112,7 +112,8 @@ std::optional<long> remap(const RemapRequest& request) {
   const std::uint64_t size = round_up(request.new_size), old_size = old.end - old.begin,
                       rest = entry->file_end - std::min(at, entry->file_end),
                       offset = entry->offset_of_end + at - entry->file_end;
-  // A piece of the region is followed by another file's, so the added part maps the origin's file.
+  // In the region, a piece is followed by another file's bytes, so the added part maps the origin's
+  // file.
   const std::uint64_t kept = entry->large != nullptr ? old_size : rest;
   // The old range may reach into the program's next mapping.
   const bool is_within = old.end <= range.end;

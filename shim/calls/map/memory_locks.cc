@@ -104,7 +104,7 @@ bool lock_now(const OwnRanges& own, int flags, Right right) {
       // Addresses beyond the user's half are the kernel's own page.
       if (static_cast<std::intptr_t>(part.begin) < 0) return;
       const long error = sys::mlock2(at, part.bytes(), MLOCK_ONFAULT);
-      // Within the limit, this means that another thread has unmapped the part.
+      // If the limit allows it, this means that another thread has unmapped the part.
       if (sys::failed(error) && !(error == -ENOMEM && right == Right::fits)) is_locked = false;
       if ((flags & MCL_ONFAULT) == 0) sys::mlock2(at, part.bytes(), 0);
     });
@@ -133,7 +133,7 @@ int lock_all(int flags, int (*kernels)(int flags)) {
     return result;
   }
   const OwnRanges own;
-  // The kernel refuses then: it counts more than we do.
+  // The kernel then refuses, because it counts more than we do.
   const Right right = right_to_lock(own);
   if (right == Right::no) return kernels(flags);
   if (future) {

@@ -1,5 +1,4 @@
-// The mappings of this process, as /proc/self/maps lists them. Thread safety and async-signal
-// safety: yes.
+// The mappings of this process, as /proc/self/maps lists them. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/mman.h>

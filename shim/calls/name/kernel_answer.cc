@@ -50,8 +50,8 @@ Answer meaning_of(const PathCall& call, int error) {
       may_be_made(call) ? Answer() : Answer{Lesson::negative_entries_in_doubt, {}};
   switch (error) {
     case 0:
-      // Anything that had a new name before is gone. NameChange drops the listing by the
-      // directory's inode, which may be another one by now.
+      // If the call has made a name, whatever had that name before is gone. NameChange drops the
+      // listing by the directory's inode, which may be another one by now.
       if (call.wants == Wants::new_name) there.lesson = Lesson::new_name;
       there.told.kinds = kinds_wanted(call);
       return there;
@@ -99,7 +99,7 @@ Answer meaning_of(const PathCall& call, int error) {
   }
 }
 
-// Covers the path in the same way as a query to memory does.
+// Finds the covering prefix in the same way as a query to memory does.
 bool covers(const PathCall& call, CoveredPath& covered) {
   if (!process::owns_table() && !path_filter::is_absolute(call.path)) return false;
   if (call.is_change && path_filter::covers_changed(call.dir, call.path, covered)) return true;
@@ -150,7 +150,7 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
                             ? attachment::existing_cache()
                             : attachment::attached_cache();
     if (cache == nullptr || cache->corrections().has_nothing()) return;
-    // The kernel does not know what a pack or a bucket has.
+    // The kernel does not know the paths of packs and buckets.
     const auto* const unmounted = is_covered ? process::origin_metadata() : nullptr;
     if (unmounted != nullptr && unmounted->of(covered.key()) != nullptr) return;
     if (is_covered) learn(cache->corrections(), covered.key());
@@ -164,8 +164,8 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
     });
   };
   // A call that may attach, or has a path on its stack already because it changes something, uses
-  // memory off the stack. Other calls do not: a sanitizer of the host would believe that threads
-  // share that memory.
+  // memory off the stack. Other calls do not, because a sanitizer of the host would report that
+  // memory as shared by threads.
   const bool may_attach_here =
       attachment::attached_cache() == nullptr && attachment::is_child_of_attached();
   call.is_change || may_attach_here ? base::use_off_stack<CoveredPath>(use)
@@ -185,7 +185,7 @@ void learn_stat(const PathCall& call, const Stat& kernels) {
 namespace kernel_answer {
 
 void learn(const PathCall& call, int error) {
-  // A path that the kernel could not read cannot be read by us, either.
+  // If the kernel could not read the path, neither can we.
   if (!path_filter::is_readable_pointer(call.path) || error == EFAULT) return;
   const Answer answer = meaning_of(call, error);
   if (answer.lesson == Lesson::nothing) return;

@@ -2,7 +2,7 @@
 // its result through told(), which corrects memory before the program sees it
 // (cache/corrections.h):
 //   return told(real::chdir(path), {.path = path, .wants = PathCall::Wants::directory});
-// Keeps errno. Thread safety: all of it; async-signal-safe.
+// Keeps errno. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ struct PathCall {
 
 namespace kernel_answer {
 
-// Does what told() does, for a result of another form. `error` is 0 for success.
+// Like told(), for a result of another form. `error` is 0 for success.
 void learn(const PathCall& call, int error);
 
 }  // namespace kernel_answer

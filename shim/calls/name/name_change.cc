@@ -20,8 +20,8 @@ namespace sys = base::sys;
 
 namespace {
 
-// The owner does not matter to root, which is never refused: a process of root that extracts an
-// archive changes the owner of one directory after the other.
+// For root the owner does not matter, because root is never refused. Otherwise, extracting an
+// archive as root would drop records at each change of owner.
 bool has_lost(const Passage& before, const cache::FileStat& after) {
   constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
   const bool is_given_away = before.user != after.user || before.group != after.group;
@@ -47,11 +47,11 @@ NameChange::NameChange(int dir, const char* path, Of of)
   auto* const cache = attachment::existing_cache();
   was_empty_ = cache == nullptr || cache->changes().is_empty();
   if (was_empty_) return;
-  // Taken now: the way there may lead through the name itself, and be gone afterwards.
+  // Taken now, because the path may lead through the name itself, and may not exist afterwards.
   if (name_ != nullptr) directory_ = directory_of(dir, path);
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
-  // A path that is not covered may lead to a covered file, and a link with a covered path is not
-  // the file to which it leads.
+  // An uncovered path may lead to a covered file, and a covered path may be a link, which is not
+  // its target.
   if (of == Of::file) followed_ = path;
   if (!covered_ && of != Of::file && path_filter::is_prefix_or_above(dir, path, prefix_)) {
     materialize_below(prefix_);
@@ -70,12 +70,13 @@ NameChange::NameChange(int dir, const char* path, Of of)
   if (!is_tree_) return;
   if (of != Of::file_or_link) mount_stream::hold_all();
   // The path may lead through links, but memory may know the files of the tree by their real paths.
-  // A record that is known by a path through links is dropped with any tree.
+  // Records known by a path through links are dropped with any tree.
   knows_tree_ = take_real_path(dir, path);
   if (knows_tree_ && !covered_) materialize_below(path_.key());
 }
 
-// Takes the real path, while the name leads there. Returns false if there is no fd for that.
+// Determines the real path while the name still leads there. Returns false if there is no fd for
+// that.
 bool NameChange::take_real_path(int dir, const char* path) {
   const int follow = of_ == Of::mount_point ? 0 : O_NOFOLLOW;
   const long fd = sys::openat(dir, path, O_PATH | O_CLOEXEC | follow);
@@ -87,7 +88,8 @@ bool NameChange::take_real_path(int dir, const char* path) {
          path_filter::join({real.data(), static_cast<std::size_t>(n)}, {}, path_);
 }
 
-// Attributes of a directory elsewhere do not matter, unless they close the way to what is below it.
+// Attributes of a directory elsewhere matter only if they remove the right to reach what is below
+// it.
 bool NameChange::changes_tree(const Passage& before) const {
   if (of_ != Of::file_or_link || covered_ || !knows_tree_) return true;
   const auto after = cache::stat_path(AT_FDCWD, path_.c_str(), AT_SYMLINK_NOFOLLOW);
@@ -178,7 +180,8 @@ void NameChange::commit(const Passage& before) {
     cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
 }
 
-// A process may have begun the very first fetch since, of the file to which the name led before.
+// In the meantime a process may have begun the first fetch ever, of the file to which the name used
+// to lead.
 void NameChange::commit_of_unlooked() const {
   const KeepErrno keep;
   auto* const cache = attachment::existing_cache();
@@ -186,8 +189,7 @@ void NameChange::commit_of_unlooked() const {
 }
 
 long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
-  // A name that is gone proves that the way to it is intact and that nothing is below it, as a new
-  // name does.
+  // Like a new name, a removed one proves that its parents are intact and that nothing is below it.
   const bool is_gone = result == 0 && of == NameChange::Of::name;
   const bool no_follow = of == NameChange::Of::name || of == NameChange::Of::file_or_link;
   const auto wants = is_gone ? PathCall::Wants::new_name : PathCall::Wants::name;
@@ -196,7 +198,7 @@ long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
       result == 0 ? 0 : errno);
   const bool may_be_other = result == 0 && !is_gone && of != NameChange::Of::mount_point;
   if (!may_be_other || attachment::attached_cache() == nullptr) return result;
-  // Success does not show which kind of file it is. The kernel, which has just been there, knows.
+  // Success does not show what kind of file it is. The kernel, which has just been there, knows.
   const KeepErrno keep;
   struct ::statx now {};
   const int flags = AT_STATX_DONT_SYNC | (no_follow ? AT_SYMLINK_NOFOLLOW : 0);

@@ -1,5 +1,5 @@
 // Calls that change what a name means or what its file holds: a change is noted before the call and
-// committed after its success. Thread safety: all of it; async-signal-safe.
+// committed after its success. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@
 namespace cube::shim {
 
 // The right to pass through a directory, noted before a call that may take it away. If the call
-// does, nothing that is cached below the directory may be served until the kernel has been asked.
-// Empty if the path is not a directory, or if nothing is cached.
+// does take it away, nothing cached below the directory may be served until the kernel has been
+// asked. Empty if the path is not a directory, or if nothing is cached.
 struct Passage {
   bool is_known = false, is_lost = false;
   std::uint32_t mode = 0, user = 0, group = 0;
 };
 Passage passage_of(int dir, const char* path);
-// An access list says more than the mode: the right counts as lost.
+// An access list may override the mode, so the right counts as lost.
 Passage passage_by_attribute(int dir, const char* path, const char* name);
 
 class NameChange {
@@ -27,7 +27,7 @@ class NameChange {
     name,          // the name itself, which then leads elsewhere or nowhere: rename, unlink
     mount_point,   // the directory that it leads to, by links too
     file,          // the file that it leads to, by links too: truncate, chmod
-    file_or_link,  // like file, but a link at its end is meant itself: lchown
+    file_or_link,  // like file, but a final link is meant itself: lchown
   };
   static constexpr Of file_by(bool follows_links) {
     return follows_links ? Of::file : Of::file_or_link;
@@ -39,7 +39,7 @@ class NameChange {
   // The subject has another name after the call.
   void moves() { is_moved_ = true; }
   void commit(const Passage& before = {});
-  // A name that is not cached was made or removed, which changes the entries of its directory.
+  // An uncached name was made or removed, which changes the entries of its directory.
   static void note_entry(int dir, const char* path);
   // Like note_entry, but for a file that an open has made, or may have made, and that is open as
   // `fd`.
@@ -55,7 +55,7 @@ class NameChange {
   Of of_;
   bool was_empty_ = false;  // nothing was cached when it began, so nothing was examined
   bool covered_ = false;
-  bool by_fd_ = false;                        // AT_EMPTY_PATH
+  bool by_fd_ = false;  // AT_EMPTY_PATH
   bool is_moved_ = false;
   const char* followed_ = nullptr;            // the path, if the call follows a link at its end
   const char* name_ = nullptr;                // the path, if an entry of a directory changes

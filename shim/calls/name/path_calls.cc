@@ -24,13 +24,14 @@ cache::FileCache* cache_to_look_at() {
   return cache;
 }
 
-// Notes a query that memory could not answer. Many of them in one directory are worth gathering.
+// Notes a query that memory could not answer. If a directory has many such misses, its stats are
+// worth gathering.
 Known note_miss(cache::FileCache& cache, std::string_view key) {
   if (cache.metadata().note_miss(key)) own_threads::gather_metadata_near(cache, key);
   return Known::unknown;
 }
 
-// Answers the stat of a prefix itself, whose record cannot be found by its name in the directory
+// Answers the stat of a prefix itself, which cannot be looked up by its name in the directory
 // above.
 Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& stat) {
   const std::string_view prefix = path_filter::prefix_named(path);
@@ -75,9 +76,9 @@ void note_answer(cache::FileCache& cache, std::string_view key) {
   if (cache.metadata().is_first_in_directory(key)) own_threads::follow_metadata(key);
 }
 
-// Replaces the path by the target of its final symbolic links, as far as memory knows; by nothing
-// if the target is under no prefix. Returns unknown if no link is at its end, or if the links lead
-// beyond what memory knows.
+// Replaces the path by the target of its final symbolic links, as far as memory knows; by an empty
+// path if the target is under no prefix. Returns unknown if the path does not end in a link, or if
+// the links lead beyond what memory knows.
 Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
   base::OffStack room;
   if (!room) return Known::unknown;
@@ -92,7 +93,7 @@ Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
 }
 
 // The directory in which a relative path begins exists, because the program has it open, even if
-// its name has changed. A listing above it that is a second old may lack that name.
+// its name has changed. A listing above it may be a second old and lack its new name.
 bool is_negative_from_above(const cache::FileCache& cache, const char* path,
                             const CoveredPath& covered) {
   return !path_filter::is_absolute(path) && !cache.metadata().has_listing_beside(covered.key());
@@ -180,7 +181,7 @@ Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::F
   bool ignored = false;
   bool& readable = may_be_read != nullptr ? *may_be_read : ignored;
   if (!process::is_active()) return Known::unknown;
-  // The prefix above our paths is not covered itself.
+  // The prefix above our paths is not itself covered.
   if (path_filter::passes_by(path)) return stat_of_name(dir, path, wish.no_follow, stat, readable);
   materialize_named(path, dir);
   const Known known =

@@ -1,6 +1,6 @@
 // The calls that ask about a path of a mount and are answered from its record. All others are left
 // to libc. unmounted_paths.h has those about a path that no mount has.
-// Thread safety: all of it; a hit is async-signal-safe.
+// Thread-safe; a hit is async-signal-safe.
 #pragma once
 
 #include <climits>

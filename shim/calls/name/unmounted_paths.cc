@@ -21,7 +21,7 @@ constexpr Metadata::Follow as_follow(bool follows) {
 
 bool is_directory(const cache::FileStat& stat) { return (stat.mode & S_IFMT) == S_IFDIR; }
 
-// Finds a path with ".." in it whose links lead along our paths.
+// Resolves a path with ".." whose links lead along our paths.
 const Metadata* of_path_that_goes_up(const cache::AllMetadata& all, int dir, const char* path,
                                      CoveredPath& covered) {
   if (!path_filter::spells_up(dir, path, covered)) return nullptr;

@@ -1,7 +1,7 @@
-// Paths that no mount has, such as those in a pack: this process answers them itself
-// (cache/metadata); other files call them our paths. A path that lies elsewhere, or that such a
-// prefix does not have, is left to the kernel. path_calls.h answers for paths of mounts. Thread
-// safety: all of it; async-signal-safe.
+// Paths that no mount has, such as those in a pack. This process answers for them itself
+// (cache/metadata); other files call them "our paths". A path that lies elsewhere, or that such a
+// prefix does not have, is left to the kernel. path_calls.h answers for paths of mounts.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/statvfs.h>
@@ -35,8 +35,8 @@ bool realpath(const char* path, char (&to)[PATH_MAX]);
 bool statfs(int dir, const char* path, struct ::statfs& s);
 bool statvfs(int dir, const char* path, struct ::statvfs& s);
 
-// True for a relative path below a served directory. ENOENT is then ours to return: the kernel
-// knows another directory by that fd.
+// True for a relative path below a served directory. The caller must then return ENOENT itself,
+// because for the kernel that fd is another directory.
 bool is_below_served(int dir, const char* path);
 // Returns the error of a path that neither the kernel nor we have: ENOENT, or the more precise
 // error that the pack gives (ENOTDIR, ELOOP).

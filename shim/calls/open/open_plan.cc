@@ -59,7 +59,8 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags)
   if (metadata_ != nullptr && answered_ && result_ < 0) prefer_limit();
 }
 
-// Nobody but us can read our paths around the page cache, or without a change of the access time.
+// For our paths O_DIRECT and O_NOATIME do not need the kernel: reads use no page cache and change
+// no access time.
 bool OpenPlan::needs_kernel() const {
   const int flags = metadata_ != nullptr ? flags_ & ~(O_DIRECT | O_NOATIME) : flags_;
   return (flags & k_needs_kernel) != 0;
@@ -112,7 +113,7 @@ void OpenPlan::plan_outside() {
 void OpenPlan::plan_change() {
   follow_ = Follow::writer;
   count_unserved(Counter::bypassed_write);
-  // Afterwards, nobody can tell a file that was cut from a new one with the inode of the old one.
+  // Afterwards, a truncated file cannot be told from a new one that has reused its inode.
   cache::FileCache* const cache = attachment::attached_cache();
   if ((flags_ & k_may_change) == 0 || cache == nullptr ||
       !cache->parts().ram.has_any(path_.key(), base::hash_path(path_.key())))
@@ -126,7 +127,7 @@ void OpenPlan::plan_directory() {
   listed_ = path_.key();
 }
 
-// The kernel opens it; the blocks of a large file answer reads with O_DIRECT.
+// The kernel opens it; for a large file, blocks answer reads with O_DIRECT.
 void OpenPlan::plan_kernel_flags() {
   const bool is_direct = (flags_ & k_needs_kernel) == O_DIRECT;
   if (is_direct && !process::is_forking() && attachment::cache() != nullptr) {
@@ -186,8 +187,8 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   }
   if (is_kernels_error) learn(-result_);
   if (metadata_ != nullptr && result_ == -EISDIR) open_directory();
-  // A file that cannot be opened by its whole path may be openable by the program's own path, or
-  // fails with its own error.
+  // If a file cannot be opened by its whole path, the program's own path may still work, or gives
+  // the right error.
   const bool is_kernels =
       metadata_ == nullptr ||
       (result_ == -ENOENT && !unmounted_directory::is_below(dir_, program_path_));
@@ -202,8 +203,8 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   process::report_if_due(cache);
 }
 
-// The kernel looks for a free fd before it examines the path. If there is none, answers with that
-// error and returns true.
+// The kernel looks for a free fd before it examines the path. If no fd is free, answers with the
+// kernel's error and returns true.
 bool OpenPlan::prefer_limit() {
   expect_new_fd();
   const long fd = sys::open("/", O_PATH | O_CLOEXEC);
@@ -232,7 +233,7 @@ int OpenPlan::error_of_change() const {
   return is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? EISDIR : EROFS;
 }
 
-// If we do not have the directory, the kernel still may, except where we have a file.
+// If we do not have the directory, the kernel still may, unless we have a file there.
 void OpenPlan::open_directory() {
   int result = unmounted_directory::open(*metadata_, path_.key(), flags_);
   if (result >= 0) listing_prefetch::note_listing(path_.key());
@@ -287,8 +288,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     answered_ = false;
     return;
   }
-  // A signal handler or another thread may have parked an fd above the one that this open has used
-  // and that is free again.
+  // This open has used an fd that is free again, and a signal handler or another thread may have
+  // parked a higher one in between.
   if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
   if (process::serves_copies()) loaded_calls::look_if_doubted();
@@ -299,7 +300,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
                         : placeholder::acquire();
   if (fd < 0 || !g_fds.is_within(fd) || fd <= STDERR_FILENO) {
     // There is no fd, or one that the table does not reach: the kernel's own open returns the right
-    // error. libc's own streams read 0 to 2 by calls that bypass us.
+    // error. libc's own streams read fds 0 to 2 with internal calls that bypass us.
     if (fd >= 0) sys::close(fd);
     answered_ = false;
     // If no fd is free, there is none for a copy, either, and the copy's bytes would be read for
@@ -311,8 +312,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   file->kind = OpenFile::Kind::served;
   file->record = &*outcome.pin;
   file->data = outcome.pin->data();
-  // The first read comes soon, and finds the page's address translated and its first lines in the
-  // cache.
+  // The first read will come soon; this lets it find the page in the TLB and its first lines in the
+  // processor's cache.
   for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
   file->size = outcome.pin->data_size;
   file->flags = status_flags(flags_);

@@ -23,8 +23,8 @@ class OpenPlan {
   bool is_answered() const { return answered_; }
   // An fd, or -1 and errno.
   int result() const { return static_cast<int>(to_c(result_)); }
-  // libc has opened the file, or has failed (-1 and errno): remembers what the new fd is. Returns
-  // the fd.
+  // libc has opened the file, or has failed (-1 and errno): notes what the new fd is. Returns the
+  // fd.
   int note(int fd);
 
  private:
@@ -73,7 +73,7 @@ class OpenPlan {
     nothing,
     outside,
     writer,
-    stranger,  // written by a path that is not covered; the file may have another path that is
+    stranger,  // written through an uncovered path; the file may also have a covered one
     directory,
     direct  // opened with O_DIRECT
   };

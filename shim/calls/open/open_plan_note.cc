@@ -1,4 +1,4 @@
-// OpenPlan after libc's own open: notes which file the new fd is of, and corrects memory by the
+// OpenPlan after libc's own open: notes which file the new fd refers to, and corrects memory by the
 // kernel's answer.
 #include "shim/calls/directory/listing_prefetch.h"
 #include "shim/calls/name/kernel_answer.h"
@@ -11,14 +11,14 @@
 
 namespace cube::shim {
 
-// True for the very file: not for a link that leads to it, nor for one that had this name before.
+// True only for the file itself: not for a link to it, nor for an earlier file of this name.
 bool OpenPlan::is_listed(const cache::FileCache& cache, int fd) const {
   const KeepErrno keep;
   const auto stat = cache::stat_path(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
   return stat && cache.metadata().was_listed(path_.key(), *stat);
 }
 
-// Notes a name that the open has made. If the listing of the directory had it, it was there before.
+// Notes a name that the open has made. If the directory's listing had the file, it existed before.
 void OpenPlan::note_new_name(int fd) {
   constexpr int k_nameless = O_TMPFILE & ~O_DIRECTORY;
   if ((flags_ & O_CREAT) == 0 || (flags_ & k_nameless) != 0) return;

@@ -1,5 +1,5 @@
-// Files that are open for writing: no process may cache them until they are closed. Thread safety:
-// all of it; async-signal-safe.
+// Files that are open for writing: no process may cache them until they are closed. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <string_view>
@@ -16,7 +16,7 @@ void note_vforked_writer(int fd);
 // written until it is closed. Returns the fd.
 int note_foreign_fd(int fd);
 // Like note_foreign_fd, but for a program that starts. It costs a few system calls, and more only
-// if the text of the file's path does not rule the file out.
+// if the file's path may lie below a prefix.
 void note_inherited_fd(int fd);
 // Another process, perhaps one without the library, has opened this file for writing. The file
 // counts as being written until this process ends.

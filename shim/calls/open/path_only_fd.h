@@ -1,5 +1,5 @@
 // Answers an O_PATH open of a file or a link among our paths (name/unmounted_paths.h) with a
-// similar file or link of the kernel. Thread safety: all of it; async-signal-safe.
+// similar file or link of the kernel. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,7 @@
 
 namespace cube::shim::path_only_fd {
 
-// Returns an fd, or -errno. A file is a copy in memory; a link is one that no path leads to any
-// more.
+// Returns an fd, or -errno. A file is a copy in memory; a link is one whose name was removed.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
 }  // namespace cube::shim::path_only_fd

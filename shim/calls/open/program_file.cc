@@ -79,7 +79,7 @@ ProgramFile::ProgramFile(const char* path) {
   auto copy = open_program(*metadata, covered.key());
   if (!copy) {
     const int error = copy.error().value;
-    // The kernel may have such a file.
+    // The kernel may have a file of that name.
     error_ = error == EISDIR ? EACCES : error == ENOENT ? 0 : error;
     return;
   }

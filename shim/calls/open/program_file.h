@@ -1,6 +1,6 @@
 // Programs and libraries that only we have (unmounted_paths.h), for the kernel and the loader,
-// which open files past us: they get the name of a copy in /proc/self/fd. Thread safety: all of it.
-// ProgramFile is async-signal-safe, and may be used in a child of vfork.
+// which open files past us: they get the name of a copy in /proc/self/fd. Thread-safe. ProgramFile
+// is async-signal-safe, and may be used in a child of vfork.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ class ProgramFile {
   const char* to_execute(const char* path) const {
     return is_script() ? interpreter_ : copy_ ? copy_name_.c_str() : path;
   }
-  // The arguments of a script's interpreter, in a room of room_for() bytes.
+  // The arguments of a script's interpreter, in a buffer of room_for() bytes.
   static std::size_t room_for(char* const* arguments);
   char* const* put_arguments(const char* path, char* const* arguments, void* room) const;
 

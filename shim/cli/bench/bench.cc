@@ -54,7 +54,7 @@ class Step {
   static bool is_shown() { return isatty(STDERR_FILENO) != 0; }
 };
 
-// Each pass has files of its own, so that none is warmed by another.
+// Each pass has its own files, so that no pass warms the cache for another.
 void measure_mount(const Bench& bench, BenchResult& result) {
   const auto after = [&](unsigned percent) {
     return base::monotonic_ns() + bench.seconds * 10'000'000ULL * percent;
@@ -81,7 +81,7 @@ void measure_mount(const Bench& bench, BenchResult& result) {
       read_files(one.subspan(0, result.read_one.whole.count() + result.read_one.too_large +
                                     result.read_one.failed),
                  options(1, false));
-  step.emplace("bench 3/5: reading files, many at once");
+  step.emplace("bench 3/5: reading files, many at a time");
   result.read_many = read_files(files.subspan(quarter == 0 ? files.size() : quarter, quarter),
                                 options(k_many, true));
   step.emplace("bench 4/5: files' attributes");

@@ -66,7 +66,7 @@ class BenchScratch {
       const std::uint64_t size = sizes[i % sizes.size()];
       if (size > left) continue;
       left -= size;
-      // Writes no zeros, for which a disk may have a shortcut.
+      // Does not write zeros, which a disk may handle faster.
       for (std::size_t at = bytes.size(); at < size; ++at)
         bytes.push_back(static_cast<char>(at * 2654435761U >> 13));
       make_file(fmt::format("{}/files/{}", path_, i),
@@ -75,8 +75,8 @@ class BenchScratch {
     if (why_.empty() && files_.empty()) why_ = "no file that was read is small enough";
     return why_.empty();
   }
-  // A file is not cached while the clock of its file system is so coarse that a change right now
-  // might not show. If that clock runs ahead, this does not wait.
+  // A file is not cached while a change within the current tick of its file system's clock could go
+  // unnoticed. If that clock runs ahead, this does not wait.
   void wait_until_trusted() const {
     const std::uint64_t until_ns =
         base::monotonic_ns() + (cache::k_racy_seconds + 1) * 1'000'000'000ULL;
@@ -101,7 +101,7 @@ class BenchScratch {
       is_well = n > 0;
       if (is_well) bytes.remove_prefix(static_cast<std::size_t>(n));
     }
-    // Pages that have not reached the disk cannot be dropped.
+    // Pages that have not been written to the disk cannot be dropped.
     if (!is_well || (files_.size() <= k_on_disk && fdatasync(fd.get()) != 0))
       why_ = fmt::format("{}: {}", path, base::text_of_error(errno));
   }

@@ -17,7 +17,7 @@ class Timings {
     all_.insert(all_.end(), others.all_.begin(), others.all_.end());
   }
   std::size_t count() const { return all_.size(); }
-  // The microseconds that a share `q` of the operations does not exceed; 0 if there were none.
+  // The quantile `q` of the operations' times in microseconds; 0 if there were none.
   double us(double q) const;
   const std::vector<std::uint64_t>& all() const { return all_; }
 

@@ -155,22 +155,22 @@ std::string conclusion(const BenchResult& r) {
       "Epoch 2: {:.0f} files/s for a worker that only reads: a file takes {:.1f} us from the "
       "cache, {:.1f} us here.\n",
       r.machine.hits.per_second(), hit, cold);
-  text += again < 2 * hit + 10 ? fmt::format(
-                                     "Read again at once, a file takes {:.1f} us here: while all "
-                                     "of the data stays in the kernel's own cache, "
-                                     "cubeshim saves little.\n",
-                                     again)
-                               : fmt::format(
-                                     "Read again at once, a file takes {:.1f} us here, with the "
-                                     "help of the kernel's own cache.\n",
-                                     again);
+  text += again < 2 * hit + 10
+              ? fmt::format(
+                    "Read again right away, a file takes {:.1f} us here: while all of the data "
+                    "stays in the kernel's own cache, cubeshim saves little.\n",
+                    again)
+              : fmt::format(
+                    "Read again right away, a file takes {:.1f} us here, with the help of the "
+                    "kernel's own cache.\n",
+                    again);
   return text + fit_text(r);
 }
 
 constexpr const char* k_not_measured =
-    "Not measured: decoding and other work of the job, several nodes at once, the load at other "
-    "hours. Caches of the server, and names that this client has cached, cannot be emptied from "
-    "here: a cold mount may be slower than these figures.\n";
+    "Not measured: decoding and other work of the job, several nodes at the same time, the load at "
+    "other hours. Caches of the server, and names that this client has cached, cannot be emptied "
+    "from here: a cold mount may be slower than these figures.\n";
 
 Json json_of(const Pass& pass, const Timings& timings) {
   Json json = {{"in_flight", pass.in_flight}, {"count", timings.count()}};

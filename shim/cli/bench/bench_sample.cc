@@ -72,8 +72,8 @@ class BenchWalk {
     waiting_.push_back(root);
     while (!waiting_.empty() && files_.size() < limits_.listed &&
            base::monotonic_ns() < limits_.until_ns && interrupted_by() == 0) {
-      // Some directories are listed many at a time and some one at a time, if there are enough: no
-      // directory is listed twice.
+      // If there are enough directories, some are listed many at a time and the others one at a
+      // time; none is listed twice.
       const bool is_many = waiting_.size() >= 2 * limits_.in_flight &&
                            sample_.list_many.whole.count() < k_many_listings;
       list(is_many ? std::min(waiting_.size() / 2, k_many_listings) : 1,

@@ -1,6 +1,6 @@
 // The files and directories that `cubeshim bench` measures: a walk that ends after a number of
-// files or a time, and a random choice of what it has found. No file is opened, and none is asked
-// for its stat if the listing gives its type. Thread safety: pure functions.
+// files or a time, and a random choice of what it has found. No file is opened, and none is stat'ed
+// if the listing gives its type. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>

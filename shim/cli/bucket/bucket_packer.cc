@@ -26,7 +26,7 @@ using End = cache::PackBuilder::End;
 constexpr std::size_t k_most_of_batch = 256;
 constexpr std::uint64_t k_bytes_of_batch = 64 << 20, k_large = 16 << 20;
 
-// A slash goes before all other bytes, so that what lies in a directory is together.
+// A slash sorts before all other bytes, so that the contents of a directory are adjacent.
 bool is_before_in_pack(std::string_view a, std::string_view b) {
   const auto rank = [](char c) { return c == '/' ? 0 : int{static_cast<unsigned char>(c)}; };
   return std::ranges::lexicographical_compare(a, b, {}, rank, rank);
@@ -37,7 +37,7 @@ std::string_view parent_of(std::string_view path) {
   return path.substr(0, slash == std::string_view::npos ? 0 : slash);
 }
 
-// Gives the bytes of an object in their order, and lets the client work while some are missing.
+// Returns the bytes of an object in order, and lets the client work while some are missing.
 class OrderedBytes final : public s3::ObjectSink {
  public:
   OrderedBytes(s3::Client& client, const cache::ObjectInfo& object)
@@ -190,7 +190,7 @@ End BucketPacker::run(std::string& why) {
   levels_.emplace_back();
   bool is_well = true;
   // A new pack asks for the next batch before it waits for this one, so that the store always has
-  // requests. A pack that is continued cannot, because it learns only as it writes which rows it
+  // requests. A continued pack cannot do so, because it learns only while it writes which rows it
   // keeps.
   const bool is_new = writer_->old() == nullptr;
   Batch batch = begin_batch(0);

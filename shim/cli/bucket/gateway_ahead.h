@@ -11,8 +11,8 @@
 
 namespace cube::cli {
 
-// Call before a bucket is opened: the environment names the store and the identity that asks it.
-// The gateway gets those of its variables that a gateway may have, and belongs to `job`.
+// Call it before a bucket is opened: the environment determines the store and the credentials. The
+// gateway gets those of the environment's variables that it may have, and belongs to `job`.
 void prepare_gateway(const base::Config& config, const base::ProcessId& job,
                      std::map<std::string, std::string> environment);
 // Starts the gateway unless there is one. `cache` and `config` must outlive all use of buckets.

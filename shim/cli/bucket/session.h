@@ -1,4 +1,4 @@
-// The parts by which a command talks to a bucket: settings of AWS's and ours, credentials, a
+// The parts that a command needs to talk to a bucket: AWS's settings and ours, credentials, a
 // client. Thread safety: one thread.
 #pragma once
 
@@ -29,7 +29,7 @@ struct BucketSession {
 
 // Keeps the secrets of this process out of core dumps, and from other processes of the user.
 void hide_secrets();
-// The settings, of the environment alone. Null, and a line on stderr: one is wrong.
+// The settings from the environment only. Null, and a line on stderr: one is wrong.
 std::optional<base::Config> bucket_config();
 
 // Asks for all pages of a listing, one after the other. False: `outcome` says why not.

@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t k_samples = 32;
 constexpr int k_deepest = 8;
 
-// Finds some regular files below a directory, the first that it meets.
+// Finds the first few regular files below a directory.
 void find_samples(const std::string& directory, int depth, std::vector<std::string>& samples) {
   DIR* const stream = opendir(directory.c_str());
   if (stream == nullptr) return;
@@ -44,8 +44,8 @@ void find_samples(const std::string& directory, int depth, std::vector<std::stri
   }
 }
 
-// Microseconds to open and read a whole file: the median over some files that probably nobody has
-// read just now.
+// Microseconds to open and read a whole file: the median over some files that are probably not
+// cached.
 double cost_of_a_file(const std::vector<std::string>& samples) {
   std::vector<double> costs;
   std::vector<char> buffer(1 << 20);
@@ -161,7 +161,7 @@ void check_settings(const base::ParsedConfig& parsed, Findings& findings) {
   }
   for (const auto& line : base::unknown_variables(environ))
     say(findings, Health::slow, "it has no effect", "{}", line);
-  // A wrong prefix has its own line already.
+  // A wrong prefix already has its own line.
   if (parsed.config.prefixes.empty() && !has_wrong_prefixes)
     say(findings, Health::broken, "set it to the directories of the slow mount, or give --prefix",
         "CUBESHIM_PREFIXES is not set: nothing is served");
@@ -234,11 +234,11 @@ void check_memory_group(const base::Config& config, Findings& findings) {
   const base::GroupMemory group = base::memory_of_groups();
   if (group.limit == UINT64_MAX) return;
   const std::uint64_t wanted = wanted_ram(config, base::available_memory());
-  // The cache counts towards the limit, and so does the job.
+  // Both the cache and the job count towards the limit.
   const bool is_tight = wanted > group.left / 4 * 3;
   say(findings, is_tight ? Health::slow : Health::well,
-      is_tight ? "the job needs memory, too: raise the limit (docker run --memory), or set a "
-                 "lower CUBESHIM_RAM"
+      is_tight ? "the job also needs memory: raise the limit (docker run --memory), or set a lower "
+                 "CUBESHIM_RAM"
                : "",
       "the control group allows {} of memory, of which {} are left; the cache counts towards it "
       "with up to {}",

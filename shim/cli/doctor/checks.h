@@ -34,14 +34,14 @@ void check_settings(const base::ParsedConfig& parsed, Findings& findings);
 void check_prefixes(const base::Config& config, Findings& findings);
 // The directory of the region: its kind, its room, and how much of that may be used.
 void check_memory(const base::Config& config, Findings& findings);
-// The file that lies under the region's name.
+// The file at the region's path.
 void check_region(const base::Config& config, Findings& findings);
 // The directory on disk, if one is configured: whether it can be used, its room, its contents.
 void check_disk(const base::Config& config, Findings& findings);
 // The servers of CUBESHIM_CLUSTER: whether they answer and have the flags and the room that they
 // need, and whether other nodes share the same prefixes under the same ids.
 void check_cluster(const base::Config& config, Findings& findings);
-// Whether and how files can be fetched before they are asked for.
+// Whether and how files can be prefetched.
 void check_prefetch(const base::Config& config, Findings& findings);
 // Files above CUBESHIM_MAX_FILE: whether they are served in blocks and read ahead.
 void check_large_files(const base::Config& config, Findings& findings);

@@ -132,8 +132,8 @@ std::string text_of(const std::map<std::string, std::string>& roots) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-// A node that has other ids than this one never finds what this one has shared. Nothing else would
-// report that.
+// A node whose ids differ from this node's never finds what this node has shared. Nothing else
+// would report that.
 void check_nodes(const std::vector<ServerProbe>& looks, const NodeNote& own, Findings& findings) {
   std::map<std::string, NodeNote> nodes;
   std::string no_notes;

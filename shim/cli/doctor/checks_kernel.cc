@@ -54,7 +54,7 @@ class CallChecks {
     // An empty name is invalid: if the kernel says so, the call is allowed.
     const long link = raw(SYS_linkat, AT_FDCWD, arg(""), AT_FDCWD, arg(""), 0);
     check("linkat", "2.6", link == -ENOENT ? 0 : link, Health::broken,
-          "nothing is cached: the region gets its name by it");
+          "nothing is cached: the region gets its name through it");
     const long unlink = raw(SYS_unlinkat, AT_FDCWD, arg(""), 0);
     check("unlinkat", "2.6", unlink == -ENOENT ? 0 : unlink, Health::slow,
           "the region stays in memory after the job");
@@ -142,7 +142,7 @@ void check_kernel(const base::Config& config, Findings& findings) {
 
 void check_limits(const base::Config& config, Findings& findings) {
   const std::uint64_t wanted = wanted_ram(config, base::available_memory());
-  // The region is no larger than the room for it.
+  // The region is limited to the room for it.
   const auto room = base::shared_room(config.ram_dir.c_str());
   const std::uint64_t region =
       room ? std::min(wanted, room->most_for_region(config.ram.is_percent)) : wanted;

@@ -26,7 +26,7 @@ namespace {
 // as much.
 constexpr std::uint64_t k_enough = 64 << 20;
 
-// The call that fails among those that reading ahead makes; empty: all succeeded.
+// The first call of those needed for reading ahead that fails; empty: all succeed.
 struct NoCopies {
   std::string call;
   int error = 0;
@@ -42,7 +42,7 @@ NoCopies try_copies(int number) {
   return copy ? NoCopies{} : NoCopies{"pidfd_getfd", copy.error().value, "5.6"};
 }
 
-// Copies as in a program, by a thread with an fd table of its own.
+// Copies an fd as in a program, in a thread with its own fd table.
 void check_copies(Findings& findings) {
   const auto number = base::open_fd("/dev/null", O_RDONLY);
   if (!number) return;

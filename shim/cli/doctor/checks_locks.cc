@@ -31,7 +31,7 @@ void check_locks(const std::string& prefix, const std::vector<std::string>& samp
   const int result = flock(fd->get(), LOCK_SH | LOCK_NB);
   const int error = errno;
   constexpr const char* k_advice =
-      "set HDF5_USE_FILE_LOCKING=FALSE if nobody writes these files meanwhile";
+      "set HDF5_USE_FILE_LOCKING=FALSE if these files are not written meanwhile";
   if (result == 0 || error == EWOULDBLOCK) {
     say(findings, Health::slow, k_advice,
         "prefix {}: HDF5 locks each file that it opens, such as {}; a lock costs an open at the "

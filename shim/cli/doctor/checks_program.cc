@@ -1,5 +1,5 @@
-// cubeshim doctor: the program, the C library and what else is preloaded. The program's loader
-// loads our library, or nothing does.
+// cubeshim doctor: the program, the C library and what else is preloaded. Only the program's own
+// loader could load our library.
 #include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <sys/stat.h>
@@ -54,7 +54,8 @@ void check_executable(const std::string& path, Findings& findings) {
       is_known && ((st.st_mode & (S_ISUID | S_ISGID)) != 0 ||
                    getxattr(path.c_str(), "security.capability", nullptr, 0) > 0);
   if (is_privileged)
-    return say(findings, Health::broken, "remove that mark from a copy of it, if it can do without",
+    return say(findings, Health::broken,
+               "use a copy without that mark, if the program works without it",
                "{} is set-user-ID, set-group-ID or has file capabilities: the loader preloads "
                "nothing into it",
                path);
@@ -73,7 +74,7 @@ constexpr Neighbour k_neighbours[] = {
     {"libtcmalloc", Health::well, "an allocator; it may come before the library or after it", ""},
     {"libmimalloc", Health::well, "an allocator; it may come before the library or after it", ""},
     {"libeatmydata", Health::well, "it may come before the library or after it", ""},
-    {"libasan", Health::slow, "it wants to be the first",
+    {"libasan", Health::slow, "it must come first",
      "LD_PRELOAD=libasan.so:libcubeshim.so without cubeshim run"},
     {"libfakechroot", Health::slow, "it changes what paths mean",
      "put it before libcubeshim.so, without cubeshim run: otherwise the wrong files are read"},

@@ -42,7 +42,7 @@ void make_plain(std::string& text) {
       text, [](unsigned char c) { return c < ' ' || c >= 0x7f; }, '?');
 }
 
-// True if the note holds nothing that a terminal would obey.
+// True if the note contains no control sequences for a terminal.
 bool is_plain(const NodeNote& note) {
   const auto is_text = [](const std::string& text) {
     return std::ranges::none_of(text, [](unsigned char c) { return c < ' ' || c == 0x7f; });
@@ -79,13 +79,13 @@ std::string text_of(const std::vector<NodeNote>& notes) {
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Reads the notes of other nodes and adds `own`. If two nodes do so at once, the second one starts
-// over.
+// Reads the notes of other nodes and adds `own`. If two nodes do so at the same time, the second
+// one starts over.
 std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNote& own,
                            std::vector<NodeNote>& notes, Clock::time_point end) {
   std::string line, value;
   for (int i = 0; i < k_tries; ++i) {
-    // Any program that reaches the server can write there. A value that is too long for notes is
+    // Any program that reaches the server can write there. A value that is too long to be notes is
     // replaced unread.
     if (!talk.ask(fmt::format("mg {} s c", key), line, end)) return talk.trouble();
     cache::MetaAnswer found = cache::parse_meta_answer(line);

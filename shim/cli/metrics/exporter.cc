@@ -13,6 +13,7 @@
 
 #include "cache/base/error_text.h"
 #include "cache/base/settings/config.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
 #include "shim/cli/metrics/exporter_server.h"
@@ -20,7 +21,6 @@
 #include "shim/cli/metrics/metric_table.h"
 #include "shim/cli/metrics/metrics_file.h"
 #include "shim/cli/metrics/metrics_text.h"
-#include "shim/cli/bus_guard.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/wrong_use.h"
 
@@ -36,8 +36,7 @@ struct Exporter {
   bool once = false, list = false;
 };
 
-// Reports each trouble once for as long as it lasts: a cache that is read every second would fill
-// the log.
+// Reports each problem once while it lasts: a cache that is read every second would fill the log.
 void tell_of(const std::vector<std::string>& troubles) {
   static std::mutex mutex;
   static std::set<std::string> told;
@@ -108,7 +107,7 @@ int write_files(const Exporter& options, CacheMetrics& metrics) {
   const int status = write_once(options, metrics);
   if (status != 0 || options.every == 0) return status;
   while (!wait_for_the_end(options.every)) write_once(options, metrics);
-  // Removes the file, because nobody would write newer figures.
+  // Removes the file, because its figures would no longer be updated.
   unlink(file.c_str());
   return 0;
 }
@@ -157,7 +156,7 @@ int exporter(Exporter options) {
   if (options.once && options.every != 0)
     return complain(2, "give either --once or --every, not both");
   if (!options.textfile.empty() && !options.once && options.every == 0) options.every = 15;
-  // Settings name the directory of the caches and the caches, as they do for a job.
+  // As for a job, settings name the caches and their directory.
   const char* const name = std::getenv("CUBESHIM_NAME");
   if (options.names.empty() && name != nullptr && *name != '\0') options.names.emplace_back(name);
   std::string directory;

@@ -19,8 +19,8 @@ class ExporterServer {
 
 // False in a build without prometheus-cpp.
 bool has_exporter_server();
-// Null on failure; `why` says why. `metrics` must outlive the server. `tell_of` gets what collect()
-// says about caches that cannot be read.
+// Null on failure; `why` says why. `metrics` must outlive the server. `tell_of` gets the messages
+// of collect() about caches that cannot be read.
 std::unique_ptr<ExporterServer> start_exporter_server(
     const std::string& address, CacheMetrics& metrics,
     void (*tell_of)(const std::vector<std::string>&), std::string& why);

@@ -15,9 +15,9 @@ struct ListenAddress {
   socklen_t bytes = 0;
 };
 
-// Empty if the text is no such address.
+// Empty if the text is not such an address.
 std::optional<ListenAddress> parse_listen_address(const std::string& text);
-// Says why nobody can listen there now; empty: one can.
+// Returns why listening there fails now; empty: it works.
 std::string why_not_listening(const ListenAddress& address);
 
 }  // namespace cube::cli

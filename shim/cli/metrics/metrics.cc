@@ -14,9 +14,9 @@
 #include "cache/region/life/life_lock.h"
 #include "cache/region/life/process_slots.h"
 #include "cache/region/region.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/cache_names.h"
 #include "shim/cli/metrics/metric_table.h"
-#include "shim/cli/bus_guard.h"
 #include "shim/cli/top/seen_servers.h"
 
 namespace cube::cli {
@@ -166,8 +166,8 @@ void CacheMetrics::collect_cache(const std::string& name, std::vector<MetricFami
   const std::uint64_t created_ns = region->header().created_ns;
   cache::JobTotals job = cache::collect_all(*region);
   if (seen.created_ns != created_ns) {
-    // Seen for the first time: a sample may miss a counter for a moment. Two samples hardly miss
-    // the same counters.
+    // Seen for the first time: a sample may miss a counter for a moment. Two samples are unlikely
+    // to miss the same counters.
     seen = {created_ns, looks_, job.totals};
     job = cache::collect_all(*region);
   }

@@ -1,7 +1,7 @@
 // Reports what the caches of a user have done and how they are, in the form that Prometheus reads
 // (doc/deploy/METRICS.md): each figure of stats.def and some of the region, with a label for the
 // cache. Each sample maps the regions again, so no series and no memory of a removed cache stay.
-// Thread safety: all of it.
+// Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ class CacheMetrics {
 
  private:
   // The counters of a region at the last sample. The reported counters never fall, although for a
-  // moment no row has the counters of an ending process.
+  // moment the counters of an ending process are in no row.
   struct Seen {
     std::uint64_t created_ns = 0, look = 0;
     base::Totals totals;

@@ -64,9 +64,9 @@ class Extractor {
   std::uint64_t files() const { return files_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t failures() const { return failures_; }
-  // Files that are there already, and --force would replace.
+  // Files that already exist, which --force would replace.
   std::uint64_t files_in_the_way() const { return force_ ? 0 : in_the_way_; }
-  // Failures that had no line of their own.
+  // Failures that were not reported on their own line.
   std::uint64_t failures_untold() const { return failures_ - std::min(failures_, k_shown); }
 
  private:
@@ -120,7 +120,7 @@ class Extractor {
     if (error == 0 && force_ &&
         renameat(parent_.get(), first.c_str(), parent_.get(), name.c_str()) != 0)
       error = errno;
-    // A rename leaves two names of one file as they are.
+    // If both are names of one file, the rename has left both in place.
     if (error != 0 || force_) unlinkat(parent_.get(), first.c_str(), 0);
     return error;
   }
@@ -194,7 +194,7 @@ class Extractor {
     if (error != 0) return error;
     if (target.empty() || target.find('\0') != std::string::npos) return EBADMSG;
     if (symlinkat(target.c_str(), parent_.get(), first_name.c_str()) != 0) return errno;
-    // The link is good even if this is not allowed.
+    // The link is usable even if this is not allowed.
     (void)!fchownat(parent_.get(), first_name.c_str(), entry.stat.user, entry.stat.group,
                     AT_SYMLINK_NOFOLLOW);
     const timespec times[2] = {

@@ -85,7 +85,7 @@ struct Report {
   }
 };
 
-// A pack may be replaced, anything else may not.
+// Only a pack may be replaced.
 bool may_be_written(const std::string& file, std::string& why) {
   if (file.empty() || file.ends_with('/')) {
     why = fmt::format("\"{}\" is not a name of a file", file);

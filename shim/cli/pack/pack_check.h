@@ -1,5 +1,5 @@
-// Checks whether a pack holds what was written, and what a directory holds. It reads everything:
-// the index, each record, each byte of data. Thread safety: one thread.
+// Checks whether a pack holds what was written to it, and whether it agrees with a directory. It
+// reads everything: the index, each record, each byte of data. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

@@ -217,7 +217,7 @@ void add_pack_look(CLI::App& app, int& status) {
   add_file(*ls, listed);
   ls->add_option("PATH", listed->path,
                  "Which directory, or file, of the pack; the default is its root");
-  ls->add_flag("-l", listed->is_long, "Modes, links, owners, sizes and times, too");
+  ls->add_flag("-l", listed->is_long, "Also modes, links, owners, sizes and times");
   ls->add_flag("-R", listed->is_recursive,
                "Everything below it, one path per line, in the order of the pack");
   ls->callback([listed, &status] { status = list(*listed); });
@@ -232,7 +232,7 @@ void add_pack_look(CLI::App& app, int& status) {
       app.add_subcommand("verify", "Check all of a pack: its index, its records, its data");
   add_file(*check, verified);
   add_value(*check, "--against", "DIRECTORY", verified->against,
-            "Compare it with this directory, too");
+            "Also compare it with this directory");
   add_progress_options(*check, verified->progress);
   check->callback([verified, &status] { status = verify(*verified); });
 }

@@ -22,7 +22,7 @@ std::string pack_error(int error);
 // "is not in the pack", "cannot be given out: No space left on device".
 std::string pack_trouble(int error);
 
-// Gives all data of an entry to `take`, in parts. No part is given out before it was checked.
+// Gives all data of an entry to `take`, in parts. No part is passed on before it was checked.
 // Returns 0 or an errno; an errno of `take` ends it.
 int read_checked(
     const cache::PackReader& pack, const cache::PackEntry& entry,

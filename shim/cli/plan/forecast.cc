@@ -79,7 +79,7 @@ class Rooms {
   const cache::RegionLayout layout_;
   std::uint32_t free_, free_chunks_ = 0, places_ = 0;
   std::vector<std::uint64_t> fills_;  // the fill of each process's segment
-  std::vector<std::uint64_t> left_;   // the fills of segments that nobody has leased
+  std::vector<std::uint64_t> left_;   // the fills of segments that no process has leased
   bool is_full_ = false;
 };
 
@@ -89,7 +89,7 @@ struct Kept {
   bool is_all = true;
 };
 
-// The prefetcher makes the ring, and so does a disk.
+// Prefetching or a disk makes a ring.
 bool makes_ring(const Observed& observed, std::uint64_t disk) {
   const auto ahead = std::count_if(observed.files.begin(), observed.files.end(),
                                    [](const auto& file) { return file.was_fetched_ahead(); });
@@ -213,11 +213,11 @@ class Sum {
     ns_ += opens *
            (own != 0 ? file.number(recorded::k_file_tier_ns) / own : observed_.tier_ns.value_or(0));
   }
-  // The opens of a large file go to the kernel in any case.
+  // Opens of large files always go to the kernel.
   void add_large(const ObservedFile& file, const Ways& ways) {
     const double reads = file.number(recorded::k_file_read_ns);
     ns_ += (file.number(recorded::k_file_origin_ns) - reads) / observed_.epochs;
-    // With room for all, only the first epoch has read from the origin. Without a cache, nothing
+    // If everything fits, only the first epoch has read from the origin. Without a cache, nothing
     // has been read ahead in blocks.
     ns_ += ways.origin * reads;
     lacks_ = lacks_ || !observed_.has_cache || ways.tier != 0 || wish_.has_pack ||

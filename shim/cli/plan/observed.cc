@@ -31,7 +31,7 @@ void add_use(ObservedFile& file, const RawUse& use) {
 double reading_ns(const RawSection& section, double all_opens) {
   ObservedFile sum;
   for (const RawUse& use : section.files) add_use(sum, use);
-  constexpr double k_least_part = 0.01;  // a process that reads its labels is no reader
+  constexpr double k_least_part = 0.01;  // a process that reads only its labels is not a reader
   if (sum.number(recorded::k_file_opens) < k_least_part * all_opens) return 0;
   return std::max(sum.number(recorded::k_last_ns) - sum.number(recorded::k_first_ns), sum.all_ns());
 }

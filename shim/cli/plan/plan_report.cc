@@ -79,7 +79,7 @@ std::string plans_as_text(const Observed& observed, const Plans& plans) {
   for (const Planned& point : plans.curve) text += point_text(point);
   text += "\n";
   if (is_at_least)
-    text += "> the time of hits is missing: they were not measured without the cache.\n";
+    text += "> hits are not included: the run without a cache could not measure their time.\n";
   if (lacks_times)
     text +=
         "not measured: observe a run that has it: mappings, files above CUBESHIM_MAX_FILE\n"

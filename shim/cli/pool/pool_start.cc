@@ -35,8 +35,8 @@ namespace {
 
 constexpr const char* k_loopback = "127.0.0.1";
 constexpr std::uint64_t k_mib = 1 << 20;
-// Half of the memory must hold the largest item. extstore writes pages of 64 MiB, and needs some of
-// them to compact.
+// The largest item must fit into half of the memory. extstore writes pages of 64 MiB, and needs
+// some of them to compact.
 constexpr std::uint64_t k_least_memory = 64 * k_mib, k_least_storage = 512 * k_mib;
 constexpr rlim_t k_connections = 8192, k_other_fds = 128;
 constexpr int k_start_ms = 60000, k_pause_ms = 20;
@@ -58,7 +58,8 @@ bool is_address(const std::string& text) {
          inet_pton(AF_INET6, text.c_str(), &room) == 1;
 }
 
-// An account without rights for a memcached that root starts. Empty: it runs as this user.
+// If root starts memcached: the unprivileged account under which it runs. Empty: it runs as this
+// user.
 std::string account() {
   if (geteuid() != 0) return {};
   for (const char* const name : {"memcache", "memcached", "nobody"})
@@ -82,7 +83,7 @@ std::string storage_of(const base::Config& config, const PoolWish& wish, std::st
   if (access(wish.nvme.c_str(), W_OK) != 0 || statvfs(wish.nvme.c_str(), &room) != 0)
     return fmt::format("--nvme {}: {}", wish.nvme, base::text_of_error(errno));
   if (wish.nvme.find_first_of(":,") != std::string::npos)
-    return fmt::format("--nvme {}: memcached takes no ':' and ',' there", wish.nvme);
+    return fmt::format("--nvme {}: memcached accepts no ':' or ',' there", wish.nvme);
   const std::uint64_t free = std::uint64_t{room.f_bavail} * room.f_frsize;
   size = free / 5 * 4;
   if (!wish.nvme_size.empty() && !base::parse_bytes(wish.nvme_size, size))
@@ -189,7 +190,7 @@ pid_t launch(const std::vector<std::string>& words, const PoolStorage& storage,
   _exit(127);
 }
 
-// Reads what is there, or with `to_end` everything until the end.
+// Reads what is available, or with `to_end` everything until the end.
 void read_trouble(int fd, bool to_end, std::string& text) {
   fcntl(fd, F_SETFL, to_end ? 0 : O_NONBLOCK);
   char some[1024];
@@ -197,7 +198,7 @@ void read_trouble(int fd, bool to_end, std::string& text) {
     text.append(some, static_cast<std::size_t>(n));
 }
 
-// True if memcached answers, and if it is this process that does.
+// True if a memcached answers, and it is this process.
 bool comes_up(pid_t pid, const PoolState& state, int fd, std::string& text, bool& has_ended) {
   for (int waited = 0; waited < k_start_ms; waited += k_pause_ms) {
     has_ended = waitpid(pid, nullptr, WNOHANG) == pid;
@@ -277,7 +278,7 @@ int start_pool(const base::Config& config, const PoolWish& wish) {
     return complain(1,
                     fmt::format("memcached does not answer at {} within {} s",
                                 with_port(plan.state.address, plan.state.port), k_start_ms / 1000));
-  return complain(1, fmt::format("memcached exited at once: {}",
+  return complain(1, fmt::format("memcached exited immediately: {}",
                                  lines.empty() ? "it does not say why"
                                                : fmt::format("{}", fmt::join(lines, "; "))));
 }

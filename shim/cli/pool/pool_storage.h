@@ -1,6 +1,6 @@
 // The file on NVMe of one memcached. Invariants: the file is locked as long as that memcached
-// lives, because memcached inherits the fd; only the holder of the lock unlinks the file; nobody
-// else has been able to open it. Therefore two starts (by two users, under two names of a region,
+// lives, because memcached inherits the fd; only the holder of the lock unlinks the file; no other
+// user has been able to open it. Therefore two starts (by two users, under two names of a region,
 // in two containers) never write to one file. Thread safety: one thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // A connection of the command to a memcached. Each question has a deadline; after a missed deadline
-// or any other trouble, the connection cannot be used any more. Thread safety: one thread.
+// or any other error, the connection can no longer be used. Thread safety: one thread.
 #pragma once
 
 #include <chrono>

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// The place after the bracket at `at` and everything in it.
+// The position after the bracket at `at` and everything in it.
 std::size_t behind_bracket(std::string_view text, std::size_t at) {
   int depth = 0;
   for (; at < text.size(); ++at) {

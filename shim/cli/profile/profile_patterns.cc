@@ -13,7 +13,7 @@ constexpr std::uint64_t k_few = 2;              // less is chance
 constexpr std::uint64_t k_part_worth_it = 100;  // one part in this many of the wall time
 constexpr const char* k_locks = "locks that materialize files";
 
-// Compares with a share of the files: rare ones are no pattern.
+// Compares with a share of the files, because rare cases are not a pattern.
 bool is_many(std::uint64_t count, std::uint64_t of, std::uint64_t percent) {
   return count >= k_few && count * 100 >= of * percent;
 }
@@ -74,8 +74,8 @@ void look_at_opens(const ProfileSite& site, std::vector<Pattern>& found) {
   if (is_many(o[shim::profile::k_stat_first], closed, 50)) {
     add("stat before open", o[shim::profile::k_stat_first],
         o[shim::profile::k_stat_first_us] * 1000, of_files(o[shim::profile::k_stat_first]),
-        "open the file and take the error for an answer, or serve the directory: its stats come "
-        "from memory then");
+        "open the file and handle the error, or serve the directory: its stats come from memory "
+        "then");
   }
   if (is_many(o[shim::profile::k_unread], closed, 20)) {
     add("files opened and not read", o[shim::profile::k_unread],
@@ -144,7 +144,7 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
   }
   constexpr std::uint64_t k_worth_it_ns = 50'000'000, k_many_calls = 32;
   if (busy < k_worth_it_ns || calls < k_many_calls) return;
-  // The imports before the first call and whatever follows the last one do not belong to the epoch.
+  // Neither the imports before the first call nor anything after the last one belongs to the epoch.
   const std::uint64_t with_calls = profile.bins.size() * profile.bin_width_ns;
   const std::uint64_t span =
       profile.bins.back().at_ns - profile.bins.front().at_ns + profile.bin_width_ns;
@@ -188,7 +188,7 @@ std::vector<Pattern> find_patterns(const Profile& profile) {
     look_at_calls(site, found);
   }
   if (!profile.sites.empty()) look_at_time_line(profile, found);
-  // A lock is cheap; the file that it materializes is not.
+  // A lock is cheap, but materializing its file is not.
   for (Pattern& one : found)
     one.is_minor =
         one.cost_ns < (profile.end_ns - profile.start_ns) / k_part_worth_it && one.name != k_locks;

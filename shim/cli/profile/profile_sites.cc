@@ -189,7 +189,7 @@ Profile make_profile(const std::vector<RawFile>& files) {
 std::string text_of_frame(const ProfileFrame& frame) {
   if (!frame.is_python())
     return frame.file.empty() ? frame.function : fmt::format("{} ({})", frame.function, frame.file);
-  // The last two parts of the path say enough.
+  // The last two components of the path identify the file well enough.
   std::size_t slash = frame.file.rfind('/');
   if (slash != std::string::npos && slash != 0) slash = frame.file.rfind('/', slash - 1);
   return fmt::format("{} ({}:{})", frame.function,
@@ -238,7 +238,7 @@ std::string native_leaf(const ProfileSite& site) {
        ++frame) {
     if (is_of_libc(*frame)) continue;
     if (leaf == nullptr) leaf = &*frame;
-    // A function with a name says more than a nameless one that it has called.
+    // A named function is more useful than a nameless one that it has called.
     if (frame->function.starts_with('+')) continue;
     leaf = &*frame;
     break;

@@ -101,7 +101,7 @@ std::string table(const std::vector<JobReport>& jobs) {
     group = row.group;
     html += fmt::format("<tr><td>{}</td>", html_text(row.name));
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-      // A word beside the colour, for readers who cannot tell the colours apart.
+      // A word next to the colour, for readers who cannot tell the colours apart.
       const char* const mark = row.marks[i] == ReportRow::Mark::better  ? "better"
                                : row.marks[i] == ReportRow::Mark::worse ? "worse"
                                                                         : "";

@@ -215,7 +215,7 @@ ReportRow row_of_values(std::string group, const std::string& name, Unit unit, B
 // When files were not served for the first time because the memory was full.
 std::string time_of_full(const JobReport& job) {
   if (job.value("bypassed.full") == 0) return "no";
-  // A job that reported only at its end has one point after that of zeros.
+  // A job that reported only at its end has one point after the point of zeros.
   const auto full = std::find_if(job.course.begin(), job.course.end(),
                                  [](const CoursePoint& point) { return point.is_full; });
   return job.course.size() <= 2 || full == job.course.end()

@@ -9,7 +9,8 @@
 namespace cube::cli {
 
 struct ReportRow {
-  // Relative to the first job. Counts of jobs that have opened unlike numbers of files have none.
+  // Relative to the first job. Counts of jobs that have opened different numbers of files have
+  // none.
   enum class Mark { none, better, worse };
   std::string group;  // "Origin"; rows of a group are adjacent
   std::string name;

@@ -70,7 +70,7 @@ class Supervisor {
   }
   ~Supervisor() {
     end(witness_);
-    // Drops the signals that the program has already got.
+    // Drops the signals that the program has already received.
     while (drop(all_)) {
     }
     sigaction(SIGCHLD, &child_action_, nullptr);
@@ -122,7 +122,7 @@ class Supervisor {
     return sigtimedwait(&signals, nullptr, &k_no_time) > 0;
   }
 
-  // Starts the youngest process of the group, so that the kernel reaches it before this one.
+  // Starts the youngest process of the group, so that the kernel signals it before this one.
   static pid_t start_witness() {
     const pid_t child = fork_bound(getpid());
     if (child != 0) return child;
@@ -148,7 +148,7 @@ class Supervisor {
     bool is_taken = (left_by_witness_ & bit) != 0;
     for (bool is_again = true; is_again && (pending_of(witness_) & bit) != 0;) {
       const pid_t old = std::exchange(witness_, start_witness());
-      // True if another such signal has come: while the old witness still had the former one
+      // True if another such signal has come: while the old witness still had the previous one
       // pending, or after the new witness was started.
       is_again = drop(only);
       const std::uint64_t got = pending_of(old);
@@ -162,7 +162,7 @@ class Supervisor {
 
   void hand_on(const siginfo_t& info) {
     if (take_from_witness(info.si_signo)) return;
-    // The program that signals its parent does not want the signal itself.
+    // A program that signals its parent does not want to receive the signal.
     if (info.si_code > 0 || info.si_pid == program_) return;
     // Some senders signal one process after another.
     constexpr timespec k_moment{0, 10'000'000};

@@ -1,7 +1,7 @@
 // Runs a program as a child of this command, which stays to see how the program ends. To the
 // process that started the command, the two look like one: a signal for the command reaches the
 // program, the command stops and continues with the program, and it ends in the same way. As the
-// first process of a container, the command reaps the orphans that others leave to it.
+// first process of a container, the command reaps orphaned processes.
 //
 // The terminal sends its signals to the whole process group, and so do others (kill(-group), a
 // service manager, Slurm). Such a signal has already reached the program. A third process of the

@@ -1,5 +1,5 @@
-// Finds the file that runs when a user names a program. Thread safety: not while others write to
-// the environment.
+// Finds the file that is executed when a user names a program. Thread safety: not while others
+// write to the environment.
 #pragma once
 
 #include <string>

@@ -72,8 +72,8 @@ int error_of_directory(const std::string& path) {
   return has_answered ? error : 0;
 }
 
-// A prefix given as an option must exist. A prefix from the environment need not: it may be meant
-// for other programs, or this program may make the directory.
+// A prefix given as an option must exist. A prefix from the environment need not exist: it may be
+// meant for other programs, or this program may make the directory.
 bool check_prefixes(const Run& run, const base::Config& config) {
   const auto given = run.settings.given();
   const bool is_option = given.contains("CUBESHIM_PREFIXES");
@@ -174,8 +174,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
   return error == ENOENT ? 127 : 126;
 }
 
-// Continues on its own: it has no parent and no session, and holds no fd that a process might wait
-// for.
+// Continues on its own: as a child of init, in another session, without an fd that a process might
+// wait for.
 void retire_in_background(cache::Region& region) {
   const pid_t child = fork();
   if (child > 0) waitpid(child, nullptr, 0);

@@ -58,7 +58,7 @@ std::vector<Document> all_documents() {
       first_found({own_folder() + "../share/doc/cubeshim/doc", own_folder() + "../doc"});
   if (folder.empty()) return found;
   collect(folder, "", found);
-  // Those of a folder follow the others.
+  // Documents in subfolders follow the others.
   std::ranges::sort(found, {}, [](const Document& d) {
     return std::pair(d.name.find('/') != std::string::npos, d.name);
   });
@@ -66,7 +66,7 @@ std::vector<Document> all_documents() {
   return found;
 }
 
-// The document that is named like this: "prefetch", "doc/PREFETCH.md", "jupyter".
+// The document with a name like this: "prefetch", "doc/PREFETCH.md", "jupyter".
 const Document* find_document(const std::vector<Document>& documents, std::string name) {
   name = lower(std::move(name));
   if (name.starts_with("doc/")) name.erase(0, 4);

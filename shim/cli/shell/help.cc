@@ -199,7 +199,7 @@ std::string help_of_command(const CommandText& command, HelpKind kind) {
                  });
     if (of_subject.empty()) continue;
     if (!has_settings)
-      text += "\nSettings (each is a variable, too: --ram-dir is CUBESHIM_RAM_DIR):\n";
+      text += "\nSettings (each is also a variable: --ram-dir is CUBESHIM_RAM_DIR):\n";
     has_settings = true;
     text += fmt::format("\n{}:\n{}", subject.heading, rows(of_subject, kind));
   }

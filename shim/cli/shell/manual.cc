@@ -28,7 +28,7 @@ std::string for_troff(std::string_view text) {
   return result;
 }
 
-// Fills lines to a length that roff's own checkers like; no line looks like a request.
+// Fills lines to a length that roff's checkers accept; no line looks like a request.
 std::string filled(std::string_view text) {
   constexpr std::size_t k_width = 78;
   std::string result;
@@ -146,11 +146,10 @@ std::string manual(const CLI::App& app) {
       with_most = &command;
   }
   text += ".SH OPTIONS\n" + rows_of(common.options);
-  text += ".SH SETTINGS\n" +
-          filled(
-              "Each is an environment variable, too: --ram-dir is CUBESHIM_RAM_DIR, --prefix is "
-              "CUBESHIM_PREFIXES, with a colon between several. An option goes before the "
-              "environment.");
+  text += ".SH SETTINGS\n" + filled(
+                                 "Each is also an environment variable: --ram-dir is "
+                                 "CUBESHIM_RAM_DIR, --prefix is CUBESHIM_PREFIXES, with a colon "
+                                 "between several. An option goes before the environment.");
   std::vector<OptionText> settings;
   if (with_most != nullptr) {
     std::copy_if(with_most->options.begin(), with_most->options.end(), std::back_inserter(settings),

@@ -1,4 +1,4 @@
-// Filling of text into lines. Thread safety: pure functions, but for the one that prints.
+// Filling of text into lines. Thread safety: pure functions, except the one that prints.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace cube::cli {
 
-// The words of `text` in lines of at most `width` bytes. A longer word has a line of its own.
+// The words of `text` in lines of at most `width` bytes. A longer word gets its own line.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
 // The lines of `text`, those of more than `width` columns broken at spaces. What follows a break

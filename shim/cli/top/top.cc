@@ -11,9 +11,9 @@
 #include <set>
 
 #include "cache/base/clock.h"
+#include "shim/cli/bus_guard.h"
 #include "shim/cli/commands.h"
 #include "shim/cli/complaint.h"
-#include "shim/cli/bus_guard.h"
 #include "shim/cli/settings.h"
 #include "shim/cli/top/top_table.h"
 #include "shim/cli/top/top_terminal.h"
@@ -49,7 +49,7 @@ class TopScreen {
       for (const auto& job : cache.jobs) {
         if (job.is_over) ended += line_of_ended(job);
       }
-      // The figures of a removed cache stay until there is another.
+      // The figures of a removed cache stay on display until there is another cache.
       if (cache.is_gone && is_terminal_) continue;
       is_any = is_any || !cache.is_gone;
       if (!cache.is_gone || !cache.jobs.empty()) tables += top_table(cache);
@@ -81,14 +81,15 @@ class TopScreen {
   std::deque<std::string> ended_;
 };
 
-// Reports each trouble once, however often it occurs. On a terminal the screen shows them.
+// Reports each problem once, however often it occurs. On a terminal the screen shows it.
 void tell_of(const std::vector<std::string>& troubles, std::set<std::string>& told) {
   for (const auto& trouble : troubles) {
     if (told.insert(trouble).second) complain(1, trouble);
   }
 }
 
-// Turns the rates of a moment, in which nothing was counted yet, into those since the jobs began.
+// Replaces the rates of the first moment, in which nothing was counted yet, by the means since the
+// jobs began.
 void show_totals(std::vector<CacheLook>& caches) {
   for (CacheLook& cache : caches) {
     for (JobRise& job : cache.jobs) {
@@ -144,7 +145,7 @@ int top(const Top& top) {
       screen.show(caches, troubles);
     }
     if (top.json || !has_screen()) tell_of(troubles, told);
-    // Nobody reads the output any more, or the disk is full; main reports it.
+    // The reader of the output is gone, or the disk is full; main reports it.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return 1;
     if (top.count != 0 && shown + 1 >= top.count) return has_seen ? 0 : 1;
     poll(nullptr, 0, static_cast<int>(top.interval * 1000));

@@ -8,8 +8,8 @@
 #include "cache/region/lanes.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/life/process_slots.h"
-#include "shim/cli/cache_names.h"
 #include "shim/cli/bus_guard.h"
+#include "shim/cli/cache_names.h"
 
 namespace cube::cli {
 namespace {
@@ -67,7 +67,7 @@ GatewayRise rise_of_gateway(cache::Region& region, cache::GatewayFigures& before
   GatewayRise look{.seconds = seconds, .rise = {}};
   const cache::GatewayFigures now = cache::figures_of_gateways(region, look.gateways);
   look.rise = now;
-  // A gateway that has ended takes its figures along.
+  // When a gateway ends, its figures are lost.
   if (now.answers >= before.answers && now.bytes >= before.bytes) {
     look.rise.answers -= before.answers;
     look.rise.retries -= std::min(before.retries, now.retries);
@@ -109,7 +109,7 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
   for (auto& watched : watched_) {
     cache::Region& region = *watched.region;
     const BusGuard guard;
-    // Checked before the counters: the last counts arrive before the name goes.
+    // Checked before the counters: the last counts arrive before the name is removed.
     const bool is_gone = !region.is_named();
     auto now = sample_jobs(region);
     if (is_gone) {

@@ -1,5 +1,5 @@
 // The figures behind `cubeshim top`: the caches of a user, and for each job the rise of its
-// counters between two samples. A file that somebody truncates is left out if BusGuard is
+// counters between two samples. A file that is truncated meanwhile is left out if BusGuard is
 // installed. Thread safety: one thread.
 #pragma once
 
@@ -36,7 +36,7 @@ struct CacheLook {
   std::uint64_t large = 0;  // part of `used`: blocks of large files
   std::uint32_t processes = 0;
   base::TierStatus tiers[base::k_tiers];
-  bool is_gone = false;             // its last process has gone; these are its last figures
+  bool is_gone = false;             // its last process has ended; these are its last figures
   std::vector<SeenServer> servers;  // of its cluster
   GatewayRise gateway;              // of its buckets
   std::vector<JobRise> jobs;
@@ -49,7 +49,7 @@ struct JobSample {
   std::vector<JobSample> processes;
 };
 
-// A region stays mapped after its file has gone, so that the last figures of a job are not lost.
+// A region stays mapped after its file is removed, so that the last figures of a job are not lost.
 class WatchedCaches {
  public:
   // `only`: the one cache of this name; empty: all caches of this user in the directory.

@@ -83,7 +83,7 @@ const char* begin_of(ScreenLine::Look look) {
   }
 }
 
-// The line with its attributes. Nothing is painted in a line in reverse video.
+// The line with its attributes. Lines in reverse video are not painted.
 std::string drawn(const ScreenLine& line, bool has_colors) {
   std::string text = begin_of(line.look);
   std::size_t at = 0;
@@ -113,7 +113,7 @@ bool is_set(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-// A terminal that has gone takes nothing, and the next wait for a key notices that.
+// A closed terminal takes no output, and the next wait for a key notices that.
 void put(std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
@@ -196,7 +196,7 @@ TopKey TopTerminal::wait_for_key(int milliseconds) {
     }
     return key_of_sequence(rest);
   }
-  // A terminal that has gone reports input at once, again and again.
+  // A closed terminal reports input immediately and forever.
   pollfd input{STDIN_FILENO, POLLIN, 0};
   const bool is_gone =
       is_ready || (poll(&input, 1, 0) > 0 && (input.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0);

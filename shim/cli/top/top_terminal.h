@@ -21,7 +21,7 @@ class TopTerminal {
 
   void draw(TopView& view);
   // Returns `none` if the time has passed, another key was pressed, or the size of the terminal has
-  // changed; `quit` also if a signal ends the command, or the terminal has gone.
+  // changed; `quit` also if a signal ends the command, or the terminal was closed.
   TopKey wait_for_key(int milliseconds);
 
  private:

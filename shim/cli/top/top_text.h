@@ -1,5 +1,5 @@
-// Words of other processes, safe for a terminal, and lines of a width. Thread safety: pure
-// functions, but for command_of, which reads /proc.
+// Makes texts from other processes safe for a terminal, and wraps lines. Thread safety: pure
+// functions, except command_of, which reads /proc.
 #pragma once
 
 #include <cstdint>

@@ -16,12 +16,12 @@ namespace {
 constexpr std::size_t k_mark_width = 9;  // of a mark and a pid
 
 constexpr const char* k_help[] = {
-    "Up, Down, PgUp, PgDn   choose a job or a process, or read on",
-    "Enter, Right           look into it: a job has processes, a process its figures",
+    "Up, Down, PgUp, PgDn   choose a job or a process, or scroll",
+    "Enter, Right           open it: a job has processes, a process its figures",
     "Esc, Left, Backspace   back",
-    "s, S                   sort by the next column, by the one before",
+    "s, S                   sort by the next or the previous column",
     "r                      the least first, or the most",
-    "Tab                    other columns: files, large files, names",
+    "Tab                    other columns: files, large files, metadata",
     "q                      end",
     ""};
 
@@ -65,7 +65,7 @@ std::optional<double> last_of(const GaugeHistory& history) {
   return history.empty() ? std::nullopt : history.back();
 }
 
-// 10 us to 1 s, each factor of ten as long as the others.
+// From 10 us to 1 s, on a logarithmic scale.
 std::optional<double> share_of_latency(std::optional<double> us) {
   constexpr double k_least_us = 10, k_factors = 5;
   if (!us) return us;
@@ -131,7 +131,7 @@ std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) co
     for (std::size_t i = 0; i < caches_.size(); ++i) {
       const std::string mark =
           caches_.size() == 1 ? "" : fmt::format("{} ", static_cast<char>('a' + i % 26));
-      // The gauges take four lines for a cache.
+      // The gauges of a cache take four lines.
       constexpr std::size_t k_most_with_gauges = 2, k_lines = 4, k_for_others = 6;
       const bool has_gauges =
           caches_.size() <= k_most_with_gauges && k_lines * caches_.size() + k_for_others <= most;
@@ -226,7 +226,8 @@ std::vector<ScreenLine> TopView::body(std::size_t room, std::size_t columns) {
 
 std::vector<ScreenLine> TopView::table(std::size_t room, std::size_t columns) {
   const TopSet set = k_top_sets[set_];
-  // The command takes what the figures leave, and some of them make room for it.
+  // The command gets the room that the figures leave, and some figures are dropped to make room for
+  // it.
   constexpr std::size_t k_least_command = 16;
   constexpr std::size_t k_narrow = 64;
   const bool has_command = columns >= k_narrow;

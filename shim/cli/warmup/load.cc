@@ -8,7 +8,7 @@ namespace cube::cli {
 namespace {
 
 constexpr std::uint64_t k_look_ns = 100'000'000;  // between checks of the progress and of signals
-constexpr unsigned k_patience_ms = 2000;  // for fetches in flight when the user wants to end
+constexpr unsigned k_patience_ms = 2000;          // for fetches in flight after an interrupt
 
 // Directories of a list are found when they are opened; no census covers their files.
 Tally tally_of(const prefetch::PrefetchCounts& counts, std::uint64_t directories,
@@ -43,8 +43,8 @@ prefetch::PrefetchCounts load(NamedPaths& paths, prefetch::Prefetcher& prefetche
       if (one.why == prefetch::Refused::directory) ++directories;
       skipped.add(paths, one);
     }
-    // Fetches that end at once (for lack of room, say) would otherwise keep us here to the end of
-    // the list.
+    // Fetches that end immediately (for lack of room, say) would otherwise keep us here to the end
+    // of the list.
     constexpr int k_at_once = 1024;
     int offered = 0;
     while (offered < k_at_once && interrupted_by() == 0) {

@@ -42,7 +42,7 @@ std::string path_below(const std::string& directory, std::string_view name) {
   return path.append(name);
 }
 
-// Walks a directory even if the cache does not take its listing, because there may be more below
+// Walks a directory even if the cache does not keep its listing, because there may be more below
 // it.
 FoundMetadata read_uncached(const std::string& directory) {
   FoundMetadata found;
@@ -112,8 +112,7 @@ class MetadataLoad {
         loaded_.stats += stats;
         std::erase_if(gathers_, [&](const Gather& other) { return other.stats == gather.stats; });
       } else if (!waiting_.empty()) {
-        // Takes the directory that was found last, so that at most those on the way to the deepest
-        // one wait.
+        // Takes the directory that was found last, so that only few directories wait.
         const std::string directory = std::move(waiting_.back());
         waiting_.pop_back();
         visit(directory, lock);
@@ -153,7 +152,8 @@ class MetadataLoad {
     shared_.changed.notify_all();
   }
 
-  // Null if somebody has gathered them. Waits for a job that gathers them, unless it takes long.
+  // Null if another process has gathered them. Waits for a job that gathers them, unless it takes
+  // long.
   std::shared_ptr<cache::StatGather> begin_gather(const std::string& directory,
                                                   FoundMetadata& found) {
     const auto until = std::chrono::steady_clock::now() + k_longest_gather;

@@ -58,7 +58,7 @@ bool NamedInput::prepare(const std::vector<std::string>& prefixes, std::string& 
   return (paths.empty() || take_paths(prefixes, why)) && (list.empty() || take_list(prefixes, why));
 }
 
-// Writes the paths into a list of our own, so that one reader serves all.
+// Writes the paths into a list of our own, so that one reader handles all of them.
 bool NamedInput::take_paths(const std::vector<std::string>& prefixes, std::string& why) {
   paths_fd_ = base::UniqueFd(own_memfd("cubeshim-paths"));
   std::string text;
@@ -87,7 +87,7 @@ bool NamedInput::take_list(const std::vector<std::string>& prefixes, std::string
   const char* const directory = std::getenv("TMPDIR");
   list_fd_ = base::UniqueFd(
       ::open(directory != nullptr ? directory : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  // Not every file system has files without a name.
+  // Not every file system supports files without a name.
   if (!list_fd_) list_fd_ = base::UniqueFd(own_memfd("cubeshim-list"));
   bool is_well = static_cast<bool>(list_fd_);
   std::vector<char> block(64 << 10);

@@ -121,7 +121,7 @@ void Progress::draw(const Tally& tally) {
     line = fmt::format("[{:<{}}] {:3} % ", std::string(done(bar), '#'), bar, done(100));
   }
   line = (line + text).substr(0, width - 1);
-  // Returns to the start of the line, and wipes out the rest of the old one.
+  // Returns to the start of the line, and erases the rest of the old text.
   tell("\r{}\x1b[K", line);
   std::fflush(stderr);
   is_drawn_ = true;

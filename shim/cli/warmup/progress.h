@@ -14,12 +14,12 @@ struct Tally {
   std::uint64_t bytes = 0;
   std::uint64_t total_files = 0;  // files counted so far
   bool is_total_final = false;
-  // Large files in flight whose size is known, and the bytes that are to come; whether there are
-  // large files, and whether no further size is unknown.
+  // Large files in flight whose size is known, and their remaining bytes; whether there are large
+  // files, and whether all sizes are known.
   std::uint64_t measured_files = 0, bytes_to_come = 0;
   bool has_large = false, is_bytes_final = false;
 
-  // The bytes that are still to come, with an estimate for files of unknown size.
+  // The remaining bytes, with an estimate for files of unknown size.
   double expected_bytes() const;
 };
 

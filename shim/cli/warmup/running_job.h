@@ -12,7 +12,7 @@ namespace cube::cli {
 
 struct RunningJob {
   std::uint32_t processes = 0;  // attached processes of all jobs
-  base::ProcessId leader;       // of the oldest job whose first process lives; pid 0: none
+  base::ProcessId leader;       // of the oldest job whose first process is alive; pid 0: none
   // The leader's variables that a gateway is given, if they can be read.
   std::map<std::string, std::string> environment;
 

@@ -87,7 +87,7 @@ class Survey {
     while (!shared_.is_over) {
       PlannedFile file;
       if (!paths_.next(file)) {
-        // A path that another thread checks now may be a directory, whose files come next.
+        // A path that another thread is checking may be a directory, whose files follow.
         shared_.is_over = looking_ == 0;
         if (!shared_.is_over) shared_.changed.wait(lock);
         continue;

@@ -136,7 +136,7 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
     return complain(2, "--metadata-only takes directories, and no --filelist");
   WarmupTarget target = find_target(warmup.settings, warmup.only_looks());
   if (tell_errors(target.parsed)) return 2;
-  // A command that only looks needs no cache.
+  // A command that only reports needs no cache.
   if (target.cache == nullptr && (!warmup.only_looks() || target.is_broken))
     return complain(k_no_cache, target.why);
   std::string why;

@@ -15,13 +15,13 @@ struct WarmupTarget {
   base::ParsedConfig parsed;  // settings that are not given come from the running job
   RunningJob job;
   const cache::Origins* origins =
-      nullptr;  // as the job sees them; never freed, because the cache goes on using them
+      nullptr;  // as the job sees them; never freed, because the cache keeps using them
   cache::FileCache* cache = nullptr;  // null: there is none, see `why`
   std::string why;
   bool is_broken = false;  // a region exists, but cannot be used
 
-  // Detaches from the cache. False: the cache has gone, because the job has ended and nothing keeps
-  // it.
+  // Detaches from the cache. False: the cache was removed, because the job has ended and no setting
+  // keeps it.
   bool leave();
 };
 

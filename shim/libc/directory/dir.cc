@@ -1,4 +1,4 @@
-// Reads directories by libc's streams if their entries are ours (unmounted_directory.h,
+// Reads directories through libc's streams if their entries are ours (unmounted_directory.h,
 // mount_stream.h). A stream is libc's own over the fd; the entries that it returns are ours.
 #include <cerrno>
 #include <cstring>
@@ -113,8 +113,8 @@ ssize_t export_getdents64(int fd, void* to, size_t n) {
 
 int export_dirfd(DIR* directory) {
   if (const OwnStream own = stream_of(directory); own.is_listed) {
-    // At the limit of fds, or without the right to open the directory any more, dirfd fails: an
-    // empty directory would hide entries that exist.
+    // At the limit of fds, or if the process may no longer open the directory, dirfd fails, because
+    // an empty directory would hide entries that exist.
     const int error = materialize_directory(directory, listed::tell(*own.file));
     if (error != 0 && error != -ENOENT) return static_cast<int>(shim::to_c(error));
   }
@@ -149,7 +149,7 @@ DIR* open_directory(const char* path) {
         directory = real::opendir(path);
         return directory != nullptr ? real::dirfd(directory) : -1;
       });
-  // For a path of ours there is only the fd so far.
+  // For one of our paths there is only the fd so far.
   return directory != nullptr ? directory : shim::stream_over(fd);
 }
 
@@ -169,7 +169,8 @@ DIR* export_opendir(const char* path) {
 int export_closedir(DIR* directory) {
   if (directory == nullptr) return real::closedir(directory);
   CUBE_PLAIN(int, {
-    // The next directory under its fd is another one, even if nothing is served any more.
+    // The next directory under its fd is another one, even if this process no longer serves
+    // anything.
     const auto held = shim::file_calls::note_close(real::dirfd(directory));
     return real::closedir(directory);
   });

@@ -1,6 +1,6 @@
 // Lists of entries: scandir and glob over directories whose entries are ours
 // (unmounted_directory.h) or whose listing may be in memory (mount_stream.h). libc's own functions
-// open directories by calls that bypass us.
+// open directories with internal calls that bypass us.
 #include <glob.h>
 
 #include <cerrno>

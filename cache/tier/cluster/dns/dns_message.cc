@@ -131,7 +131,7 @@ DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view na
     if (!has_address || is_smaller(found, answer.address)) answer.address = found;
     has_address = true;
   }
-  // The part of a truncated answer that has come suffices.
+  // The part of a truncated answer that has arrived suffices.
   if (has_address) {
     answer.kind = DnsAnswer::Kind::address;
   } else if ((flags & k_is_cut) == 0 && reader.is_sound()) {

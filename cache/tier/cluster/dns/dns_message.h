@@ -1,5 +1,5 @@
-// Encodes questions to name servers and decodes their answers (RFC 1035), as far as an address
-// needs it. No I/O. An answer comes from the network and may hold anything. Thread safety: pure
+// Encodes questions to name servers and decodes their answers (RFC 1035), as far as address lookups
+// need it. No I/O. An answer comes from the network and may hold anything. Thread safety: pure
 // functions; nothing is allocated.
 #pragma once
 

@@ -1,7 +1,8 @@
 // Looks up the name of a server: in /etc/hosts, then at the name servers of /etc/resolv.conf with
-// its search list, as libc does. libc's own resolver does not suit a thread inside a host: it loads
-// libraries, allocates, and waits. Nothing here waits: the owner polls. Invariants: a query ends
-// within k_longest_ns; its sockets are in the fd table of its thread. Thread safety: one thread.
+// its search list, as libc does. libc's own resolver does not suit a thread in a host program: it
+// loads libraries, allocates, and waits. Nothing here waits: the owner polls. Invariants: a query
+// ends within k_longest_ns; its sockets are in the fd table of its thread. Thread safety: one
+// thread.
 #pragma once
 
 #include <poll.h>
@@ -33,7 +34,7 @@ class DnsQuery {
 
   // `server` is "HOST:PORT". Ends a query that is under way.
   void begin(std::string_view server, ResolverSettings settings, std::uint64_t now_ns);
-  // Uses the files of this machine. Ends at once if /etc/hosts has the name.
+  // Uses the files of this machine. Ends immediately if /etc/hosts has the name.
   void begin(std::string_view server, std::uint64_t now_ns);
   bool is_under_way() const { return static_cast<bool>(socket_); }
   pollfd to_poll() const { return {.fd = socket_.get(), .events = POLLIN, .revents = 0}; }

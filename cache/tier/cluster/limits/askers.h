@@ -1,5 +1,5 @@
-// Tells how many threads have recently asked at the same time. While all of them wait, another
-// request is unlikely. Thread safety: one thread.
+// Tells how many threads have recently asked at the same time. While as many callers wait as that,
+// another request is unlikely. Thread safety: one thread.
 #pragma once
 
 #include <algorithm>

@@ -22,7 +22,7 @@ class CircuitBreaker {
   bool note_answer(bool is_late, int most_late = k_most_late);
   // Starts a rest, longer each time and at least this long.
   void rest(std::uint64_t now_ns, std::uint64_t at_least_ns = 0);
-  // The trial has ended without an answer and without a rest: the next request gets it.
+  // The trial has ended without an answer and without a rest: the next request becomes the trial.
   void give_up_trial() { is_trial_ = false; }
   std::uint64_t rest_until_ns() const { return rest_until_ns_.load(std::memory_order_relaxed); }
   bool is_trial() const { return is_trial_; }

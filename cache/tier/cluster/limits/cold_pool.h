@@ -1,5 +1,5 @@
-// If hardly any request hits, only one in 16 asks the servers. After a hit among those, all
-// requests ask again for a while. Thread safety: all of it; the counts may be a little off.
+// If almost no request hits, only one in 16 asks the servers. After a hit among those, all requests
+// ask again for a while. Thread-safe; the counts may be a little off.
 #pragma once
 
 #include <atomic>

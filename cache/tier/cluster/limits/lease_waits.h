@@ -1,6 +1,5 @@
 // Decides whether waiting for what another node fetches is worthwhile: yes if half of the last
-// waits were; otherwise one in 8 is tried. Thread safety: all of it; the counts may be a little
-// off.
+// waits were; otherwise one in 8 is tried. Thread-safe; the counts may be a little off.
 #pragma once
 
 #include <atomic>

@@ -1,5 +1,5 @@
 // Limits the bytes per second, with bursts of at most a fifth of a second. The processes of a node
-// share the word. Thread safety: all of it.
+// share the word. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -126,7 +126,7 @@ class Crew:
         return found
 
     def usable(self):
-        """Members that have not been lost, as far as is known; waits if there are none."""
+        """Members that are not known to be lost; waits if there are none."""
         deadline = time.monotonic() + PATIENCE
         while True:
             for member in [member for member in self.members if member.is_starting]:
@@ -138,7 +138,7 @@ class Crew:
             if time.monotonic() > deadline:
                 raise RuntimeError("no node has started a worker of the DataLoader within %d s" %
                                    PATIENCE)
-            # A member that has failed counts as an answer, too, and is left out.
+            # A member that has failed also counts as an answer, and is left out.
             asked = [
                 member.answer
                 for member in self.members

@@ -48,7 +48,7 @@ def of_setting(name, value):
 
 
 def is_usable(path):
-    """Applies the command's rule: nobody else may have put the library there."""
+    """Applies the command's rule: no other user may have put the library there."""
     try:
         owner = os.stat(path).st_uid
     except OSError:

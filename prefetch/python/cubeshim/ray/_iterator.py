@@ -72,7 +72,8 @@ class RayIterator(_BaseDataLoaderIter):
                 data, self._pin_memory_device) if self._pin_memory else data
 
     def _end(self):
-        """Gives the actors back to the loader, and cancels work that nobody waits for any more."""
+        """Gives the actors back to the loader, and cancels work for which nothing waits any
+        longer."""
         engine, self._engine = self._engine, None
         self._sent = self._received = 0
         if engine is not None and ray.is_initialized():

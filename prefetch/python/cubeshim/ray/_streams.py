@@ -35,7 +35,7 @@ class Streams:
         self.turn = itertools.cycle(range(len(self.crew.members)))
 
     def submit(self, batch, indices):
-        """False: all workers have come to the end of their copies."""
+        """False: all workers have reached the end of their copies."""
         if all(self.is_over):
             return False
         number = next(turn for turn in self.turn if not self.is_over[turn])

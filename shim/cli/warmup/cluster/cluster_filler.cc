@@ -123,7 +123,7 @@ void ClusterFiller::fill(ClusterJob& job) {
   if (!talk->send(parts, end) || !talk->read_line(line, end))
     return server_failed(job, lease.server);
   const MetaAnswer answer = cache::parse_meta_answer(line);
-  // A full server has no room for a lease either, and answers that there is none.
+  // A full server has no room for a lease either, and its answer says so.
   if (answer.kind == Kind::none || answer.kind == Kind::full)
     return leave_out(job, NotShared::no_room);
   if (answer.kind != Kind::done || !answer.has_size || !answer.has_cas)
@@ -243,7 +243,7 @@ void ClusterFiller::send(ClusterJob& job, const cache::ClusterPaths::Place& plac
     const auto end = Clock::now() + k_send_patience;
     if (!talk.send(parts, end) || !talk.read_line(line, end))
       return server_failed(job, lease.server);
-    // The lease has ended, and no other node has taken one.
+    // The lease has expired, and no other node has taken one.
     if (cache::parse_meta_answer(line).kind != Kind::none || !is_first) break;
     command = MetaCommand::add(lease.key.text(), k_token, size);
   }

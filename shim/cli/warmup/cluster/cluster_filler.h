@@ -18,7 +18,7 @@
 
 namespace cube::cli {
 
-// Shared by the threads. It lives as long as one of them.
+// Shared by the threads. It lives until the last of them has ended.
 struct ClusterFill {
   struct Server {
     std::string name;
@@ -26,7 +26,7 @@ struct ClusterFill {
     bool has_address = false;
     std::atomic<std::uint64_t> free_ns{0};             // TokenBucket
     std::atomic<std::uint64_t> rests_until_ns{0};      // the server is not asked until then
-    std::atomic<std::uint64_t> full_from{UINT64_MAX};  // smallest value that it had no room for
+    std::atomic<std::uint64_t> full_from{UINT64_MAX};  // the smallest refused value, in bytes
   };
   explicit ClusterFill(const base::Config& config);
 
@@ -70,7 +70,7 @@ class ClusterFiller {
   std::shared_ptr<ClusterFill> fill_;
   std::vector<PoolTalk> talks_;
   base::Mapping room_;
-  std::unordered_map<std::string, bool> directories_;  // whether everybody may enter it
+  std::unordered_map<std::string, bool> directories_;  // whether all users may enter it
 };
 
 }  // namespace cube::cli

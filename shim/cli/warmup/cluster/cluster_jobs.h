@@ -1,5 +1,5 @@
 // The files that threads send to the servers: those that wait, those to try again later, and the
-// results. Thread safety: all of it.
+// results. Thread-safe.
 #pragma once
 
 #include <atomic>

@@ -19,7 +19,7 @@ const char* reason_of(NotShared why) {
     case NotShared::outside: return "outside CUBESHIM_PREFIXES, or of a pack";
     case NotShared::too_large: return "larger than CUBESHIM_MAX_FILE";
     case NotShared::too_large_there: return "larger than its server takes (memcached -I)";
-    case NotShared::restricted: return "not for everybody to read (CUBESHIM_CLUSTER_TRUST)";
+    case NotShared::restricted: return "not readable for all users (CUBESHIM_CLUSTER_TRUST)";
     case NotShared::young: return "changed less than 2 s before it was read";
     case NotShared::changing: return "changed while it was read";
     case NotShared::no_room: return "without room on its server";

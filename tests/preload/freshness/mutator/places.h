@@ -1,6 +1,6 @@
 // All that a path may lead to for a reader that knows each name on the way as it was at some moment
-// of a period: caches of the kernel and of the library hold each name separately. Thread safety:
-// all of it, while the world stands still.
+// of a period: caches of the kernel and of the library hold each name separately. Thread-safe,
+// while the world stands still.
 #pragma once
 
 #include <set>
