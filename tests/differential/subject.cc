@@ -190,8 +190,9 @@ std::string Subject::end(bool kill_it) {
   pid_ = outsider_ = -1;
   played_ = 0;
   add_report();
-  // The next worker must not start with the remains of a crash.
-  if (!is_plain())
+  // The next worker must not start with the remains of a crash. The gateway of a bucket removes its
+  // region itself.
+  if (!is_plain() && !is_bucket())
     unlink(("/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + settings_.cache).c_str());
   if (WIFSIGNALED(status)) return "the run ended by signal " + std::to_string(WTERMSIG(status));
   return "the run ended with status " + std::to_string(WEXITSTATUS(status));
