@@ -1,5 +1,6 @@
 """Shared by the tests of interrupted programs."""
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -30,6 +31,7 @@ class Case(crash.FaultCase):
         self.work = self.temporary()
         self.report = self.work / "report.json"
         self.more_variables = {}
+        self.numbers = itertools.count()
 
     def write_files(self, directory, count):
         directory.mkdir(parents=True, exist_ok=True)
@@ -50,16 +52,15 @@ class Case(crash.FaultCase):
     def bucket(self, count, fault=""):
         """The prefix of a bucket with so many files, and the settings for it. The gateway is that
         of the tests, and logs its requests."""
-        # The gateway keeps the region for a moment.
-        self.region_may_stay = True
-        self.name += "-b"
         self.write_files(self.work / "store", count)
         prefix, self.requests = self.work / "bucket", self.work / "requests"
         self.more_variables = {
             "AWS_TEST_ROOT": str(self.work), "AWS_TEST_LOG": str(self.requests),
             "AWS_TEST_FAULT": fault
         }
-        return prefix, {"BUCKETS": f"{prefix}=s3://store", "COMMAND": GATEWAY}
+        # The gateway keeps this region for a moment, and removes it.
+        name = f"{self.name}-b{next(self.numbers)}"
+        return prefix, {"BUCKETS": f"{prefix}=s3://store", "COMMAND": GATEWAY, "NAME": name}
 
     def run_program(self, *arguments, **more):
         done = subprocess.run([PROGRAM, *map(str, arguments)], env=self.environment(**more),
