@@ -96,6 +96,8 @@ class FetchAhead {
   bool is_here(std::string_view path) const {
     return static_cast<bool>(parts_.ram.find(path, base::hash_path(path)));
   }
+  // Whether a tier of this node may have the file.
+  bool may_be_in_tier(std::string_view path) const { return parts_.tiers.may_have(path); }
   // True if RAM has no room left outside the ring.
   bool is_full() const { return parts_.ram.is_full(); }
   // Reserves memory for one of the next `segments` free segments, so that later records find it

@@ -219,9 +219,16 @@ base::Result<FileStat> Bucket::revalidate(std::string_view key, const FileStat& 
   return error == ESTALE || error == ENOENT ? stat(key) : base::fail(error);
 }
 
-int Bucket::fetch(std::string_view key) const {
+Pin Bucket::find_object(const BucketRegion& in, std::string_view key, const FileStat& stat) const {
+  Pin pin = in.ram->find_of_origin(mount_.origin_id(), RecordKind::file, key, base::hash_path(key));
+  if (pin && !pin->stat.is_unchanged_since(stat)) pin.release();
+  return pin;
+}
+
+int Bucket::fetch(std::string_view key, const FileStat& stat) const {
   const BucketRegion in = find_region();
   if (in.region == nullptr) return EIO;
+  if (find_object(in, key, stat)) return 0;
   Mailbox::Post post;
   return ask(in, MailKind::object, key, good_since(in), /*is_prefetch=*/false, post);
 }
@@ -246,9 +253,7 @@ base::Result<base::UniqueFd> Bucket::copy(std::string_view key, const FileStat& 
                                           bool is_prefetch, Version version) const {
   const BucketRegion in = find_region();
   if (in.region == nullptr) return base::fail(EIO);
-  if (const Pin pin =
-          in.ram->find_of_origin(mount_.origin_id(), RecordKind::file, key, base::hash_path(key));
-      pin && pin->stat.is_unchanged_since(stat))
+  if (const Pin pin = find_object(in, key, stat); pin)
     return copy_of_bytes(pin->data(), pin->stat, flags);
   // A gateway that has died between its answer and the collection has lost the copy.
   constexpr int k_attempts = 3;

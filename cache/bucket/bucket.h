@@ -46,8 +46,9 @@ class Bucket {
   base::Result<FileStat> revalidate(std::string_view key, const FileStat& known) const;
   // The names of a directory, as ObjectNames.
   base::Result<Pin> list(std::string_view key) const;
-  // Makes the gateway put the object into RAM. EFBIG, ENOSPC: the object does not fit there.
-  int fetch(std::string_view key) const;
+  // Makes the gateway put the object with this stat into RAM, unless it is there, whoever has
+  // fetched it. EFBIG, ENOSPC: the object does not fit there.
+  int fetch(std::string_view key, const FileStat& stat) const;
   // Like fetch, for an object with this stat that no program waits for. ENOSPC: it does not fit,
   // and was not requested.
   int fetch_ahead(std::string_view key, const FileStat& stat) const;
@@ -65,6 +66,7 @@ class Bucket {
  private:
   Pin find_listing(const BucketRegion& in, std::string_view directory,
                    std::uint64_t since_ns) const;
+  Pin find_object(const BucketRegion& in, std::string_view key, const FileStat& stat) const;
   // Whether the nearest listing above lacks the directory: ENOENT or ENOTDIR, else 0.
   int error_above(const BucketRegion& in, std::string_view directory, std::uint64_t since_ns) const;
   // Whether the store has the object with this stat: 0, ESTALE, ENOENT or another errno.

@@ -1,6 +1,7 @@
 #include "cache/bucket/gateway_start.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -48,8 +49,9 @@ bool is_of_store(std::string_view name) {
           std::ranges::find(k_names, name) != std::end(k_names));
 }
 
-// A child that sends no signal when it ends, and that only __WALL waits for.
-long fork_quietly() { return sys::raw(SYS_clone, 0); }
+// A child that sends no signal when it ends, and that only __WALL waits for. A debugger would take
+// it for a thread of the program.
+long fork_quietly() { return sys::raw(SYS_clone, CLONE_UNTRACED); }
 
 void close_all_but(int kept) {
   constexpr unsigned k_first = STDERR_FILENO + 1, k_last = ~0U;

@@ -149,8 +149,9 @@ void BackgroundFill::give_up() {
 RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (is_there(file.stat)) return RecordFill::Next::done;
   const RecordFill::Next next = fill_.accept(file);
+  // A packed file has been read by its open.
   if (next != RecordFill::Next::read ||
-      parts_->freshness.origin_of(key_).traits().is_whole_in_one_read)
+      (parts_->freshness.origin_of(key_).traits().is_whole_in_one_read && !file.can_fill_ahead))
     return next;
   if (fill_.is_stat_in_doubt()) return next;
   const auto from_tier = parts_->fill_from_tier(key_, file.stat, fill_.room(), is_to_be_proven_);
@@ -166,8 +167,10 @@ RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
 bool BackgroundFill::take_filled() {
   const Pin pin = parts_->ram.find_of_origin(parts_->freshness.origin_of(key_).id(),
                                              RecordKind::file, key_, hash_);
-  if (pin) note_published(pin);
-  return static_cast<bool>(pin);
+  if (!pin) return false;
+  parts_->ram.show_to_own_view(*pin);
+  note_published(pin);
+  return true;
 }
 
 void BackgroundFill::note_published(const Pin& pin) {

@@ -25,7 +25,7 @@ class OpenedOfBucket final : public Opened {
     if (!stat->is_regular()) return base::fail(EISDIR);
     if (!wish.may_fill || stat->size > wish.most) return {};
     const int error =
-        wish.is_ahead ? bucket_.fetch_ahead(wish.key, *stat) : bucket_.fetch(wish.key);
+        wish.is_ahead ? bucket_.fetch_ahead(wish.key, *stat) : bucket_.fetch(wish.key, *stat);
     file_.is_in_ram = error == 0;
     // Without room in RAM, the file is handed over.
     return error == 0 || error == EFBIG || error == ENOSPC ? base::Result<void>()

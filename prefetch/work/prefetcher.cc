@@ -204,7 +204,8 @@ Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
   if (file.stat.size > flight.file.most_bytes) return Room::decline(k_too_large);
   flight.is_by_origin = file.can_fill_ahead && file.stat.is_regular() &&
                         file.stat.size <= cache_.ahead().max_file() &&
-                        !is_now_for_ring(flight.file);
+                        !is_now_for_ring(flight.file) &&
+                        !cache_.ahead().may_be_in_tier(flight.file.path);
   if (flight.is_by_origin)
     return flight.fetch.wants(file.stat) ? Room::by_origin(k_no_room) : Room::decline(k_is_there);
   using Next = cache::RecordFill::Next;

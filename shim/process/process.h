@@ -64,9 +64,6 @@ inline const cache::AllMetadata* origin_metadata() {
 
 extern constinit const base::Config* g_config;
 inline const base::Config& config() { return *g_config; }
-// False before the library's constructor has run: constructors of other libraries may call this
-// earlier.
-inline bool has_buckets() { return g_config != nullptr && !g_config->buckets.empty(); }
 // The first process of the job.
 const base::ProcessId& job();
 void set_job(const base::ProcessId& job);
@@ -76,6 +73,12 @@ void make_fork_mark();
 void note_owner();
 extern constinit std::atomic<bool> g_speaks;  // this process writes the job's report at its exit
 extern constinit std::atomic<bool> g_sealed;  // in a sandbox: every call is left to libc
+// False before the library's constructor has run: constructors of other libraries may call this
+// earlier. False in a sandbox, too, which may kill for a call that looks for copies of objects.
+inline bool has_buckets() {
+  return g_config != nullptr && !g_config->buckets.empty() &&
+         !g_sealed.load(std::memory_order_relaxed);
+}
 bool has_list();
 
 // Whether this thread is in the middle of libc's fork (fork.h).

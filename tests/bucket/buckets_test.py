@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 
@@ -494,6 +495,39 @@ for name in ("a/x", "large"):
                 self.assertEqual(self.requests("GET"), ["a/x", "a/x", "large"])
                 for left in Path("/dev/shm").glob(f"cubeshim-{os.geteuid()}-{name}*"):
                     left.unlink()
+
+    def test_the_next_job_prefetches_from_the_disk_and_only_the_rest_from_the_store(self):
+        (self.work / "disk").mkdir()
+        settings = {
+            "CUBESHIM_NAME": f"buckets-{os.getpid()}-ahead",
+            "CUBESHIM_DISK_DIR": str(self.work / "disk"),
+            "CUBESHIM_PREFETCH_LIST": str(self.work / "list")
+        }
+        names = ["a/x", "a/empty", "a/b/y 1+%=&ü", "large", "a/last"]
+        (self.data / "a/last").write_bytes(b"last")
+        (self.work / "list").write_text("".join(f"{self.prefix}/{name}\n" for name in names))
+        read = f"""
+import time
+os.stat(P + "/a")
+end = time.monotonic() + 120
+while "a/last (ahead)" not in (open(LOG).read() if os.path.exists(LOG := os.environ["AWS_TEST_LOG"]) else ""):
+    assert time.monotonic() < end
+for name in {names}:
+    with open(f"{{P}}/{{name}}", "rb") as file: assert file.read() == open(f"{{D}}/{{name}}", "rb").read(), name
+"""
+        self.check(read, **settings)
+        # The gateway is the last that uses the memory of this job.
+        end = time.monotonic() + 120
+        while list(Path("/dev/shm").glob(f"cubeshim-{os.geteuid()}-{settings['CUBESHIM_NAME']}*")):
+            self.assertLess(time.monotonic(), end)
+        self.log.unlink()
+        # These are new to the disk. The one that is listed last shows that the others have had
+        # their turn.
+        for name in ("a/x", "a/last"):
+            (self.data / name).write_bytes(b"another " + name.encode())
+        self.check(read, **settings)
+        fetched = self.requests("GET") + self.requests("COPY")
+        self.assertEqual(fetched, ["a/last (ahead)", "a/x (ahead)"])
 
     def test_a_change_is_seen_as_the_consistency_says(self):
         for consistency, is_seen in (("immutable", False), ("ttl:100", False), ("ttl:0", True),

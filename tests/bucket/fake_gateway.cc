@@ -5,6 +5,7 @@
 //   die_copy  ends after its first answer to a copy
 //   lost_copy has nothing for the first who collects a copy
 //   silent    answers nothing
+//   forget    does not answer its first request for an object
 //   denied    answers EACCES
 //   no_room   answers ENOSPC to each object and block
 #include <dirent.h>
@@ -25,6 +26,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/process/job_variable.h"
 #include "cache/bucket/copy_socket.h"
+#include "cache/bucket/copy_stat.h"
 #include "cache/bucket/gateway_start.h"
 #include "cache/file_cache.h"
 #include "cache/metadata/listed_objects.h"
@@ -73,6 +75,7 @@ class FakeGateway {
          (request.is_prefetch ? " (ahead)" : ""));
     if (strikes("die")) raise(SIGKILL);
     if (fault_ == "silent") return;
+    if (request.kind == MailKind::object && strikes("forget")) return;
     if (fault_ == "denied") {
       mailbox_.finish(request.ticket, EACCES, request.url + ": the store says no");
       return;
@@ -105,7 +108,8 @@ class FakeGateway {
   }
   static ObjectInfo info_of(const struct ::stat& st) {
     return {static_cast<std::uint64_t>(st.st_size), st.st_mtim.tv_sec,
-            mark_of_etag(std::to_string(st.st_mtim.tv_nsec))};
+            mark_of_etag(std::to_string(st.st_mtim.tv_nsec) + "-" +
+                         std::to_string(st.st_ctim.tv_nsec))};
   }
   static std::string bytes_of(const std::string& path, std::size_t size) {
     std::string bytes(size, '\0');
@@ -203,12 +207,13 @@ class FakeGateway {
     if (stat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) return ENOENT;
     if (request.part.end != 0 && request.part.etag_mark != info_of(st).etag_mark) return EIO;
     const std::string bytes = bytes_of(path, static_cast<std::size_t>(st.st_size));
-    base::UniqueFd file(
-        static_cast<int>(base::sys::memfd_create("object", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
+    const FileStat object = mount.stat_of_object(request.below, info_of(st));
+    base::UniqueFd file(static_cast<int>(
+        base::sys::memfd_create(CopyName(object).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING)));
     if (!file ||
         write(file.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()))
       return EIO;
-    seal_copy(file.get(), mount.stat_of_object(request.below, info_of(st)));
+    seal_copy(file.get(), object);
     const std::lock_guard lock(mutex_);
     if (!strikes("lost_copy")) copies_[request.ticket.row] = std::move(file);
     return 0;

@@ -3,6 +3,7 @@ CUBESHIM_LIBRARY are the build's files."""
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -15,6 +16,7 @@ from cli_case import COMMAND, Case
 
 LIBRARY = os.environ["CUBESHIM_LIBRARY"]
 PYTHON = "/usr/bin/python3"
+NOBODY = 65534
 READ_ALL = """
 import hashlib, json, os, sys
 found = {}
@@ -123,6 +125,22 @@ class Serves(GatewayCase):
         self.assertEqual(self.store.requests("HEAD"), 0)
         self.assertEqual(self.store.requests("LIST"), 5)
         self.assertEqual(self.store.refused, [])
+
+    @unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
+    def test_another_mount_namespace_hits_what_the_gateway_has_filled(self):
+        read = ("import os, sys\n"
+                "for name in os.listdir(sys.argv[1] + '/0') * 3:\n"
+                "    open(f'{sys.argv[1]}/0/{name}', 'rb').read()\n")
+        job = self.start_job(read + "print(), sys.stdin.read()", self.mount)
+        self.assertEqual(job.stdout.readline(), "\n")
+        report = self.data / "report"
+        environment = self.environment(CUBESHIM_STATS=str(report), CUBESHIM_STATS_FORMAT="json")
+        preload = "LD_PRELOAD=" + environment.pop("LD_PRELOAD")
+        subprocess.run(["unshare", "--mount", "env", preload, PYTHON, "-c", read, self.mount],
+                       env=environment, check=True, timeout=DEADLINE_S)
+        seen = json.loads(report.read_text())
+        self.assertEqual((seen["misses"], seen["hits"]["ram"], self.store.requests("GET")),
+                         (10, 20, 10))
 
     def test_another_store_and_other_keys_share_nothing(self):
         other = Store()
@@ -698,6 +716,74 @@ for _ in sys.stdin: print(read(), flush=True)
             with self.assertRaises(PermissionError):
                 Path(f"/proc/{gateway}/environ").read_bytes()
         self.assertRegex(limits, r"Max core file size +0 +0 ")
+
+
+IN_CONTAINER = """
+import ctypes, hashlib, mmap, os, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+rights = dict(line.split(":") for line in open("/proc/self/status"))
+nothing = 0
+for kind in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"): nothing |= int(rights[kind], 16)
+assert (os.getresuid(), nothing, int(rights["NoNewPrivs"])) == ((65534,) * 3, 0, 1), rights
+assert libc.mount(b"none", b"/tmp", b"tmpfs", 0, None) == -1 and ctypes.get_errno() == 1
+assert sorted(os.listdir("/dev")) == ["null", "random", "shm", "urandom", "zero"]
+def digest(data): return hashlib.sha256(data).hexdigest()
+name = sys.argv[1] + "/0/file 36+ü.jpg"
+with open(name, "rb") as file:
+    data = file.read()
+    assert mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)[:] == data
+    read, write = os.pipe()
+    assert os.sendfile(write, file.fileno(), 7, 1000) == 1000
+    assert os.read(read, 1000) == data[7:1007]
+    file.seek(0)
+    assert subprocess.run(["cat"], stdin=file, capture_output=True).stdout == data
+assert subprocess.run([sys.argv[1] + "/tool", "runs"], capture_output=True).stdout == b"runs\\n"
+"""
+
+
+@unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
+class Containers(GatewayCase):
+    """Pods of the restricted standard: another user, no capabilities and no way to gain any, no
+    /dev/fuse, and a /dev/shm of 64 MB."""
+
+    def in_container(self, text, *words, **settings):
+        folder = self.data
+        # Others may not enter the build tree.
+        self.own_command.unlink()
+        shutil.copy(COMMAND, self.own_command)
+        shutil.copy(LIBRARY, folder / "lib.so")
+        folder.parent.chmod(0o755)
+        (folder / "dev").mkdir()
+        (folder / "home").mkdir()
+        os.chown(folder / "home", NOBODY, NOBODY)
+        script = f"""set -e
+mount -t tmpfs none {folder}/dev
+for name in null random urandom zero; do
+  touch {folder}/dev/$name
+  mount --bind /dev/$name {folder}/dev/$name
+done
+mkdir {folder}/dev/shm
+mount -t tmpfs -o size=64M,mode=1777 none {folder}/dev/shm
+mount --rbind {folder}/dev /dev
+exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups --inh-caps=-all --bounding-set=-all \\
+  --no-new-privs env LD_PRELOAD={folder}/lib.so "$@"
+"""
+        environment = self.environment(HOME=str(folder / "home"), CUBESHIM_RAM="32M", **settings)
+        del environment["LD_PRELOAD"]
+        # The end of the program ends the gateway with it.
+        command = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "/bin/sh", "-c", script]
+        return subprocess.run([*command, "sh", PYTHON, "-c", text, *map(str, words)], text=True,
+                              env=environment, capture_output=True, timeout=DEADLINE_S,
+                              cwd=folder)
+
+    def test_a_user_without_privileges_reads_an_unmounted_bucket(self):
+        self.store.objects["train/tool"] = Path("/bin/echo").read_bytes()
+        done = self.in_container(IN_CONTAINER + READ_ALL, self.mount)
+        self.assert_reads_all(done)
+        self.assertEqual(self.store.requests("HEAD"), 0)
+        gets = sorted(key for kind, key in self.store.log if kind == "GET")
+        # What is executed is a copy of its own.
+        self.assertEqual(gets, sorted([*self.store.objects, "train/tool"]))
 
 
 class WarmsUp(GatewayCase):

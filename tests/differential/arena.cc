@@ -68,7 +68,7 @@ Arena::Arena(const std::string& base, const std::vector<std::string>& names) : b
     std::filesystem::create_directories(base + part);
   plain_ = std::make_unique<Subject>(
       Settings{.name = "plain", .mode = "", .cache = "", .base = base, .block = ""});
-  pack_ = base + "/set.cube";
+  pack_ = is_bucket() ? "s3://" + pack_source(base).substr(base.size() + 1) : base + "/set.cube";
   std::vector<Settings> all = {
       {.name = "virtual", .mode = "virtual", .cache = "", .base = base, .block = ""},
       {.name = "real", .mode = "real", .cache = "", .base = base, .block = ""},
@@ -125,6 +125,32 @@ Arena::Arena(const std::string& base, const std::vector<std::string>& names) : b
             .block = "1M",
             .ram = "64M",
             .has_disk = true}};
+  if (is_bucket())
+    all = {{.name = "virtual-bucket",
+            .mode = "virtual",
+            .cache = "",
+            .base = base,
+            .block = "",
+            .pack = pack_},
+           {.name = "open-bucket",
+            .mode = "virtual",
+            .consistency = "open",
+            .cache = "",
+            .base = base,
+            .block = "",
+            .pack = pack_},
+           {.name = "blocks-bucket",
+            .mode = "virtual",
+            .cache = "",
+            .base = base,
+            .block = "4K",
+            .pack = pack_},
+           {.name = "real-bucket",
+            .mode = "real",
+            .cache = "",
+            .base = base,
+            .block = "",
+            .pack = pack_}};
   const auto is_left_out = [&](const Settings& s) {
     return !names.empty() && std::ranges::find(names, s.name) == names.end();
   };
@@ -152,6 +178,10 @@ void Arena::restart(Contender& contender) {
   contender.subject->stop();
   contender.warmer->stop();
   contender.subject->clear_disk();
+  const std::string name = contender.warmer->settings().cache;
+  const std::string next = name.substr(0, name.rfind('.')) + "." + std::to_string(++restarts_);
+  contender.subject->rename_cache(next);
+  contender.warmer->rename_cache(next);
   contender.history.clear();
   contender.packed_trees = {};
 }
@@ -198,6 +228,10 @@ bool Arena::make_pack() {
     for (const Kind kind : {Kind::packed, Kind::entered}) make_source(packed_tree(number, kind));
     make_directories(packed_tree(number, Kind::entered));
   }
+  plain_mounted_ = std::make_unique<Subject>(Settings{
+      .name = "plain-mounted", .mode = "", .cache = "", .base = base_, .block = "", .pack = pack_});
+  // The test's gateway takes a directory for a bucket.
+  if (is_bucket()) return true;
   const pid_t child = fork();
   if (child == 0) {
     dup2(open("/dev/null", O_WRONLY), STDOUT_FILENO);
@@ -211,8 +245,6 @@ bool Arena::make_pack() {
     std::fprintf(stderr, "differ: no pack could be made\n");
     std::exit(2);
   }
-  plain_mounted_ = std::make_unique<Subject>(Settings{
-      .name = "plain-mounted", .mode = "", .cache = "", .base = base_, .block = "", .pack = pack_});
   return true;
 }
 

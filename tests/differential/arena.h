@@ -80,7 +80,7 @@ class Arena {
   std::unique_ptr<Subject> plain_, plain_mounted_;
   std::vector<Contender> contenders_;
   std::string pack_;  // of many trees, all alike
-  std::size_t trees_ = 0, runs_ = 0;
+  std::size_t trees_ = 0, runs_ = 0, restarts_ = 0;
 };
 
 }  // namespace cube::differ

@@ -2,12 +2,13 @@
 // show the same.
 //
 //   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE]
-//          [--dir TMPFS] [--keep-going] [--large]
+//          [--dir TMPFS] [--keep-going] [--large | --bucket]
 //
 // With --large some files have 20 to 60 MB, and the subjects serve them in blocks of several sizes,
 // one of them from a disk. The subjects whose names end in -pack serve trees of a pack, and are
 // compared with the same trees on a read-only mount, which needs root. The others change trees on
-// the disk.
+// the disk. With --bucket the trees lie in a bucket instead, whose gateway takes directories for
+// buckets.
 //
 // A seed that differs is printed as the shortest case that still differs, which can be pasted into
 // regressions.txt.
@@ -43,10 +44,11 @@ struct Options {
 [[noreturn]] void usage() {
   std::fprintf(stderr,
                "differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]...\n"
-               "       [--cases FILE] [--dir TMPFS] [--keep-going] [--large]\n"
+               "       [--cases FILE] [--dir TMPFS] [--keep-going] [--large | --bucket]\n"
                "SUBJECT: virtual, real, virtual-open, virtual-ttl, real-open, virtual-blocks, "
                "virtual-pack, real-pack\n"
-               "or with --large: large-4k, large-64k, large-1m, large-disk\n");
+               "or with --large: large-4k, large-64k, large-1m, large-disk\n"
+               "or with --bucket: virtual-bucket, open-bucket, blocks-bucket, real-bucket\n");
   std::exit(2);
 }
 
@@ -60,8 +62,8 @@ Options parse(int argc, char** argv) {
       options.keeps_going = true;
       continue;
     }
-    if (name == "--large") {
-      setenv(k_large_variable, "1", 1);
+    if (name == "--large" || name == "--bucket") {
+      setenv(name == "--large" ? k_large_variable : k_bucket_variable, "1", 1);
       continue;
     }
     if (i + 1 == argc) usage();

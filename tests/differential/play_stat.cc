@@ -35,6 +35,8 @@ const char* compared_with_source(const Player& p, const struct ::stat& st, std::
                                  int flags) {
   struct ::stat source {};
   if (!path.starts_with(p.tree().root)) return "";
+  // An object has an inode and a change time of its own.
+  if (is_bucket()) return "";
   // A path in the pack does not name a copy.
   if (p.is_copy(st.st_mode, st.st_dev)) return "of no pack";
   path.replace(0, p.tree().root.size(), p.tree().source);
@@ -73,19 +75,23 @@ std::string show(Player& p, unsigned asked, const struct ::statx& x) {
   // The kernel cannot report a pack's device.
   const dev_t device =
       p.tree().is_packed() ? gnu_dev_makedev(x.stx_dev_major, x.stx_dev_minor) : root.st_dev;
-  const bool is_unlike = p.is_copy(x.stx_mode, device);
-  const unsigned told = x.stx_mask & asked;
+  const bool is_unlike = p.is_copy(x.stx_mode, device), is_object = p.is_of_bucket(device),
+             is_listed = is_object && S_ISDIR(x.stx_mode);
+  // A store keeps no time of birth.
+  const unsigned told = x.stx_mask & asked & (is_bucket() ? ~STATX_BTIME : ~0U);
   const std::string attributes =
-      is_unlike ? "?" : fmt::format("{:x}/{:x}", x.stx_attributes, x.stx_attributes_mask);
+      is_unlike || is_object ? "?"
+                             : fmt::format("{:x}/{:x}", x.stx_attributes, x.stx_attributes_mask);
   std::string text = fmt::format("mask {:x} attributes {} {}", told, attributes, x.stx_blksize);
   if ((told & (STATX_TYPE | STATX_MODE)) != 0) text += fmt::format(" mode {:o}", x.stx_mode);
   if ((told & STATX_NLINK) != 0)
-    text += is_unlike ? " links ?" : fmt::format(" links {}", x.stx_nlink);
+    text += is_unlike || is_listed ? " links ?" : fmt::format(" links {}", x.stx_nlink);
   if ((told & (STATX_UID | STATX_GID)) != 0)
     text += fmt::format(" owner {}:{}", x.stx_uid, x.stx_gid);
-  if ((told & STATX_SIZE) != 0) text += fmt::format(" size {}", x.stx_size);
+  if ((told & STATX_SIZE) != 0) text += is_listed ? " size ?" : fmt::format(" size {}", x.stx_size);
   if ((told & STATX_BLOCKS) != 0)
-    text += " blocks " + (is_unlike ? "?" : p.show_blocks(x.stx_ino, x.stx_blocks, x.stx_size));
+    text += " blocks " +
+            (is_unlike || is_object ? "?" : p.show_blocks(x.stx_ino, x.stx_blocks, x.stx_size));
   if (is_file && (told & STATX_INO) != 0) text += " " + p.show_inode(x.stx_mode, device, x.stx_ino);
   if (is_file && (told & STATX_MTIME) != 0)
     text += " " + p.show(timespec{x.stx_mtime.tv_sec, x.stx_mtime.tv_nsec});

@@ -77,7 +77,9 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
     struct ::stat st {};
     if (sys::failed(sys::fstatat(AT_FDCWD, tree.path_of(entry).c_str(), &st, AT_SYMLINK_NOFOLLOW)))
       continue;
-    inodes_.try_emplace({device_of(st.st_dev), st.st_ino}, entry.name);
+    const bool is_object = !entry.is_outside() && getenv("CUBESHIM_BUCKETS") != nullptr;
+    inodes_.try_emplace({device_of(st.st_dev), is_object ? inode_of_object(entry) : st.st_ino},
+                        entry.name);
   }
   here_ = tree.is_entered() ? "" : tree.root.substr(tree.start.size() + 1) + "/";
   if (chdir(tree.start.c_str()) != 0) say("cannot enter the tree: {}", error_name(errno));
@@ -267,16 +269,33 @@ std::string Player::show(std::string path) const {
 
 // A pack's device belongs to no disk; a bit of its own tells it from the kernel's.
 bool Player::is_copy(mode_t mode, dev_t device) const {
-  static const bool has_pack = getenv("CUBESHIM_PACKS") != nullptr;
+  static const bool has_pack =
+      getenv("CUBESHIM_PACKS") != nullptr || getenv("CUBESHIM_BUCKETS") != nullptr;
   // There are no links outside, but a link of a pack may be made on the same device.
   return tree_->is_packed() && has_pack && !S_ISDIR(mode) && !is_of_pack(device) &&
          (device != outside_ || S_ISLNK(mode));
 }
 
+bool Player::is_of_bucket(dev_t device) {
+  static const bool has_bucket = getenv("CUBESHIM_BUCKETS") != nullptr;
+  return has_bucket && is_of_pack(device);
+}
+
+// The hash of the bucket and the key (SEMANTICS, Buckets).
+ino_t Player::inode_of_object(const Entry& entry) const {
+  const std::string_view wanted = getenv("CUBESHIM_BUCKETS");
+  const std::size_t equals = wanted.find('=');
+  const std::string path = tree_->root + "/" + std::string(entry.name);
+  const std::uint64_t words[] = {base::hash_path(wanted.substr(equals + 1)),
+                                 base::hash_path(path.substr(equals + 1))};
+  return hash_of(words, sizeof words) | 1;
+}
+
 bool Player::is_copy_at(int fd) const {
   struct ::stat st {};
+  // A copy of an object has the stat of its path.
   if (!tree_->is_packed() || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
-      !is_copy(st.st_mode, st.st_dev))
+      !(is_copy(st.st_mode, st.st_dev) || is_of_bucket(st.st_dev)))
     return false;
   // The name tells our copies from memfds that the sequence has made itself.
   char name[64] = {};
@@ -322,14 +341,16 @@ std::string Player::show(const timespec& time) {
 std::string Player::show(const struct ::stat& st) {
   const bool is_file = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode);
   const bool is_unlike = is_copy(st.st_mode, st.st_dev);
-  const std::string links = is_unlike ? "?" : std::to_string(st.st_nlink);
-  const std::string blocks = is_unlike
+  const bool is_object = is_of_bucket(st.st_dev), is_listed = is_object && S_ISDIR(st.st_mode);
+  const std::string links = is_unlike || is_listed ? "?" : std::to_string(st.st_nlink);
+  const std::string size = is_listed ? "?" : std::to_string(st.st_size);
+  const std::string blocks = is_unlike || is_object
                                  ? "?"
                                  : show_blocks(st.st_ino, static_cast<std::uint64_t>(st.st_blocks),
                                                static_cast<std::uint64_t>(st.st_size));
   return fmt::format("[ {} {:o} links {} owner {}:{} size {} blocks {} x{} {}]",
                      is_file ? show_inode(st.st_mode, st.st_dev, st.st_ino) : std::string("other"),
-                     st.st_mode, links, st.st_uid, st.st_gid, st.st_size, blocks, st.st_blksize,
+                     st.st_mode, links, st.st_uid, st.st_gid, size, blocks, st.st_blksize,
                      is_file ? show(st.st_mtim) : "");
 }
 

@@ -119,6 +119,9 @@ class Player {
   // (SEMANTICS, Packs). For these the library's line holds "?".
   bool is_copy(mode_t mode, dev_t device) const;
   bool is_copy_at(int fd) const;
+  // An object has as many blocks as bytes need; a directory of a bucket has neither a size nor
+  // subdirectories that count as links. For these the library's line holds "?", too.
+  static bool is_of_bucket(dev_t device);
   bool is_packed_directory(int fd) const;
   // Positions in a directory belong to the file system, and the error of a read there depends on
   // them.
@@ -149,6 +152,7 @@ class Player {
  private:
   void spoil(const struct ::stat& st);
   dev_t device_of(dev_t device) const;
+  ino_t inode_of_object(const Entry& entry) const;
   void play_one(const Op& op);
   std::string path_spelled(const Entry& entry, std::int64_t kind) const;
   void leave_orphans();

@@ -126,7 +126,13 @@ void Subject::start() {
       if (settings_.pack.empty())
         setenv("CUBESHIM_PREFIXES", (settings_.base + "/cover").c_str(), 1);
       if (!settings_.pack.empty())
-        setenv("CUBESHIM_PACKS", (packed_prefix(settings_.base) + "=" + settings_.pack).c_str(), 1);
+        setenv(is_bucket() ? "CUBESHIM_BUCKETS" : "CUBESHIM_PACKS",
+               (packed_prefix(settings_.base) + "=" + settings_.pack).c_str(), 1);
+      if (is_bucket()) {
+        setenv("CUBESHIM_COMMAND", DIFFER_GATEWAY, 1);
+        setenv("AWS_TEST_ROOT", settings_.base.c_str(), 1);
+        setenv("AWS_TEST_LOG", "/dev/null", 1);
+      }
       setenv("CUBESHIM_MODE", settings_.mode.c_str(), 1);
       setenv("CUBESHIM_NAME", settings_.cache.c_str(), 1);
       setenv("CUBESHIM_CONSISTENCY", settings_.consistency.c_str(), 1);
@@ -184,8 +190,9 @@ std::string Subject::end(bool kill_it) {
   pid_ = outsider_ = -1;
   played_ = 0;
   add_report();
-  // The next worker must not start with the remains of a crash.
-  if (!is_plain())
+  // The next worker must not start with the remains of a crash. The gateway of a bucket removes its
+  // region itself.
+  if (!is_plain() && !is_bucket())
     unlink(("/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + settings_.cache).c_str());
   if (WIFSIGNALED(status)) return "the run ended by signal " + std::to_string(WTERMSIG(status));
   return "the run ended with status " + std::to_string(WEXITSTATUS(status));

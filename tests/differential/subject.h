@@ -27,8 +27,9 @@ struct Settings {
   std::string block;
   std::string ram = {};   // CUBESHIM_RAM, instead of the usual
   bool has_disk = false;  // with CUBESHIM_DISK_DIR
-  std::string pack = {};  // it lies over `packed_prefix`; without the library what it was made of
-                          // is mounted there, read-only
+  // The pack, or the URL of the bucket, that lies over `packed_prefix`; without the library what it
+  // was made of is mounted there, read-only.
+  std::string pack = {};
 };
 inline std::string packed_prefix(const std::string& base) { return base + "/boxed"; }
 inline std::string pack_source(const std::string& base) { return base + "/stock"; }
@@ -53,6 +54,9 @@ class Subject {
   // How many sequences the worker has played; 0 after a restart.
   unsigned played() const { return played_; }
   void stop();
+  // The next worker has a region of its own, because the gateway of a bucket uses the former one
+  // for a while.
+  void rename_cache(const std::string& name) { settings_.cache = name; }
   // Called when no worker uses it any more.
   void clear_disk();
   const Totals& totals() const { return totals_; }

@@ -28,7 +28,8 @@ void must(long result, const char* what, const std::string& path) {
 }
 
 void set_age(const std::string& path) {
-  const timespec times[2] = {{k_age, 0}, {k_age, 123'456'789}};
+  // A store keeps whole seconds, and no times of directories (SEMANTICS, Buckets).
+  const timespec times[2] = {{k_age, 0}, {k_age, is_bucket() ? 0 : 123'456'789}};
   must(sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(path.c_str()), sys::arg(times),
                 AT_SYMLINK_NOFOLLOW),
        "date", path);
@@ -51,7 +52,7 @@ void make_file(const std::string& path, const Entry& entry) {
   } else if (const std::string& content = cached_content(entry); !content.empty()) {
     must(sys::write(static_cast<int>(fd), content.data(), content.size()), "write", path);
   }
-  must(sys::raw(SYS_fchmod, fd, entry.mode), "chmod", path);
+  must(sys::raw(SYS_fchmod, fd, is_bucket() ? 0444 : entry.mode), "chmod", path);
   sys::close(static_cast<int>(fd));
 }
 
@@ -93,6 +94,14 @@ void make_entry(const Tree& tree, const Entry& entry) {
     }
     case EntryType::missing: break;
   }
+}
+
+// Gives a directory the mode and the times that it has in a bucket.
+void make_listed(const std::string& path) {
+  constexpr timespec k_none[2] = {};
+  must(sys::raw(SYS_fchmodat, AT_FDCWD, sys::arg(path.c_str()), 0555), "chmod", path);
+  must(sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(path.c_str()), sys::arg(k_none), 0), "date",
+       path);
 }
 
 template <typename Fits>
@@ -158,6 +167,7 @@ std::vector<Entry> with_sizes(std::vector<Entry> all) {
 }  // namespace
 
 bool has_large_files() { return getenv(k_large_variable) != nullptr; }
+bool is_bucket() { return getenv(k_bucket_variable) != nullptr; }
 
 const std::vector<Entry>& entries() {
   using enum EntryType;
@@ -239,7 +249,15 @@ void make_tree(const Tree& tree) {
 void make_source(const Tree& tree) {
   make_directory(parent_of(tree.source));
   make_directory(tree.source);
-  make_entries(tree, [](const Entry& entry) { return !entry.is_outside(); });
+  make_entries(tree, [](const Entry& entry) {
+    const bool is_object = entry.is_regular() || entry.type == EntryType::directory;
+    return !entry.is_outside() && (is_object || !is_bucket());
+  });
+  if (!is_bucket()) return;
+  make_listed(tree.source);
+  for (const Entry& entry : entries()) {
+    if (entry.type == EntryType::directory) make_listed(tree.path_of(entry));
+  }
 }
 
 // No link outside leads into the pack, because the kernel does not know the pack. No file outside

@@ -42,6 +42,10 @@ const std::vector<Entry>& entries();
 // Some files have 20 to 60 MB (`differ --large`; its workers get this variable).
 inline constexpr const char* k_large_variable = "DIFFER_LARGE";
 bool has_large_files();
+// The trees that lie in packs lie in a bucket instead, which has files and directories alone
+// (`differ --bucket`; its workers get this variable).
+inline constexpr const char* k_bucket_variable = "DIFFER_BUCKET";
+bool is_bucket();
 
 // Both roots are called r and have a directory of their own, to which ".." may lead.
 struct Tree {

@@ -132,6 +132,12 @@ Pin RamTier::adopt(const RecordContent& found, std::uint64_t hash) {
   return pin;
 }
 
+void RamTier::show_to_own_view(const Record& record) {
+  const std::uint32_t view = region_->own_view();
+  if (!record.is_seen_by(view))
+    change_marks(record, [&](Record& r) { r.views.fetch_or(view, std::memory_order_relaxed); });
+}
+
 const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset) const {
   const std::byte* const at = region_->segment(segment) + offset;
   // The place may be a hole, or be written at this moment. So each field is read once, and the path

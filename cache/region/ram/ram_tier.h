@@ -140,6 +140,8 @@ class RamTier {
   // Shares another view's record with our view, because we have just found the same file under the
   // same path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
+  // Shares a record of an origin that shows all views the same files.
+  void show_to_own_view(const Record& record);
 
   // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name.
   base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size,

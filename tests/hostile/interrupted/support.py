@@ -1,5 +1,6 @@
 """Shared by the tests of interrupted programs."""
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ _spec.loader.exec_module(crash)
 PROGRAM = str(crash.BUILD / "tests/hostile/interrupted/interrupted_program")
 FAKER = str(crash.BUILD / "tests/hostile/interrupted/libinterrupted_faker.so")
 COMMAND = str(crash.BUILD / "cubeshim")
+GATEWAY = str(crash.BUILD / "tests/bucket/fake_gateway")
 PATIENCE_S = 120
 # The sizes of tests/support/preload_content.h.
 SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 700]
@@ -28,6 +30,8 @@ class Case(crash.FaultCase):
         super().setUp()
         self.work = self.temporary()
         self.report = self.work / "report.json"
+        self.more_variables = {}
+        self.numbers = itertools.count()
 
     def write_files(self, directory, count):
         directory.mkdir(parents=True, exist_ok=True)
@@ -43,7 +47,20 @@ class Case(crash.FaultCase):
         preload = values.pop("PRELOAD", crash.LIBRARY)
         settings = {f"CUBESHIM_{key}": str(value) for key, value in values.items()}
         return {"PATH": "/usr/bin:/bin", "LANG": "C"
-               } | ({"LD_PRELOAD": preload} if preload else {}) | settings
+               } | ({"LD_PRELOAD": preload} if preload else {}) | self.more_variables | settings
+
+    def bucket(self, count, fault=""):
+        """The prefix of a bucket with so many files, and the settings for it. The gateway is that
+        of the tests, and logs its requests."""
+        self.write_files(self.work / "store", count)
+        prefix, self.requests = self.work / "bucket", self.work / "requests"
+        self.more_variables = {
+            "AWS_TEST_ROOT": str(self.work), "AWS_TEST_LOG": str(self.requests),
+            "AWS_TEST_FAULT": fault
+        }
+        # The gateway keeps this region for a moment, and removes it.
+        name = f"{self.name}-b{next(self.numbers)}"
+        return prefix, {"BUCKETS": f"{prefix}=s3://store", "COMMAND": GATEWAY, "NAME": name}
 
     def run_program(self, *arguments, **more):
         done = subprocess.run([PROGRAM, *map(str, arguments)], env=self.environment(**more),

@@ -50,6 +50,12 @@ class Handlers(Case):
         report = self.check(prefix, 100, "packed", PACKS=f"{prefix}={pack}")
         self.assertGreater(report["hits"]["ram"], 50)
 
+    def test_buckets(self):
+        for settings in ({}, {"CONSISTENCY": "open"}, {"MODE": "real"}, {"MAX_FILE": "100K"}):
+            with self.subTest(**settings):
+                prefix, bucket = self.bucket(100)
+                self.check(prefix, 100, "packed", **bucket, **settings)
+
     def test_with_a_list_to_prefetch(self):
         # A handler does not start the thread that prefetches.
         data = self.write_files(self.work / "data", 100)

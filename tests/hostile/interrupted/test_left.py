@@ -2,9 +2,10 @@
 afterwards like any other, and no fd is lost."""
 import signal
 import subprocess
+import time
 import unittest
 
-from support import COMMAND, Case
+from support import COMMAND, PATIENCE_S, Case
 
 
 class Left(Case):
@@ -17,7 +18,6 @@ class Left(Case):
     def check_afterwards(self, job):
         """The first open fetches it, the second one is a hit; nobody believes that another process
         is fetching it."""
-        self.origin.script("clear")
         for _ in range(2):
             job.stdin.write("\n")
             self.assertEqual(job.stdout.readline(), "read lowest\n")
@@ -34,6 +34,7 @@ class Left(Case):
         self.assertGreater(self.origin.held(), 0)
         job.send_signal(signal.SIGUSR1)
         self.assertEqual(job.stdout.readline(), "left\n")
+        self.origin.script("clear")
         self.check_afterwards(job)
 
     def test_out_of_its_open(self):
@@ -41,6 +42,16 @@ class Left(Case):
 
     def test_out_of_its_read(self):
         self.check_jump("read")
+
+    def test_out_of_a_request_to_a_bucket(self):
+        prefix, bucket = self.bucket(8, fault="forget")
+        job = self.start_program("jump", prefix / "f7", PREFETCH="0", **bucket)
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.requests.exists() or "GET f7" not in self.requests.read_text():
+            self.assertLess(time.monotonic(), deadline, "the object is not asked for")
+        job.send_signal(signal.SIGUSR1)
+        self.assertEqual(job.stdout.readline(), "left\n")
+        self.check_afterwards(job)
 
     def test_out_of_the_first_open_leaves_the_loaders_lock_free(self):
         job = self.start_program("first", self.path, PREFIXES=self.origin.root, PREFETCH="0")
