@@ -16,14 +16,15 @@ double percent(std::uint64_t part, std::uint64_t whole) {
   return whole == 0 ? 0.0 : 100 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// "cubeshim: served: 9000 file opens, 440.1 MiB: 6000 from memory (2962 of them fetched ahead),
-// 3000 from the mount"
+// "cubeshim: served: 9000 file opens, 440.1 MiB read or mapped: 6000 from memory (2962 of them
+// fetched ahead), 3000 from the mount"
 void append_served(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   const std::uint64_t served = job.opens() - job.bypassed();
   const std::uint64_t bytes = totals[Counter::bytes_served];
   append(text, "cubeshim: served: {} file open{}, ", served, served == 1 ? "" : "s");
   append_bytes(text, bytes);
+  append(text, " read or mapped");
   const char* before = ": ";
   const auto add = [&](std::uint64_t n, const char* from, const char* name) {
     if (n == 0) return;

@@ -91,7 +91,8 @@ TEST(JobReport, TextHasThreeLines) {
   job.totals.miss_latency[base::Histogram::bucket_of(2'000'000)] = 3000;
   job.totals.hit_latency[base::Histogram::bucket_of(3000)] = 200;
   EXPECT_EQ(report_as_text(job).view(),
-            "cubeshim: served: 9000 file opens, 440.0 MiB: 6000 from memory (2962 of them fetched "
+            "cubeshim: served: 9000 file opens, 440.0 MiB read or mapped: 6000 from memory (2962 "
+            "of them fetched "
             "ahead), 3000 from the mount\n"
             "cubeshim: not served: 2 for writing\n"
             "cubeshim: time saved: 4.6 s to 10.2 s of waiting, all processes together: a file took "
@@ -115,7 +116,8 @@ TEST(JobReport, TextNamesEachPlaceThatServed) {
                                 {Counter::block_read, 2 << 20},
                                 {Counter::block_mapped, 3 << 20}});
   EXPECT_EQ(line_of(job, "cubeshim: served"),
-            "cubeshim: served: 15 file opens, 3.0 MiB: 1 from memory, 2 from the disk, 3 from the "
+            "cubeshim: served: 15 file opens, 3.0 MiB read or mapped: 1 from memory, 2 from the "
+            "disk, 3 from the "
             "cluster, 4 from the mount, "
             "5 of large files, which are read in parts");
 }
@@ -138,11 +140,13 @@ TEST(JobReport, TextNamesTheObjectStore) {
   const std::string time =
       "cubeshim: time saved: 73.4 ms to 255 ms of waiting, all processes together: ";
   EXPECT_EQ(lines(0, 0),
-            "cubeshim: served: 140 file opens, 0.0 KiB: 100 from memory, 40 from the object store\n"
+            "cubeshim: served: 140 file opens, 0.0 KiB read or mapped: 100 from memory, 40 from "
+            "the object store\n"
             "cubeshim: not served: nothing; 1 locked, so it was opened at the object store, too\n" +
                 time + "a file took 1.8 ms from the object store\n" + requests);
   EXPECT_EQ(lines(2, 2),
-            "cubeshim: served: 142 file opens, 0.0 KiB: 100 from memory, 2 from the mount, 40 from "
+            "cubeshim: served: 142 file opens, 0.0 KiB read or mapped: 100 from memory, 2 from the "
+            "mount, 40 from "
             "the object store\n"
             "cubeshim: not served: nothing; 1 locked, so it was opened at the origin, too\n" +
                 time + "a file took 1.8 ms from the origin\n" + requests);
@@ -505,7 +509,7 @@ TEST(JobReport, TextNamesTheFirstFileOfEachReason) {
   const std::string longest = "/mnt/" + std::string(200, 'c') + "/end";
   parts.count_unserved(Counter::bypassed_size, longest);
   EXPECT_EQ(std::string(report_as_text(collect(*region, region->own_job())).view())
-                .substr(std::strlen("cubeshim: served: 0 file opens, 0.0 KiB\n")),
+                .substr(std::strlen("cubeshim: served: 0 file opens, 0.0 KiB read or mapped\n")),
             "cubeshim: not served: 1 of files larger than CUBESHIM_MAX_FILE (raise it, or see "
             "CUBESHIM_BLOCK): ..." +
                 longest.substr(longest.size() - 120) +
@@ -701,7 +705,7 @@ TEST(JobReport, GoesToItsFileWithThePidInItsName) {
   region->stats().count(Counter::hits_ram, 3);
   write_report(*region, region->own_job(), config, 4711);
   EXPECT_EQ(content(dir / "4711-100%-4711%.txt"),
-            "cubeshim: served: 3 file opens, 0.0 KiB: 3 from memory\n"
+            "cubeshim: served: 3 file opens, 0.0 KiB read or mapped: 3 from memory\n"
             "cubeshim: not served: nothing\n"
             "cubeshim: time saved: not known, no file was fetched from the mount at its open\n");
 }

@@ -442,7 +442,8 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
         done = self.run_job(READ_ALL, self.mount, CUBESHIM_STATS=str(self.data / "report"))
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         served, _, saved, large, store = (self.data / "report").read_text().splitlines()
-        self.assertEqual(served, "cubeshim: served: 2 file opens, 20.0 MiB: 1 from the object "
+        self.assertEqual(served, "cubeshim: served: 2 file opens, 20.0 MiB read or mapped: 1 from "
+                         "the object "
                          "store, 1 of large files, which are read in parts")
         self.assertTrue(large.endswith("; cubeshim fetched 20.0 MiB from the object store"), large)
         self.assertEqual(store, f"cubeshim: object store: {self.store.requests('GET')} GETs "
