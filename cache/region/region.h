@@ -54,6 +54,9 @@ class Region {
   static bool may_hold(const std::string& directory, const std::string& name, std::uint64_t device);
   // Counts the living processes that are attached.
   std::uint32_t count_processes() const;
+  // Through an fd of the region's file, which may have lost its name. Without an fd, every process
+  // counts as living.
+  std::uint32_t count_processes(base::Result<base::UniqueFd> fd) const;
   // Frees what dead processes have left. Cheap enough to call now and then.
   void reap();
   // Removes the name for good: attached processes continue with what they have, and the next

@@ -1,5 +1,6 @@
 #include "prefetch/object/gateway.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "cache/base/clock.h"
 #include "cache/base/hash.h"
 #include "cache/base/log.h"
+#include "cache/base/process/proc_fd_name.h"
 #include "cache/metadata/listed_objects.h"
 #include "prefetch/object/copy_file.h"
 #include "prefetch/object/object_fill.h"
@@ -62,11 +64,12 @@ std::string id_of(cache::MailKind kind, const cache::Mailbox::Request& request) 
 
 // Whether any process besides gateways uses the region. Gateways do not count, because two of them
 // would keep each other alive.
-bool has_programs(cache::Region& region) {
+bool has_programs(cache::Region& region, int fd) {
   const auto gateways =
       std::ranges::count_if(region.header().gateways,
                             [](const cache::GatewayRow& row) { return row.process.load() != 0; });
-  return region.count_processes() > static_cast<std::uint32_t>(gateways);
+  return region.count_processes(base::open_fd(base::ProcFdName(fd).c_str(), O_RDONLY)) >
+         static_cast<std::uint32_t>(gateways);
 }
 
 }  // namespace
@@ -91,6 +94,8 @@ struct Gateway::ListingWork {
 };
 
 void Gateway::run(const std::function<bool()>& is_to_end) {
+  // The region may lose its name while the gateway runs.
+  if (auto fd = cache_.region().reopen(O_RDONLY); fd) region_fd_ = std::move(*fd);
   const NewsWatch watch(mailbox_, client_);
   for (;;) {
     take_requests();
@@ -114,7 +119,7 @@ bool Gateway::look_around() {
   });
   const bool has_objects =
       std::ranges::any_of(objects_, [](const auto& row) { return !row.second->is_idle(); });
-  if (has_programs(cache_.region()) || !works_.empty() || has_objects) {
+  if (has_programs(cache_.region(), region_fd_.get()) || !works_.empty() || has_objects) {
     alone_since_ns_ = 0;
   } else if (alone_since_ns_ == 0) {
     alone_since_ns_ = now;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "cache/base/unique_fd.h"
 #include "cache/bucket/bucket_mount.h"
 #include "cache/file_cache.h"
 #include "cache/region/mailbox/mailbox.h"
@@ -78,6 +79,7 @@ class Gateway {
   s3::Client& client_;
   CopyDesk& desk_;
   const GatewayOptions options_;
+  base::UniqueFd region_fd_;
   std::map<std::string, WorkPointer> works_;
   std::map<std::string, std::shared_ptr<BlockFetch>> objects_;  // that are read in blocks
   // The ETags of objects that were fetched or checked, for conditional requests.

@@ -33,7 +33,7 @@ void prepare_vforked_child() {
   if (origins != nullptr && !origins->buckets().empty()) attachment::cache();
   attachment::existing_cache();
   prepare_child();
-  process::t_vforked = true;
+  process::expect_vfork();
 }
 
 void end_fork() {

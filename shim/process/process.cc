@@ -12,6 +12,8 @@ constinit const base::Config* g_config = nullptr;
 constinit std::atomic<bool> g_active{false}, g_tells{false}, g_is_loaded{false};
 constinit std::atomic<Copies> g_serves_copies{Copies::no};
 constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
+// The signals that the thread blocked when it called vfork.
+constinit thread_local std::uint64_t t_blocked_at_vfork [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]] = Forking::no;
 constinit std::atomic<bool> g_memory_is_shared{false};
 constinit std::atomic<const std::uint32_t*> g_fork_mark{nullptr};
@@ -53,6 +55,17 @@ void disable(const char* why) {
     g_upcalls->disabled(why);
 }
 
+static std::uint64_t blocked_signals() {
+  std::uint64_t blocked = 0;
+  sys::raw(SYS_rt_sigprocmask, SIG_BLOCK, 0, sys::arg(&blocked), sizeof blocked);
+  return blocked;
+}
+
+void expect_vfork() {
+  t_blocked_at_vfork = blocked_signals();
+  t_vforked = true;
+}
+
 bool owns_table_slow() {
   // Makes no system call, not even getpid, because this process no longer serves anything.
   if (g_sealed.load(std::memory_order_relaxed)) return false;
@@ -73,7 +86,8 @@ bool owns_table_slow() {
     return true;
   }
   if (sys::getpid() != g_owner.load(std::memory_order_relaxed)) return false;
-  t_vforked = false;
+  // A handler blocks its own signal. It may run before the child exists.
+  if (t_vforked && (blocked_signals() & ~t_blocked_at_vfork) == 0) t_vforked = false;
   return true;
 }
 

@@ -19,6 +19,9 @@ extern constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]];
 extern constinit std::atomic<bool> g_memory_is_shared;
 extern constinit std::atomic<const std::uint32_t*> g_fork_mark;
 bool owns_table_slow();
+// Marks the calling thread, which is about to call vfork, until owns_table() is asked in the
+// parent.
+void expect_vfork();
 
 // Whether prefixes are set, the mode is not off, and nothing has happened that changes what a path
 // means (setuid, chroot ...). Acquire: a thread that another library has started before our

@@ -787,6 +787,16 @@ exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups --inh-caps=-all --
         self.assertEqual(gets, sorted([*self.store.objects, "train/tool"]))
 
 
+class LosesItsRegion(GatewayCase):
+    def test_a_gateway_ends_with_its_programs_when_the_region_has_lost_its_name(self):
+        job = self.start_job(READ_ALL + "\nsys.stdin.readline()", self.mount)
+        self.assertEqual(json.loads(job.stdout.readline()), self.wanted())
+        self.assertEqual(len(self.gateways()), 1)
+        os.unlink(self.region)
+        job.communicate("\n", timeout=DEADLINE_S)
+        self.wait_until(lambda: not self.gateways())
+
+
 class WarmsUp(GatewayCase):
 
     def warm_up(self, *words, **settings):

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <csignal>
 #include <thread>
 
 #include "tests/preload/helper.h"
@@ -49,6 +50,31 @@ int do_lock_vfork(const Arguments& a) {
   CHECK(read(again, head, sizeof head) == sizeof head);
   CHECK(fsync(again) == 0);
   look();
+  return 0;
+}
+
+// handled-vfork FILE: starts a program by vfork after a line. The first SIGALRM opens FILE. Prints
+// whether the parent can then read by that fd.
+int do_handled_vfork(const Arguments& a) {
+  static const char* path = a[0].c_str();
+  static int opened = -1;
+  static char head[10];
+  const int fd = open(path, O_RDONLY);
+  CHECK(read(fd, head, sizeof head) == sizeof head);
+  std::signal(SIGALRM, [](int) { opened = opened < 0 ? open(path, O_RDONLY) : opened; });
+  std::printf("%d\n", getpid());
+  CHECK(std::fflush(stdout) == 0 && std::getchar() == '\n');
+  static char name[] = "true";
+  static char* arguments[] = {name, nullptr};
+  const pid_t child = vfork();
+  if (child == 0) {
+    execve("/bin/true", arguments, arguments + 1);
+    _exit(1);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(opened >= 0);
+  std::puts(pread(opened, head, sizeof head, 0) == sizeof head ? "reads" : "cannot read");
   return 0;
 }
 
@@ -179,8 +205,12 @@ int do_exec(const Arguments& a) {
 }  // namespace
 
 Commands child_commands() {
-  return {
-      {"children", do_children}, {"fork-beside", do_fork_beside}, {"lock-vfork", do_lock_vfork},
-      {"vfork", do_vfork},       {"vfork-close", do_vfork_close}, {"vfork-write", do_vfork_write},
-      {"exec", do_exec}};
+  return {{"children", do_children},
+          {"fork-beside", do_fork_beside},
+          {"lock-vfork", do_lock_vfork},
+          {"handled-vfork", do_handled_vfork},
+          {"vfork", do_vfork},
+          {"vfork-close", do_vfork_close},
+          {"vfork-write", do_vfork_write},
+          {"exec", do_exec}};
 }

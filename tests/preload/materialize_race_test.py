@@ -3,6 +3,7 @@ the kernel never sees the placeholder. CUBESHIM_LIBRARY and CUBESHIM_HELPER name
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from tests.preload.stopped import (  # noqa: E402
-    FORKS, GETPPID, OPENAT, PREADV, SCHED_YIELD, Stopped)
+    FORKS, GETPPID, OPENAT, PREADV, SCHED_YIELD, VFORKS, Stopped)
 
 # For each call in turn, one thread makes the fd the kernel's, and the other calls. Each says by a
 # getppid that it is done. They call by ctypes, so that neither holds the interpreter's lock while
@@ -288,6 +289,18 @@ class MaterializeRace(unittest.TestCase):
         say(b"the kernel's\n")
         child.go_on()
         self.assertEqual(job.communicate(timeout=60)[0], b"20\n")
+
+    def test_a_handler_just_before_vfork_leaves_the_parents_fds_alone(self):
+        job = self.popen([os.environ["CUBESHIM_HELPER"], "handled-vfork", str(self.file)],
+                         self.settings())
+        caller = Stopped(int(job.stdout.readline()))
+        job.stdin.write(b"\n")
+        job.stdin.flush()
+        self.assertIn(caller.run_to_any(*VFORKS), VFORKS)
+        # The kernel handles the signal first, and then begins the call again.
+        os.kill(job.pid, signal.SIGALRM)
+        caller.go_on()
+        self.assertEqual(job.communicate(timeout=60)[0], b"reads\n")
 
 
 if __name__ == "__main__":

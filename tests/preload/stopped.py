@@ -14,6 +14,7 @@ FUTEX, STATX = (202, 332) if IS_X86 else (98, 291)
 OPENAT, SCHED_YIELD, GETPPID = (257, 24, 110) if IS_X86 else (56, 124, 173)
 CLOSE, OPENAT2 = 3 if IS_X86 else 57, 437
 FORKS = (56, 57, 435) if IS_X86 else (220, 435)  # clone, fork, clone3
+VFORKS = (58,) if IS_X86 else FORKS
 RENAMES = (82, 264, 316) if IS_X86 else (38, 276)  # rename, renameat, renameat2
 
 _libc = ctypes.CDLL(None, use_errno=True)

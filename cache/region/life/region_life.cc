@@ -81,8 +81,10 @@ void remove_dead_socket(const std::string& path) {
 
 }  // namespace
 
-std::uint32_t Region::count_processes() const {
-  const LifeProbe probe(reopen(O_RDONLY));
+std::uint32_t Region::count_processes() const { return count_processes(reopen(O_RDONLY)); }
+
+std::uint32_t Region::count_processes(base::Result<base::UniqueFd> fd) const {
+  const LifeProbe probe(std::move(fd));
   std::uint32_t living = 0;
   for (std::uint32_t i = 0; i < slots_reached(*this); ++i) {
     const ProcessSlot& slot = process_slot(i);
