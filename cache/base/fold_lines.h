@@ -1,4 +1,4 @@
-// Folds lines for a terminal, in the buffer that holds them. Thread safety: all of it. It allocates
+// Folds lines for a terminal, in the buffer that holds them. Thread-safe. Allocates
 // nothing.
 #pragma once
 

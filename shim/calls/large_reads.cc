@@ -163,6 +163,8 @@ Answer read_at_offset(int fd, const Parts& to) {
   if (!file) return {};
   const auto total = total_of(to);
   if (!total || *total == 0 || !may_be_shown(*file, fd)) return {};
+  // Checked before the offset moves, which another thread would see.
+  if (!is_accepted(*file->large, to, 0)) return {};
   const auto n = static_cast<std::int64_t>(*total);
   const std::int64_t size = static_cast<std::int64_t>(file->large->size());
   // Checks again, because the first check took time, and a seek must not move another file's

@@ -1,4 +1,4 @@
-// Filling of text into lines. Thread safety: all of it.
+// Filling of text into lines. Thread-safe.
 #pragma once
 
 #include <cstddef>
