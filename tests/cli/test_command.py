@@ -460,7 +460,8 @@ class Stats(Case):
         self.assertEqual((shown["processes"], shown["region"]), (0, str(self.region)))
         text = self.command("stats", "--name", self.name).stdout
         self.assertIn(b"used by 1 record, 0 processes", text)
-        self.assertIn(b"cubeshim: served: 1 file open, 50.0 KiB: 1 from the mount\n", text)
+        self.assertIn(b"cubeshim: served: 1 file open, 50.0 KiB read or mapped: 1 from the mount\n",
+                      text)
         classic = self.command("stats", "--name", self.name,
                                env={"CUBESHIM_STATS_FORMAT": "classic"}).stdout
         self.assertIn(b"sum request_count:1 hit_count:0 miss_count:1", classic)
