@@ -158,7 +158,7 @@ class PastUs(Job):
     def test_a_wrapper_in_front_that_takes_libcs_own_read(self):
         front = program("libcompany_front.so")
         self.check_job("read:DIR", "read:DIR", "fork:DIR", preload=[front, *self.preload],
-                       says=f"{self.says}: .* read past")
+                       says=f"{self.says}: .* calls read, and")
 
     def test_a_wrapper_in_front_that_looks_up_libcs_read_gets_ours(self):
         lookup = program("libcompany_lookup.so")

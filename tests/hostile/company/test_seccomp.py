@@ -21,9 +21,9 @@ NO_CACHE_WITHOUT = (
     ("ftruncate", "cannot make a region in /dev/shm: ftruncate: "),
     ("statfs", "CUBESHIM_RAM_DIR=/dev/shm: .*; it takes a directory on a tmpfs"),
     ("set_robust_list",
-     "a sandbox refuses the system call set_robust_list, by which the death of a process"),
+     "a sandbox refuses the system call set_robust_list, which reports the death of a process"),
     ("fcntl",
-     "a sandbox refuses locks of open files .F_OFD_SETLK., by which the death of a process"))
+     "a sandbox refuses locks of open files .F_OFD_SETLK., which show whether a process is alive"))
 # The calls that a reader needs by itself: open, read, close, end.
 PLAIN_CALLS = "read,write,openat,close,newfstatat,fstat,lseek,exit_group"
 
