@@ -43,7 +43,8 @@ constinit std::array<Counter, 64> g_closes{};
 
 // Fds that were left open: the fd in the lower half, the mark of its file in the upper half.
 constinit std::array<Counter, 1024> g_kept{};
-constinit std::atomic<bool> g_has_kept{false};
+// How many rows are in use. Counted before a row is filled and after it is emptied.
+constinit std::atomic<std::uint32_t> g_kept_count{0};
 
 std::uint32_t going_on(const Counter& closes) {
   return static_cast<std::uint32_t>(closes.load(std::memory_order_seq_cst));
@@ -162,12 +163,29 @@ bool holds(int fd, const FileStat& stat) {
 }
 
 void keep(int fd, const FileStat& stat) {
-  g_has_kept.store(true, std::memory_order_relaxed);
+  g_kept_count.fetch_add(1, std::memory_order_relaxed);
   const bool has_row = std::ranges::any_of(g_kept, [&](Counter& row) {
     std::uint64_t free = 0;
     return row.compare_exchange_strong(free, kept_word(fd, stat), std::memory_order_acq_rel);
   });
-  if (!has_row) sys::fcntl(fd, F_SETFD, 0);
+  if (has_row) return;
+  g_kept_count.fetch_sub(1, std::memory_order_relaxed);
+  sys::fcntl(fd, F_SETFD, 0);
+}
+
+bool is_any_kept() { return g_kept_count.load(std::memory_order_relaxed) != 0; }
+
+// Empties each row whose word is wanted, and calls visit(word) for it.
+template <typename Wanted, typename Visit>
+void take_kept(Wanted&& is_wanted, Visit&& visit) {
+  for (Counter& row : g_kept) {
+    std::uint64_t kept = row.load(std::memory_order_acquire);
+    if (kept == 0 || !is_wanted(kept) ||
+        !row.compare_exchange_strong(kept, 0, std::memory_order_acq_rel))
+      continue;
+    g_kept_count.fetch_sub(1, std::memory_order_relaxed);
+    visit(kept);
+  }
 }
 
 void close_noted(int fd) {
@@ -241,15 +259,17 @@ void PosixLocks::become_child() {
   g_early.store(0, std::memory_order_relaxed);
   g_left.store(0, std::memory_order_relaxed);
   for (Counter& closes : g_closes) closes.store(0, std::memory_order_relaxed);
-  if (!g_has_kept.exchange(false, std::memory_order_relaxed)) return;
-  for (Counter& row : g_kept) {
-    const std::uint64_t kept = row.exchange(0, std::memory_order_relaxed);
-    if (kept_file(kept)) sys::close(fd_in(kept));
-  }
+  if (!is_any_kept()) return;
+  take_kept([](std::uint64_t) { return true; },
+            [](std::uint64_t kept) {
+              if (kept_file(kept)) sys::close(fd_in(kept));
+            });
+  // Another thread of the parent may have been about to fill a row.
+  g_kept_count.store(0, std::memory_order_relaxed);
 }
 
 std::uint32_t PosixLocks::kept_mark(int fd) {
-  if (!g_has_kept.load(std::memory_order_relaxed)) return 0;
+  if (!is_any_kept()) return 0;
   const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
   const bool is_any = stat && std::ranges::any_of(g_kept, [&](const Counter& row) {
                         return mark_in(row.load(std::memory_order_acquire)) == mark_of(*stat);
@@ -259,22 +279,19 @@ std::uint32_t PosixLocks::kept_mark(int fd) {
 
 void PosixLocks::close_kept(std::uint32_t mark) {
   if (mark == 0) return;
-  for (Counter& row : g_kept) {
-    std::uint64_t kept = row.load(std::memory_order_acquire);
-    if (mark_in(kept) != mark || !row.compare_exchange_strong(kept, 0, std::memory_order_acq_rel))
-      continue;
-    if (kept_file(kept)) close_noted(fd_in(kept));
-  }
+  take_kept([&](std::uint64_t kept) { return mark_in(kept) == mark; },
+            [](std::uint64_t kept) {
+              if (kept_file(kept)) close_noted(fd_in(kept));
+            });
 }
 
 void PosixLocks::forget_kept(unsigned first, unsigned last) {
-  if (!g_has_kept.load(std::memory_order_relaxed)) return;
-  for (Counter& row : g_kept) {
-    std::uint64_t kept = row.load(std::memory_order_acquire);
+  if (!is_any_kept()) return;
+  const auto is_in = [&](std::uint64_t kept) {
     const auto fd = static_cast<unsigned>(fd_in(kept));
-    if (kept != 0 && fd >= first && fd <= last)
-      row.compare_exchange_strong(kept, 0, std::memory_order_acq_rel);
-  }
+    return fd >= first && fd <= last;
+  };
+  take_kept(is_in, [](std::uint64_t) {});
 }
 
 void PosixLocks::keep_over_exec() {
