@@ -2,6 +2,7 @@
 
 #include "cache/base/clock.h"
 #include "cache/base/memory/own_place.h"
+#include "cache/base/process/block_signals.h"
 #include "cache/report/write_report.h"
 #include "shim/process/c_result.h"
 
@@ -55,14 +56,8 @@ void disable(const char* why) {
     g_upcalls->disabled(why);
 }
 
-static std::uint64_t blocked_signals() {
-  std::uint64_t blocked = 0;
-  sys::raw(SYS_rt_sigprocmask, SIG_BLOCK, 0, sys::arg(&blocked), sizeof blocked);
-  return blocked;
-}
-
 void expect_vfork() {
-  t_blocked_at_vfork = blocked_signals();
+  t_blocked_at_vfork = base::blocked_signals();
   t_vforked = true;
 }
 
@@ -87,7 +82,7 @@ bool owns_table_slow() {
   }
   if (sys::getpid() != g_owner.load(std::memory_order_relaxed)) return false;
   // A handler blocks its own signal. It may run before the child exists.
-  if (t_vforked && (blocked_signals() & ~t_blocked_at_vfork) == 0) t_vforked = false;
+  if (t_vforked && (base::blocked_signals() & ~t_blocked_at_vfork) == 0) t_vforked = false;
   return true;
 }
 

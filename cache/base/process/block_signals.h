@@ -10,6 +10,13 @@
 
 namespace cube::base {
 
+// The signals that this thread blocks: bit 0 is signal 1.
+inline std::uint64_t blocked_signals() {
+  std::uint64_t blocked = 0;
+  sys::raw(SYS_rt_sigprocmask, SIG_BLOCK, 0, sys::arg(&blocked), sizeof blocked);
+  return blocked;
+}
+
 class BlockSignals {
  public:
   static constexpr std::uint64_t k_all = ~0ULL;

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cache/base/process/block_signals.h"
 #include "cache/base/sys.h"
 
 namespace cube::base {
@@ -55,8 +56,7 @@ struct Candidates {
 
 Candidates find_candidates() {
   Candidates found;
-  std::uint64_t blocked = 0;
-  sys::raw(SYS_rt_sigprocmask, SIG_BLOCK, 0, sys::arg(&blocked), sizeof blocked);
+  const std::uint64_t blocked = blocked_signals();
   for (int signal = 1; signal <= k_signals; ++signal) {
     KernelAction action{};
     if (sys::failed(sys::raw(SYS_rt_sigaction, signal, 0, sys::arg(&action), sizeof action.mask)))
