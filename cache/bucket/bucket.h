@@ -46,8 +46,8 @@ class Bucket {
   base::Result<FileStat> revalidate(std::string_view key, const FileStat& known) const;
   // The names of a directory, as ObjectNames.
   base::Result<Pin> list(std::string_view key) const;
-  // Makes the gateway put the object with this stat into RAM, unless it is there, whoever has
-  // fetched it. EFBIG, ENOSPC: the object does not fit there.
+  // Makes the gateway put the object with this stat into RAM, unless any process has already had it
+  // fetched. EFBIG, ENOSPC: the object does not fit there.
   int fetch(std::string_view key, const FileStat& stat) const;
   // Like fetch, for an object with this stat that no program waits for. ENOSPC: it does not fit,
   // and was not requested.

@@ -163,7 +163,7 @@ bool DemandOpen::take_filled(const Opened& opened, OpenOutcome& outcome) {
   outcome.pin = parts_.ram.find_of_origin(opened.file().origin, RecordKind::file, request_.key,
                                           base::hash_path(request_.key));
   if (!outcome.pin) return false;
-  // Whoever has filled it may have another view.
+  // The process that filled it may have another view.
   parts_.ram.show_to_own_view(*outcome.pin);
   count_miss(/*is_of_bucket=*/true);
   outcome.was_fetched = true;

@@ -18,8 +18,7 @@ struct NotedPath {
   char text[Bytes - sizeof(std::uint32_t)];
 };
 
-// Writes the text with a 0 after it. Of a long path only the end is kept, which says more than the
-// beginning.
+// Writes the path with a 0 after it. A long path loses its beginning, which says less than its end.
 void write_noted_path(std::span<char> text, std::string_view path);
 
 // Keeps the first path.

@@ -9,8 +9,8 @@
 namespace cube::cache {
 namespace {
 
-// A stat alone is too old for a later job. The same holds for the listing of a directory whose
-// times prove nothing.
+// A later job cannot use a stat without bytes, which is too old by then, nor the listing of a
+// directory whose times prove nothing.
 bool is_worth_keeping(const Record& record) {
   if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;
   const auto data = DirectoryData::of(record);

@@ -510,7 +510,8 @@ for name in ("a/x", "large"):
 import time
 os.stat(P + "/a")
 end = time.monotonic() + 120
-while "a/last (ahead)" not in (open(LOG).read() if os.path.exists(LOG := os.environ["AWS_TEST_LOG"]) else ""):
+LOG = os.environ["AWS_TEST_LOG"]
+while "a/last (ahead)" not in (open(LOG).read() if os.path.exists(LOG) else ""):
     assert time.monotonic() < end
 for name in {names}:
     with open(f"{{P}}/{{name}}", "rb") as file: assert file.read() == open(f"{{D}}/{{name}}", "rb").read(), name

@@ -250,9 +250,8 @@ class LargeFile {
   };
 
   Chunks chunks(CacheParts& parts) const { return Chunks(parts.region); }
-  static LargeFile* take(CacheParts& parts, std::string_view key,
-                         const FileStat& stat);  //  Copies the present bytes of the chunk that
-                                                 //  holds `at`. Returns how many.
+  static LargeFile* take(CacheParts& parts, std::string_view key, const FileStat& stat);
+  // Copies the present bytes of the chunk that holds `at`. Returns how many.
   std::size_t copy_present(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at) const;
   int ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n, bool is_sequence);
   void advance_object(CacheParts& parts, std::uint64_t end);

@@ -162,7 +162,7 @@ class Chunks {
   bool free_kept_segments();
   // A moment ago no place was free.
   bool is_full() const;
-  // Of this many places, the number through which chunks pass when no place is free.
+  // How many of `places` places chunks pass through when no place is free.
   static std::uint32_t most_passing(std::uint32_t places);
   // Bytes of the places through which chunks pass when no place is free.
   std::uint64_t passing_bytes() const;

@@ -7,8 +7,8 @@
 
 namespace cube::cli {
 
-// The text of a document with its paragraphs and the items of its lists filled anew, to `width`
-// columns. Rows of tables are broken at spaces; code and headings stay as they are.
+// The text of a document, with its paragraphs and list items refilled to `width` columns. Rows of
+// tables are broken at spaces; code and headings stay as they are.
 std::string filled(std::string_view markdown, std::size_t width);
 
 }  // namespace cube::cli
