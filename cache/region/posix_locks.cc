@@ -20,6 +20,9 @@
 #include "cache/base/unique_fd.h"
 
 namespace cube::cache {
+
+constinit std::atomic<std::uint32_t> g_kept_fds{0};
+
 namespace {
 
 namespace sys = base::sys;
@@ -43,8 +46,6 @@ constinit std::array<Counter, 64> g_closes{};
 
 // Fds that were left open: the fd in the lower half, the mark of its file in the upper half.
 constinit std::array<Counter, 1024> g_kept{};
-// How many rows are in use. Counted before a row is filled and after it is emptied.
-constinit std::atomic<std::uint32_t> g_kept_count{0};
 
 std::uint32_t going_on(const Counter& closes) {
   return static_cast<std::uint32_t>(closes.load(std::memory_order_seq_cst));
@@ -163,17 +164,15 @@ bool holds(int fd, const FileStat& stat) {
 }
 
 void keep(int fd, const FileStat& stat) {
-  g_kept_count.fetch_add(1, std::memory_order_relaxed);
+  g_kept_fds.fetch_add(1, std::memory_order_relaxed);
   const bool has_row = std::ranges::any_of(g_kept, [&](Counter& row) {
     std::uint64_t free = 0;
     return row.compare_exchange_strong(free, kept_word(fd, stat), std::memory_order_acq_rel);
   });
   if (has_row) return;
-  g_kept_count.fetch_sub(1, std::memory_order_relaxed);
+  g_kept_fds.fetch_sub(1, std::memory_order_relaxed);
   sys::fcntl(fd, F_SETFD, 0);
 }
-
-bool is_any_kept() { return g_kept_count.load(std::memory_order_relaxed) != 0; }
 
 // Empties each row whose word is wanted, and calls visit(word) for it.
 template <typename Wanted, typename Visit>
@@ -183,7 +182,7 @@ void take_kept(Wanted&& is_wanted, Visit&& visit) {
     if (kept == 0 || !is_wanted(kept) ||
         !row.compare_exchange_strong(kept, 0, std::memory_order_acq_rel))
       continue;
-    g_kept_count.fetch_sub(1, std::memory_order_relaxed);
+    g_kept_fds.fetch_sub(1, std::memory_order_relaxed);
     visit(kept);
   }
 }
@@ -265,11 +264,10 @@ void PosixLocks::become_child() {
               if (kept_file(kept)) sys::close(fd_in(kept));
             });
   // Another thread of the parent may have been about to fill a row.
-  g_kept_count.store(0, std::memory_order_relaxed);
+  g_kept_fds.store(0, std::memory_order_relaxed);
 }
 
-std::uint32_t PosixLocks::kept_mark(int fd) {
-  if (!is_any_kept()) return 0;
+std::uint32_t PosixLocks::kept_mark_slow(int fd) {
   const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
   const bool is_any = stat && std::ranges::any_of(g_kept, [&](const Counter& row) {
                         return mark_in(row.load(std::memory_order_acquire)) == mark_of(*stat);
@@ -277,16 +275,14 @@ std::uint32_t PosixLocks::kept_mark(int fd) {
   return is_any ? mark_of(*stat) : 0;
 }
 
-void PosixLocks::close_kept(std::uint32_t mark) {
-  if (mark == 0) return;
+void PosixLocks::close_kept_slow(std::uint32_t mark) {
   take_kept([&](std::uint64_t kept) { return mark_in(kept) == mark; },
             [](std::uint64_t kept) {
               if (kept_file(kept)) close_noted(fd_in(kept));
             });
 }
 
-void PosixLocks::forget_kept(unsigned first, unsigned last) {
-  if (!is_any_kept()) return;
+void PosixLocks::forget_kept_slow(unsigned first, unsigned last) {
   const auto is_in = [&](std::uint64_t kept) {
     const auto fd = static_cast<unsigned>(fd_in(kept));
     return fd >= first && fd <= last;

@@ -15,6 +15,10 @@
 
 namespace cube::cache {
 
+// How many fds PosixLocks::close() has left open. Counted before such an fd is noted and after it
+// is forgotten.
+extern constinit std::atomic<std::uint32_t> g_kept_fds;
+
 class PosixLocks {
  public:
   // Makes the program's call that takes a lock by the fd, and returns its result. Another thread
@@ -41,10 +45,23 @@ class PosixLocks {
   // Fds that close() has left open. A mark stands for their file. kept_mark() returns that of this
   // fd's file; 0 if none is left open. Once a lock has ended, close_kept() closes those of the
   // mark, unless another lock holds them.
-  static std::uint32_t kept_mark(int fd);
-  static void close_kept(std::uint32_t mark);
+  static std::uint32_t kept_mark(int fd) { return is_any_kept() ? kept_mark_slow(fd) : 0; }
+  static void close_kept(std::uint32_t mark) {
+    if (mark != 0) [[unlikely]]
+      close_kept_slow(mark);
+  }
   // Call it before the program closes these fds or puts other files over them.
-  static void forget_kept(unsigned first, unsigned last);
+  static void forget_kept(unsigned first, unsigned last) {
+    if (is_any_kept()) [[unlikely]]
+      forget_kept_slow(first, last);
+  }
+  // Both for one fd, which the program is about to close.
+  static std::uint32_t forget_and_mark(int fd) {
+    if (!is_any_kept()) [[likely]]
+      return 0;
+    forget_kept_slow(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
+    return kept_mark_slow(fd);
+  }
   // Call it before an exec: the fds that close() has left open outlast it, as the locks do.
   static void keep_over_exec();
   // Call it in a child of fork, which has none of the other threads and holds none of the locks.
@@ -52,6 +69,11 @@ class PosixLocks {
   static void become_child();
 
  private:
+  static bool is_any_kept() { return g_kept_fds.load(std::memory_order_relaxed) != 0; }
+  [[gnu::cold]] static std::uint32_t kept_mark_slow(int fd);
+  [[gnu::cold]] static void close_kept_slow(std::uint32_t mark);
+  [[gnu::cold]] static void forget_kept_slow(unsigned first, unsigned last);
+
   // The closes of the files that share a counter with the fd's file.
   class Closes {
    public:

@@ -43,8 +43,9 @@ ClosingFd::~ClosingFd() {
 ClosingFd note_close(int fd) {
   if (!process::owns_table()) return {};
   placeholder::unpark();
-  cache::PosixLocks::forget_kept(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
-  return {fd, g_fds.take(fd), cache::PosixLocks::kept_mark(fd)};
+  const std::uint32_t kept = cache::PosixLocks::forget_and_mark(fd);
+  // Most fds have no row.
+  return {fd, g_fds.kind(fd) == RowKind::none ? OpenFileRef() : g_fds.take(fd), kept};
 }
 
 Answer dup(int fd) { return fcntl(fd, F_DUPFD, 0); }

@@ -123,16 +123,6 @@ bool is_parked_slow(int fd) {
   return for_each_parked([&](std::atomic<int>&, int parked) { return parked == fd; });
 }
 
-void note_freed(int fd) {
-  std::uint64_t before = g_bound.load(std::memory_order_relaxed);
-  std::uint64_t after = 0;
-  do {
-    const std::uint32_t bound =
-        std::min(static_cast<std::uint32_t>(before), static_cast<std::uint32_t>(fd < 0 ? 0 : fd));
-    after = ((before >> 32) + 1) << 32 | bound;
-  } while (!g_bound.compare_exchange_weak(before, after, std::memory_order_acq_rel));
-}
-
 int acquire_slow(int least) {
   if (least > 0) {
     unpark();

@@ -13,6 +13,7 @@
 // the owner process may call.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -67,7 +68,15 @@ inline void unpark_if(int fd) {
 }
 // Call it after the close of an fd that was not a placeholder. A signal handler or another thread
 // that opens a file during the close still finds the fd taken.
-void note_freed(int fd);
+inline void note_freed(int fd) {
+  std::uint64_t before = g_bound.load(std::memory_order_relaxed);
+  std::uint64_t after = 0;
+  do {
+    const std::uint32_t bound =
+        std::min(static_cast<std::uint32_t>(before), static_cast<std::uint32_t>(fd < 0 ? 0 : fd));
+    after = ((before >> 32) + 1) << 32 | bound;
+  } while (!g_bound.compare_exchange_weak(before, after, std::memory_order_acq_rel));
+}
 inline void fd_was_freed(int fd) {
   note_freed(fd);
   unpark();
