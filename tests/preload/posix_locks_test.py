@@ -162,14 +162,16 @@ class PosixLocks(unittest.TestCase):
         self.assert_locked(self.start_python(LOCKS_END), 1)
 
     def stopped_at(self, call: int):
-        """A job whose opener has stopped at this call for the file. `go_on`: an fd; a line lets the
-        other thread lock the file."""
+        """A job, whose opener has stopped at this call for the file, and its other thread. `go_on`:
+        an fd; a line lets the other thread lock the file."""
         end, go_on = os.pipe()
         job = self.start_python(OPENED_MEANWHILE, str(end), pass_fds=[end])
         os.close(end)
         self.addCleanup(os.close, go_on)
-        opener, locker = (Stopped(int(thread)) for thread in job.stdout.readline().split())
-        self.addCleanup(lambda: [opener.go_on(), locker.go_on()])
+        opener, locker = (int(thread) for thread in job.stdout.readline().split())
+        # Not the locker yet: stopped with Python's lock in its hand, it would keep the opener.
+        opener = Stopped(opener)
+        self.addCleanup(opener.go_on)
         job.stdin.write("\n")
         job.stdin.flush()
         self.assertEqual(opener.run_to_any(OPENAT2), OPENAT2)
@@ -178,14 +180,15 @@ class PosixLocks(unittest.TestCase):
         return job, opener, locker, go_on
 
     def test_a_lock_outlasts_an_open_that_began_before_it(self):
-        job, opener, locker, go_on = self.stopped_at(OPENAT2)
-        locker.go_on()
+        job, opener, _, go_on = self.stopped_at(OPENAT2)
         os.write(go_on, b"\n")
         opener.go_on()
         self.assert_locked(job, 1)
 
     def test_a_lock_waits_for_a_close_that_began_before_it(self):
         job, opener, locker, go_on = self.stopped_at(CLOSE)
+        locker = Stopped(locker)
+        self.addCleanup(locker.go_on)
         os.write(go_on, b"\n")
         self.assertEqual(locker.run_to_any(SCHED_YIELD), SCHED_YIELD)
         locker.go_on()

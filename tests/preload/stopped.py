@@ -1,5 +1,6 @@
 """Stops a thread of another process at the entry of a system call, while the rest of the process
 runs on (ptrace)."""
+import contextlib
 import ctypes
 import os
 import signal
@@ -17,9 +18,25 @@ FORKS = (56, 57, 435) if IS_X86 else (220, 435)  # clone, fork, clone3
 VFORKS = (58,) if IS_X86 else FORKS
 RENAMES = (82, 264, 316) if IS_X86 else (38, 276)  # rename, renameat, renameat2
 
+DEADLINE_S = 300
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 _libc.ptrace.restype = ctypes.c_long
+
+
+def _too_late(*_) -> None:
+    raise TimeoutError(f"the thread has neither stopped nor ended within {DEADLINE_S} s")
+
+
+def _wait(thread: int) -> int:
+    """Returns the status of the thread, once it has stopped or ended. Call it on the main thread."""
+    signal.signal(signal.SIGALRM, _too_late)
+    signal.alarm(DEADLINE_S)
+    try:
+        return os.waitpid(thread, THREADS_TOO)[1]
+    finally:
+        signal.alarm(0)
 
 
 class Stopped:
@@ -27,7 +44,7 @@ class Stopped:
         self.thread = thread
         self._ask(SEIZE, data=TRACE_SYSCALLS | TRACE_FORK)
         self._ask(INTERRUPT)
-        os.waitpid(thread, THREADS_TOO)
+        _wait(thread)
 
     def _ask(self, request: int, address=None, data=None) -> int:
         result = _libc.ptrace(request, self.thread, address, data)
@@ -42,7 +59,7 @@ class Stopped:
         deliver = 0
         while True:
             self._ask(SYSCALL, data=deliver)
-            _, status = os.waitpid(self.thread, THREADS_TOO)
+            status = _wait(self.thread)
             if not os.WIFSTOPPED(status):
                 return False
             stop = os.WSTOPSIG(status)
@@ -65,17 +82,20 @@ class Stopped:
         status = 0
         while status >> 8 != signal.SIGTRAP | FORK_EVENT << 8:
             self._ask(CONTINUE)
-            _, status = os.waitpid(self.thread, THREADS_TOO)
+            status = _wait(self.thread)
         pid = ctypes.c_ulong()
         self._ask(EVENT_MESSAGE, data=ctypes.addressof(pid))
         child = Stopped.__new__(Stopped)
         child.thread = pid.value
-        os.waitpid(child.thread, THREADS_TOO)
+        _wait(child.thread)
         return child
 
     def go_on(self) -> None:
         """Never stops again. No-op if the thread has ended."""
         try:
             self._ask(DETACH)
-        except ProcessLookupError:
-            pass
+        except ProcessLookupError:  # it runs, or has ended
+            with contextlib.suppress(ProcessLookupError):
+                self._ask(INTERRUPT)
+                _wait(self.thread)
+                self._ask(DETACH)

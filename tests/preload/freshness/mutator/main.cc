@@ -130,6 +130,9 @@ class Driver {
         }
       }
     }
+    world_.set_hold_mounts([this](bool holds) {
+      for (const auto& subject : subjects_) subject->hold_mount(holds);
+    });
   }
 
   int run() {

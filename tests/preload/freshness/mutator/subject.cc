@@ -21,14 +21,19 @@ constexpr int k_patience_ms = 60'000;
   std::exit(2);
 }
 
-int run(const std::vector<std::string>& words) {
-  return tests::run_in_child([&] {
+tests::Child start(const std::vector<std::string>& words) {
+  return tests::Child([&] {
     std::vector<char*> arguments;
     for (const auto& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
     arguments.push_back(nullptr);
     execvp(arguments[0], arguments.data());
     return 127;
   });
+}
+
+dev_t device_of(const std::string& path) {
+  struct stat st {};
+  return stat(path.c_str(), &st) == 0 ? st.st_dev : 0;
 }
 
 // FRESHNESS_LIBRARY: another build, to show that the test notices its faults.
@@ -71,22 +76,36 @@ Subject::Subject(World& world, const Setting& setting, const std::string& base)
   for (const std::string& path : {mount_, directory_, directory_ + "/disk"}) {
     if (mkdir(path.c_str(), 0755) != 0) give_up(path);
   }
-  std::vector<std::string> words = {LAGFS, "--threads", "8"};
+  std::vector<std::string> words = {LAGFS, "--foreground", "--threads", "8"};
   for (const char* cost : {"lookup", "open", "read", "getattr", "readdir", "other"}) {
     words.insert(words.end(), {std::string("--") + cost + "-us", "0"});
   }
   const std::string seconds = std::to_string(setting.timeout_s);
   words.insert(words.end(),
                {"--attr-timeout", seconds, "--entry-timeout", seconds, base + "/data", mount_});
-  if (run(words) != 0) give_up("lagfs at " + mount_);
+  const dev_t before = device_of(mount_);
+  // It tells poll() that mounts have changed.
+  pollfd mounts{open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC), POLLPRI, 0};
+  daemon_ = start(words);
+  while (device_of(mount_) == before) {
+    if (poll(&mounts, 1, k_patience_ms) != 1) give_up("lagfs at " + mount_);
+  }
+  close(mounts.fd);
   begin_job();
 }
 
 Subject::~Subject() {
   end_job();
   if (geteuid() != 0 || umount2(mount_.c_str(), MNT_DETACH) != 0)
-    run({"fusermount3", "-u", "-z", mount_});
+    start({"fusermount3", "-u", "-z", mount_}).wait();
   unlink(("/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + cache_name_).c_str());
+}
+
+void Subject::hold_mount(bool holds) const {
+  if (holds)
+    daemon_.stop();
+  else
+    daemon_.send(SIGCONT);
 }
 
 std::vector<std::string> Subject::environment() const {

@@ -35,6 +35,8 @@ class Subject {
   const std::string& name() const { return name_; }
   bool is_plain() const { return setting_.promise == Promise::kernel; }
   Judge& judge() { return judge_; }
+  // While it is held, the mount answers nothing.
+  void hold_mount(bool holds) const;
   void begin_job();
   // Waits until the job is over, and adds up its report.
   void end_job();
@@ -50,7 +52,7 @@ class Subject {
   const Setting setting_;
   const std::string name_, cache_name_, mount_, directory_;
   Judge judge_;
-  tests::Child reader_;
+  tests::Child daemon_, reader_;
   int to_ = -1, from_ = -1;
   std::string unread_;
   std::map<std::string, double> totals_;

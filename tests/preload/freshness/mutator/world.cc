@@ -120,14 +120,22 @@ Object& World::make_file(Object& directory, const std::string& name, const Runs&
   MUST(fd >= 0);
   Object& file = adopt(directory, name, Kind::file, when);
   file.content.add(when.begin, when.end, {});
-  const std::string bytes = encode(runs, 0);
-  when = at([&] {
-    MUST(pwrite(fd, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
-  });
+  when = write_at_once(fd, encode(runs, 0), 0, &directory != staging_);
   close(fd);
   file.content.add(when.begin, when.end, runs);
   note_attributes(when);
   return file;
+}
+
+World::Moment World::write_at_once(int fd, const std::string& bytes, off_t offset,
+                                   bool is_visible) {
+  const bool holds = is_visible && hold_mounts_;
+  if (holds) hold_mounts_(true);
+  const Moment when = at([&] {
+    MUST(pwrite(fd, bytes.data(), bytes.size(), offset) == static_cast<ssize_t>(bytes.size()));
+  });
+  if (holds) hold_mounts_(false);
+  return when;
 }
 
 Object& World::make_directory(Object& directory, const std::string& name) {
@@ -161,10 +169,7 @@ void World::write(Object& file, std::uint64_t first, const Runs& runs, bool trun
   }
   for (const Run& run : runs) append_run(whole, run);
   for (const Run& run : cut(old, words_in(whole), UINT64_MAX / 2)) append_run(whole, run);
-  when = at([&] {
-    MUST(pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(first * k_word)) ==
-         static_cast<ssize_t>(bytes.size()));
-  });
+  when = write_at_once(fd, bytes, static_cast<off_t>(first * k_word), true);
   close(fd);
   file.content.add(when.begin, when.end, std::move(whole));
   note_attributes(when);

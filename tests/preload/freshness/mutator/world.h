@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <memory>
@@ -95,6 +96,10 @@ class World {
   const std::vector<std::unique_ptr<Object>>& objects() const { return objects_; }
   // Readers ask questions while the next changes are made.
   void set_watched(bool is_watched) { is_watched_ = is_watched; }
+  // Called with true before each write to a file that readers can reach, and with false after it. A
+  // write moves the time first and then stores page after page: a fetch in between keeps a mixture
+  // (doc/SEMANTICS.md).
+  void set_hold_mounts(std::function<void(bool)> hold) { hold_mounts_ = std::move(hold); }
   std::string staging_name() { return "s" + std::to_string(++last_name_); }
   std::uint32_t new_tag() { return ++last_tag_; }
 
@@ -120,6 +125,7 @@ class World {
   Moment at(Calls&& calls);
   Object& add_object(Kind kind);
   Object& adopt(Object& directory, const std::string& name, Kind kind, const Moment& when);
+  Moment write_at_once(int fd, const std::string& bytes, off_t offset, bool is_visible);
   void set_entry(Object& directory, const std::string& name, Object* child, const Moment& when);
   void note_attributes(const Moment& when);
   void wait_for_tick(const Object& object) const;
@@ -133,6 +139,7 @@ class World {
   std::uint32_t last_tag_ = 0;
   unsigned last_name_ = 0;
   bool is_watched_ = false;
+  std::function<void(bool)> hold_mounts_;
 };
 
 }  // namespace cube::mutator
