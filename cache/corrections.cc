@@ -12,8 +12,8 @@
 namespace cube::cache {
 namespace {
 
-// Bounds the loops: several records may say the same about one path, for files of other sizes, or
-// for other views by other paths.
+// Bounds the loops: several records may describe one path, for files of other sizes, or for other
+// views by other paths.
 constexpr int k_most_records = 16;
 // MountMetadata climbs as many levels when it searches for a directory that lacks a name.
 constexpr int k_most_levels = 9;
@@ -107,8 +107,8 @@ bool Corrections::drop_negative_entries(std::string_view key) {
     const Pin teller = prover_of_negative_entries(key, is_certain);
     if (!teller) break;
     if (!is_certain) {
-      // File systems find names that they do not list (.snapshot), so only a revalidation shows
-      // whether this one is new.
+      // A file system may find names that it does not list (.snapshot), so only a revalidation
+      // shows whether this name is new.
       parts_.ram.mark_verified(*teller, 0);
       break;
     }

@@ -74,8 +74,8 @@ class FileCache {
   bool stop_cluster(std::uint64_t at_most_ns);
 
   // Call it when a child of this process has ended. If the child never attached, it may have
-  // changed files silently, so the metadata of this job is revalidated. `pid` 0: the child is not
-  // known.
+  // changed files silently, so the metadata of this job is revalidated. `pid` 0: the child's pid is
+  // not known.
   void note_child_ended(std::uint32_t pid);
   // Call it before this process execs another program.
   void note_exec();

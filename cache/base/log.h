@@ -21,9 +21,10 @@ bool log_enabled(LogLevel level);
 void remember_stderr();
 // Writes text of the library to stderr with one write.
 void write_to_stderr(std::string_view text);
-// Likewise, the first `size` bytes of `room`. On a terminal they are folded, in the room.
+// Writes the first `size` bytes of `room` to stderr; if that is a terminal, folds them in place
+// first.
 void write_lines_to_stderr(std::span<char> room, std::size_t size);
-// Whether stderr is a terminal, and the same as at load.
+// Whether stderr is a terminal and still the file that it was at load.
 bool is_stderr_a_terminal();
 // Writes them to that terminal without waiting for it. A thread with its own fd table may call it,
 // too.

@@ -20,7 +20,7 @@ class ObjectNames {
   struct Entry {
     std::string_view name;
     bool is_directory = false;
-    ObjectInfo object;  // of no meaning for a directory
+    ObjectInfo object;  // unused for a directory
 
     friend bool operator==(const Entry&, const Entry&) = default;
   };

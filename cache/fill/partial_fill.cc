@@ -80,7 +80,7 @@ PartialFill* PartialFill::begin(CacheParts& parts, RecordFill& fetch,
   fill->hash_of_path_.store(base::hash_path(fill->record_->path()), std::memory_order_relaxed);
   fill->take_kept();
   fill->flight_ = flight.in_parts();
-  // From here on join() looks at the other members.
+  // From here on, join() may read the other members.
   fill->users_.store(1, std::memory_order_release);
   fill->state_.store(State::open, std::memory_order_release);
   // An open that has waited for the flight joins the fill as soon as the flight is in parts.
@@ -286,7 +286,7 @@ void PartialFill::mark(std::uint32_t first, std::uint32_t end, Part as) {
   if (waiters_.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&marks_);
 }
 
-// Waits for a part that another reader is fetching. False: it does not come.
+// Waits for a part that another reader is fetching. False: the part does not arrive.
 bool PartialFill::wait_for(std::uint32_t part) {
   const std::uint64_t until = base::monotonic_ns() + k_longest_wait_ns;
   Part seen = Part::under_way;

@@ -95,16 +95,17 @@ class MountMetadata final : public KnownStats {
     base::UniqueFd fd;
     bool is_long = false;
     bool is_from_origin = false;  // the kernel has just opened the directory
-    // True if the program has had to wait for this and enough earlier listings that threads should
-    // list the next directories ahead.
+    // True if the program has waited for this listing and for so many earlier ones that threads
+    // should list the next directories ahead.
     bool was_worth_listing_ahead = false;
   };
   // The listing of a directory, read at the origin if needed. `path`: the key with a terminating
   // zero.
   Listed list(std::string_view key, const char* path);
 
-  // Notes a stat that the kernel has to answer. True: the directory has had enough of these that
-  // its stats should be gathered, and the process enough that it should use threads for that.
+  // Notes a stat that the kernel has to answer. Returns true if the directory has had so many of
+  // these that its stats should be gathered, and the process so many that it should use threads for
+  // that.
   bool note_miss(std::string_view key);
   // Like note_miss, but for an open that has waited for a stat of the file to prove a record. Never
   // true in a region that is too small.
@@ -236,7 +237,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
   std::uint64_t beside_files = 0;
   auto reservation = reserve(content.path.size(), bytes, beside_files);
   if (!reservation) return {};
-  // The lookup comes after reserve(), which may reclaim the segment of the previous record.
+  // The lookup follows reserve(), which may reclaim the segment of the previous record.
   const Pin former = ram_->find_of_kind(content.kind, content.path, base::hash_path(content.path));
   write(reservation->data());
   if (!watch.is_unchanged()) return {};

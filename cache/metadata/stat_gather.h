@@ -25,7 +25,7 @@ class StatGather {
   static std::unique_ptr<StatGather> begin(MountMetadata& metadata, const std::string& directory,
                                            std::string_view asked,
                                            std::uint32_t most = k_most_unasked);
-  // How many stats of the directory's entries are fresh. 0: it has no listing, or none is.
+  // How many stats of the directory's entries are fresh; 0 also if it has no listing.
   static std::uint32_t count_known(MountMetadata& metadata, const std::string& directory);
 
   // Opens the directory for a thread that takes part; -1: the path leads to another directory by

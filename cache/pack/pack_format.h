@@ -127,7 +127,7 @@ bool is_pack_name(std::string_view name);
 // recognizable.
 FileStat packed_stat(FileStat stat, std::uint32_t device);
 
-// The place of a record after `fill` used bytes of the file.
+// The place of a record in a file of which `fill` bytes are used.
 RecordPlan place_record_in_pack(std::uint64_t fill, std::uint64_t path_length,
                                 std::uint64_t data_size);
 

@@ -38,7 +38,7 @@ class PackMount {
   bool covers(std::string_view path) const { return base::is_at_or_below(path, prefix_); }
 
   struct FoundName {
-    PackEntry entry;  // with the stat as the program sees it
+    PackEntry entry;  // its stat is as the program sees it
     PackSlot slot;
     bool physical = true;  // no link was followed
     std::uint32_t length = 0;
@@ -52,9 +52,10 @@ class PackMount {
   struct Content {
     FileStat stat{};
     bool physical = true;
-    const std::byte* data = nullptr;  // lies in the scratch; null: it is too large for that
+    const std::byte* data = nullptr;  // the bytes, in the scratch buffer; null if they do not fit
+                                      // there
     PackEntry entry;
-    // The bytes of `span` in the pack, which were read with the record and lie in the scratch.
+    // The bytes of `span` in the pack, read with the record into the scratch buffer.
     const std::byte* window = nullptr;
     PackSpan span;
   };
@@ -129,7 +130,7 @@ class PackMount {
 // All packs of a process.
 class PackMounts {
  public:
-  // Opens the packs that can be opened. `errors` gets a sentence for each other pack.
+  // Opens the packs that can be opened. `errors` gets a sentence for each pack that cannot.
   static std::unique_ptr<PackMounts> open(const std::vector<base::OriginSetting>& settings,
                                           std::vector<std::string>& errors);
   void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
@@ -141,8 +142,8 @@ class PackMounts {
     return sum;
   }
   // Opens the same packs again, for threads with an fd table of their own, where the fds of this
-  // object mean nothing. Only such a thread calls it and uses the result. A pack whose path leads
-  // to another file by now is left out. Allocates.
+  // object mean nothing. Only such a thread calls it and uses the result. A pack is left out if its
+  // path now names another file. Allocates.
   std::unique_ptr<PackMounts> opened_anew() const;
   const std::vector<std::unique_ptr<PackMount>>& all() const { return mounts_; }
   // The pack that covers the path. Null: none does.

@@ -24,7 +24,7 @@ inline bool is_within_step(const FileTime& time, std::uint64_t wall_ns) {
   return static_cast<std::int64_t>(wall_ns / 1'000'000'000ULL) - time.seconds < k_racy_seconds;
 }
 
-// Whether a change right after `wall_ns` could leave both mtime and ctime unmoved.
+// Whether a change right after `wall_ns` could leave both mtime and ctime as they are.
 inline bool may_hide_change(const FileStat& stat, std::uint64_t wall_ns) {
   return has_coarse_clock(stat) && is_within_step(stat.changed, wall_ns);
 }
@@ -38,8 +38,8 @@ inline bool is_same_version(const FileStat& a, const FileStat& b) {
 }
 
 // Whether the record was fetched so soon after a write that another write may have left the file's
-// times unmoved. A later stat of the origin then proves nothing. The stat of an object holds a mark
-// of its ETag, which differs after each write.
+// times as they are. A later stat of the origin then proves nothing. The stat of an object holds a
+// mark of its ETag, which differs after each write.
 inline bool may_be_racy(const Record& record) {
   return record.is_in_kernel() && (is_within_step(record.stat.modified, record.fetched_ns) ||
                                    may_hide_change(record.stat, record.fetched_ns));

@@ -64,7 +64,7 @@ std::uint64_t pins_of(const Region& region, std::uint32_t process);
 void forget_pins_of(Region& region, std::uint32_t process);
 
 // Counts the lanes that have ever been used in the process's slot. The bound holds even if the
-// region has wrong bytes.
+// region is corrupt.
 std::uint32_t lanes_reached(const Region& region, std::uint32_t process);
 // Adds the counters of a process, summed over all its lanes.
 void add_stats_of(const Region& region, std::uint32_t process, base::Totals& totals);

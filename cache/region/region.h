@@ -1,11 +1,11 @@
 // The shared-memory file that all processes of the node map: its name, its lifetime and its tables.
 //
 // Lifetime: the first process makes the file without a name (O_TMPFILE), reserves the control part,
-// fills it and links it to RAM_DIR/cubeshim-UID-NAME, so that no process ever sees half a region.
-// The last process removes the name, unless the user wants to keep the region, or the first process
-// of a job, which prints the report, has not read it yet. Invariants: a region with the wrong owner
-// or mode (other than 0600) is refused; the data part is mapped read-only, through an fd that was
-// opened read-only, so not even mprotect makes it writable; no fd stays open; nothing is stored
+// fills it and links it to RAM_DIR/cubeshim-UID-NAME, so that no process ever sees an incomplete
+// region. The last process removes the name, unless the user wants to keep the region, or the first
+// process of a job has yet to read the report that it prints. Invariants: a region with the wrong
+// owner or mode (other than 0600) is refused; the data part is mapped read-only, through an fd that
+// was opened read-only, so not even mprotect makes it writable; no fd stays open; nothing is stored
 // into pages that posix_fallocate has not reserved. Thread safety: attach once; everything else
 // from any thread.
 #pragma once
@@ -57,7 +57,7 @@ class Region {
   // Through an fd of the region's file, which may have lost its name. Without an fd, every process
   // counts as living.
   std::uint32_t count_processes(base::Result<base::UniqueFd> fd) const;
-  // Frees what dead processes have left. Cheap enough to call now and then.
+  // Frees what dead processes have left behind. Cheap enough to call now and then.
   void reap();
   // Removes the name for good: attached processes continue with what they have, and the next
   // process makes a new region.

@@ -9,7 +9,7 @@
 namespace cube::cache {
 namespace {
 
-// A later job cannot use a stat without bytes, which is too old by then, nor the listing of a
+// A later job can use neither a stat without bytes, which is too old by then, nor the listing of a
 // directory whose times prove nothing.
 bool is_worth_keeping(const Record& record) {
   if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;

@@ -34,7 +34,7 @@ struct MemoryLeft {
 };
 MemoryLeft memory_left();
 
-// A smaller region is not made.
+// The size of the smallest region that is created.
 inline constexpr std::uint64_t k_least_region = 8 << 20;
 
 // The room in the file system of a region now. Other programs also use that file system: data

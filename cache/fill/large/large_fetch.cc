@@ -17,7 +17,7 @@ namespace {
 
 using base::Counter;
 
-// A stat is good for k_look_at_version_ns. One thread renews the stat early, so that the others do
+// A stat is valid for k_look_at_version_ns. One thread renews the stat early, so that the others do
 // not all wait for a new one at the same time.
 constexpr std::uint64_t k_look_at_version_ns = 100'000'000, k_renew_ns = 75'000'000;
 // A reader that continues at its last position fetches as much as FUSE and the page cache read by
@@ -225,12 +225,12 @@ bool LargeFile::may_publish(CacheParts& parts, const By& by) {
   // By now the program's fd may refer to another file. The stat of that other file says nothing
   // about this one.
   const auto is_its = [&] { return by.of_program == nullptr || by.of_program->goes_on(); };
-  // A jump may have left this fetch and ended it.
+  // A jump may have left this fetch, which ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;
   if (!is_its()) return false;
   const std::uint64_t age =
       base::coarse_monotonic_ns() - looked_ns_.load(std::memory_order_relaxed);
-  // After a jump out of a renewal, no thread renews the stat early.
+  // If a renewal was left by a jump, no thread renews the stat early.
   const bool renews = age >= k_renew_ns && age < k_look_at_version_ns &&
                       !is_renewing_.exchange(true, std::memory_order_relaxed);
   const bool is_due = renews || age >= k_look_at_version_ns;

@@ -121,7 +121,7 @@ class LargeFile {
   enum class Made : std::uint8_t { gap, here, no_room };
   // The first absent pages of [begin, end), which lies in one chunk.
   Made make_gap(CacheParts& parts, std::uint64_t begin, std::uint64_t end, Gap& gap);
-  // The bytes have come. `is_ahead`: no program has asked for them yet.
+  // The bytes have arrived. `is_ahead`: no program has asked for them yet.
   void fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead, base::Stats& stats) const;
 
   // A range of bytes to fetch ahead.
@@ -135,8 +135,9 @@ class LargeFile {
   // The part worth fetching of a range that a program has asked for: the end of the range must not
   // push its start out of memory.
   Range wanted(CacheParts& parts, const Range& range) const;
-  // How the program says that it will read this open file. `sequential`: the next blocks come in
-  // wide windows from the first read on. `random`: nothing is fetched ahead.
+  // How the program has announced that it will read this open file (fadvise, madvise).
+  // `sequential`: the next blocks come in wide windows from the first read on. `random`: nothing is
+  // fetched ahead.
   enum class Advice : std::uint8_t { none, sequential, random };
   void advise(Advice advice) { advice_.store(advice, std::memory_order_relaxed); }
   // Fetches the pages of `range` that lie in its first block, through the caller's own fd, unless
@@ -191,14 +192,14 @@ class LargeFile {
   // Writes the present parts of `range` to `pieces`, in order, and returns their number. `range`
   // then begins after them; it is empty if no more are left.
   std::size_t pieces(CacheParts& parts, Range& range, std::span<Piece> pieces) const;
-  // Notes that a mapping of the program shows these bytes of chunks.
+  // Notes that a mapping of the program contains these bytes of chunks.
   void note_shown(CacheParts& parts, const Range& range) const;
   bool is_same_file(const LargeFile& other) const { return key_ == other.key_; }
   // A hash of the path and the version.
   std::uint64_t version_hash() const { return key_.path ^ key_.version[0] ^ key_.version[1]; }
   bool may_be_shown(CacheParts& parts, int fd) { return is_current(parts, fd); }
-  // Whether the kernel tells this process which pages of the file it has in memory. To a process
-  // that neither owns the file nor may write to it, the kernel reports all pages as present.
+  // Whether the kernel tells this process which pages of the file are in memory. To a process that
+  // neither owns the file nor may write to it, the kernel reports all pages as present.
   bool tells_pages() const;
   // Copies pages that the kernel has in memory to the chunks, and returns how many bytes. `mapping`
   // is of the file, from its byte `begin` on. `region_fd`: the region's file, open for writing.

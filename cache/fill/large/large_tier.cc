@@ -32,9 +32,9 @@ class WaitShare {
  private:
   const std::uint64_t one_in_, most_ns_;
   std::atomic<std::uint64_t> paid_at_ns_{
-      0};  // monotonic clock: when the time spent so far will have been earned
+      0};  // monotonic clock: the time from which the waits so far fit the bound
 };
-// A disk that is slower than the origin must not make a program as slow as itself.
+// A disk that is slower than the origin must not slow a program down to the disk's speed.
 constinit WaitShare g_programs_share(20, 50'000'000), g_ahead_share(4, 500'000'000);
 constexpr std::uint64_t k_wait_ns = 20'000'000;
 
@@ -137,7 +137,7 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   return is_found && judge.is_here ? Fetched::here : Fetched::at_origin;
 }
 
-// If the file was changed a moment ago, another change may leave its times unmoved, so no later
+// If the file was changed a moment ago, another change may leave its times as they are, so no later
 // stat can prove the pages that are read now. They are marked as offered and shared, so that the
 // tiers do not take them.
 void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim,

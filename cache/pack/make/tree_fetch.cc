@@ -126,7 +126,7 @@ Crew::Crew(unsigned threads) {
     try {
       threads_.emplace_back([this] { work(); });
     } catch (const std::system_error&) {
-      break;  // the system gives no more threads: the existing ones suffice
+      break;  // no more threads can be created: the existing ones suffice
     }
   }
 }

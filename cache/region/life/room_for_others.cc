@@ -92,7 +92,7 @@ std::uint64_t missing_memory() {
   return memory.missing;
 }
 
-// Nothing if the region has lost its name.
+// Empty if the region has lost its name.
 std::optional<std::uint64_t> own_bytes(const Region& region) {
   struct ::stat st {};
   if (base::sys::failed(
@@ -145,7 +145,7 @@ bool give_back_for(Region& region, std::uint64_t bytes) {
 void keep_room_for_others(Region& region) {
   RegionHeader& header = region.header();
   const std::uint64_t now = base::coarse_monotonic_ns();
-  // Each process may be in its own control group, whose memory takes longer to check.
+  // Each process may be in another control group, and checking its memory takes longer.
   static constinit std::atomic<std::uint64_t> memory_looked_ns{0};
   std::uint64_t missing = is_due(memory_looked_ns, now, k_look_at_room_ns) ? missing_memory() : 0;
   // Checked each time, because the region may grow to its full size between two checks.

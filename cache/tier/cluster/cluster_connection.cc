@@ -178,7 +178,7 @@ bool ClusterConnection::take_value(Listener& listener) {
 }
 
 bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
-  // A server that sends without end must not keep the thread here.
+  // A server that never stops sending must not keep the thread here.
   constexpr int k_most_reads = 64;
   constexpr std::uint64_t k_most_at_once = 256 << 10;
   for (int i = 0; i < k_most_reads; ++i) {

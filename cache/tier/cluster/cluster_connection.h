@@ -1,8 +1,8 @@
 // One socket to a server: commands go out in order, answers come back in that order, and nothing
 // ever blocks. Invariants: after any fault (an error, a wrong token, a line that is not understood,
-// a byte that was not asked for) the connection is closed and never used again, because the rest of
-// the stream cannot be attributed. No two commands have the same token, and no server can know the
-// first. Thread safety: one thread, with an fd table of its own.
+// an unexpected byte) the connection is closed and never used again, because the rest of the stream
+// cannot be attributed. No two commands have the same token, and no server can know the first.
+// Thread safety: one thread, with an fd table of its own.
 #pragma once
 
 #include <poll.h>
@@ -44,8 +44,8 @@ class ClusterConnection {
   bool has_room() const {
     return pending_ < k_most_pending && out_end_ + sizeof(MetaCommand) <= sizeof out_;
   }
-  // Closes an idle connection that the server has closed, or one with bytes that were not asked
-  // for; these bytes become the complaint.
+  // Closes an idle connection that the server has closed, or one with unexpected bytes, which
+  // become the complaint.
   bool is_alive();
 
   // The token of the command that is sent next.

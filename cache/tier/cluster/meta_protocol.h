@@ -15,7 +15,7 @@ struct MetaAnswer {
     value,      // VA: `size` bytes and a line end follow
     done,       // HD
     none,       // EN, NF
-    refused,    // NS, EX: another client was quicker
+    refused,    // NS, EX: another client was faster
     full,       // SERVER_ERROR out of memory
     too_large,  // SERVER_ERROR object too large for cache
     error,      // any other error; the connection may be useless
@@ -50,8 +50,8 @@ class MetaCommand {
   static MetaCommand get(std::string_view key, std::uint64_t token, unsigned lease_seconds);
   // Asks for the version and size of an item, without its bytes.
   static MetaCommand look(std::string_view key, std::uint64_t token);
-  // Like look, but asks for a lease: the client that gets it sees a size of zero and has to store
-  // the bytes.
+  // Like look, but asks for a lease: the client that gets the lease sees a size of zero and has to
+  // store the bytes.
   static MetaCommand lease(std::string_view key, std::uint64_t token, unsigned seconds);
   // The bytes and "\r\n" must follow. add stores only if there is no item; replace stores only over
   // this version.

@@ -29,8 +29,8 @@ constexpr std::uint32_t k_index_version = 2;
 // whether the page can be read.
 constinit std::atomic<bool> g_cannot_ask{false};
 
-// Eight sizes an octave from 1 KiB to 16 MiB, so that a read is at most an eighth too long; four an
-// octave up to 256 MiB.
+// Eight sizes for each power of two from 1 KiB to 16 MiB, so that a read is at most an eighth too
+// long; four for each up to 256 MiB.
 constexpr std::uint32_t k_fine_octaves = 14, k_fine = 8, k_coarse = 4;
 constexpr std::uint32_t k_first_coarse = k_fine_octaves * k_fine;
 constexpr std::uint64_t bytes_of_class(std::uint32_t c) {
@@ -87,8 +87,8 @@ DiskGeometry DiskGeometry::of_sizes(std::uint64_t first_buckets, std::uint32_t r
 }
 
 DiskGeometry DiskGeometry::of(std::uint64_t files, std::uint64_t segments) {
-  // Two slots a file, two thirds of them used: if more were used, some bucket would be full too
-  // early.
+  // Two slots for each file; two thirds of all slots are used, because with more, some bucket would
+  // be full too early.
   const std::uint64_t slots = std::max<std::uint64_t>(files * 3, 4096);
   const std::uint64_t buckets =
       std::min((slots + DiskBucket::k_slots - 1) / DiskBucket::k_slots, k_most_buckets / 8);
@@ -180,8 +180,8 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
   if (!fd) return base::fail(fd.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode)) return base::fail(EBADMSG);
-  // Each user of the index holds a shared lock through its mapping. If there is one, the index is
-  // of this boot, even if its mark says otherwise.
+  // Each user of the index holds a shared lock through its mapping. If a lock exists, the index is
+  // of this boot, even if its mark is of another.
   const bool is_alone = !sys::failed(sys::raw(SYS_flock, fd->get(), LOCK_EX | LOCK_NB));
   sys::raw(SYS_flock, fd->get(), LOCK_SH | LOCK_NB);
   alignas(DiskIndexHeader) std::byte bytes[sizeof(DiskIndexHeader)];

@@ -202,7 +202,7 @@ base::Result<void> DiskStore::reconcile(DiskIndexBuilder* builder) {
   }
   for (std::size_t i = 0; i < numbers->size(); ++i) {
     const std::uint32_t number = (*numbers)[i];
-    // After a reboot no file is in memory: the disk reads many ahead at a time.
+    // After a reboot no file is in memory: requests many footers from the disk at a time.
     if (builder != nullptr && i + k_files_ahead < numbers->size())
       will_need_footer(directory_, (*numbers)[i + k_files_ahead]);
     const DiskSegmentRow& row = index_->row_of(number);
@@ -252,8 +252,8 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
     if (!is_private_) sys::unlink(directory_.path_of_segment(number).text);
     if (is_row_of_it) row.set(0, DiskSegmentState::free);
   };
-  // An eviction of this file was not finished, or the index is smaller than that of an earlier job
-  // and has no row for the file.
+  // The eviction of this file was not completed, or the index is smaller than that of an earlier
+  // job and has no row for the file.
   const bool is_leaving = is_row_of_it && row.state() == DiskSegmentState::leaving;
   if (is_leaving || (!is_row_of_it && row.state() != DiskSegmentState::free)) return leave();
   const auto fd = directory_.open_segment(number, is_private_ ? O_RDONLY : O_RDWR);

@@ -179,7 +179,7 @@ void DiskStore::touch(const DiskPlace& place) const {
   row.touched_job.store(options_.job, std::memory_order_relaxed);
   row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec),
                       std::memory_order_relaxed);
-  // Keeps the time across a restart.
+  // Preserves the time across a restart.
   if (!is_private_)
     sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(directory_.path_of_segment(place.number).text), 0,
              0);
@@ -191,7 +191,7 @@ std::size_t DiskStore::forget(std::string_view path) {
     MappedHead head;
     const bool read = head.read(*this, place);
     if (read && head.record().path() != path) return;
-    // A record that cannot be read may be one of this path.
+    // An unreadable record may be one of this path.
     if (remove(place, path)) ++count;
     if (read) mark_dropped(place);
   });

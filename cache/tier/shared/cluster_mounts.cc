@@ -42,9 +42,9 @@ void ClusterMounts::localise(std::uint64_t row, FileStat& stat) const {
   stat.mount_id = of.mount_id.load(std::memory_order_relaxed);
 }
 
-// Device numbers are a machine's own, and another machine's may be equal by chance. A disk does not
-// invent inode numbers, so on this machine another inode number there means another tree, which a
-// container has mounted.
+// Device numbers are valid only on one machine, and another machine's may be equal by chance. A
+// disk does not invent inode numbers, so on this machine another inode number there means another
+// tree, which a container has mounted.
 bool ClusterMounts::may_be_same(std::uint64_t row, const FileStat& remote,
                                 const FileStat& here) const {
   if (remote.inode == here.inode) return true;

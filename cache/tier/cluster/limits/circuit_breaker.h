@@ -1,4 +1,4 @@
-// The circuit breaker of a server that does not answer well opens for 1 s, then for 2, 4 ... 30 s.
+// The circuit breaker of a server. After bad answers it opens for 1 s, then for 2, 4 ... 30 s.
 // After each such rest the server gets one trial. Thread safety: one thread changes it; any thread
 // may call is_open.
 #pragma once
@@ -30,7 +30,7 @@ class CircuitBreaker {
  private:
   std::atomic<std::uint64_t> rest_until_ns_{0};
   std::uint64_t late_ = 0;  // a bit for each of the last answers
-  unsigned rests_ = 0;      // rests without a good answer in between
+  unsigned rests_ = 0;      // consecutive rests without a good answer in between
   bool is_trial_ = false;
 };
 
