@@ -1,10 +1,9 @@
 // Chooses the engine: the one that the settings name, or the faster one for each origin.
 //
-// `automatic` has both engines. The first fetches of an origin are a trial. A batch of four times
-// the depth runs on one engine while the other rests, then a batch runs on the other engine, and so
-// on; each batch is timed from its first submit to its last end (engine_trial.h). The trial chooses
-// threads as soon as io_uring has failed to be faster by a tenth in two pairs of batches, and
-// io_uring when it has been faster by a tenth in eight. A tie therefore goes to the threads, mostly
+// `automatic` has both engines. The first fetches of an origin are a trial. Batches of four times
+// the depth run on the two engines alternately, and each is timed from its first submit to its last
+// end (engine_trial.h). The trial chooses io_uring once that was faster by a tenth in eight pairs
+// of batches, and threads once it was not in two pairs. A tie therefore goes to the threads, mostly
 // after three pairs, and one spoiled batch does not decide.
 //
 // A fetch that is submitted beyond a batch is held back until the batch has ended. A batch does not

@@ -114,7 +114,7 @@ void UringCore::begin_waiting() {
     if (flight != nullptr && flight->stage != Stage::free) continue;
     Fetch* const fetch = queue.pop();
     if (fetch == nullptr) return;
-    // Nothing may be thrown on this thread: an exception would end the host.
+    // No exception may leave this thread: it would end the host.
     if (flight == nullptr) flight.reset(new (std::nothrow) UringFlight);
     if (flight == nullptr) {
       client.ended(*fetch, {.ending = Ending::failed, .error = ENOMEM});
@@ -283,7 +283,7 @@ void UringCore::advance(std::uint64_t index, int result) {
   const bool is_naming = flight.stage == Stage::naming || flight.stage == Stage::naming_with_links;
   if (is_naming && result >= 0) flight.fd = result;
   if (flight.stage == Stage::opening && result >= 0) {
-    // Closes the O_PATH fd, which no server knows.
+    // Closes the O_PATH fd, which involves no server.
     sys::close(std::exchange(flight.fd, result));
   }
   // Without /proc, open by path, although another file may be there by now.
@@ -333,8 +333,8 @@ unsigned UringCore::abandon_all() {
     if (flight != nullptr) abandoned += abandon(flight->fetch, flight->has_room);
   }
   // The kernel ends the operations of a ring only after the process has ended, and no process can
-  // wait for that. Until then the files stay open, and the origin cannot be unmounted. A thread's
-  // files are closed before the process is gone.
+  // wait for that. Until then the files stay open, and the origin cannot be unmounted. Files of
+  // threads are closed before the process has ended.
   wait_for_end(options.give_back_ms * base::k_ns_per_ms);
   return abandoned;
 }

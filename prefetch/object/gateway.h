@@ -28,8 +28,8 @@
 namespace cube::prefetch {
 
 struct GatewayOptions {
-  std::string disk_dir;         // for large copies; empty: none
-  std::string who;              // whose keys these are, for messages
+  std::string disk_dir;         // for large copies; empty: there is none
+  std::string who;              // the owner of the keys, for messages
   std::uint64_t linger_ns = 0;  // after the last other process has gone
 };
 
@@ -81,7 +81,7 @@ class Gateway {
   const GatewayOptions options_;
   base::UniqueFd region_fd_;
   std::map<std::string, WorkPointer> works_;
-  std::map<std::string, std::shared_ptr<BlockFetch>> objects_;  // that are read in blocks
+  std::map<std::string, std::shared_ptr<BlockFetch>> objects_;  // objects that are read in blocks
   // The ETags of objects that were fetched or checked, for conditional requests.
   std::unordered_map<std::string, std::string> etags_;
   std::optional<std::uint32_t> taken_news_;  // Mailbox::news() before the rows were last read

@@ -62,7 +62,7 @@ void ObjectFill::forget_listing_unless(const cache::ObjectInfo& object) const {
 int ObjectFill::end(const s3::Outcome& outcome) {
   if (is_there_) return 0;
   if (outcome.error != 0) return outcome.error;
-  if (!has_begun_) {  // a body of unknown length, or none
+  if (!has_begun_) {  // the body has an unknown length, or is empty
     s3::Outcome head;
     head.size = outcome.http.body.size();
     head.modified = outcome.modified;

@@ -82,7 +82,7 @@ DirWalk::FoundEntry DirWalk::next() {
     if (levels_.size() == k_most_levels) return {FoundEntry::refused, Refusal::too_long, ELOOP};
     // Opens the name below its directory's fd, because path_ may name another directory by now.
     const char* const name = path_.c_str() + levels_.back().path_length + 1;
-    // In an origin that lists its own directories, directories do not move.
+    // If an origin lists its own directories, they do not move.
     const int error = levels_.back().listing != nullptr
                           ? enter_listing()
                           : enter(levels_.back().fd.get(), name, O_NOFOLLOW);

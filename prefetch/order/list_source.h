@@ -25,11 +25,11 @@ class ListSource final : public PathSource {
   // Returns none_yet at the end of a round, because the last paths given may turn out to be
   // directories.
   Next next(PlannedFile& file) override;
-  // Call it when no path that next() gave is still under way. Ends the round if all of it was
-  // given; returns true then.
+  // Call it when all fetches of paths from next() have ended. Ends the round and returns true if
+  // all of the round was given.
   bool all_is_known();
-  // Reports that a path that next() gave is a directory, whose files come next (walk), or that it
-  // is not fetched (refuse).
+  // Reports that a path from next() is a directory, whose files come next (walk), or that it is not
+  // fetched (refuse).
   void walk(const PlannedFile& directory);
   void refuse(Refusal reason, const std::string& path, int error);
   // How far the first round has got, for the next leader. A directory is walked from its beginning,

@@ -12,7 +12,7 @@ constexpr std::uint64_t k_kib = 1024;
 
 // The bytes that may be fetched from any listed directory.
 constexpr std::uint64_t k_first_bytes = 64 * k_kib;
-// With fewer files, it is not known whether the program reads what was fetched.
+// With fewer files, it is unknown whether the program will read the fetched ones.
 constexpr std::uint64_t k_files_that_show = 16, k_one_in = 2;
 constexpr std::uint64_t k_times_read = 2, k_times_ahead = 4;
 
@@ -139,7 +139,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
   const std::uint64_t left = may_be_fetched(reads);
   const std::uint64_t average = std::max(reads.read / reads.files, k_kib);
   const bool is_open = window.walk != nullptr || window.names != nullptr;
-  // Files differ in size, so keep room for one more than is planned.
+  // Files differ in size, so room is kept for one file more than planned.
   if (left < (is_open ? 2 * average : std::max(2 * average, reads.fetched / k_reopen_share)))
     return Given::nothing_now;
   file.promised_bytes = average;

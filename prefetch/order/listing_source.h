@@ -61,7 +61,7 @@ class ListingSource final : public PathSource {
     std::unique_ptr<ListingOrder> names;  // null: there are too many, and `walk` gives them
     std::unique_ptr<DirWalk> walk;        // null: the walk continues at `position`
     std::int64_t position = 0;
-    std::uint64_t walked = 0;  // the value of walked_ at the last walk
+    std::uint64_t walked = 0;  // the value of walked_ when this window was last walked
     bool is_begun = false;
     bool is_over = false;  // all of it was planned
   };
@@ -78,7 +78,7 @@ class ListingSource final : public PathSource {
   cache::Listings listings_;
   const cache::Origins* origins_ = nullptr;
   std::vector<std::unique_ptr<Window>> windows_;
-  std::size_t at_ = 0;  // the window that comes next
+  std::size_t at_ = 0;  // the index of the next window
   std::size_t most_names_ = k_most_names;
   std::uint64_t sequence_ = 0, walked_ = 0;
   std::uint64_t not_before_ns_ = 0;  // earliest time of the next check of many windows

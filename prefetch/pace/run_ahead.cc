@@ -103,7 +103,7 @@ void RunAhead::note_placed(std::uint64_t bytes) {
 
 void RunAhead::note_no_room(std::uint64_t bytes, std::uint64_t now_ns) {
   credit_ = 0;
-  // Otherwise another file of this size would also be fetched from another node in vain.
+  // Otherwise the next file of this size would also be fetched from another node in vain.
   average_ = std::max(average_, std::min(bytes, most_bytes()));
   if (now_ns < not_before_ns_) return;
   room_then_ = ahead_.ring_room();

@@ -43,8 +43,8 @@ class ThreadCrew {
 
  protected:
   struct Kind {
-    // Begins the log line that says why there is no thread: "nothing is prefetched". Null: the
-    // owner logs the reason.
+    // The beginning of the log line that says why there is no thread, such as "nothing is
+    // prefetched". Null: the owner logs the reason.
     const char* without = nullptr;
     std::size_t stack = 128 << 10;
     int nice = 0;
@@ -92,7 +92,8 @@ class ThreadCrew {
   const Kind kind_;
   std::atomic<unsigned> users_{1};  // the threads and the owner
   std::atomic<unsigned> threads_{0}, begun_{0};
-  // Threads that still have the host's fd table, and the error of one that keeps it.
+  // The number of threads that still have the host's fd table, and the error of one that has to
+  // keep it.
   std::atomic<unsigned> with_hosts_table_{0};
   std::atomic<int> table_error_{0};
   std::atomic<bool> is_told_{false};

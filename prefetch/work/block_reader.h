@@ -1,8 +1,8 @@
 // The threads of this process that read large files ahead of the program
 // (cache/fill/large/large_file.h), and follow its mappings of them (mapped_files.h). They read each
 // file through a copy of the program's fd, which exists only for one read; a close of a locked file
-// waits for the copy. So no lock of the program is held longer than the program asked for. And the
-// kernel drops no pages of the file, as it does on FUSE at each open. The threads open the file
+// waits for the copy. So no lock of the program is held longer than the program asked for, and the
+// kernel does not drop the file's pages, as it does on FUSE at each open. The threads open the file
 // themselves only for submit_all(). Life: start() once for each FileCache, then stop(). A forked
 // child has no such thread and calls forget(). Thread-safe, but stop() and forget() only once.
 // submit() is lock-free and async-signal-safe.

@@ -1,7 +1,7 @@
 // The thread that writes cached files to the disk, if no other process of the node does. Life:
-// start() once for each FileCache; then ask_to_stop() and wait(), after which it has written what
-// the time allowed. A forked child has no such thread and must not touch the object again.
-// Thread-safe, but stop it only once.
+// start() once for each FileCache; then ask_to_stop() and wait(), after that, the thread has
+// written as much as the time allowed. A forked child has no such thread and must not touch the
+// object again. Thread-safe, but stop it only once.
 #pragma once
 
 #include "cache/file_cache.h"

@@ -36,7 +36,7 @@ struct LargeFetch {
     stopped
   } ending = Ending::stopped;
   int error = 0;
-  // How many bytes were wanted, and how many of these could not be fetched.
+  // The number of bytes that were wanted, and of those that could not be fetched.
   std::uint64_t bytes = 0, missing = 0;
   std::uint64_t fetched = 0;
 };
@@ -70,7 +70,7 @@ class LargeFetcher final : public ThreadCrew {
   // Total bytes fetched; and the bytes of the files under way that are still to come.
   std::uint64_t fetched_bytes() const { return fetched_.load(std::memory_order_relaxed); }
   std::uint64_t bytes_to_come() const { return to_come_.load(std::memory_order_relaxed); }
-  // No further block begins.
+  // Begins no further block.
   void begin_stop();
   void stop(unsigned patience_ms);
 
@@ -121,7 +121,7 @@ class LargeFetcher final : public ThreadCrew {
 
   base::Mutex mutex_;  // guards the rest
   base::Condition work_;
-  std::list<std::unique_ptr<Row>> rows_;  // each reader's in its order
+  std::list<std::unique_ptr<Row>> rows_;  // each reader's fetches are in its order
   unsigned depth_ = k_threads;
   bool is_started_ = false, cannot_run_ = false;
 };

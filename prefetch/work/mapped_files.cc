@@ -80,8 +80,8 @@ std::uint64_t MappedFiles::keep(Row& row, int region_fd) {
   if (!row.claim(ClaimedRow::Is::filled)) return 0;
   // If the program left the mapping before this look, the look is the last one.
   const bool is_last = row.is_left.load(std::memory_order_acquire);
-  // A thread that brings a part leaves out the blocks that this look is copying, of which the look
-  // may have seen a few pages only.
+  // A thread that brings a part leaves out the blocks that this look is copying, although the look
+  // may have seen only a few of their pages.
   if (!is_last && row.users.load(std::memory_order_seq_cst) != 0) {
     give_back(row);
     return 0;
@@ -102,7 +102,7 @@ std::uint64_t MappedFiles::keep(Row& row, int region_fd) {
   return kept.value_or(0);
 }
 
-// The last look at a mapping that the program has read to its end may be early.
+// The last look at a mapping may come early if the program has read it to its end.
 void MappedFiles::keep_last(Row& row) {
   row.may_have_part.store(false, std::memory_order_relaxed);
   const auto region_fd = cache_.region().reopen(O_RDWR);

@@ -1,6 +1,6 @@
 // All sources of the order as one, best first: the job's announcements, the list, and the
-// directories that the job has listed. Each source has reader numbers of its own, by which answers
-// find their way back. Thread safety: one thread.
+// directories that the job has listed. Each source has reader numbers of its own, by which results
+// are passed back to it. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -35,7 +35,7 @@ class Plan final : public PathSource {
   void settle(const std::vector<Settled>& rows);
   // Takes the files that came back; directories of the list are walked.
   void refused(const std::vector<RefusedFile>& files);
-  // Call it when no file that next() gave is still under way. Returns true if this has ended a
+  // Call it when all fetches of files from next() have ended. Returns true if this has ended a
   // round of the list.
   bool all_is_known();
 

@@ -65,7 +65,7 @@ void Prefetcher::declined(PlannedFetch& flight, int reason, bool& waits) {
       waits = may_use_ring(flight.file);
       if (!waits) refuse(flight, Refused::no_room);
       break;
-    case k_large:  // there can be no thread for it
+    case k_large:  // no thread can be started for it
     case k_too_large: refuse(flight, Refused::too_large); break;
     case k_directory: refuse(flight, Refused::directory); break;
     case k_not_a_file: refuse(flight, Refused::not_a_file); break;

@@ -13,8 +13,8 @@ namespace cube::prefetch {
 namespace {
 
 constexpr std::uint64_t k_look_for_lead_ns = 300'000'000;
-// If the process continues after a stop, the kernel ends its fetches immediately. A process that
-// was merely slow needs longer.
+// After the process was stopped and continued, its fetches end immediately. If the process was
+// merely slow, they take longer.
 constexpr std::uint64_t k_longest_drain_ns = 5'000'000'000, k_drain_tick_ns = 10'000'000;
 constexpr unsigned k_patience_of_lost_ms = 50;
 

@@ -23,12 +23,12 @@ class AnnouncedOrders {
 
   explicit AnnouncedOrders(std::vector<std::string> prefixes) : prefixes_(std::move(prefixes)) {}
 
-  // For the side of the clients. A slot is an index below k_clients.
+  // For the thread that feeds. A slot is an index below k_clients.
   bool add(std::size_t slot);
   // As AnnouncedOrder::take.
   const char* take(std::size_t slot, std::string_view message);
-  // The client has gone. If it said goodbye, its paths are still handed on; otherwise they are
-  // dropped.
+  // Called when the client has disconnected. If it said goodbye, its paths are still handed on;
+  // otherwise they are dropped.
   void remove(std::size_t slot);
   struct AnnouncedState {
     bool said_hello = false, is_full = false, has_paths = false, has_news = false;
@@ -37,10 +37,10 @@ class AnnouncedOrders {
   };
   AnnouncedState state(std::size_t slot) const;
   void told(std::size_t slot, const TakenMessage& news);
-  // True once if a path has arrived since next() found nothing.
+  // Returns true, once, if a path has arrived since next() found nothing.
   bool has_become_ready();
 
-  // For the side of the fetches.
+  // For the thread that takes.
   bool next(PlannedFile& file);
   // The reader of the file that next() would give.
   std::optional<std::uint32_t> next_reader() const;

@@ -17,9 +17,9 @@ namespace {
 namespace sys = base::sys;
 
 constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
-// The server notices only at a tick that next() has taken paths, because neither thread can write
-// to an fd of the other. Ticks grow longer while nothing happens, and are rare while no thread
-// waits for anything.
+// The server notices only at its ticks that next() has taken paths, because neither thread can
+// write to an fd of the other. Ticks grow longer while nothing happens, and are rare while no
+// thread waits for anything.
 constexpr std::uint64_t k_first_tick = 20 * base::k_ns_per_ms,
                         k_last_tick = 160 * base::k_ns_per_ms;
 // The server checks at least this often whether it must end, because the thread that stops it may
@@ -104,7 +104,7 @@ void AnnouncementServer::serve(Peers& peers) {
 AnnouncementServer::Events AnnouncementServer::wait(Peers& peers, std::uint64_t tick_ns) {
   std::array<pollfd, k_clients + 1> fds;
   bool is_ticking = peers.is_refusing;
-  // Poll the listener first: a visitor is then seen no sooner than the events that preceded it.
+  // The listener is polled first, so that a new visitor is never handled before earlier events.
   fds[0] = {peers.is_refusing ? -1 : peers.listener.get(), POLLIN, 0};
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     pollfd& fd = fds[slot + 1];
@@ -132,7 +132,7 @@ bool AnnouncementServer::tell_taken(Peers& peers) {
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     if (!peers.fds[slot]) continue;
     const auto client = orders.state(slot);
-    // A client that does not read its socket gets only the latest state, later.
+    // A client that does not read its socket gets the latest state later, and none in between.
     if (!client.has_news || !send_message(peers.fds[slot].get(), &client.news, sizeof client.news))
       continue;
     orders.told(slot, client.news);
@@ -200,7 +200,7 @@ void AnnouncementServer::listen_to(Peers& peers, std::size_t slot, bool has_hung
   }
 }
 
-// `why_dropped`, null: the client has gone by itself.
+// `why_dropped`: null if the client has disconnected by itself.
 void AnnouncementServer::drop(Peers& peers, std::size_t slot, const char* why_dropped) {
   if (why_dropped != nullptr) {
     say(fmt::format("a client of announcements was dropped (rank {}): {}", orders.state(slot).rank,

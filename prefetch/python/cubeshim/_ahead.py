@@ -33,7 +33,7 @@ class Fixed:
         return next(iterator)
 
     def given(self, moved):
-        """Applies what draw() did to the generators, when the loop gets the draw."""
+        """Called when the loop gets the draw: does to the generators what draw() did."""
 
     def ended(self):
         """Like given(), for what draw() did to the generators when it raised."""
@@ -51,7 +51,7 @@ class UpToAPermutation(Fixed):
         self.batch, self.permutation, self.total = batch, permutation, total
 
     def allows(self, asked, held):
-        """`asked` draws went to the loop, `held` are ahead of it."""
+        """`asked`: draws that the loop has got; `held`: draws that are ahead of it."""
         begun = -(-asked * self.batch // self.permutation) * self.permutation
         return (asked + held + 1) * self.batch <= min(begun, self.total)
 
@@ -84,7 +84,7 @@ class Watched(Fixed):
         if not self.is_calm or self.seen >= WATCHED:
             return next(iterator)
         before = self.look()
-        # Nothing else may have changed between this draw and the one before.
+        # Nothing else may have changed since the previous draw.
         if self.last is not None and self.last != before:
             self.is_calm = False
         drawn = next(iterator)
@@ -108,7 +108,7 @@ class Watched(Fixed):
         return drawn, self.put_back(before)
 
     def put_back(self, before):
-        """Puts the generators back. Returns how they were and what they had become, or None if they
+        """Puts the generators back. Returns their state before and after the draw, or None if they
         had not moved."""
         after = self.look()
         self.is_calm = after == before

@@ -54,7 +54,7 @@ class Channel:
         self.rank, self.world, self.is_for_one = rank, world, is_for_one
         # For begin() alone. Reentrant, because the garbage collector may run a loop within it.
         self.beginning = threading.RLock()
-        # Unlocked: there is something that the thread has not seen.
+        # Unlocked while there is something that the thread has not seen.
         self.news = threading.Lock()
         self.news.acquire()
         self.order = None  # the newest
@@ -82,7 +82,7 @@ class Channel:
             if self.thread is None:
                 self.start()
         if self.is_closed:
-            order.is_over = True  # the thread has given up in the meantime
+            order.is_over = True  # the thread has given up since
         self.wake()
         return order
 
@@ -100,8 +100,8 @@ class Channel:
             try:
                 self.news.release()
             except RuntimeError:
-                # another thread was faster; at the end of the interpreter this name is None, but
-                # then there is no other thread
+                # another thread has acquired it first; at the end of the interpreter this name is
+                # None, but then there is no other thread
                 pass
 
     def close(self):

@@ -1,5 +1,5 @@
-"""Remembers which files a data set read for an index, as its workers saw it: for data sets about
-which nothing else is known.
+"""Remembers which files the workers of a data set opened for an index, if nothing else is known
+about the data set.
 
 What was learned lies in two files that all processes of the node share. KEY.index has 8 bytes for
 each index: the position of its record in KEY.paths, plus one; 0 is unknown. A record consists of
@@ -32,7 +32,7 @@ _READ = 512
 
 
 def describe(dataset, depth=4):
-    """Distinguishes data sets; the same in a worker and in the next job."""
+    """Identifies the data set; the same in a worker and in the next job."""
     length = len(dataset)
     parts = [type(dataset).__qualname__, length]
     for name, value in sorted(own(dataset).items()):
@@ -268,14 +268,13 @@ class Known:
     """Maps indices to their paths, for the epochs of one data loader.
 
     An epoch that begins with nothing learned gives one path, as soon as there is one. That path has
-    already been read, but it makes the leader create its ring, which the leader does at the first
-    path; later there may be no room for a ring."""
+    already been read. It makes the leader create its ring, for which there may be no room later."""
     def __init__(self, store):
         self.store = store
         self.is_first = self.has_told = False
 
     def begin(self):
-        """False: nothing is known about this epoch."""
+        """False: no paths are known for this epoch."""
         self.is_first, self.has_told = self.store.is_empty(), False
         return not self.is_first
 

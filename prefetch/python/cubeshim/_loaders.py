@@ -48,7 +48,7 @@ def loader_of(sampler, dataset, rank_and_world, learned):
         weakref.finalize(sampler, forget, id(sampler), loader.channel).atexit = False
         _loaders[id(sampler)] = loader
     except TypeError:
-        loader.channel.is_for_one = True  # a list or the like: its end would not be noticed
+        loader.channel.is_for_one = True  # a list or the like, whose end would not be noticed
     return loader
 
 
@@ -66,8 +66,8 @@ def ahead(iterator, sampler, dataset, policy, rank_and_world, in_use=0, learned=
         loader = loader_of(sampler, dataset, rank_and_world, learned)
         if loader is None:
             return None
-        # The single path of such an epoch is announced during the epoch, so not all may be drawn
-        # before.
+        # The single path of such an epoch is announced during the epoch, so nothing may be drawn
+        # ahead.
         if isinstance(loader.resolve, Known) and not loader.resolve.begin():
             policy = Never()
         order = loader.channel.begin(loader.epoch, loader.resolve)
