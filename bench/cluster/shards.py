@@ -109,7 +109,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cubeshim-shards-") as name:
         work = Path(name)
-        # A file in a directory that not everybody may enter is not shared.
+        # The library does not share a file if some users may not enter its directory.
         work.chmod(0o755)
         source = work / "source"
         source.mkdir()

@@ -83,8 +83,8 @@ def make_dataset(directory: Path, recipe: Recipe, jobs: int) -> Dataset:
 
 
 def _look(directory: Path, recipe: Recipe) -> Dataset | None:
-    """Returns the data set if the whole set is there, or None if it must be written. Raises on any
-    other content."""
+    """Returns the data set if it is complete, or None if it must be written. Raises on any other
+    content."""
     if directory.exists() and not directory.is_dir():
         raise DatasetError(f"{directory} is not a directory")
     if not directory.exists() or not any(directory.iterdir()):
@@ -111,7 +111,7 @@ def _look(directory: Path, recipe: Recipe) -> Dataset | None:
 
 
 def _measure(directory: Path, recipe: Recipe) -> tuple[int, int]:
-    """Number and total size of the set's files that are there: a cheap check that finds lost and
+    """The number and total size of the set's existing files: a cheap check that finds lost and
     truncated files."""
     files = total = 0
     for index in range(recipe.count):
@@ -151,8 +151,8 @@ def _start_worker(seed: int) -> None:
 
     from bench.data.synthetic_images import noise_fields
 
-    # The pool ends its workers with SIGTERM, which the caller may catch. Ctrl-C is for the caller
-    # alone.
+    # The pool ends its workers with SIGTERM, which the caller may have set to be caught. Ctrl-C is
+    # for the caller alone.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)

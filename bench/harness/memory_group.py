@@ -20,11 +20,12 @@ NAMES = {
 
 
 def own_group() -> tuple[Path, bool]:
-    """The folder in which a group can be made, and whether it is version 1."""
+    """The folder in which a group can be made, and whether it is of version 1."""
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     for _, controllers, path in lines:
         if "memory" in controllers.split(","):
-            # In a container the path may be seen from the host; the mounted group is then our own.
+            # In a container, the path may be the one that the host sees. The mounted group is then
+            # our own.
             own = ROOT / "memory" / path.lstrip("/")
             return (own if own.is_dir() else ROOT / "memory"), True
     for number, _, path in lines:
@@ -52,22 +53,22 @@ class MemoryGroup:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Memory that its processes have left goes to the parent; the group itself can go only after
-        # they have.
+        # Memory that the processes leave behind is charged to the parent. The group can be removed
+        # only after all of them have ended.
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return self.path.rmdir()
             except OSError:
                 if kind is not None:
-                    # The error is to be reported, not this.
+                    # The earlier error is reported, not this one.
                     return
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
 
     def enter(self) -> None:
-        """Call in a child, before exec."""
+        """Moves the calling process into the group. Call it in a child, before exec."""
         (self.path / "cgroup.procs").write_text("0")
 
     def most_bytes(self) -> int:

@@ -55,8 +55,8 @@ void Workers::run(Worker& self) {
   const sigset_t nudge = only(k_nudge_signal);
   fuse_buf buffer{};
   while (!fuse_session_exited(session_)) {
-    // The seq_cst stores pair with the loads in settle(). The state is stored first: if a new turn
-    // is seen, the old one is over.
+    // The seq_cst stores pair with the loads in settle(). The state is stored first, so that
+    // whoever sees a new turn knows that the old one is over.
     self.state.store(State::receiving);
     self.turn.fetch_add(1);
     pthread_sigmask(SIG_UNBLOCK, &nudge, nullptr);
@@ -95,7 +95,8 @@ void Workers::settle() {
       return w.worker->turn.load() != w.turn || w.worker->state.load() == State::counted;
     });
     if (watched.empty()) return;
-    // Nudges repeatedly: a nudge that comes just before the worker enters the kernel is lost.
+    // Nudges repeatedly, because a nudge that arrives just before the worker enters the kernel is
+    // lost.
     for (const Watched& w : watched) {
       if (w.worker->state.load() == State::receiving)
         pthread_kill(w.worker->thread, k_nudge_signal);

@@ -20,7 +20,7 @@ from bench.prefetch.engines import run_engines
 
 PAUSE_S = 0.1  # between epochs, to read the mount's counters; not timed
 LEAST_RING = 8 << 20
-PARTS = 4  # of the data, one of which is as large as the memory
+PARTS = 4  # of the data; one part is as large as the memory
 
 
 def demand_misses(report: dict) -> int:
@@ -34,7 +34,7 @@ def summary(report: dict) -> str:
 
 
 def origin_rate(bench: Bench, mount: SlowMount) -> float:
-    """Files per second of 32 plain threads: the most that the mount gives."""
+    """Files per second of 32 plain threads: the most that the mount can deliver."""
     rows = run_engines(bench, mount.path, ("--depths", "64"))
     return max(
         float(row[1].split()[0].replace(",", "")) for row in rows if row[0].startswith("plain"))
@@ -60,8 +60,8 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
                     if way == "local, pages warm":
                         warm_pages(local)
                     else:
-                        # Drops the pages below the mount, too: it must be as slow as its latency
-                        # and that disk.
+                        # Drops the pages below the mount, too, so that it is as slow as its latency
+                        # and that disk together.
                         forget_pages(local)
                     with (bench.mount(local)
                           if way.startswith("mount") else nullcontext()) as mount:
@@ -136,7 +136,7 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
 
 
 def measure_large_data(bench: Bench, section: Section) -> None:
-    # So large that the ring's minimum size, four segments, is a small part of the memory.
+    # Large enough that the ring's minimum size, four segments, is a small part of it.
     count = bench.rounds(16_000, 2000)
     local = make_mix(bench.data, count).path
     per_class = count // 10
