@@ -1,4 +1,4 @@
-// Compares memory limits with what the kernel says about this machine. Control groups made by the
+// Compares memory limits with the kernel's figures for this machine. Control groups made by the
 // test need root and a writable hierarchy.
 #include "cache/base/memory/memory_limits.h"
 

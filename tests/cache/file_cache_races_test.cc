@@ -24,7 +24,7 @@ TEST_F(WritersTest, AFetchThatHasReadOldBytesDoesNotCacheThem) {
   EXPECT_EQ(open(path), "new");
 }
 
-// The writer has counted itself, but has not yet marked what others read.
+// The writer has registered, but has not yet marked the records that others read.
 TEST_F(WritersTest, AFetchBesideAWriterWhoIsKilledAsHeBeginsIsNotCached) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -113,7 +113,7 @@ TEST_F(WritersTest, TreeChangedSeesARecordWhosePublisherWasKilledBeforeCountingI
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-// The writer has found the old record but not yet marked it; the copy that takes its place must be
+// The writer has found the old record but not yet marked it; the copy that replaces it must be
 // marked, too.
 TEST_F(WritersTest, ACopyForMappingMadeWhileAWriterMarksTheRecordIsNotFoundLater) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";

@@ -1,6 +1,6 @@
 // kill -9 at every step: at each system call of a process's life with the cache, and between the
-// instructions of a publish. After each kill another process must find nothing or a whole right
-// record, and be able to go on.
+// instructions of a publish. After each kill, another process must find either nothing or a
+// complete and correct record, and must be able to continue.
 #include <gtest/gtest.h>
 
 #include "cache/file_cache.h"
@@ -37,7 +37,8 @@ int open_as_survivor(const base::Config& config, const std::string& path,
 }
 
 // The whole life of a process: attach (and create), a miss, a hit, detach. It is killed at the
-// entry and exit of the n-th system call, and the next process works with what is left.
+// entry and at the exit of the n-th system call, and the next process works with the remaining
+// state.
 TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
   const tests::TempDir dir;
   const std::string content = tests::content_of("f", 1, 50'000);
@@ -46,7 +47,7 @@ TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
   bool ended = false;
   for (int n = 1; !ended && n < 2000; ++n) {
     RegionName name(8 * k_mib);
-    name.options.job.start_time -= 1;  // of a job that has ended
+    name.options.job.start_time -= 1;  // the id of a job that has ended
     const base::Config config = tests::config_for(name.options);
     Tracee child([&] {
       FileCache* const cache = tests::attach_cache(config, name.options.job);
@@ -77,8 +78,8 @@ TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
   EXPECT_TRUE(counts.is_clean());
 }
 
-// Like the test above, but while another process lives: nobody makes a new region, so everything
-// that the dead one has left stays.
+// Like the test above, but while another process lives: no new region is made, so everything that
+// the dead one has left stays.
 TEST(KillSteps, AtEverySystemCallBesideALivingProcess) {
   const tests::TempDir dir;
   const TestRegion region(32 * k_mib);

@@ -76,7 +76,7 @@ int work_until_killed(const TestRegion& region, const Files& files, unsigned see
       CHILD_CHECK(is_right(path, tests::bytes_of(*outcome.pin)));
     }
     if (random() % 8 != 0) continue;
-    // Like an editor's save: the new file is whole before it gets the name.
+    // Like a save in an editor: the new file is complete before it gets the name.
     const std::string other = path + "." + std::to_string(getpid());
     tests::TempDir::write_file(other,
                                file_content(path, generation, Files::size_of(static_cast<int>(i))));
@@ -111,7 +111,7 @@ TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
     }
     ASSERT_TRUE(ready.take(2));
     timespec pause{0, static_cast<long>(random() % 4'000'000)};
-    nanosleep(&pause, nullptr);  // the moment of the kill, not a wait for anything
+    nanosleep(&pause, nullptr);  // chooses the moment of the kill; waits for nothing
     for (auto& writer : writers) {
       writer.send(SIGKILL);
       const int status = writer.wait();
@@ -292,8 +292,8 @@ TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
   EXPECT_GE(counts.records_found, 2 * k_kills * 3 / 4) << "of those killed while using and leaving";
 }
 
-// A record of several segments is too long for single steps. The kill comes by the clock, from the
-// end of its read on, as often before the record is in the index as after.
+// The publish of a record of several segments is too long for single steps. The kill is timed from
+// the end of its read, so that it hits as often before the record is in the index as after.
 TEST(Kill, ByTheClockWithinARunOfSegments) {
   constexpr int k_each = tests::k_asan || tests::k_tsan ? 5 : 15;
   constexpr std::size_t k_size = 2'500'000;

@@ -72,7 +72,7 @@ struct LargeLeftTest : testing::Test {
     if (file != nullptr) file->end();
     close(fd);
   }
-  // Always from the same depth of the stack.
+  // Always called at the same depth of the stack.
   [[gnu::noinline]] long read(std::byte* to) const {
     return cache->large().read(*file, FdEpoch(fd), to, k_page_size, 8192);
   }

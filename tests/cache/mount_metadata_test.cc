@@ -332,7 +332,8 @@ TEST_F(MountMetadataTest, FileThatWasADirectoryIsNotServedOnceItIsOneAgain) {
   EXPECT_FALSE(cache->open(tests::request_for(way)).pin);
 }
 
-// Another node makes a file where memory has a negative entry, and a call below it is told ENOTDIR.
+// Another node makes a file where memory has a negative entry, and a call below that path gets
+// ENOTDIR.
 TEST_F(MountMetadataTest, FileThatBreaksAWayIsNotAbsent) {
   EXPECT_EQ(list(), 5);
   const std::string file = place + "/new";
@@ -343,7 +344,7 @@ TEST_F(MountMetadataTest, FileThatBreaksAWayIsNotAbsent) {
   EXPECT_FALSE(metadata().is_absent(file));
 }
 
-// The change comes between the entry in the index and the confirmation.
+// The change happens after the entry in the index and before the confirmation.
 TEST_F(MountMetadataTest, RecordWhoseWatchSeesAChangeAfterItsEntryIsNotShown) {
   struct {
     mutable int looks = 0;
@@ -425,7 +426,7 @@ TEST_F(MountMetadataTtlTest, TargetIsUnknownOnceTheDirectoryWasChangedAndTheTtlI
   const auto read = [&] { return metadata().read_link(place + "/link", found); };
   ASSERT_EQ(read(), Says::present);
   EXPECT_EQ(found.view(), "one");
-  // Bypasses the library, as another node does.
+  // Bypasses the library, as changes by another node do.
   ASSERT_EQ(symlink("Two", (place + "/next").c_str()), 0);
   ASSERT_EQ(rename((place + "/next").c_str(), (place + "/link").c_str()), 0);
   age_record(*metadata().stats_of(place), 61);
@@ -548,8 +549,8 @@ TEST_F(MountMetadataTest, DirectoryThatIsTooLongToWaitForIsGivenAtItsBegin) {
   EXPECT_EQ(entries, k_entries + 2);
 }
 
-// A storm of misses in one directory is reported once, and again later; misses elsewhere do not add
-// to it.
+// A burst of misses in one directory is reported once, and again later; misses elsewhere do not
+// count towards it.
 TEST_F(MountMetadataTest, MissesAreCountedForEachDirectoryAndAgainAfterEachStorm) {
   // The two directories share one row of the counts.
   const std::string one = "/data/0";
@@ -559,7 +560,7 @@ TEST_F(MountMetadataTest, MissesAreCountedForEachDirectoryAndAgainAfterEachStorm
   int n = 1;
   while (row_of("/data/" + std::to_string(n)) != row_of(one)) ++n;
   const std::string other = "/data/" + std::to_string(n);
-  // A small program has fewer.
+  // A small program has fewer misses.
   for (int i = 0; i < 100; ++i) metadata().note_miss("/elsewhere/" + std::to_string(i) + "/file");
   const auto misses = [&](const std::string& directory, int times) {
     int told = 0;
@@ -689,8 +690,8 @@ TEST_F(MountMetadataTest, DirectoryIsReadAgainWhereItsTimesProveNothing) {
   const Pin kept = metadata().listing_of(place, place.c_str());
   ASSERT_TRUE(kept);
   ASSERT_TRUE(DirectoryData::of(*kept)->has_true_times());
-  // As on an object store: the record's head says whether the times are true, and the record is
-  // from before.
+  // As on an object store: the record's head says whether the times are true, and the record was
+  // last verified 5 s ago.
   const RegionLayout& layout = cache->region().layout();
   auto window = cache->region().window(0, std::size_t{layout.segment_bytes} * layout.segment_count);
   ASSERT_TRUE(window);

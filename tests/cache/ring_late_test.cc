@@ -1,5 +1,5 @@
-// A ring that is made when the region is full: a few resident segments join it, but none that
-// somebody may still use.
+// A ring that is made when the region is full: a few resident segments join it, but none that a
+// program may still use.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -175,7 +175,7 @@ TEST_F(LateRingTest, LeavesWhatTheDiskDoesNotHaveYet) {
 }
 
 TEST_F(LateRingTest, LeavesTheSegmentsThatProcessesFill) {
-  // All except the first belong to others.
+  // All segments except the first belong to others.
   for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment) {
     const SegmentWord word = tests::word_of(*region, segment);
     ASSERT_TRUE(

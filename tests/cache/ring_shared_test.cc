@@ -1,4 +1,4 @@
-// The ring's segment that all processes fill: their files stay while they need them, and a death
+// The ring's segment that all processes fill: files stay while processes need them, and a death
 // costs no more than a hole.
 #include <gtest/gtest.h>
 

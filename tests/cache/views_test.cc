@@ -244,13 +244,13 @@ TEST_F(ViewsTest, NamespaceAfterAnEndedOneHasItsOwnFiles) {
   }
 }
 
-// A view has proven its records only for itself.
+// Records are proven only for the view that has found them.
 struct ViewNumbersTest : testing::Test {
   tests::RegionName name;
 
   ViewNumbersTest() { name.options.keep = true; }
-  // Runs in a process of its own, which lives until `over`, if there is one. Returns its bit, and
-  // whether it finds the record of an earlier process. It leaves a record.
+  // Runs in a process of its own, which lives until `over` if that is given, and leaves a record.
+  // Returns the bit of its view, and whether it found the record of an earlier process.
   struct Seen {
     std::uint32_t bit = 0;
     bool has_found = false;
@@ -323,7 +323,7 @@ TEST_F(ViewNumbersTest, AreManyAndTheBitsOfEndedViewsGoToOthers) {
     bits |= seen.bit;
   }
   EXPECT_EQ(bits, ~0U);
-  // All have records, which a view that gets their bit must not find.
+  // All these views have records, which another view that gets their bit must not find.
   const Seen next = see({.number = 1000, .rights = 1, .is_lasting = true});
   EXPECT_NE(next.bit, 0U);
   EXPECT_FALSE(next.has_found);

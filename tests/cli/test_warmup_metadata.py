@@ -34,7 +34,7 @@ class Names(Warmup):
         return sum(sum(by.values()) for by in counted.values() if isinstance(by, dict))
 
     def asked_by(self, act):
-        """Operations at the mount, without those of this reading of the counters."""
+        """Operations at the mount, without those that reading the counters causes."""
         first, second = self.asked(), self.asked()
         act()
         return self.asked() - second - (second - first)

@@ -9,7 +9,7 @@ namespace cube::differ {
 
 // One seed in four makes a sequence for `outsider`; of the others, one in six makes one for a pack.
 Kind kind_of(std::uint64_t seed);
-// Like kind_of, but the first never chooses packs, and the second always does.
+// Like kind_of, but the first function never chooses packs, and the second always does.
 Kind kind_without_packs(std::uint64_t seed);
 Kind kind_of_pack(std::uint64_t seed);
 Sequence generate(std::uint64_t seed, Kind kind);

@@ -39,8 +39,7 @@ struct OpKind {
   void (*play)(Player&, const Arguments&);
 };
 const std::vector<OpKind>& op_kinds();
-// `outside` is only known where its sequences run: changes by a process without the shim (see
-// generate.h).
+// The index of the operation with this name; op_kinds().size() if there is none.
 std::size_t kind_named(std::string_view name);
 
 std::string to_text(const Op& op);

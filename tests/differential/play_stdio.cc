@@ -57,7 +57,7 @@ DIFFER_PLAY(fdopen) {
 
 DIFFER_PLAY(freopen) {
   FILE*& stream = p.stream(a[0]);
-  // An unbuffered stream stays so (SEMANTICS, Limits), which shows in how far it reads ahead.
+  // An unbuffered stream stays unbuffered (SEMANTICS, Limits), which its read-ahead shows.
   if (stream == nullptr || __fbufsize(stream) == 1) return;
   const std::string path = p.path(a[1], a[2]);
   const char* const mode = k_modes[a[3] % 8];

@@ -170,7 +170,8 @@ std::string Player::path(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
   if (!tree_->is_packed()) return path_spelled(entry, kind);
-  // The kernel knows no way into a pack: neither by a link from outside, nor by one of /proc.
+  // The kernel has no path into a pack, neither through a link from outside nor through one in
+  // /proc.
   const bool leads_in =
       entry.type == EntryType::outside_link || entry.type == EntryType::outside_hard_link;
   return path_spelled(leads_in ? Player::entry(0) : entry, kind == 10 || kind == 11 ? 0 : kind);
@@ -267,7 +268,7 @@ std::string Player::show(std::string path) const {
   return path;
 }
 
-// A pack's device belongs to no disk; a bit of its own tells it from the kernel's.
+// A pack's device belongs to no disk; a bit that only packs use distinguishes it from the kernel's.
 bool Player::is_copy(mode_t mode, dev_t device) const {
   static const bool has_pack =
       getenv("CUBESHIM_PACKS") != nullptr || getenv("CUBESHIM_BUCKETS") != nullptr;
@@ -297,7 +298,7 @@ bool Player::is_copy_at(int fd) const {
   if (!tree_->is_packed() || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
       !(is_copy(st.st_mode, st.st_dev) || is_of_bucket(st.st_dev)))
     return false;
-  // The name tells our copies from memfds that the sequence has made itself.
+  // The name distinguishes our copies from memfds that the sequence has made itself.
   char name[64] = {};
   const std::string link = fmt::format("/proc/self/fd/{}", fd);
   return sys::readlink(link.c_str(), name, sizeof name - 1) > 0 &&

@@ -51,7 +51,7 @@ bool is_bucket();
 struct Tree {
   std::string root, outside;
   std::string source =
-      root;  // where the kernel finds the root's files: elsewhere, if the root is a pack
+      root;  // where the kernel finds the root's files; not at `root` if that is a pack
   std::string start = root;  // the first working directory: the root, or a directory above it
   bool is_packed() const { return source != root; }
   bool is_entered() const { return start == root; }
@@ -59,8 +59,8 @@ struct Tree {
     return (entry.is_outside() ? outside : source) + "/" + std::string(entry.name);
   }
 };
-// True if a new file gets the number of a removed inode. That is partly chance, because others make
-// files there, too.
+// True if a new file gets the inode number of a removed one. This depends on chance, because other
+// processes create files there, too.
 bool reuses_inodes(const Tree& tree);
 // If inodes are reused, those of the tree are held until it is removed.
 void make_tree(const Tree& tree);

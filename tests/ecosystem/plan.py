@@ -21,8 +21,8 @@ class Case:
     packages: tuple[str, ...]  # the row gives their versions
     launch: tuple[str,
                   ...] = ()  # arguments of Python in front of the job, such as a launcher of ranks
-    data: str = ""  # the name of a case whose data this one reads
-    makes: bool = False  # else it reads the pictures themselves
+    data: str = ""  # another case, whose data this one reads
+    makes: bool = False  # false: it reads the pictures themselves
 
 
 def constants_of(tree: ast.Module) -> dict:

@@ -1,6 +1,6 @@
-// Any bytes of a server: lines are found and understood, or not, without a read beyond them; and
-// any bytes as the value of a record: only a whole record is taken for one. Answers of a name
-// server are tested in the same way. Input: all of these.
+// Any bytes of a server: lines are parsed or rejected without a read beyond them; and any bytes as
+// the value of a record: only a whole record is accepted. Answers of a name server are tested in
+// the same way. Input: all of these.
 #include <cstring>
 #include <vector>
 

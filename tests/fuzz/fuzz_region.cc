@@ -1,7 +1,7 @@
-// A region file with wrong bytes in its tables and records: attach refuses it or works with it, and
-// nothing in it leads beyond the mapping. It starts with two sound regions: one that was kept, one
-// whose process was killed at work. Input: which region, a count, as many changes (what, row, where
-// in the row, how wide, value), then what to do with it.
+// A region file with corrupt bytes in its tables and records: attach refuses it or works with it,
+// and nothing in it leads beyond the mapping. It starts with two sound regions: one that was kept,
+// and one whose process was killed while it worked. Input: which region, a count, as many changes
+// (what, row, where in the row, how wide, value), then what to do with it.
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -50,8 +50,8 @@ FileCache* attach(const base::Config& config, bool create) {
 
 OpenRequest request_for(const std::string& path) { return {.key = path, .path = path.c_str()}; }
 
-// A process that fills the region; it lets go of it, or is killed with a fetch, a pin and a writer
-// under way.
+// A process that fills the region. It detaches, or is killed with a fetch, a pin and a writer under
+// way.
 void fill_region(const Fixture& f, bool killed) {
   const pid_t child = fork();
   if (child == 0) {
@@ -155,7 +155,7 @@ void check_record(const Region& region, const Record& record) {
   FUZZ_CHECK(record.path_length < room - sizeof(Record), "its path");
   FUZZ_CHECK(record.data_offset <= room && record.data_size <= room - record.data_offset,
              "its data");
-  // A reader of them gets no fault.
+  // Reading them raises no fault.
   volatile std::uint64_t sum =
       base::hash_bytes(record.path_text(), record.path_length + std::size_t{1});
   for (std::uint64_t i = 0; i < record.data_size; i += k_page)

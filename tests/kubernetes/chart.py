@@ -1,4 +1,5 @@
-"""The chart of packaging/kubernetes, the pods of cases/, and what the policy makes of them.
+"""The chart of packaging/kubernetes, the pods of cases/, and the pods that the policy makes of
+them.
 
 expected/NAME.yaml is the pod of cases/NAME.yaml after its admission. A case without such a file
 stays as it is."""

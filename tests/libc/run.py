@@ -106,8 +106,8 @@ def check_unwind(libc: Libc, data: Path, _: argparse.Namespace) -> str:
 
 
 def check_parity(libc: Libc, data: Path, options: argparse.Namespace) -> str:
-    # Each test is a process of its own, natively, too: a clone with CLONE_VM changes what glibc
-    # before 2.25 believes about its own thread.
+    # Each test is a process of its own, natively, too: after a clone with CLONE_VM, glibc before
+    # 2.25 has wrong ids for its own thread.
     binary = libc.wrapped("parity_tests")
     environment = {
         **os.environ, **libc.settings, "PARITY_TMP": libc.inside(data),

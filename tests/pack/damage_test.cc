@@ -1,5 +1,5 @@
 // Packs that differ from what was written: never a crash, never other bytes, and a sentence that
-// says what is wrong.
+// names the fault.
 #include <cstring>
 #include <random>
 
@@ -80,7 +80,7 @@ TEST_F(PackDamage, AThousandFlippedBytesGiveErrorsOrTheRightBytes) {
     look_at_all(answers);
     ASSERT_FALSE(HasFatalFailure()) << "byte " << at;
   }
-  // Otherwise nothing was examined.
+  // Otherwise, nothing was examined.
   EXPECT_GT(answers, 1000U * 60);
 }
 

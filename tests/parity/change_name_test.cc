@@ -1,5 +1,5 @@
-// Names that come, go or become another file's: readers that have the old file open keep it, and
-// later opens get the new one.
+// Names that are created, removed or given to another file: readers that have the old file open
+// keep it, and later opens get the new one.
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>

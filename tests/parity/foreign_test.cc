@@ -1,6 +1,6 @@
-// Changes that no open of a path by this process shows: files that a spawned child opens on its
-// way, files that are opened by a handle, fds that come from elsewhere, and the rights of
-// directories.
+// Changes that this process makes or notices without an open of the path: files that a spawned
+// child opens as it starts, files that are opened by a handle, fds from other processes, and the
+// rights of directories.
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -157,7 +157,8 @@ PARITY(Foreign, WritesThroughAReceivedFdAreSeen) {
 }
 
 // A directory is removed behind the library's back: what is cached below it can still be opened,
-// unless the directory's rights were changed, because then only the kernel knows who may.
+// unless the directory's rights were changed, because then only the kernel knows which processes
+// may.
 PARITY(Foreign, RightsOfADirectoryDecideOnAllBelow) {
   const auto change = [&](int i, const char* path, int fd) -> int {
     switch (i) {

@@ -1,4 +1,4 @@
-// Wide characters on streams: each call by each of its names as the first on a stream of its own,
+// Wide characters on streams: each call, by each of its names, is the first call on a new stream;
 // and streams of both kinds.
 #include <locale.h>
 #include <wchar.h>

@@ -116,7 +116,7 @@ TEST_P(EngineLife, AHostThatClosesAllItsDescriptorsChangesNothing) {
               if (engine == nullptr) return IsSkipped() ? 0 : 1;
               for (int i = 0; i < 100; ++i) {
                 engine->submit(order(path));
-                // An fd that was the engine's would now be this file.
+                // If this fd had been the engine's, the engine would now use this file.
                 base::sys::raw(SYS_close_range, 3, 100'000, 0);
                 ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
               }

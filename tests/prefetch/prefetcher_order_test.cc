@@ -59,8 +59,8 @@ class PrefetcherOrder : public ::testing::Test {
   std::unique_ptr<Prefetcher> prefetcher;
 };
 
-// The number of ended fetches is not the place to continue: the next leader would leave out what a
-// slow origin still holds up.
+// The number of ended fetches is not the place to continue: the next leader would skip files that a
+// slow origin still delays.
 TEST_F(PrefetcherOrder, FirstUnendedIsNotTheCountOfEndedOnes) {
   EXPECT_FALSE(prefetcher->first_unended(3));
   say("hold read 1");

@@ -1,4 +1,5 @@
-// Offered files reach the cache, or come back with the reason; a full ring is waited for silently.
+// Offered files reach the cache, or are handed back with the reason; a wait for a full ring
+// produces no message.
 #include "prefetch/work/prefetcher.h"
 
 #include <gtest/gtest.h>
@@ -160,8 +161,8 @@ TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
   std::uint32_t opened = 0;
   std::size_t offered = 0;
   for (const auto& path : files.paths) {
-    // Offers until this file is cached, as far ahead as there is room. The file may come back, and
-    // later ones may take all the room.
+    // Offers files until this one is cached, as far ahead as there is room. The file may be handed
+    // back, and later ones may take all the room.
     for (int blocked = 0; blocked < 100 && !cache.find(tests::request_for(path));) {
       PlannedFile file = planned(offered < files.paths.size() ? files.paths[offered] : path);
       if (offered < files.paths.size() && prefetcher->offer(file)) ++offered;
@@ -191,7 +192,7 @@ TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
   const auto resident = static_cast<int>(count(Counter::misses));
   ASSERT_LT(resident, 500);
   make(true);
-  // Files that are not in memory come first; the ring's segments take some of the others.
+  // Files that are not in memory are offered first; the ring's segments replace some of the others.
   std::vector<std::string> paths(files.paths.rbegin(), files.paths.rend());
   SmallCache::Counts counts;
   std::size_t offered = 0;
@@ -200,7 +201,7 @@ TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
       PlannedFile file = planned(offered < paths.size() ? paths[offered] : path);
       if (offered < paths.size() && prefetcher->offer(file)) ++offered;
       prefetcher->pump();
-      // A file that has made room for others does not come again.
+      // A file that has made room for others is not fetched again.
       const bool may_come =
           prefetcher->in_flight() != 0 || (offered < paths.size() && !prefetcher->is_blocked());
       blocked = may_come ? 0 : blocked + 1;

@@ -1,5 +1,5 @@
 // The unread records of the ring, their readers, and the segments that will not be read any more;
-// whether prefetching is stuck, and whether the ring is too small for its readers.
+// and whether prefetching is stuck, or the ring is too small for its readers.
 #include "prefetch/pace/ring_watch.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Order final : PathSource {
 
 constexpr std::uint64_t k_stuck_ns = 200'000'000, k_long_ns = 2'000'000'000;
 
-// Prefetching is stuck for as long.
+// Prefetching has been stuck for this long.
 void stand_still(RingWatch& watch, std::uint64_t ns) {
   watch.look({.now_ns = 1, .is_blocked = true});
   watch.look({.now_ns = 1 + ns, .is_blocked = true, .demanded = 1});
@@ -42,7 +42,7 @@ struct RingWatchTest : ::testing::Test {
   RingWatch watch{ring};
   Order order;
   std::uint64_t added = 0;
-  std::vector<std::uint32_t> segments;  // of each added file
+  std::vector<std::uint32_t> segments;  // the segment of each added file
   std::vector<Settled> settled;
 
   RingWatchTest() { ring.make(8 * k_mib); }
@@ -309,8 +309,8 @@ TEST_F(RingStallTest, IsTheTimeInWhichNobodyReadsFromItWhileProgramsFetch) {
   EXPECT_EQ(tick(500, true, false, 8), 400U);
 }
 
-// A loaded machine may take longer for a segment than the leader waits, and what is given up must
-// be fetched again.
+// A loaded machine may take longer for a segment than the leader waits, and files that are given up
+// must be fetched again.
 TEST_F(RingStallTest, BeginsAnewWithEachFileThatIsReadFromIt) {
   tick(100, true, false, 7);
   EXPECT_EQ(tick(400, true, true, 9), 0U);
@@ -347,7 +347,7 @@ struct RingNeedTest : ::testing::Test {
 TEST_F(RingNeedTest, IsTooSmallWhereProgramsFetchPlannedFilesWhileItIsFull) {
   EXPECT_FALSE(tick(10, 0, 0, true));
   EXPECT_FALSE(tick(0, 0, 3, true));
-  // The prefetcher comes to the files that programs have fetched when there is room again.
+  // The prefetcher reaches the files that programs have fetched once there is room again.
   EXPECT_TRUE(tick(10, 3, 0, false));
   EXPECT_FALSE(tick(10, 0, 0, true)) << "it starts over";
 }

@@ -1,4 +1,4 @@
-"""Files that are fetched before a program asks for them, and that other nodes have.
+"""Files that other nodes have, and that are fetched before a program asks for them.
 CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import unittest

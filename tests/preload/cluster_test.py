@@ -273,8 +273,8 @@ class Rights(Cluster):
         private.chmod(0o600)
         os.utime(private, OLD)
         refused = ["private"]
-        # The file's mode lets everybody read it, but an entry of its list for this user does not:
-        # USER_OBJ, USER, GROUP_OBJ, MASK, OTHER.
+        # The file's mode lets all users read it, but an entry of its access control list denies
+        # this user: USER_OBJ, USER, GROUP_OBJ, MASK, OTHER.
         listed = self.source / "listed"
         listed.write_bytes(b"l" * 700)
         os.utime(listed, OLD)

@@ -32,7 +32,7 @@ scrape_configs:
   - job_name: cubeshim
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
-# Rules cover the past minutes, and must hold for minutes.
+# Rules cover the past minutes, and their conditions must hold for minutes.
 OF_CACHES = "{__name__=~'cubeshim_.*', __name__!~'cubeshim_exporter_.*|.*:.*'}"
 # Reads all files of a folder as often as each of its lines says, and lives on.
 JOB = """

@@ -186,8 +186,8 @@ int jumps() {
   return wait_for(child);
 }
 
-// Forks that bypass libc, so that nobody tells the library: of this process, and of the child, in
-// which the library is off.
+// Forks that bypass libc, so that the library is not notified: of this process, and of the child,
+// in which the library is off.
 int unseen_forks() {
   const auto fork_unseen = [] {
     return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));

@@ -1,5 +1,5 @@
-// A server of the test that keeps what it is given, and nodes that share files through it: a node
-// is a cache with a region of its own.
+// A server of the test that stores records, and nodes that share files through it: a node is a
+// cache with a region of its own.
 #pragma once
 
 #include <sys/stat.h>
@@ -15,14 +15,14 @@
 
 namespace cube::cache {
 
-// A server that behaves like memcached, as far as nodes notice.
+// A server that behaves like memcached, as far as nodes can tell.
 class FakeMemcached {
  public:
   struct Item {
     std::string value;  // empty: a lease
     std::uint64_t cas = 0;
   };
-  // `hook` answers in place of the server. If it returns nothing, the server answers.
+  // `hook` answers instead of the server, unless it returns an empty value.
   using Hook = std::function<std::optional<std::string>(const std::string& line)>;
   explicit FakeMemcached(Hook hook = {})
       : hook_(std::move(hook)), server_([this](const std::string& line) { return answer(line); }) {}

@@ -1,4 +1,4 @@
-// The bound, the free share of the disk, which segments leave first, and a full disk.
+// The bound, the free share of the disk, the order in which segments are evicted, and a full disk.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

@@ -51,7 +51,7 @@ def write_files(directory, salt=0):
     directory.mkdir(parents=True, exist_ok=True)
     for n in range(FILES):
         (directory / f"f{n}").write_bytes(content(n, salt))
-    # Young files are checked twice; old files are the common case.
+    # New files are checked twice; old ones are the common case.
     for n in range(FILES):
         os.utime(directory / f"f{n}", (1_600_000_000, 1_600_000_000))
     return directory

@@ -24,11 +24,11 @@ class InBucket(Job):
         }
 
     def remove_regions(self):
-        """Nothing: the gateway removes its region. One without a name would have it stay."""
+        """Does nothing: the gateway removes its region, which would stay if it had no name."""
 
 
 def in_bucket(base, *names):
-    """The class with these of its tests alone."""
+    """The class, reduced to these of its tests."""
     tests = {name.removeprefix("test_") for name in dir(base) if name.startswith("test_")}
     assert tests >= set(names)
     others = {"test_" + name: None for name in tests - set(names)}

@@ -29,8 +29,8 @@ PLAIN_CALLS = "read,write,openat,close,newfstatat,fstat,lseek,exit_group"
 
 
 class Before(Job):
-    """The filter is there when the library is loaded. A static program installs it, which the
-    library never sees."""
+    """The filter exists already when the library is loaded: a static program, which never has the
+    library, installs it."""
     def setUp(self):
         super().setUp()
         self.plain = {}
@@ -171,7 +171,7 @@ code += [(0x06, 0, 0, ALLOW), (0x06, 0, 0, KILL)]
 program = b''.join(struct.pack('HBBI', *c) for c in code)
 buffer = ctypes.create_string_buffer(program)
 filter = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(code), ctypes.addressof(buffer)))
-# The first call asks whether filters exist. There is none yet.
+# The first call asks whether filters exist; there is none yet.
 assert libc.syscall(SYS_seccomp, 1, 0, None) == -1 and ctypes.get_errno() == 14
 check_all()
 assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0

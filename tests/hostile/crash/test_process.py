@@ -13,7 +13,7 @@ SIZE = 100_000
 class HeldFetch(support.FaultCase):
     """One process is in the middle of a fetch that does not end."""
 
-    # Not a LOOKUP: the kernel itself makes all others of the directory wait for it.
+    # Not a LOOKUP, because the kernel itself makes all other lookups in the directory wait for it.
     RULES = ("hold open", "hold getattr", "hold read", "hold flush")
 
     def setUp(self):
@@ -214,7 +214,7 @@ class OutOfMemory(support.FaultCase):
 
 
 class Clocks(support.FaultCase):
-    """The wall clock is set while the job runs, and between jobs."""
+    """The wall clock is changed while the job runs, and between jobs."""
 
     DAY = 86400
     FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
@@ -289,7 +289,7 @@ class Clocks(support.FaultCase):
                 self.tried()
 
     def test_set_while_somebody_waits_for_the_region(self):
-        # A stopped process may hold the region's lock; nobody waits longer because of a clock.
+        # A stopped process may hold the region's lock; no process waits longer because of a clock.
         data = content(1, SIZE)
         path = self.put_old("file", data, 1000)
         for jump in (-self.DAY, self.DAY):

@@ -1,5 +1,5 @@
-"""Stands in for the server of announcements: speaks doc/FORMAT.md by itself, keeps all that it
-hears, and follows the test's orders."""
+"""Replaces the server of announcements: implements doc/FORMAT.md by itself, records all messages,
+and follows the test's orders."""
 import os
 import select
 import socket
@@ -136,7 +136,7 @@ class Server:
         try:
             client.connection.send(struct.pack("=IIQQ", TAKEN, 0, epoch, sequence))
         except BrokenPipeError:
-            pass  # gone, as the next check shows
+            pass  # gone, as the next check will show
 
     def wait(self, condition, what, seconds=60):
         with self.changed:

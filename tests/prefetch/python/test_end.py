@@ -13,8 +13,8 @@ from server import Server
 
 PACKAGE = Path(__file__).resolve().parents[3] / "prefetch" / "python"
 
-# All kinds of code that may run at the end: callbacks of atexit, of weak references and of
-# finalizers, __del__ in garbage and of globals.
+# All kinds of code that may run at the end: callbacks of atexit, weak references and finalizers,
+# and __del__ of garbage and of globals.
 ENDS = """
 import atexit, gc, json, os, sys, weakref
 def say(text, write=os.write):
@@ -56,7 +56,8 @@ next(iterator)
 def go_on_when(is_so):
     while not stop.stopped.wait(0.01) and thread.is_alive() and not is_so():
         pass
-# The thread tells the first permutation and waits for more. It tells the second, and waits for another order or ends.
+# The thread announces the first permutation and waits for more. It announces the second, and waits
+# for another order or ends.
 go_on_when(lambda: any(name == "rest" for _, name, _ in stop.places))
 if not stop.stopped.is_set():
     for _ in iterator:

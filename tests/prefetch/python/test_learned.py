@@ -1,5 +1,5 @@
-"""Data sets of which nothing is known: under the library their workers learn which files an index
-needs."""
+"""Data sets about which nothing is known: under the library, their workers learn which files an
+index needs."""
 import fcntl
 import json
 import os
@@ -17,8 +17,8 @@ from pathlib import Path
 LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
 COUNT = 60
 
-# The library keeps the name with which it began; this side finds its server, and what was learned,
-# under another.
+# The library keeps the name with which it began; this process finds its server, and the learned
+# paths, under another.
 JOB = """
 import json, os, sys
 os.environ.update(CUBESHIM_NAME="test", **eval(sys.argv[2]))
@@ -104,7 +104,7 @@ class Jobs(Case):
         self.assertEqual(job.returncode, 0)
 
     def check(self, more, name=lambda index: index, **env):
-        """The second epoch's order is announced as the first one has shown it."""
+        """The second epoch's order is announced with the paths that the first one has shown."""
         with Server(self.dir, "test") as server:
             job = self.job(more, **env)
             self.ready(job)
@@ -138,7 +138,7 @@ class Jobs(Case):
         self.check("{}", CUBESHIM_DISK_DIR=str(disk))
         self.assertEqual(sorted(path.suffix for path in (disk / learned).iterdir()),
                          [".index", ".paths"])
-        # A later job knows it from the first epoch on.
+        # A later job knows the paths from the first epoch on.
         with Server(self.dir, "test") as server:
             job = self.job(CUBESHIM_DISK_DIR=str(disk))
             self.ready(job)
@@ -413,7 +413,8 @@ class Learners(Case):
                                                    ].index("real")].cell_contents
 
     def test_a_data_set_that_is_asked_for_batches(self):
-        """Newer torch asks a data set for batches. This test stands for torch's fetcher."""
+        """Newer versions of torch ask a data set for batches; this test does so in place of torch's
+        fetcher."""
         class Batches(Files):
             def __getitems__(this, indices):
                 self.opened = [b"/%d" % i for i in indices]

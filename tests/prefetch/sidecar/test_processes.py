@@ -1,4 +1,4 @@
-"""Jobs that fork, exec, end in a hurry, become daemons and close fds of others while the sidecar
+"""Jobs that fork, exec, end abruptly, become daemons and close fds of others while the sidecar
 works."""
 import subprocess
 import time
