@@ -20,7 +20,7 @@ constexpr int k_most_levels = 9;
 
 bool is_root(std::string_view key) { return key.size() < 2; }
 
-// 0: the listing does not give the kind.
+// 0: the listing does not contain the kind.
 std::uint8_t kind_of_type(std::uint8_t type) {
   return type == DT_UNKNOWN ? 0
          : type == DT_DIR   ? Told::k_directory
@@ -130,8 +130,8 @@ bool Corrections::correct_presence(std::string_view key, const Told& told) {
   const auto is_refuted = [&] {
     return !told.is_in_doubt || has_corrected || !stat_of(key, AT_SYMLINK_NOFOLLOW);
   };
-  // A call that does not follow a final link says nothing about a record whose path leads through
-  // links.
+  // The answer to a call that does not follow a final link proves nothing about a record whose path
+  // leads through links.
   const auto is_of_name = [&](const Pin& record) {
     return record && (told.kinds == 0 || !told.no_follow || record->is_physical());
   };

@@ -1,6 +1,6 @@
 // The part of FileCache for fetches that no program has asked for yet. The leader uses it to
 // prefetch, and other processes use it to report to the leader what their programs read.
-// Thread-safe, except for functions that say otherwise.
+// Thread-safe, except for functions whose comment says otherwise.
 #pragma once
 
 #include <string>

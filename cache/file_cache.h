@@ -1,5 +1,5 @@
 // The entry point of cache/. FileCache opens a file below a prefix from RAM, a tier or the origin.
-// An open that finds its record in RAM ends here; any other goes on in cache/fill/demand_open.h.
+// An open that finds its record in RAM ends here; any other continues in cache/fill/demand_open.h.
 // Invariants: a Pin's bytes are what the origin held at the recorded size and mtime;
 // CUBESHIM_CONSISTENCY decides how recently that was checked. A file that is open for writing on
 // this node is not cached. Thread-safe. A hit allocates nothing, takes no lock and is

@@ -1,4 +1,4 @@
-// Finds the word that somebody may have meant. Thread safety: pure functions.
+// Finds the word that the user may have meant. Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -29,7 +29,7 @@ struct Prepared {
   std::vector<const char*> environment;  // of `texts`, null-terminated
 };
 
-// Never freed, because calls come after every destructor.
+// Never freed, because calls may come even after all destructors.
 constinit std::atomic<const Prepared*> g_prepared{nullptr};
 
 std::string_view name_of(const char* variable) {

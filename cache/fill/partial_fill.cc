@@ -26,7 +26,7 @@ constexpr std::uint64_t k_step = 1 << 20;
 // Used while another process waits for the flight, because after a long silence that process
 // assumes that this one is dead.
 constexpr std::uint64_t k_waited_step = 256 << 10;
-// The first read, after which look_for_pages() tells whether the kernel keeps pages.
+// The first read, after which look_for_pages() can determine whether the kernel keeps pages.
 constexpr std::uint64_t k_first_step = 128 << 10;
 // How many bytes are read ahead of a program that reads sequentially.
 constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
@@ -164,7 +164,7 @@ PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::
   return bytes;
 }
 
-// If the kernel does not tell whether it has pages of the file, no readahead is requested. The
+// If the kernel does not report whether it has pages of the file, no readahead is requested. The
 // kernel then reads ahead on its own, as it does without the library.
 void PartialFill::look_for_pages(int fd) {
   struct {

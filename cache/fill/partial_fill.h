@@ -72,7 +72,7 @@ class PartialFill {
   // Overdue: under way, and a reader has waited for it in vain.
   enum class Part : std::uint8_t { missing, under_way, overdue, here };
   // Whether the kernel keeps pages of the file. If so, the kernel reads ahead while the program
-  // works; if not, more parts are read at a time. `secret`: the kernel does not say.
+  // works; if not, more parts are read at a time. `secret`: the kernel does not report it.
   enum class Pages : std::uint8_t { unknown, kept, none, secret };
 
   std::uint64_t read_ahead(int fd, std::uint64_t at, std::uint64_t end);

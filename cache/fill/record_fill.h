@@ -71,7 +71,7 @@ class RecordFill {
     note_hash(data_hash);
   }
   // Whether the caller must check after the read that the file is unchanged, because neither its
-  // times nor the way in which it is read prove that.
+  // times nor the kind of read prove it.
   bool wants_second_look() const;
   // Whether the stat may predate the last write. If so, a match of that stat does not prove a
   // tier's bytes either.

@@ -20,7 +20,7 @@ using base::Counter;
 constexpr std::uint64_t k_many_misses = 4;
 // With fewer misses in total, threads are not worth their start.
 constexpr std::uint32_t k_worth_threads = 48;
-// With fewer listed directories, neither.
+// With fewer listed directories, listing ahead is not worth it.
 constexpr std::uint32_t k_worth_listing_ahead = 8;
 // Counts bytes of entries. The program reads a longer directory itself, because it may want only
 // the first entries.

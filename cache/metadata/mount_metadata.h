@@ -5,14 +5,14 @@
 //
 // Freshness: a listing is served if it was read or revalidated less than CUBESHIM_METADATA_TTL
 // (default: 1 s) ago and no process of the node has changed the directory since. A revalidation is
-// a stat of the directory at least; if the directory's file system is not known to keep its times
-// (directory_times.h), the directory is read again. A stat of an entry is served for a tenth of the
-// file's age, 1 to 60 s, unless the file is changed through the shim. A directory that was changed
-// less than two seconds before it was read is not kept, because the origin's clock may hide another
-// change. Search permission: a process of the record's view has opened the directory and looked up
-// names in it. Limits: records of one directory take at most CUBESHIM_METADATA_RAM in all. Nothing
-// is kept with packs, with CUBESHIM_CONSISTENCY=open, or in mode real. Thread-safe. Lookups are
-// async-signal-safe and allocate nothing.
+// a stat of the directory. If its file system is not known to keep the times of directories
+// (directory_times.h), the directory is read again as well. A stat of an entry is served for a
+// tenth of the file's age, 1 to 60 s, unless the file is changed through the shim. A directory that
+// was changed less than two seconds before it was read is not kept, because the origin's clock may
+// hide another change. Search permission: a process of the record's view has opened the directory
+// and looked up names in it. Limits: records of one directory take at most CUBESHIM_METADATA_RAM in
+// all. Nothing is kept with packs, with CUBESHIM_CONSISTENCY=open, or in mode real. Thread-safe.
+// Lookups are async-signal-safe and allocate nothing.
 #pragma once
 
 #include <string_view>

@@ -19,8 +19,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// Reads the entries as getdents64 gives them. Empty: an error, or the entries take more than `most`
-// bytes, which sets `is_long`.
+// Reads the entries in the form of getdents64. Empty: an error, or the entries take more than
+// `most` bytes, which sets `is_long`.
 std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::uint64_t most,
                                         bool& is_long) {
   constexpr std::size_t k_first_room = 1 << 20, k_least = 64 << 10;

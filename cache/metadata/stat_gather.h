@@ -28,8 +28,7 @@ class StatGather {
   // How many stats of the directory's entries are fresh; 0 also if it has no listing.
   static std::uint32_t count_known(MountMetadata& metadata, const std::string& directory);
 
-  // Opens the directory for a thread that takes part; -1: the path leads to another directory by
-  // now.
+  // Opens the directory for a thread that takes part; -1: the path now names another directory.
   base::UniqueFd open() const;
   // Gathers one more entry. False: none is left to begin.
   bool step(int directory);

@@ -74,8 +74,8 @@ class Opened {
   FileAtOrigin file_;
 };
 
-// Room for one Opened, and for the bytes that come with it. A second open replaces the first; the
-// memory is kept.
+// Room for one Opened and for the bytes that are read with it. A second open replaces the first;
+// the memory is kept.
 class OpenedPlace {
  public:
   OpenedPlace() = default;
@@ -145,8 +145,8 @@ class Origin {
   OriginId id() const { return id_; }
   const Traits& traits() const { return traits_; }
 
-  // The stat of a path as the program sees it, links followed, as the origin's server has it.
-  // `path`: the key with a terminating zero.
+  // The stat of a path, links followed, with the attributes from the origin's server, in the form
+  // that the program sees. `path`: the key with a terminating zero.
   virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
   // Like stat, for a file that had this stat when the origin was asked before.
   virtual base::Result<FileStat> revalidate(std::string_view key, const char* path,
@@ -159,10 +159,10 @@ class Origin {
   // The place of this file in the origin, if one request can also read its neighbours. Reads no
   // file. Empty: not known.
   virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
-  // For a file that comes in blocks, of the version with this stat. fetch_blocks fetches the bytes
-  // [begin, end) into the file's chunks (region/large/chunks.h), and later those up to `ahead_end`.
-  // It returns 0 or an errno; ENOSPC: they have no room. copy_of returns a kernel file with all
-  // bytes.
+  // For a file that is fetched in blocks, in the version with this stat. fetch_blocks fetches the
+  // bytes [begin, end) into the file's chunks (region/large/chunks.h), and later those up to
+  // `ahead_end`. It returns 0 or an errno; ENOSPC: they have no room. copy_of returns a kernel file
+  // with all bytes.
   virtual int fetch_blocks(std::string_view /*key*/, const FileStat& /*stat*/,
                            std::uint64_t /*begin*/, std::uint64_t /*end*/,
                            std::uint64_t /*ahead_end*/) const {

@@ -67,7 +67,7 @@ class PackMount {
   // The place of a path's record, found in the index only. Empty: there is no record, the index is
   // too large to be kept in memory, or the record is too large to be read together with others.
   PackSpan place_of(std::string_view path) const;
-  // Reads a span by one request. take() then gives the regular files in it, by their paths and
+  // Reads a span by one request. take() then returns the regular files in it, by their paths and
   // places. If take() fails, read() may still succeed.
   base::Result<void> read_span(const PackSpan& span, base::Scratch& scratch,
                                Content& content) const;
@@ -81,7 +81,7 @@ class PackMount {
   base::Result<void> resolve(std::string_view path, FoundName& found) const;
   // The stat of an entry as the program sees it.
   FileStat as_seen(FileStat stat) const;
-  // All stats from this pack have this minor number, and no others do: it identifies the pack under
+  // All stats from this pack, and no others, have this minor number: it identifies the pack under
   // its prefix.
   std::uint32_t device_minor() const { return device_minor_; }
   const PackReader& reader() const { return *reader_; }

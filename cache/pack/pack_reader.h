@@ -1,9 +1,9 @@
 // Reads a packed data set. The index is mapped and never loaded: a lookup touches a page of its
 // table, which is soon in memory, and one or two pages of its slots. open() checks everything that
 // it can check without reading the whole pack; slots, records and data are checked when they are
-// used. A damaged pack gives errors, never wrong bytes. The host may close the pack's fd: if a read
-// fails its check and the fd refers to another file, the pack is opened again. Thread safety: all
-// const functions, by any number of threads. find, locate, read_record, read_span, read and
+// used. A damaged pack causes errors, never wrong bytes. The host may close the pack's fd: if a
+// read fails its check and the fd refers to another file, the pack is opened again. Thread safety:
+// all const functions, by any number of threads. find, locate, read_record, read_span, read and
 // read_part allocate nothing and are async-signal-safe. Truncation: a pack may be truncated while
 // it is mapped, so before a page of the index is read, the kernel is asked whether it can be. Known
 // limit: a truncation between that question and the read.
@@ -76,8 +76,8 @@ class PackReader {
   std::uint64_t identity() const;
 
   // Whether the file is unchanged since it was opened. The caller checks after each read or lookup,
-  // because a pack that is rewritten in place gives sound records of another pack. The check
-  // compares times and size as the kernel has them; once a second the server is asked. False is
+  // because a pack that is rewritten in place has sound records of another pack. The check compares
+  // the times and the size that the kernel has cached; once a second, it asks the server. False is
   // permanent.
   bool is_untouched() const;
 

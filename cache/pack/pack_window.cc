@@ -55,7 +55,7 @@ void PackWindows::note_time(const PackSlot& slot, const PackSpan& read, std::uin
   const std::uint64_t alone = known.alone_ns.load(std::memory_order_relaxed);
   if (read.bytes == slot.bytes) {
     // Follows the quickest reads, because they show what the origin can do, and rises slowly,
-    // because the origin may become slower for good.
+    // because the origin may become slower permanently.
     known.alone_ns.store(
         std::max<std::uint64_t>(1, alone == 0 ? ns : std::min(ns, alone + alone / 16)),
         std::memory_order_relaxed);

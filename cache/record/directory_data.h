@@ -1,5 +1,5 @@
 // The data of records about directories. DirectoryData is that of a record of kind directory: the
-// entries as getdents64 gives them, and a table that finds one by its name. StatTable is that of a
+// entries in the form of getdents64, and a table that finds one by its name. StatTable is that of a
 // record of kind stat: the stats of these entries, each at the place of its entry, and the targets
 // of links. Thread safety: immutable once written. Async-signal-safe, no allocation. Nothing
 // outside the data is read, even if the data is damaged.

@@ -76,8 +76,8 @@ struct FileStat {
 inline constexpr int k_ask_server = AT_STATX_FORCE_SYNC;
 
 // Whether the open file, whose stat is `now`, may be the file of an earlier stat with the same
-// inode: false if their times of birth differ. overlayfs changes the birth of a file that it copies
-// up, so births say nothing there.
+// inode: false if their times of birth differ. overlayfs changes the birth time of a file that it
+// copies up, so birth times prove nothing there.
 bool is_same_life(int fd, const FileStat& now, const FileStat& then);
 
 // The stat of an open file, or of a path (relative to `dir`).

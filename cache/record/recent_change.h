@@ -11,8 +11,8 @@ namespace cube::cache {
 inline constexpr std::int64_t k_racy_seconds = 2;
 
 // Whether the file's clock counts in milliseconds or coarser units: ext4 with inodes of 128 bytes,
-// FAT, HFS+, many servers. The ctime tells, because no program can set it. One in a million times
-// of a finer clock is a whole number of milliseconds, and such a time counts as coarse.
+// FAT, HFS+, many servers. The ctime shows this, because no program can set it. One in a million
+// times of a finer clock is a whole number of milliseconds, and such a time counts as coarse.
 inline bool has_coarse_clock(const FileStat& stat) {
   return stat.changed.nanoseconds % 1'000'000 == 0;
 }
@@ -30,8 +30,8 @@ inline bool may_hide_change(const FileStat& stat, std::uint64_t wall_ns) {
 }
 
 // Whether two stats of one path are of the same bytes. The device is not compared, because each
-// mount gives it another number. The ctime is, because an mtime can be set back after a write
-// (rsync -t, cp -p, touch -r).
+// mount gives it another number. The ctime is compared, because an mtime can be set back after a
+// write (rsync -t, cp -p, touch -r).
 inline bool is_same_version(const FileStat& a, const FileStat& b) {
   return a.inode == b.inode && a.size == b.size && a.modified == b.modified &&
          a.changed == b.changed && a.same_rights(b);

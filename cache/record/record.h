@@ -52,8 +52,8 @@ struct Record {
   static constexpr std::uint8_t k_flag_from_cluster = 16;
   // k_in_place: a process of the node has reported that the file itself has other bytes. k_removed:
   // a process has reported that the name now refers to another file or to none. Both are set only
-  // together with k_changed. By itself, k_changed means that the origin has something else at the
-  // path. k_unlinked, only with k_removed: the file may be gone; without it, the file was renamed.
+  // together with k_changed. k_changed alone means that the origin has something else at the path.
+  // k_unlinked, only with k_removed: the file may be gone; without it, the file was renamed.
   // k_replaced: another record of the same version has taken its place in the index, and gets such
   // marks.
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2, k_in_place = 4, k_removed = 8,

@@ -155,8 +155,8 @@ struct RegionHeader {
   // The sum of ChunkRow::wholes.
   std::atomic<std::uint64_t> blocks_whole;
 
-  // Prefetching (lead_claim.h, ring.h). The leader holds one of the mutexes, and the word says
-  // which.
+  // Prefetching (lead_claim.h, ring.h). The leader holds one of the mutexes, and the word contains
+  // which one.
   pthread_mutex_t lead_locks[k_lead_locks];
   std::atomic<std::uint64_t> lead_word;
   // k_to_prefetch: every process offers to lead. k_to_look_at_room: the library's threads check the

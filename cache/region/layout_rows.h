@@ -1,7 +1,8 @@
 // The rows of the tables in the region's control part (layout.h), by subject:
 // tiers and gateways, jobs and processes, segments, writers, flights, directories, requests to
 // gateways, large files, the index. A change needs another k_layout_version. Thread safety:
-// atomics; a plain field says who writes it, or is written before others find the row.
+// atomics; the comment of a plain field names its writer; otherwise it is written before others can
+// find the row.
 #pragma once
 
 #include <atomic>

@@ -18,8 +18,8 @@ struct NotedPath {
   char text[Bytes - sizeof(std::uint32_t)];
 };
 
-// Writes the path with a 0 after it. Of a long path, only the end is kept, because it says more
-// than the beginning.
+// Writes the path with a 0 after it. Only the end of a long path is kept, because it says more than
+// the beginning.
 void write_noted_path(std::span<char> text, std::string_view path);
 
 // Keeps the first path.

@@ -235,7 +235,7 @@ base::Result<void> Region::open_existing(std::string& why) {
   device_ = st.st_dev;
   inode_ = st.st_ino;
   auto readable = reopen(O_RDONLY);
-  // By now the name belongs to another file, or to none.
+  // The name now belongs to another file, or to none.
   if (!readable && readable.error().value == ESTALE) return base::fail(EEXIST);
   if (!readable) return complain(readable.error().value);
   if (const auto mapped = map(writable->get(), readable->get()); !mapped)

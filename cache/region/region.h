@@ -59,14 +59,14 @@ class Region {
   std::uint32_t count_processes(base::Result<base::UniqueFd> fd) const;
   // Frees what dead processes have left behind. Cheap enough to call now and then.
   void reap();
-  // Removes the name for good: attached processes continue with what they have, and the next
-  // process makes a new region.
+  // Removes the name permanently: attached processes continue to use the region, and the next
+  // process makes a new one.
   base::Result<void> retire();
   // Like retire(), but only if all processes that used the region are gone, no setting keeps it,
   // and no report is due. Returns whether it retired the region.
   bool retire_if_unused();
   // Like retire_if_unused(), but leaves a young region alone if its maker may be about to join it,
-  // or if a job of it may go on in another pid namespace.
+  // or if one of its jobs may be running in another pid namespace.
   bool retire_if_left();
   // Calls retire_if_left() for all regions of this user in a directory, whatever their names, and
   // removes sockets on which no process listens.
@@ -168,7 +168,7 @@ class Region {
   }
 
   // Opens an fd of exactly the file that is mapped, for a window or for a program's own mapping.
-  // ESTALE: the name is gone.
+  // ESTALE: the name was removed.
   base::Result<base::UniqueFd> reopen(int flags) const;
   // True if this is an fd of exactly the file that is mapped.
   bool is_ours(int fd) const;

@@ -18,11 +18,10 @@
 // ever mapped (note_mapped), or that is part of a run, does not join. A segment may join from any
 // place, because the segments in the ring's own place may stay in use for a long time.
 //
-// Invariants: make() fixes the ring's place permanently; a pinned segment keeps its bytes, and so
-// does one with mapped records. Thread safety: any thread may call note_opened. It is
-// async-signal-safe; its only possible system call wakes a waiting leader. One thread of a process
-// at a time calls lease, filling and next_filling; one thread of the leading process calls the
-// rest.
+// Invariants: make() fixes the ring's place permanently; a segment that is pinned or has mapped
+// records keeps its bytes. Thread safety: any thread may call note_opened. It is async-signal-safe;
+// its only possible system call wakes a waiting leader. One thread of a process at a time calls
+// lease, filling and next_filling; one thread of the leading process calls the rest.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +52,8 @@ class Ring {
   // A program is about to map this record, which is not the ring's. The caller has a pin on it
   // until it is mapped.
   void note_mapped(const Record& record) {
-    // take_used_up checks the pins first, then this mark: if our pin is gone, it sees the mark.
+    // take_used_up checks the pins first, then this mark: if it no longer sees our pin, it sees the
+    // mark.
     region_->segment_row(segment_of(record)).is_mapped.store(1, std::memory_order_release);
   }
 
@@ -71,7 +71,8 @@ class Ring {
   // may join to serve the call.
   base::Result<std::uint32_t> lease();
   // Lets lease() take one more resident segment into the ring from now on. False: the ring has a
-  // quarter of the region, or may already take one more. Only the leader knows of the change.
+  // quarter of the region, or may already take one more. Only the leader's Ring object has this
+  // change.
   bool widen();
   // The segment that receives programs' fetches.
   Filling filling() const;
@@ -85,8 +86,8 @@ class Ring {
   // True if a process writes new records to a disk, and makes progress.
   bool has_disk_writer() const;
 
-  // Bytes of the segments that lease() would give. Sets `is_pinned` if open files of programs keep
-  // further segments from being leased.
+  // Bytes of the segments that lease() would return. Sets `is_pinned` if open files of programs
+  // keep further segments from being leased.
   std::uint64_t room(bool* is_pinned = nullptr) const;
   // Call it before the record can be found.
   void note_published(const Record& record);

@@ -62,7 +62,7 @@ class SingleFlight {
     Hold hold() const { return hold_; }
     // The flight as it will be after come_in_parts().
     Hold in_parts() const;
-    // Declares that the bytes come as the program reads them. The program may stop reading, so
+    // Declares that the bytes arrive as the program reads them. The program may stop reading, so
     // others wait only as long as bytes arrive. The caller owns the returned flight; the ticket no
     // longer holds it.
     Hold come_in_parts();

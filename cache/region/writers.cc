@@ -66,8 +66,8 @@ bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n)
 
 void end(WriterStripe& stripe, Word hash, Word n) {
   if (subtract(stripe.writers, WriterStripe::k_places, hash, n)) return;
-  // A file may be counted in several places, if two writers began at the same moment, and in
-  // `others`.
+  // A file may be counted in `others`, and in several places if two writers began at the same
+  // moment.
   for (; n > 0; --n) {
     if (!subtract(stripe.writers, WriterStripe::k_places, hash, 1))
       stripe.others.fetch_sub(1, std::memory_order_seq_cst);
@@ -185,9 +185,9 @@ bool refuses_for_writers_alone(int fd, const FileStat& stat) {
 // writing. Some file systems have no leases (NFS 3, Ceph, 9p), and a process that neither owns the
 // file nor has CAP_LEASE gets none. Asking costs no request to a server.
 OpenForWriting ask_kernel(int fd, const FileStat& stat) {
-  // An open for writing breaks the lease, which we give back immediately. The signal of the break
-  // goes to this thread, which blocks it: the program never sees it, and no handler leaves the
-  // lease behind by a jump. By default the signal is ignored.
+  // We return the lease immediately; an open for writing in between breaks it. The signal of the
+  // break goes to this thread, which blocks it: the program never sees it, and no handler leaves
+  // the lease behind by a jump. By default the signal is ignored.
   constexpr int k_signal = SIGURG;
   const base::BlockSignals block;
   ::f_owner_ex owner{.type = F_OWNER_TID, .pid = static_cast<int>(sys::raw(SYS_gettid))};

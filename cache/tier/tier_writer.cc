@@ -79,7 +79,7 @@ int TierWriter::write(std::uint32_t segment) {
   const bool is_ring = row.is_ring.load(std::memory_order_acquire) != 0;
   Note& note = notes_[segment];
   if (note.generation != generation) note = {.generation = generation, .seen = 0, .written = {}};
-  // Loaded before the records are visited, so that the next pass sees what comes later.
+  // Loaded before the records are visited, so that the next pass sees later records.
   const std::uint32_t fresh = row.fresh.load(std::memory_order_acquire);
   // A segment that was sealed a moment ago may still get records that are on their way.
   const bool grows = is_ring || word_of(row).state == SegmentState::open;

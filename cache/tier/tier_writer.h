@@ -4,7 +4,7 @@
 // segment of the ring may be reclaimed afterwards (Ring::is_awaited), so segments of the ring come
 // first. Invariants: a record is written once for each life of its segment, or found to be there
 // already; after a pass that failed, no thread waits for the tiers. Thread safety: one thread,
-// unless a function says otherwise. All other threads may continue.
+// unless a function's comment says otherwise. All other threads may continue.
 #pragma once
 
 #include <cstdint>

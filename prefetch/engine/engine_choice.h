@@ -9,8 +9,8 @@
 // A fetch that is submitted beyond a batch is held back until the batch has ended. A batch does not
 // count, and is run again, if the engine ran out of work or some of its fetches were cancelled. A
 // pair whose depths differ by more than a quarter is also run again. After too many batches that do
-// not count, the trial chooses threads. The trial fetches only files that are wanted anyway, and
-// none twice.
+// not count, the trial chooses threads. The trial fetches only files that would be fetched anyway,
+// and none twice.
 #pragma once
 
 #include <functional>
@@ -23,7 +23,7 @@
 namespace cube::prefetch {
 
 // Falls back to threads if io_uring is refused, and logs the reason. Null: no engine can be made;
-// `why` says why.
+// `why` is the reason.
 std::unique_ptr<IoEngine> make_engine(base::EngineKind choice, const EngineOptions& options,
                                       FetchClient& client, std::string& why);
 

@@ -87,7 +87,7 @@ struct Room {
   bool look_again = false;
   bool is_by_origin = false;
 
-  // Returns room for all bytes of the file, as its stat gives them. If `look_again`, the engine
+  // Returns room for all bytes of the file, as many as its stat has. If `look_again`, the engine
   // revalidates the stat after the read.
   static Room give(std::byte* data, bool look_again) { return {data, 0, true, look_again}; }
   static Room decline(int reason) { return {nullptr, reason, false, false}; }

@@ -84,9 +84,9 @@ class ThreadCore final : public EngineCore {
   base::Mutex mutex_;
   base::Condition work_, keeping_;
   Worker workers_[k_most_depth];
-  // Written under mutex_. A worker that goes to sleep, or ends, records it here before it checks
-  // the queue for the last time. wake() reads these after it has queued: one of the two sees the
-  // other.
+  // Written under mutex_. A worker that goes to sleep, or ends, records that here before it checks
+  // the queue for the last time. wake() reads these fields after it has queued, so one of the two
+  // sees the other.
   std::atomic<unsigned> depth_{options.depth}, threads_{0}, idle_{0}, running_{0};
   std::atomic<bool> is_waking_{false};
   unsigned starting_ = 0;  // guarded by mutex_

@@ -63,7 +63,7 @@ class UringCore final : public EngineCore {
   std::atomic<int> set_up_{-1};  // 1: done; 0: refused
   std::string why_;              // written before set_up_
 
-  // Only the ring's thread uses these, except as UringFlight says.
+  // Only the ring's thread uses these, with the exceptions in UringFlight.
   Ring* ring_ = nullptr;  // a local variable of work()
   std::array<std::unique_ptr<UringFlight>, k_most_depth> flights_;
   OriginKinds origins_;
@@ -197,7 +197,8 @@ void UringCore::ask_stat(std::uint64_t index, UringFlight& flight, Stage stage) 
                            flight.links != cache::LinksOnWay::none;
   const int flags = AT_EMPTY_PATH | (asks_server ? cache::k_ask_server : 0);
   if (flight.is_local) {
-    // A ring gives every statx to a worker, which costs more than the statx of an open local file.
+    // A ring passes every statx to a worker, which costs more than the statx of an open local file
+    // itself.
     const long error = sys::statx(flight.fd, "", flags, cache::FileStat::k_request, &flight.statx);
     return advance(index, static_cast<int>(error));
   }
@@ -286,7 +287,7 @@ void UringCore::advance(std::uint64_t index, int result) {
     // Closes the O_PATH fd, which involves no server.
     sys::close(std::exchange(flight.fd, result));
   }
-  // Without /proc, open by path, although another file may be there by now.
+  // Without /proc, open by path, although the path may name another file by now.
   const bool has_no_proc =
       flight.stage == Stage::opening && (result == -ENOENT || result == -ENOTDIR);
   if (has_no_proc && !std::exchange(flight.by_name, true)) return open(index, flight, flight.path);

@@ -30,7 +30,7 @@ namespace cube::prefetch {
 struct GatewayOptions {
   std::string disk_dir;         // for large copies; empty: there is none
   std::string who;              // the owner of the keys, for messages
-  std::uint64_t linger_ns = 0;  // after the last other process has gone
+  std::uint64_t linger_ns = 0;  // how long the gateway stays after the last other process has left
 };
 
 class Gateway {
@@ -71,7 +71,7 @@ class Gateway {
   void fetch_page(const std::shared_ptr<ListingWork>& listing);
   void finish(const WorkPointer& work, int error, const std::string& trouble);
   void tell_progress(Work& work) const;
-  // Returns whether the gateway should go on.
+  // Returns whether the gateway should continue.
   bool look_around();
 
   cache::FileCache& cache_;

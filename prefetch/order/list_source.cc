@@ -24,8 +24,8 @@ std::unique_ptr<ListSource> ListSource::open(PathListOptions options, std::uint6
 bool ListSource::all_is_known() {
   if (!is_round_over_) return false;
   log();
-  // After a round that gave nothing, the list is not repeated, because the next round would give
-  // nothing either; unless a previous leader had already completed the round.
+  // After a round without any file, the list is not repeated, because the next round would have
+  // none either; unless a previous leader had already completed that round.
   const bool gave = sequence_ != began_at_ || (first_round_ && given_ != 0);
   const bool again = gave && repeats_(argument_);
   first_round_ = false;

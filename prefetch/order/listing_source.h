@@ -1,10 +1,10 @@
-// A source of files from directories that programs have listed and now read. It gives the files of
-// a directory without its subdirectories, while the resident pool has room, and never more than the
-// reads of the directory justify (may_be_fetched). The files come in the order in which programs
-// read them, if there are not too many (listing_order.h). The source leaves a directory when it has
-// used up that amount, and continues when more of the directory is read. It handles at most 1,024
-// directories; the rest wait. A directory from which no process has read for a minute is forgotten
-// until one reads from it again. Thread safety: one thread.
+// A source of files from directories that programs have listed and now read. It returns the files
+// of a directory without its subdirectories, while the resident pool has room, and never more than
+// the reads of the directory justify (may_be_fetched). The files come in the order in which
+// programs read them, if there are not too many (listing_order.h). The source leaves a directory
+// when it has used up that amount, and continues when more of the directory is read. It handles at
+// most 1,024 directories; the rest wait. A directory from which no process has read for a minute is
+// forgotten until one reads from it again. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ class ListingSource final : public PathSource {
     std::string directory;
     std::uint64_t hash = 0;
     std::shared_ptr<Allowance> allowance = std::make_shared<Allowance>();
-    std::unique_ptr<ListingOrder> names;  // null: there are too many, and `walk` gives them
+    std::unique_ptr<ListingOrder> names;  // null: there are too many, and `walk` returns them
     std::unique_ptr<DirWalk> walk;        // null: the walk continues at `position`
     std::int64_t position = 0;
     std::uint64_t walked = 0;  // the value of walked_ when this window was last walked

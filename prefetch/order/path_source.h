@@ -1,4 +1,4 @@
-// The interface between the prefetcher and the order of its fetches: a source gives the files to
+// The interface between the prefetcher and the order of its fetches: a source returns the files to
 // fetch next, from a list, from the job's announcements, or from a directory that the job has
 // listed. Thread safety: one thread calls next() and settled(); each source itself protects the
 // data that other threads give it.

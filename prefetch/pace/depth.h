@@ -1,7 +1,7 @@
-// Depth says how many fetches may be in flight, so that prefetching does not slow the programs' own
-// fetches. It is the lower of two limits: one follows how long programs wait for their files, the
-// other bounds the queue at the origin while programs fetch files that are in no plan. The caller
-// passes the time and all counts at each tick. Thread safety: one thread.
+// Depth decides how many fetches may be in flight, so that prefetching does not slow the programs'
+// own fetches. It is the lower of two limits: one follows how long programs wait for their files,
+// the other bounds the queue at the origin while programs fetch files that are in no plan. The
+// caller passes the time and all counts at each tick. Thread safety: one thread.
 //
 // - *By demand.* If programs' own fetches took little longer in a period than in the best one, the
 //   limit doubles (after the first setback, it grows by one); otherwise it halves. The depth is one
@@ -92,7 +92,8 @@ class Depth {
   std::uint64_t foreign_ns_ = 0;   // the last time at which there was a foreign job
   std::uint64_t measured_ns_ = 0;  // when the last measurement began; 0: no limit by fetches
                                    // applies
-  // More fetches are in flight than allowed, so their latency says nothing about the limit.
+  // More fetches are in flight than allowed, so their latency does not show whether the limit is
+  // right.
   bool is_draining_ = false;
 };
 

@@ -1,6 +1,6 @@
 // RingWatch tracks which records of the ring are unread and how far each reader has got. It gives
 // up segments that their readers will never finish, because a segment with an unread record cannot
-// be reclaimed. It also tells if the ring is too small. The workers of a loader read several
+// be reclaimed. It also detects a ring that is too small. The workers of a loader read several
 // batches at the same time; if the ring does not hold all of these, the prefetcher waits for room
 // while programs themselves fetch files of its plan. Thread safety: add() by any thread, the rest
 // by one.

@@ -61,7 +61,7 @@ class ThreadCrew {
   // sandbox has refused a new one. It must open nothing.
   virtual void work_without_table(int error) { tell("close_range(CLOSE_RANGE_UNSHARE)", error); }
 
-  // Returns null if there can be no thread; the log says why.
+  // Returns null if no thread can be started; the log says why.
   template <typename Crew, typename... Arguments>
   static Crew* start(unsigned threads, Arguments&&... arguments) {
     try {

@@ -25,8 +25,8 @@ class BlockReader final : public ThreadCrew {
   using FdOf = int (*)(const LargeFile& file);
   // False in a sandbox that may kill a process for a new thread, until a trial has shown otherwise.
   static bool may_be_tried();
-  // Null if there can be no thread; the log says why. Never freed: threads of the program may still
-  // be calling it.
+  // Null if no thread can be started; the log says why. Never freed: threads of the program may
+  // still be calling it.
   static BlockReader* start(cache::FileCache& cache, FdOf fd_of);
   // Returns false if too many ranges are waiting already. `fd`: an fd of the file, or -1; used only
   // if no fd of the file was closed since `fds_left` was taken. The range is read as long as any fd

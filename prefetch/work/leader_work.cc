@@ -84,8 +84,8 @@ void LeaderWork::lose() {
 
 void LeaderWork::end(unsigned patience_ms) {
   {
-    // This comes first, because the stopping thread does not wait for the rest. The socket is found
-    // by its name, which also wakes the listening thread.
+    // This is done first, because the stopping thread does not wait for the rest. The socket is
+    // found by its name, which also wakes the listening thread.
     const std::lock_guard lock(socket_mutex_);
     plan_.set_announcements(nullptr);
   }
@@ -192,7 +192,7 @@ void LeaderWork::note_listed() {
   const ListSource* const list = plan_.list();
   if (list == nullptr) return;
   std::uint64_t listed = list->dealt_with();
-  // A file that is not fetched yet is left to the next leader, and so are all files after it,
+  // A file that is not fetched yet is left to the next leader, together with all later files,
   // because fetches end in any order.
   if (const auto first = prefetcher_->first_unended(ListSource::k_reader))
     listed = std::min(listed, list->before(*first));

@@ -37,8 +37,8 @@ class MappedFiles {
     base::Mapping own;
     std::uint64_t begin = 0;
     const void* program_has = nullptr;  // the address of the program's mapping; see unmapped()
-    // How many of the bytes the kernel already had when the program made its mapping, and so did
-    // not read for the program.
+    // How many of the bytes the kernel already had when the program made its mapping, so that it
+    // did not read them for the program.
     std::uint64_t before = 0;
     bool tells_pages = false;  // LargeFile::tells_pages
   };
@@ -54,8 +54,8 @@ class MappedFiles {
   // Notes that the program has unmapped these pages. Bytes that were read before are still copied.
   void unmapped(const void* at, std::size_t length);
   // Whether the kernel has read a twentieth of the file for mappings that the program unmapped
-  // after a few reads each. The kernel may have dropped these pages, and a program that goes on
-  // like this reads all of the file. `begins`: the caller should have the whole file fetched.
+  // after a few reads each. The kernel may have dropped these pages, and a program that continues
+  // like this will read all of the file. `begins`: the caller should have the whole file fetched.
   // `goes_on`: an earlier call has returned `begins`.
   enum class AllOver : std::uint8_t { no, begins, goes_on };
   AllOver all_over(const LargeFile& file);
@@ -96,7 +96,7 @@ class MappedFiles {
     bool tells_pages = false;
     LargeFile::Reading reading = LargeFile::Reading::unknown;
     // Offsets within the mapping: the first byte that no thread has begun to bring, and the first
-    // byte that the kernel has not been asked for.
+    // byte that was not requested from the kernel.
     std::uint64_t next = 0, asked = 0;
     std::uint64_t wanted_asked = 0;  // like `asked`, in the wanted range
     // The thread of the program that made the mapping, and its page faults until then.
@@ -107,7 +107,7 @@ class MappedFiles {
     // The addresses at which the program has mapped them.
     std::atomic<std::uintptr_t> from{0}, to{0};
   };
-  // Bytes of the file to bring now, and to ask the kernel for beforehand.
+  // Bytes of the file to bring now, and bytes to request from the kernel before that.
   struct Part {
     LargeFile::Range bring, ask;
   };

@@ -16,7 +16,7 @@ namespace {
 
 // How much of a mapping a thread brings in one step.
 constexpr std::uint64_t k_part = 1 << 20;
-// The first bytes, which tell the format. A program reads them first, and the kernel reads as many
+// The first bytes, which show the format. A program reads them first, and the kernel reads as many
 // for it.
 constexpr std::uint64_t k_head = base::k_one_readahead;
 // How far ahead of the program a mapping is read, or its pages requested from the kernel: at first,
@@ -140,8 +140,8 @@ MappedFiles::LargeFile::Reading MappedFiles::reading_of(const Row& row) {
     default: break;
   }
   const LargeFile::Reading reading = cache_.large().reading_of(*row.file, range_of(row));
-  // A program that maps the file again and again opens it each time, which may cost the pages that
-  // would come through this mapping. So the file is brought by reads (all_over).
+  // A program that maps the file again and again opens it each time, which may drop the pages that
+  // would be read through this mapping. So the file is brought by reads (all_over).
   const bool is_brief = read_all_over(row.version).version == row.version &&
                         base::monotonic_ns() - row.began_ns < k_brief_ns;
   return reading == LargeFile::Reading::whole && is_brief ? LargeFile::Reading::unknown : reading;

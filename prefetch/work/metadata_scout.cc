@@ -63,7 +63,7 @@ MetadataScout::Gather MetadataScout::begin(const std::string& directory, std::st
   return gather;
 }
 
-// The paths of the directories that the program will come to after this one, in the order that
+// The paths of the directories that the program will reach after this one, in the order that
 // order_of(parent) has noted.
 template <typename Wanted>
 std::vector<std::string> MetadataScout::after(const std::string& directory, Wanted&& order_of) {

@@ -22,8 +22,8 @@ namespace cube::prefetch {
 
 class MetadataScout final : public ThreadCrew {
  public:
-  // Null if there can be no thread; the log says why. Never freed: threads of the program may still
-  // be calling it.
+  // Null if no thread can be started; the log says why. Never freed: threads of the program may
+  // still be calling it.
   static MetadataScout* start(cache::FileCache& cache);
   enum class Wish : std::uint8_t {
     list,  // list the directory

@@ -27,13 +27,13 @@ class Plan final : public PathSource {
   Announcements* announcements() { return announcements_.get(); }
   ListSource* list() { return list_.get(); }
 
-  // The reader whose file next() would give, if it gives one.
+  // The reader whose file next() would return, if it returns one.
   std::optional<std::uint32_t> next_reader();
   Next next(PlannedFile& file) override;
   std::uint64_t passed(std::uint32_t reader) override;
 
   void settle(const std::vector<Settled>& rows);
-  // Takes the files that came back; directories of the list are walked.
+  // Takes the files that the prefetcher has handed back; directories of the list are walked.
   void refused(const std::vector<RefusedFile>& files);
   // Call it when all fetches of files from next() have ended. Returns true if this has ended a
   // round of the list.

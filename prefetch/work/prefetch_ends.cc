@@ -84,7 +84,7 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   if (is_declined && result.reason == k_ask_origin) return ask_origin(std::move(flight));
   const bool is_remote = is_declined && result.reason == k_published;
   bool is_over = true, waits = false, is_wrong = false;
-  // A fetch that shares a request cannot go on alone: it is not counted as in flight.
+  // A fetch that shares a request cannot continue alone, because it is not counted as in flight.
   const bool is_alone = flight->is_first && flight->is_last;
   if (is_alone && is_declined && result.reason == k_large && hand_on(flight)) return;
   const bool has_no_name = is_alone && result.ending == Ending::failed &&

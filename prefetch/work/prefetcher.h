@@ -71,7 +71,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
     // Notified when more may be offered and when all has ended; null: one of its own.
     EventCount* progress = nullptr;
   };
-  // Null: `why` says why.
+  // Null: `why` is the reason.
   static std::unique_ptr<Prefetcher> make(cache::FileCache& cache, Options options,
                                           std::string& why);
   ~Prefetcher();
@@ -98,8 +98,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   }
   // True if the next file waits for room in the ring.
   bool is_blocked();
-  // True if both have happened since the last call: the next file has waited; and a reader that has
-  // few files in the ring, while others have many, has itself fetched files that waited here.
+  // True if, since the last call, the next file has waited, and a reader that has few files in the
+  // ring while others have many has itself fetched files that waited here.
   bool take_starved();
   PrefetchCounts counts();
   // Counts fetches of whole files from the origin since the last call.

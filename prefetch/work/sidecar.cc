@@ -74,8 +74,8 @@ void Sidecar::Leader::turn_by_turn(LeaderWork& own) {
   }
 }
 
-// Still fetches the files that were reported to the clients as taken, because no other leader knows
-// of them.
+// Still fetches the files that were reported to the clients as taken, because the clients will not
+// announce them to another leader.
 void Sidecar::Leader::drain(LeaderWork& own) {
   own.lose();
   const std::uint64_t until = base::monotonic_ns() + k_longest_drain_ns;

@@ -1,7 +1,7 @@
-// How much memory this process may still use: the lesser of what the machine and what its control
-// groups have left; and how much room is left in a tmpfs that others also use. Unit: bytes. Source:
-// MemAvailable of /proc/meminfo; memory.max and memory.current of cgroup v2, memory.limit_in_bytes
-// and memory.usage_in_bytes of v1. Thread safety: pure functions.
+// How much memory this process may still use, which is the lesser of the machine's and the control
+// groups' remaining memory; and how much room is left in a tmpfs that others also use. Unit: bytes.
+// Source: MemAvailable of /proc/meminfo; memory.max and memory.current of cgroup v2,
+// memory.limit_in_bytes and memory.usage_in_bytes of v1. Thread safety: pure functions.
 #pragma once
 
 #include <algorithm>

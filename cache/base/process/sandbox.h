@@ -8,10 +8,10 @@ namespace cube::base {
 // True also if that cannot be determined.
 bool may_be_sandboxed();
 
-// Whether clone(2) is known to be allowed; trying calls in a child needs it. It is allowed if the
-// process has other threads. It is also allowed if the parent has as many filters, because the
-// process was then created under these filters. A later call may return true even if an earlier one
-// did not.
+// Whether clone(2) is known to be allowed, without which calls cannot be tried in a child. It is
+// allowed if the process has other threads. It is also allowed if the parent has as many filters,
+// because the process was then created under these filters. A later call may return true even if an
+// earlier one did not.
 bool is_clone_known_to_be_allowed();
 
 }  // namespace cube::base

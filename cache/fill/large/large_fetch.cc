@@ -214,15 +214,15 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
     chunks.note_ahead(claim, pages);
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
-  // A writer that came since may_publish() increments its stripe's epoch before it searches for
-  // chunks, so readers do not serve these pages.
+  // If a writer has started since may_publish(), it increments its stripe's epoch before it
+  // searches for chunks, so readers do not serve these pages.
   chunks.note_present(claim, pages);
   return true;
 }
 
 // Whether the bytes that were just read may be published as those of this version.
 bool LargeFile::may_publish(CacheParts& parts, const By& by) {
-  // By now the program's fd may refer to another file. The stat of that other file says nothing
+  // By now the program's fd may refer to another file. The stat of that other file proves nothing
   // about this one.
   const auto is_its = [&] { return by.of_program == nullptr || by.of_program->goes_on(); };
   // A jump may have left this fetch, which ended it.

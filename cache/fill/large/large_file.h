@@ -1,17 +1,19 @@
 // A large file that a program has open. The program's fd is the origin's own file, and the kernel
 // keeps the offset. Reads are answered from the file's chunks in the region
-// (region/large/chunks.h), whose pages come from the origin or a tier as they are read, or ahead.
+// (region/large/chunks.h), whose pages are fetched from the origin or a tier when they are read, or
+// ahead of that.
 //
 // A read fetches the pages that are absent, in one flight per block on the node. A read outside a
 // sequence fetches only the pages that it wants; a second read of the same block then fetches the
-// whole block. A file that is read sequentially is read ahead: after each read, ahead() says how
-// far. A block that a tier has comes from there as a whole (large_tier.cc).
+// whole block. A file that is read sequentially is read ahead: after each read, ahead() returns how
+// far. A block that a tier has is taken from there as a whole (large_tier.cc).
 //
-// Objects live in a static pool of the process; a forked child may go on using them. Thread-safe,
-// lock-free and async-signal-safe. In a handler that interrupts a fetch, nothing is fetched.
-// Invariants: the pages belong to the version of the file that the stat of the open identifies.
-// Pages are published only if the file had that version less than 100 ms before and nothing has
-// changed it through the shim. A file that was changed through the shim is left to the kernel.
+// Objects live in a static pool of the process; a forked child may continue to use them.
+// Thread-safe, lock-free and async-signal-safe. In a handler that interrupts a fetch, nothing is
+// fetched. Invariants: the pages belong to the version of the file that the stat of the open
+// identifies. Pages are published only if the file had that version less than 100 ms before and
+// nothing has changed it through the shim. A file that was changed through the shim is left to the
+// kernel.
 #pragma once
 
 #include <atomic>
@@ -225,7 +227,7 @@ class LargeFile {
   std::optional<std::uint64_t> bring_mapped(CacheParts& parts, const base::Mapping& mapping,
                                             std::uint64_t begin, const Range& range, int region_fd);
 
-  // Opens the file again by its path. Empty: the file has another version by now.
+  // Opens the file again by its path. Empty: the file has changed to another version.
   OriginFd reopen() const;
 
   // Reserves the pool's memory now instead of at the first begin(). False: there is none.
@@ -238,8 +240,8 @@ class LargeFile {
  private:
   // waits: all places hold chunks that must be offered to the tiers first.
   enum class Fetched : std::uint8_t { here, at_origin, interrupted, waits };
-  // A fetch for a program's read, through the program's fd, or one ahead, through the caller's own
-  // fd.
+  // A fetch: for a program's read, through the program's fd; or ahead of reads, through the
+  // caller's own fd.
   struct By {
     int fd = -1;
     const FdEpoch* of_program = nullptr;  // of that fd
@@ -333,7 +335,7 @@ class LargeFile {
   std::atomic<std::uint64_t> region_{0};  // RegionHeader::created_ns of the region of that epoch
   std::atomic<std::uint64_t> looked_ns_{
       0};  // base::coarse_monotonic_ns of the last stat that showed this version
-  std::atomic<bool> is_renewing_{false};  // a thread makes the next such stat
+  std::atomic<bool> is_renewing_{false};  // a thread is making the next such stat
   std::atomic<bool> is_over_{false};      // the file was changed and is left to the kernel
   std::atomic<bool> is_fetched_ahead_{false};
   std::atomic<std::uint32_t> first_place_{0};  // of its first chunk, plus one; 0: not known yet

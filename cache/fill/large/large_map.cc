@@ -101,7 +101,7 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   SingleFlight::Ticket ticket;
   const std::uint64_t hash = block_hash(at, parts.rules.block);
   if (parts.flights.begin_prefetch(hash, ticket) != SingleFlight::Prefetch::mine) {
-    // The first bytes tell the format, so they are waited for.
+    // The first bytes show the format, so the call waits for them.
     if (!reads || at != 0) return 0;
     if (parts.flights.begin(hash, ticket) == SingleFlight::Outcome::too_long) return 0;
   }

@@ -119,7 +119,7 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
   const BlockName name(named_.path, block);
   if (name.text().empty()) return Fetched::at_origin;
-  // The place comes first: the bytes need it wherever they come from, and without a place the tiers
+  // The place is taken first: the bytes need one whatever their source, and without it the tiers
   // would be read in vain.
   Chunks chunks = this->chunks(parts);
   const std::uint32_t number = chunk_of(at);

@@ -255,7 +255,7 @@ base::Result<void> PackWriter::add_streamed(const PackContent& content, std::uin
   if (!result) return result;
   file_end_ = std::max(file_end_, plan->end);
   base::Hasher hasher;
-  // Asks the source for more bytes than it should have, because the source may have grown.
+  // Always asks for a full buffer, beyond the expected size, because the source may have grown.
   for (std::uint64_t at = 0;;) {
     const auto got = source(buffer_.get(), k_buffer);
     const bool is_other = got && (at + *got > size || (*got < k_buffer && at + *got != size));

@@ -1,6 +1,6 @@
 // Chunks of large files in the region. A chunk is 2 MiB of a file, from a multiple of 2 MiB on.
-// Each of its pages of 4 KiB is present or not, and a page that is present holds what this version
-// of the file held.
+// Each of its pages of 4 KiB is present or absent, and a present page holds the bytes of this
+// version of the file.
 //
 // A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file are
 // adjacent if the region has room for that, so that a mapping of the file takes few pieces. A place
@@ -110,7 +110,7 @@ class Chunks {
       std::uint32_t epoch;
     };
     Words words() const { return {counter_, epoch_}; }
-    // Ends a pin, unless it was made before a fork and so is the parent's.
+    // Ends a pin, unless it was made before a fork and therefore belongs to the parent.
     static void give_up(std::atomic<std::uint32_t>* counter, std::uint32_t epoch) {
       if (epoch == own_epoch.load(std::memory_order_relaxed))
         counter->fetch_sub(1, std::memory_order_release);

@@ -135,7 +135,7 @@ std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
 
 void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
-    // Release: the bytes come first; pairs with end_of_run.
+    // Release: the bytes are written first; pairs with end_of_run.
     claim.row_->present[word].fetch_or(bits, std::memory_order_release);
   });
   const std::uint64_t bytes = pages.count() * k_page_bytes;
@@ -145,7 +145,7 @@ void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
 }
 
 void Chunks::note_whole(const Claim& claim, bool has_disk) const {
-  // Release: the pages come first; pairs with the acquire in chunk_at.
+  // Release: the pages are written first; pairs with the acquire in chunk_at.
   if (!has_disk) claim.row_->to_offer.fetch_add(1, std::memory_order_release);
   claim.row_->wholes.fetch_add(1, std::memory_order_release);
   region_->header().blocks_whole.fetch_add(1, std::memory_order_release);

@@ -112,7 +112,7 @@ bool Region::retire_if_unused() {
     return false;
   header().dead.store(1, std::memory_order_relaxed);
   // Only a process that uses the region listens there, and the next region is not made before the
-  // name is gone.
+  // name has been removed.
   struct ::stat st {};
   if (const std::string socket = socket_path_of(path_); is_own_socket(socket, st))
     sys::unlink(socket.c_str());

@@ -113,7 +113,7 @@ class Mailbox {
   };
 
   // Asks the gateway, starts one if there is none, and waits for the answer: an errno, or 0.
-  // ETIMEDOUT: no answer came in time. EINTR: a signal handler ran. ENAMETOOLONG: the query does
+  // ETIMEDOUT: no answer arrived in time. EINTR: a signal handler ran. ENAMETOOLONG: the query does
   // not fit. `post` keeps the row, so that a copy can be collected and why() be called.
   int ask(const MailQuery& query, Start start, const Patience& patience, Post& post);
   // The gateway's message about its answer, a line or nothing. `to` has room for k_why bytes.
@@ -145,7 +145,7 @@ class Mailbox {
   std::optional<Request> take();
   // Whether the asker still waits for the answer, or has not collected the copy yet.
   bool is_wanted(const MailTicket& ticket) const;
-  // The counters of the asker, or of this process if the asker is gone.
+  // The counters of the asker, or of this process if the asker has ended.
   base::Stats& stats_of(const MailTicket& ticket) const;
   // Notes progress, so that the asker keeps waiting.
   void tell_progress(const MailTicket& ticket) const;
@@ -182,7 +182,7 @@ class Mailbox {
   std::uint32_t next_row_ = 0;  // the first row that take() will examine
 };
 
-// Frees the rows of a process that is gone, and its place as the gateway.
+// Frees the rows of a process that has ended, and its place as the gateway.
 void forget_mail_of(Region& region, std::uint32_t process);
 
 }  // namespace cube::cache

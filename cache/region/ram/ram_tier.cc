@@ -255,7 +255,7 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   // others.
   if (window.count > 1) seal_segment(*region_, window.segment);
   if (content.prefetched) ring_.note_published(*pin);
-  // The entry by inode comes first, because a writer may use another path.
+  // The entry by inode is made first, because a writer may use another path.
   auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
   // From here on another process may have seen the record; before this point, its room can be given
   // back.
@@ -268,8 +268,8 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
     note_index_error(inserted.error().value);
     return base::fail(inserted.error().value);
   }
-  // The totals come first, so that the ring, which subtracts the values of the rows, never
-  // subtracts more than the totals hold.
+  // The totals are increased first, so that the ring, which subtracts the values of the rows, never
+  // subtracts more than they hold.
   header.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.records.fetch_add(1, std::memory_order_relaxed);

@@ -167,8 +167,8 @@ class RamTier {
   void prepare_shared();
   // True if the index holds as many paths of this file as it can; another one fails with EMLINK.
   bool has_many_names(const FileStat& stat) const;
-  // Writes the head of a record whose data is to come, unconfirmed and in no index. Returns a pin
-  // on it.
+  // Writes the head of a record whose data follows later. The record is unconfirmed and in no
+  // index. Returns a pin on it.
   Pin write_head(const Reservation& reservation, const RecordContent& content);
   // Puts the record into the index, where only changes of the file find it. ENOSPC: the index has
   // no room.
@@ -226,7 +226,7 @@ class RamTier {
   std::uint64_t resident_bytes() const {
     return std::uint64_t{ring_.first_segment()} * region_->layout().segment_bytes;
   }
-  // Called at the end of the process: lets others use what is left of the leased segment.
+  // Called at the end of the process: lets others use the rest of the leased segment.
   void release_lease();
   // Like release_lease, but only for the segment of the ring.
   void release_ring_lease();

@@ -1,5 +1,5 @@
 // RamTier: room for records. A process leases a segment for resident records. With a ring, it also
-// leases one of the ring's, and shares one with all others.
+// leases a segment of the ring, and shares another with all processes.
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -62,7 +62,7 @@ void RamTier::Reservation::abandon() {
   claim_.forget();
 }
 
-// Chained, because a leak checker reports memory that nothing points to as the program's leak.
+// Chained, because a leak checker would report unreferenced memory as a leak of the program.
 void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
   struct Kept {
     std::shared_ptr<Window> window;
@@ -76,7 +76,7 @@ void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
 
 void RamTier::Reservation::lose() {
   if (window_ == nullptr) return;
-  // The mapping and the pin are kept, but only the region still knows of them. While there is a
+  // The mapping and the pin are kept, but only the region still refers to them. While there is a
   // pin, detach() keeps the slot and all leases. The kernel reports our death once our memory is
   // freed.
   if (!has_claim_) pin_segment(*tier_->region_, window_->segment);

@@ -1,12 +1,12 @@
 // The client of the memcached servers. A thread of the program leaves a request in a fixed table
 // and waits on a futex, no longer than its deadline; one thread of this process has the sockets, in
-// an fd table of its own. The host can neither close them nor share them by a fork. The thread also
-// sends what an OfferSource gives, by separate connections, while no program waits. To use it, code
-// that can start such a thread calls claim_start (g_start_cluster_thread); run() is the body of the
-// thread; stop() ends it. In a forked child there is no thread, and the object is dead. Invariants:
-// a server that does not answer costs a caller at most one deadline; a late answer is dropped; a
-// server is left alone after errors (CircuitBreaker). The asker's side allocates nothing and takes
-// no lock. Thread-safe, but run and stop once at a time.
+// an fd table of its own. The host can neither close the sockets nor share them by a fork. While no
+// program waits, the thread also sends the records of an OfferSource, over separate connections. To
+// use it, code that can start such a thread calls claim_start (g_start_cluster_thread); run() is
+// the body of the thread; stop() ends it. In a forked child there is no thread, and the object is
+// dead. Invariants: a server that does not answer costs a caller at most one deadline; a late
+// answer is dropped; a server is left alone after errors (CircuitBreaker). The asker's side
+// allocates nothing and takes no lock. Thread-safe, but run and stop once at a time.
 #pragma once
 
 #include <atomic>
@@ -77,7 +77,7 @@ class ClusterClient {
   ~ClusterClient();
 
   // An answer and the request row that it holds. It lives on its user's stack: if a jump leaves it
-  // behind, base::Held gives the row back (held.h).
+  // behind, base::Held frees the row (held.h).
   class Answer {
    public:
     Answer();

@@ -170,7 +170,7 @@ void ClusterClient::Worker::drop_requests(std::size_t server, Outcome outcome, b
 
 void ClusterClient::Worker::rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns) {
   state(server).breaker.rest(now, at_least_ns);
-  // The server may have another address by now.
+  // The server may have got another address since.
   if (!servers_[server]->is_asked_for) servers_[server]->next_look_ns = now;
   client_.options_.stats->count(Counter::cluster_trips);
   servers_[server]->demand.connection.close();
@@ -260,7 +260,7 @@ void ClusterClient::Worker::look_at_lanes(std::uint64_t now) {
     const ClusterConnection &demand = server->demand.connection, &fill = server->fill.connection;
     if (demand.is_open() && !demand.is_ready() && now >= demand.opened_ns() + k_answer_patience_ns)
       lane_broke(server->demand, now);
-    // The connection may have sent another command right after an answer that came after `now`.
+    // After `now`, an answer may have arrived and the connection may have sent another command.
     if (fill.is_busy() &&
         now >= std::max(fill.opened_ns(), server->filled_ns) + k_offer_patience_ns)
       lane_broke(server->fill, now);

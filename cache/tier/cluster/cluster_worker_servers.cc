@@ -53,7 +53,7 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
             server.query.why());
 }
 
-// Reports to `cubeshim top` what this process, as the leader, knows of the servers.
+// Writes the leader's figures of the servers for `cubeshim top`.
 void ClusterClient::Worker::tell_rows(std::uint64_t now) {
   if (!source_.is_leader() || now < next_tell_ns_) return;
   next_tell_ns_ = now + k_between_rows_ns;

@@ -16,7 +16,7 @@ class IdleGate {
   IdleGate(const IdleGate&) = delete;
   IdleGate& operator=(const IdleGate&) = delete;
 
-  // Asks again: the gate is shut until the answer comes, which wakes the client's thread.
+  // Asks again: the gate is shut until the answer arrives, which wakes the client's thread.
   void shut(std::uint64_t now_ns);
   bool is_open(std::uint64_t now_ns);
   // The latest time at which the gate opens.

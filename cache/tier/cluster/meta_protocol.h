@@ -34,13 +34,13 @@ struct MetaAnswer {
   std::string_view name, text;  // a figure's name and text, which point into the line
 };
 
-// `line` comes without its line end.
+// `line` excludes its line end.
 MetaAnswer parse_meta_answer(std::string_view line);
 // Returns the size of the first line in bytes, including its "\r\n"; 0 if the line has not ended
 // yet.
 std::size_t meta_line_bytes(std::string_view bytes);
 
-// The line of a command. The token comes back in the answer.
+// The line of a command. The answer repeats the token.
 class MetaCommand {
  public:
   // The longest key in bytes. A key holds no blank and no control character.

@@ -105,7 +105,8 @@ std::uint64_t DiskIndex::current_boot() {
 base::Result<DiskIndex> DiskIndex::map(int fd, const DiskGeometry& geometry) {
   auto mapping = base::Mapping::shared(fd, 0, geometry.file_bytes, PROT_READ | PROT_WRITE);
   if (!mapping) return base::fail(mapping.error().value);
-  // Neighboring buckets are unrelated; a core dump need not hold the index.
+  // No readahead, because adjacent buckets are unrelated; and a core dump need not contain the
+  // index.
   sys::madvise(mapping->data(), mapping->size(), MADV_RANDOM);
   sys::madvise(mapping->data(), mapping->size(), MADV_DONTDUMP);
   DiskIndex index;
@@ -279,7 +280,7 @@ DiskIndex::Slot* DiskIndex::slot_for(std::uint64_t hash, std::uint64_t& expected
       most_free = free_slots;
       best = free_slot;
       expected = free_word;
-      // The bucket is far from full: the other one need not be fetched from memory.
+      // The bucket is far from full, so the other one need not be fetched from memory.
       if (free_slots > DiskBucket::k_slots / 2) break;
     }
     if (best != nullptr) return best;

@@ -1,5 +1,5 @@
 // DiskStore: attaches to a directory. Chooses the sizes, and brings the index up to date with the
-// segment files that are there.
+// existing segment files.
 #include <fmt/core.h>
 #include <sys/file.h>
 
@@ -226,7 +226,7 @@ bool DiskStore::is_entered(std::uint64_t hash, std::uint32_t number, std::uint64
   return found;
 }
 
-// Recovers a file without a footer whose writer is gone.
+// Recovers a file without a footer whose writer is dead.
 base::Result<SegmentContents> DiskStore::recover(int fd, std::uint32_t number) {
   auto contents = walk_records(fd, number);
   if (!contents) return contents;

@@ -112,8 +112,8 @@ base::Result<const Record*> DiskStore::check_record(const DiskPlace& place, std:
 }
 
 int DiskStore::note_failed_read(const DiskPlace& place, std::string_view path, int error) {
-  // Other errors say that its file was evicted, or that this process lacks fds or memory; the disk
-  // is not at fault.
+  // Other errors mean that the file was evicted, or that this process lacks fds or memory, so the
+  // disk is not at fault.
   if (error != EIO) return error;
   remove(place, path);
   io_errors_.fetch_add(1, std::memory_order_relaxed);

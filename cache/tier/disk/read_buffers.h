@@ -50,8 +50,7 @@ class ReadBuffers {
       return Lease(nullptr, std::move(*mapping));
     }
     for (auto& slot : kept_) {
-      // Acquire: what the last reader did with the buffer comes before; pairs with the release in
-      // keep.
+      // Acquire: the last reader has finished with the buffer; pairs with the release in keep.
       if (std::byte* const at = slot.exchange(nullptr, std::memory_order_acquire))
         return Lease(this, base::Mapping::adopt(at, k_bytes));
     }

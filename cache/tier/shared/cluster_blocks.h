@@ -1,9 +1,9 @@
 // Finds blocks of large files that other nodes may get: blocks that have become whole in the
-// region's chunks (chunks.h), each once for each life of its chunk, and none that came from the
-// cluster. The chunk is pinned while a block is offered, so that its bytes stay. Its owner is the
-// one process of the node that shares what the node has (cluster_offers.h). Invariant: the bytes
-// belong to the version of the file that `stat` identifies. Thread safety: one thread; all other
-// threads may continue.
+// region's chunks (chunks.h), each block once for each life of its chunk, and no block that came
+// from the cluster. The chunk is pinned while a block is offered, so that its bytes stay. Its owner
+// is the one process of the node that shares what the node has (cluster_offers.h). Invariant: the
+// bytes belong to the version of the file that `stat` identifies. Thread safety: one thread; all
+// other threads may continue.
 #pragma once
 
 #include <cstdint>

@@ -85,8 +85,8 @@ class ClusterTier final : public Tier {
   const bool is_immutable_;
   const std::uint64_t deadline_ns_;
   const ClusterTags tags_;
-  // Files, blocks and listings have a pool each: a job that finds none of one kind may find the
-  // others.
+  // Files, blocks and listings have a pool each: a job that gets no hits of one kind may get hits
+  // of the others.
   static constexpr std::size_t k_shared_kinds = 3;
   ColdPool colds_[k_shared_kinds];
   ClusterMounts mounts_;

@@ -70,8 +70,8 @@ void Client::list(ListWish wish, ListDone done) {
 }
 
 void Client::wake() {
-  // Pairs with the exchange in step: either we see the false that it stores, or it goes on to look
-  // for news.
+  // Pairs with the exchange in step: either we see the false that it stores, or it continues and
+  // looks for news.
   if (!is_woken_.exchange(true, std::memory_order_seq_cst)) eventfd_write(wake_.get(), 1);
 }
 

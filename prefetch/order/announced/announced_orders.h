@@ -42,7 +42,7 @@ class AnnouncedOrders {
 
   // For the thread that takes.
   bool next(PlannedFile& file);
-  // The reader of the file that next() would give.
+  // The reader of the file that next() would return.
   std::optional<std::uint32_t> next_reader() const;
   void settled(std::uint32_t reader, std::uint32_t files);
   // The sequence number below which the reader will read no more paths, because it has left their

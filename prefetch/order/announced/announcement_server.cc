@@ -52,8 +52,8 @@ void AnnouncementServer::work_without_table(int error) {
 }
 
 bool AnnouncementServer::open(Peers& peers) {
-  // If this process was stopped before this thread ran, another process may lead and listen by now.
-  // This thread leaves the name to that process.
+  // If this process was stopped before this thread ran, another process may already lead and
+  // listen. This thread leaves the name to that process.
   if (!leads() || is_stopping()) {
     why = "another process has taken the lead";
     return false;
@@ -167,7 +167,7 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
       WelcomeMessage message;
       message.pid = static_cast<std::uint32_t>(sys::getpid());
       message.server = inode;
-      // If the send fails, the client has gone already, and the next poll shows it.
+      // If the send fails, the client has already disconnected, which the next poll shows.
       send_message(fd.get(), &message, sizeof message);
       peers.fds[slot] = std::move(fd);
       peers.next = slot + 1;

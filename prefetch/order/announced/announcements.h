@@ -23,8 +23,8 @@ namespace cube::prefetch {
 struct AnnouncementsOptions {
   std::string socket;                 // its whole path
   std::vector<std::string> prefixes;  // normalised
-  // Called when next() had nothing to give and now has something. It must be short, because clients
-  // wait while it runs.
+  // Called when next() returned nothing before and now has something. It must be short, because
+  // clients wait while it runs.
   void (*arrived)(void*) = nullptr;
   void* argument = nullptr;
   // The listening thread calls it in each iteration, at least once a second, and before it takes
@@ -51,7 +51,7 @@ class Announcements final : public PathSource {
   // Call it if another process leads, so that this one does not remove the socket's name.
   void leave_name();
 
-  // The reader whose file next() would give, if there is one.
+  // The reader whose file next() would return, if there is one.
   std::optional<std::uint32_t> next_reader() const;
   // Each client is a reader, whose number is never 0 and is not reused soon. Never returns `end`.
   Next next(PlannedFile& file) override;

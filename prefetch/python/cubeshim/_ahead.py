@@ -1,8 +1,8 @@
-"""Draws from a sampler before the loop asks, as far as the program cannot tell the difference, and
-announces what was drawn.
+"""Draws from a sampler before the loop asks, as far as the program cannot notice, and announces the
+drawn indices.
 
 A draw is made only when the loop itself asks for one, never by another thread and never after the
-loop was left. A policy says how much may be drawn: an object with `most` (indices that may be
+loop was left. A policy decides how much may be drawn: an object with `most` (indices that may be
 held), `allows(asked, held)` and `draw(iterator)`."""
 import collections
 

@@ -1,4 +1,4 @@
-"""Implements announce(), for programs that know their order themselves."""
+"""Implements announce(), for programs that determine their order themselves."""
 import os
 
 from cubeshim._channel import Channel

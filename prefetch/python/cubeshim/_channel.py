@@ -19,8 +19,8 @@ from cubeshim._unlisted import UnlistedThread
 
 MOST_CHANNELS = 16
 CONNECT_SECONDS = 5.0
-# How often the thread checks for an answer, or for a server that has gone, while an order is on its
-# way.
+# How often the thread checks for an answer, or for the end of the server, while an order is being
+# sent.
 LOOK_SECONDS = 0.1
 
 _channels = weakref.WeakSet()

@@ -267,8 +267,9 @@ class Files:
 class Known:
     """Maps indices to their paths, for the epochs of one data loader.
 
-    An epoch that begins with nothing learned gives one path, as soon as there is one. That path has
-    already been read. It makes the leader create its ring, for which there may be no room later."""
+    An epoch that begins with nothing learned announces one path, as soon as there is one. That path
+    has already been read. It makes the leader create its ring, for which there may be no room
+    later."""
     def __init__(self, store):
         self.store = store
         self.is_first = self.has_told = False

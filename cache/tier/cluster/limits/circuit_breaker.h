@@ -17,7 +17,7 @@ class CircuitBreaker {
   // Returns false if the server rests, or if its trial is under way.
   bool may_ask(std::uint64_t now_ns);
   static constexpr int k_most_late = 3;
-  // Notes an answer that came in time or late. Returns true if the server should rest, because
+  // Notes an answer, which arrived in time or late. Returns true if the server should rest, because
   // `most_late` of the last 64 answers were late or the trial failed.
   bool note_answer(bool is_late, int most_late = k_most_late);
   // Starts a rest, longer each time and at least this long.

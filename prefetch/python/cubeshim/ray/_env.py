@@ -92,9 +92,9 @@ def env(prefixes, *, library=None, runtime_env=None, **settings):
     disk_dir="/nvme/cache"; `cubeshim run --help-all` lists them as options. Each is a str, a number,
     a bool or an os.PathLike.
 
-    Returns a dict whose env_vars have the settings and LD_PRELOAD. Raises ValueError for a path that
-    is no prefix, for no prefix at all, and for a variable that runtime_env gives another value;
-    TypeError for an unknown setting or a value of another type."""
+    Returns a dict whose env_vars have the settings and LD_PRELOAD. Raises ValueError for a path
+    that cannot be a prefix, for an empty `prefixes`, and for a variable to which runtime_env
+    assigns another value; TypeError for an unknown setting or a value of another type."""
     made = dict(runtime_env or {})
     variables = dict(made.get("env_vars") or {})
     ours = {"CUBESHIM_PREFIXES": of_prefixes(prefixes)}
