@@ -24,7 +24,7 @@ namespace {
 
 using base::Counter;
 
-// One hit in this many is timed; a miss always is. Steps of the golden section sample each kind of
+// One hit in this many is timed, and every miss. Steps of the golden section sample each kind of
 // open even if a program opens in a rhythm, as cv2 does, which opens each file twice.
 constexpr std::uint32_t k_timed_hits = 32, k_step = 0x9E3779B9;
 

@@ -40,7 +40,7 @@ class FileCache {
   OpenOutcome open(const OpenRequest& request);
   // Finds a fresh record in RAM, for stat and access. Does not fetch.
   Pin find(const OpenRequest& request);
-  // Copies a record that cannot be mapped into one that can. The new record replaces the old one in
+  // Makes a mappable copy of a record that cannot be mapped. The new record replaces the old one in
   // the index.
   base::Result<Pin> make_mappable(const Record& record);
 

@@ -32,7 +32,7 @@ void write_lines_to_terminal(std::span<char> room, std::size_t size);
 // One write, without the signals for a closed pipe (SIGPIPE) or a file at its limit (SIGXFSZ).
 // Returns the result of the kernel's write.
 long write_quietly(int fd, std::string_view text);
-// Call this in a thread with an fd table of its own, which has no stderr. A few of its lines are
+// Call this in a thread that has its own fd table and therefore no stderr. A few of its lines are
 // then kept until another thread logs a line or calls write_kept_lines().
 void keep_lines_of_this_thread();
 void write_kept_lines();

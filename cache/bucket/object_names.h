@@ -32,7 +32,7 @@ class ObjectNames {
   // bytes_for().
   static void write(std::byte* to, std::span<const Entry> entries, std::uint64_t name_bytes);
 
-  // Nothing: the record has another kind or form, or is damaged.
+  // Empty: the record has another kind or form, or is damaged.
   static std::optional<ObjectNames> of(const Record& record);
 
   std::uint64_t count() const { return count_; }

@@ -38,7 +38,7 @@ class RecordFill {
   RecordFill(RamTier& tier, const FillRules& rules, std::string_view key, Lane lane = Lane::demand);
 
   // Begins to watch the file early, with a stat that the origin has just given; accept() then need
-  // not. False: a process may have the file open for writing, or had until now.
+  // not. False: a process may have the file open for writing, or had it open until just now.
   bool watch(const FileStat& stat);
   // If the stat for accept() was requested before this object was constructed, notes when
   // (base::boot_ns).

@@ -57,8 +57,9 @@ class MountMetadata final : public KnownStats {
   // before its next use.
   void doubt();
 
-  // The stat of an absolute, normalized key. `no_follow`: of a link itself; without it, a key that
-  // ends in a link is unknown (see real_path). `with_mount`: the mount id is wanted, too.
+  // The stat of an absolute, normalized key. `no_follow`: the stat is that of a link itself;
+  // without it, a key that ends in a link is unknown (see real_path). `with_mount`: the mount id is
+  // wanted, too.
   Says stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
   // A path that memory has found. `text` has room for PATH_MAX bytes; no zero follows the path.
   struct FoundPath {
@@ -70,9 +71,9 @@ class MountMetadata final : public KnownStats {
   std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const override;
   // The target of a link. `present` with an empty target: the key is not a link.
   Says read_link(std::string_view key, FoundPath& target);
-  // The origin has just given this stat for the key (or for the target of a link there), or this
-  // target for the link. A gathered stat or target that differs is not used again. correct_target
-  // returns whether it differed.
+  // For a stat that the origin has just returned for the key (or for the target of a link there),
+  // or for the target of the link. A gathered stat or target that differs is not used again.
+  // correct_target returns whether it differed.
   void correct_stat(std::string_view key, const FileStat& stat);
   bool correct_target(std::string_view key, std::string_view target);
   // The real path of a key, with links at its end followed. `by_link`: if the key does not end in a

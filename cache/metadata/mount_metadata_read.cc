@@ -73,7 +73,7 @@ class NotedFd {
 
 }  // namespace
 
-// The existing record, if the origin has just given the same listing.
+// The existing record, if the origin has just returned the same listing.
 Pin MountMetadata::still_listed(const RecordContent& content,
                                 std::span<const std::byte> entries) const {
   Pin found = directory(content.path);
@@ -110,7 +110,8 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
   if (!stat) return {};
   content.stat = *stat;
   content.physical = links == LinksOnWay::none;
-  // Before the entries are read: a process that changes them reports only changes on known devices.
+  // Done before the entries are read, because a process that changes them reports only changes on
+  // known devices.
   ram_->note_device(stat->device());
   watch.watch(*stat);
   // A second change within the same tick of the clock could not be detected later.

@@ -1,8 +1,8 @@
 // Gathers the stats of all entries of a directory, and the targets of its links, by several threads
 // in parallel, and publishes them to the node as one record. It serves programs that ask for one
 // stat after the other. One process of the node gathers for a directory at a time (a flight).
-// Thread safety: any threads may call step() at a time; one calls begin() and the destructor. It
-// allocates, and is not for signal handlers.
+// Thread safety: any number of threads may call step() at a time; one calls begin() and the
+// destructor. It allocates, and is not for signal handlers.
 #pragma once
 
 #include <memory>

@@ -167,8 +167,8 @@ void PackReader::will_need_index() const {
                        MADV_WILLNEED);
 }
 
-// Reads the index for one lookup. The file may be cut short, which removes pages of the index, and
-// a load from them would end the program. The kernel is first asked whether both ends of the value
+// Reads the index for one lookup. The file may be truncated, which removes pages of the index, and
+// a load from these would end the program. The kernel is first asked whether both ends of the value
 // can be read, once for each new page.
 class PackReader::IndexLook {
  public:

@@ -83,8 +83,8 @@ class StatTable {
     FileStat stat;            // the stat of the name itself: a link is not followed
     std::uint64_t looked_ns;  // base::boot_ns, before the origin was asked; 0: nothing is known
     std::uint32_t changes;    // WriterStripe::epoch of the file at `looked_ns`
-    std::uint32_t target;     // a link's offset of its target among the targets, plus 1; 0: nothing
-                              // is known
+    std::uint32_t target;     // for a link: the offset of its target among the targets, plus 1; 0:
+                              // not known
   };
 
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t target_bytes) {

@@ -71,7 +71,7 @@ struct FileStat {
 
 // A flag for both functions below, with which the kernel asks the file's server. Without the flag
 // the kernel may answer with attributes that the mount keeps (FUSE's attr_timeout, NFS's acregmin),
-// though it would read newer bytes. A stat that proves a record, or proves that nothing has
+// although a read would return newer bytes. A stat that proves a record, or proves that nothing has
 // changed, needs this flag. On a local file system the flag does nothing.
 inline constexpr int k_ask_server = AT_STATX_FORCE_SYNC;
 

@@ -168,7 +168,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> lead_depth;
   // First reads of files of listed directories (listings.h).
   std::atomic<std::uint32_t> listed_reads;
-  // The ring is this many of the last segments; 0: there is none.
+  // The number of last segments that form the ring; 0: there is none.
   std::atomic<std::uint32_t> ring_segments;
   // How many segments below the ring's own start the lowest segment that has joined it lies; 0:
   // none has joined.
@@ -190,8 +190,7 @@ struct RegionHeader {
   // The writer waits for that.
   std::atomic<std::uint32_t> disk_sleeps;
 
-  // The cluster (cluster_tier.h). The node's only process that shares the node's data holds the
-  // mutex.
+  // The cluster (cluster_tier.h). The one process that shares the node's data holds the mutex.
   pthread_mutex_t cluster_writer;
   // 1: paths of directories have changed on this node.
   std::atomic<std::uint32_t> cluster_distrusted;

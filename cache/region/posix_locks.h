@@ -55,7 +55,7 @@ class PosixLocks {
     if (is_any_kept()) [[unlikely]]
       forget_kept_slow(first, last);
   }
-  // Both for one fd, which the program is about to close.
+  // Does both for one fd that the program is about to close.
   static std::uint32_t forget_and_mark(int fd) {
     if (!is_any_kept()) [[likely]]
       return 0;

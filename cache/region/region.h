@@ -54,8 +54,8 @@ class Region {
   static bool may_hold(const std::string& directory, const std::string& name, std::uint64_t device);
   // Counts the living processes that are attached.
   std::uint32_t count_processes() const;
-  // Through an fd of the region's file, which may have lost its name. Without an fd, every process
-  // counts as living.
+  // Like the above, but through an fd of the region's file, which may have lost its name. Without
+  // an fd, every process counts as living.
   std::uint32_t count_processes(base::Result<base::UniqueFd> fd) const;
   // Frees what dead processes have left behind. Cheap enough to call now and then.
   void reap();
@@ -184,8 +184,8 @@ class Region {
   // (life/room_for_others.h) if the region took this many more bytes. False for a while after the
   // region has given memory back.
   bool leaves_room_for_others(std::uint64_t bytes) const;
-  // Whether the machine, the control group and the directory have this many bytes left, and a
-  // reserve for others.
+  // Whether the machine, the control group and the directory have this many bytes left in addition
+  // to a reserve for others.
   bool has_memory_for(std::uint64_t bytes) const;
   // Reserves memory for part of the data without checking what the machine has: `at` is a multiple
   // of the page size, counted from the first segment.

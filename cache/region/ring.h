@@ -49,8 +49,8 @@ class Ring {
 
   // Notes the first open of a prefetched record since it was published. The caller has a pin on it.
   bool note_opened(const Record& record);
-  // A program is about to map this record, which is not the ring's. The caller has a pin on it
-  // until it is mapped.
+  // Notes that a program is about to map this record, which is not the ring's. The caller has a pin
+  // on it until it is mapped.
   void note_mapped(const Record& record) {
     // take_used_up checks the pins first, then this mark: if it no longer sees our pin, it sees the
     // mark.

@@ -220,8 +220,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     if (waited_for_prefetch != nullptr && (flight.seen & k_is_prefetch) != 0)
       *waited_for_prefetch = true;
     const bool is_in_parts = (flight.seen & k_in_parts) != 0;
-    // If the flight is this process's own, the waiting thread may be the one that would have to
-    // read on.
+    // If the flight is this process's own, the waiting thread may itself be the one that has to
+    // continue reading.
     const bool is_own = (flight.seen & k_owner_mask) == (mine & k_owner_mask);
     if (!may_wait || (is_in_parts && is_own)) return Outcome::too_long;
     const std::uint64_t now = base::monotonic_ns();

@@ -25,7 +25,7 @@ namespace cube::cache {
 WriterStripe& writer_stripe_of(Region& region, const FileStat& stat);
 
 void writing_begins(Region& region, const FileStat& stat);
-// Whether other processes have the open file, or mappings of it write to it.
+// Whether other processes share the open file, or mappings of it can write to it.
 enum class Sharing : std::uint8_t { inherited, mapped };
 // Call it between writing_begins and our last close, after which the file may still be written.
 // writing_ends is not called then.

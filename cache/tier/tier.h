@@ -30,8 +30,8 @@ class Tier {
   };
   class Judge {
    public:
-    // program: a program waits for the record. ahead: nothing waits for it yet. many: many records
-    // are fetched at the same time, and may_answer() was true.
+    // program: a program waits for the record. ahead: nothing waits for it yet. many: the record is
+    // one of many that are fetched at the same time, and may_answer() was true.
     enum class For : std::uint8_t { program, ahead, many };
     // `wanted` is the kind of record that the judge wants; a tier may pass others to it as well.
     explicit Judge(RecordKind wanted, For whom = For::program) : wanted_(wanted), whom_(whom) {}

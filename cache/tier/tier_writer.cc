@@ -81,7 +81,7 @@ int TierWriter::write(std::uint32_t segment) {
   if (note.generation != generation) note = {.generation = generation, .seen = 0, .written = {}};
   // Loaded before the records are visited, so that the next pass sees later records.
   const std::uint32_t fresh = row.fresh.load(std::memory_order_acquire);
-  // A segment that was sealed a moment ago may still get records that are on their way.
+  // A segment that was sealed a moment ago may still get records that are just being published.
   const bool grows = is_ring || word_of(row).state == SegmentState::open;
   std::vector<std::uint64_t> offsets, written;
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {

@@ -1,10 +1,10 @@
-// Chooses the engine: the one that the settings name, or the faster one for each origin.
+// Chooses the engine: either the one in the settings, or the faster one for each origin.
 //
 // `automatic` has both engines. The first fetches of an origin are a trial. Batches of four times
 // the depth run on the two engines alternately, and each is timed from its first submit to its last
 // end (engine_trial.h). The trial chooses io_uring once that was faster by a tenth in eight pairs
 // of batches, and threads once it was not in two pairs. A tie therefore goes to the threads, mostly
-// after three pairs, and one spoiled batch does not decide.
+// after three pairs, and one disturbed batch does not decide the trial.
 //
 // A fetch that is submitted beyond a batch is held back until the batch has ended. A batch does not
 // count, and is run again, if the engine ran out of work or some of its fetches were cancelled. A

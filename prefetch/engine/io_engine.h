@@ -76,7 +76,8 @@ struct FetchResult {
   int reason = 0;  // the client's reason, if it has declined
   std::uint64_t bytes = 0;
   bool is_counted_elsewhere = false;  // Origin::Traits
-  // The hash by which the origin has checked the bytes of a whole file, if it has.
+  // The hash by which the origin has checked the bytes of a whole file; empty if it has not checked
+  // them.
   std::optional<std::uint64_t> data_hash = {};
 };
 

@@ -28,7 +28,7 @@ struct Worker {
   Fetch* fetch = nullptr;
   bool has_room = false;
   bool may_be_kept = true;  // see cache/origin/kept_attributes.h
-  // Copies, because the client's fetch may be destroyed as soon as the gate is closed.
+  // These are copies, because the client's fetch may be destroyed as soon as the gate is closed.
   cache::OriginSpan place, together;
   std::uint64_t most_opened = UINT64_MAX;
   bool has_span = false;  // the opened place holds the bytes that were read together

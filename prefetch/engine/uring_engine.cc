@@ -256,7 +256,7 @@ void UringCore::ask_for_room(std::uint64_t index, UringFlight& flight) {
   gate_.leave();
   flight.result.reason = flight.room.reason;
   if (!flight.room.is_given) return end(index, flight, Ending::declined);
-  // Clears O_NONBLOCK, with which a ring would not wait for the file's bytes.
+  // Clears O_NONBLOCK, because with it a ring would not wait for the file's bytes.
   if (flight.stat.is_regular()) sys::fcntl(flight.fd, F_SETFL, 0);
   flight.read = base::WholeRead(flight.room.data, flight.stat.size);
   read(index, flight);

@@ -128,7 +128,8 @@ bool Gateway::look_around() {
 }
 
 void Gateway::take_requests() {
-  // Read before the rows, so that a request that is posted meanwhile counts as news the next time.
+  // Read before the rows, so that a request that is posted meanwhile counts as news in the next
+  // round.
   const std::uint32_t news = mailbox_.news();
   if (taken_news_ == news) return;
   taken_news_ = news;

@@ -30,7 +30,7 @@ class DirWalk {
   // same root. If that position is no longer valid in the file system, the walk may skip or repeat
   // some files.
   int begin(const std::string& root, std::int64_t from = 0);
-  // The position after the last entry given, if that entry is in the root itself.
+  // The position after the last returned entry, if that entry is in the root itself.
   std::int64_t position() const { return position_; }
   bool is_walking() const { return !levels_.empty(); }
   // next() returns a directory before its contents, which leave_out() then skips.

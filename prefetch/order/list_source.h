@@ -22,7 +22,7 @@ class ListSource final : public PathSource {
   static std::unique_ptr<ListSource> open(PathListOptions options, std::uint64_t from,
                                           bool (*repeats)(void*), void* argument, std::string& why);
 
-  // Returns none_yet at the end of a round, because the last paths given may turn out to be
+  // Returns none_yet at the end of a round, because the last returned paths may turn out to be
   // directories.
   Next next(PlannedFile& file) override;
   // Call it when all fetches of paths from next() have ended. Ends the round and returns true if

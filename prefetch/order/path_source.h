@@ -45,8 +45,8 @@ class PathSource {
   virtual Next next(PlannedFile& file) = 0;
   // Reports files that next() gave; see Settled.
   virtual void settled(std::uint32_t /*reader*/, std::uint32_t /*files*/) {}
-  // The sequence number below which the reader will read no more paths that next() gave, because it
-  // has left their epoch or ended.
+  // The sequence number below which the reader will read no more of the paths that next() returned,
+  // because it has left their epoch or ended.
   virtual std::uint64_t passed(std::uint32_t /*reader*/) { return 0; }
 };
 

@@ -92,8 +92,8 @@ void Depth::limit_by_fetches(const Seen& seen, bool is_foreign) {
   constexpr std::uint64_t k_anew_ns = 10'000'000'000;  // the pause between measurements with one
                                                        // fetch in flight
   constexpr unsigned k_fetches_of_period = 16;
-  // Below this limit a step doubles it, above it a step adds a quarter. An overshoot costs the
-  // program a period of slow fetches.
+  // Up to this limit, a step doubles the limit; above it, a step adds a quarter. An overshoot costs
+  // the program a period of slow fetches.
   constexpr unsigned k_few = 4;
   Limit& limit = by_fetches_;
   Period& period = limit.period;

@@ -34,8 +34,8 @@ void RunAhead::put_back(PlannedFile& file) {
   const auto is_sooner = [&](const PlannedFile& other) {
     return other.reader == file.reader && other.sequence < file.sequence;
   };
-  // Inserts after the reader's last earlier file: an earlier file that was put back before must
-  // stay in front.
+  // Inserts after the reader's last earlier file, because an earlier file that has been put back
+  // must stay in front.
   const auto last_sooner = std::find_if(waiting_.rbegin(), waiting_.rend(), is_sooner);
   Reader& reader = readers_[file.reader];
   waiting_.insert(last_sooner.base(), std::move(file));

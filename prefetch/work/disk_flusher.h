@@ -1,6 +1,6 @@
 // The thread that writes cached files to the disk, if no other process of the node does. Life:
-// start() once for each FileCache; then ask_to_stop() and wait(), after that, the thread has
-// written as much as the time allowed. A forked child has no such thread and must not touch the
+// start() once for each FileCache; then ask_to_stop() and wait(). When wait() returns, the thread
+// has written as much as the time allowed. A forked child has no such thread and must not touch the
 // object again. Thread-safe, but stop it only once.
 #pragma once
 

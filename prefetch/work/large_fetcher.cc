@@ -156,10 +156,11 @@ void LargeFetcher::forget(Row& row) {
 void LargeFetcher::fetch_block(Lock& lock, Row& row) {
   LargeFile::Range part = row.rest;
   const std::uint64_t block = cache_.large().block();
-  // bring_ahead takes the same part: up to the end of the block.
+  // bring_ahead fetches the same part: up to the end of the block.
   row.rest.begin = std::min((part.begin / block + 1) * block, row.rest.end);
   part.end = row.rest.begin;
-  // At a lower depth programs are waiting for the origin, and a whole block would delay them.
+  // At a lower depth, programs are waiting for the origin, and requesting a whole block would delay
+  // them.
   const bool asks_for_block = asks_for_blocks_ && depth_ >= k_threads;
   lock.unlock();
   bool has_room = true, is_here = true;

@@ -3,7 +3,7 @@
 // fetcher open the files. They start with the first fetch.
 //
 // Each submitted fetch ends once: by the client's large_ended(), on a thread of the fetcher or in
-// stop(). A thread that still hangs at the origin when the patience of stop() is over is left
+// stop(). If a thread still hangs at the origin when the patience of stop() is over, it is left
 // behind and makes no more callbacks. After stop() has returned, no function of the client runs.
 // Thread-safe, but stop() only once, and before let_go(). A client must not call stop() from within
 // a callback.
@@ -54,13 +54,13 @@ class LargeFetcher final : public ThreadCrew {
   static constexpr unsigned k_threads = 8;
   // `asks_for_blocks`: each thread requests a whole block in one step, unless the depth is below
   // k_threads. So no program should open the files meanwhile: on some mounts (FUSE), an open makes
-  // the kernel drop all that has been requested and not yet copied.
+  // the kernel drop all pages that have been requested but not yet copied.
   static CrewPtr<LargeFetcher> make(cache::FileCache& cache, LargeClient& client, int nice,
                                     bool asks_for_blocks) {
     return CrewPtr<LargeFetcher>(new LargeFetcher(cache, client, nice, asks_for_blocks));
   }
 
-  // False: there can be no thread, or the fetcher is stopped; `fetch` is unchanged.
+  // False: no thread can be started, or the fetcher is stopped; `fetch` is unchanged.
   bool submit(std::unique_ptr<LargeFetch>& fetch);
   // How many blocks are fetched at the same time.
   void set_depth(unsigned depth);

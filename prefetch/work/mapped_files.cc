@@ -45,7 +45,8 @@ void MappedFiles::drop(Row& row) {
   row.put_back(ClaimedRow::Is::free);
 }
 
-// Gives up ownership of the row. Drops it if it is over or its file locked, unless it has users.
+// Gives up ownership of the row. Drops the row if it is over or its file is locked, unless it has
+// users.
 void MappedFiles::give_back(Row& row) {
   for (;;) {
     const LargeFile& file = *row.file;
@@ -55,8 +56,8 @@ void MappedFiles::give_back(Row& row) {
     };
     if (is_to_go()) return drop(row);
     row.put_back(ClaimedRow::Is::filled);
-    // If a thread locked the file meanwhile, or was its last user, that thread found the row
-    // claimed and left it to us.
+    // A thread that has locked the file meanwhile, or was its last user, has found the row claimed
+    // and left it to us.
     if (!is_to_go() || !row.claim(ClaimedRow::Is::filled)) return;
   }
 }

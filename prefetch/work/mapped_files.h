@@ -42,8 +42,8 @@ class MappedFiles {
     std::uint64_t before = 0;
     bool tells_pages = false;  // LargeFile::tells_pages
   };
-  // The caller has counted `own` as one of the file's own mappings, and keeps that count if there
-  // is no room for it (false).
+  // The caller has counted `own` as one of the file's own mappings, and keeps that count if add()
+  // returns false, because there is no room.
   bool add(LargeFile& file, Added&& added);
   // Call after LargeFile::note_lock, before the lock is made: drops the file's mappings, unless a
   // thread is stuck in one for more than a second.

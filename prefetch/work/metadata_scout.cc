@@ -11,7 +11,7 @@
 namespace cube::prefetch {
 namespace {
 
-// A stat waits for the origin and takes no processor time.
+// A stat waits for the origin and takes almost no processor time.
 constexpr unsigned k_scout_threads = 16;
 // A walk alternates between directories of several levels.
 constexpr std::size_t k_parents = 16;

@@ -37,7 +37,7 @@ class MetadataScout final : public ThreadCrew {
 
  private:
   friend ThreadCrew;
-  // A directory that waits for a thread, or has one while the row is claimed.
+  // A directory that waits for a thread or, while the row is claimed, has one.
   struct Place : ClaimedRow {
     std::atomic<std::uint64_t> hash{0};  // hash of the path and the wish, unless the row is free
     Wish wish = Wish::list;

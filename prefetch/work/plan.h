@@ -18,7 +18,7 @@ class Plan final : public PathSource {
  public:
   explicit Plan(cache::FileCache& cache) : listings_(cache) {}
   void use_origins(const cache::Origins* origins) { listings_.use_origins(origins); }
-  // Programs read from listed directories and will soon want more of them.
+  // True if programs read from listed directories and will soon want more of their files.
   bool is_following_reads() { return listings_.is_following_reads(); }
   void set_announcements(std::unique_ptr<Announcements> announcements) {
     announcements_ = std::move(announcements);

@@ -14,7 +14,8 @@ void Prefetcher::note_placed(PlannedFetch& flight) {
 }
 
 void Prefetcher::watch(const PlannedFetch& flight) {
-  // If there is no memory for the note, the record is unknown, and is given up as such.
+  // If there is no memory for the note, RingWatch does not know the record, and gives it up as
+  // unknown.
   try_to([&] { watch_.add(flight.fetch.place(), flight.file.reader, flight.file.sequence); });
 }
 

@@ -68,7 +68,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
     int nice = 5;
     std::vector<std::string> prefixes;  // the files below one prefix are on one mount
     bool keep_refused = true;           // whether take_refused() will be called
-    // Notified when more may be offered and when all has ended; null: one of its own.
+    // Notified when more may be offered and when all has ended; null: the prefetcher uses its own.
     EventCount* progress = nullptr;
   };
   // Null: `why` is the reason.
@@ -118,7 +118,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   RingWatch& ring_watch() { return watch_; }
 
   // Cancels waiting files, and abandons hung fetches after `patience_ms`. A second caller waits for
-  // the first: a process that ends before the files of a ring are closed leaves the mount busy.
+  // the first, because a process that ends before the files of a ring are closed leaves the mount
+  // busy.
   void stop(unsigned patience_ms);
 
   First before_open(Fetch& fetch, const base::Result<cache::FileStat>* looked) override;
@@ -210,7 +211,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   bool is_large(const PlannedFile& file, const cache::FileStat& stat) const;
   // Continues the fetch as that of a large file. False: that is not possible.
   bool hand_on(std::unique_ptr<PlannedFetch>& flight);
-  // The origin has no file of this name, but it may name a range of a file. False: it does not.
+  // For a name that the origin does not have as a file, but that may name a range of a file. False:
+  // it does not.
   bool hand_on_range(std::unique_ptr<PlannedFetch>& flight, bool& is_wrong);
   void fetch_small(std::unique_ptr<LargeFetch> fetch);
   void declined(PlannedFetch& flight, int reason, bool& waits);

@@ -87,9 +87,10 @@ void Sidecar::Leader::drain(LeaderWork& own) {
 bool Sidecar::Leader::do_lead() {
   LeaderWork own(cache_, config_, news_, claim_);
   if (!own.begin()) return false;
-  // From now on a stopping thread finds the lead and stops the engine, or this thread sees the
-  // stop. The lead is shown this early so that a stopping thread finds it even while this thread
-  // waits for the origin: it must remove the socket's name and end the thread that beats there.
+  // From now on, either a stopping thread finds the lead and stops the engine, or this thread sees
+  // the stop. The lead is shown this early so that a stopping thread finds it even while this
+  // thread waits for the origin: it must remove the socket's name and end the thread that beats
+  // there.
   show(&own);
   try {
     if (!is_stopping()) own.open();
@@ -131,7 +132,7 @@ void Sidecar::Leader::work(unsigned) {
 void Sidecar::Leader::stop(unsigned patience_ms) {
   begin_stop();
   cache_.ahead().ring().wake();
-  // Done here, because the thread itself may hang in a list on the origin.
+  // Done here, because the thread itself may hang while it reads a list from the origin.
   {
     const std::lock_guard lock(lead_mutex_);
     if (lead_ != nullptr) lead_->stop(patience_ms);

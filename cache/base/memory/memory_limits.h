@@ -29,7 +29,7 @@ inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 struct MemoryLeft {
   std::uint64_t left = UINT64_MAX;  // the result of available_memory()
   // How much of k_memory_left_alone is missing on the machine, or in a control group. For a control
-  // group, at most as much as its tmpfs files take.
+  // group, this is at most the size of its tmpfs files.
   std::uint64_t missing = 0;
 };
 MemoryLeft memory_left();

@@ -73,7 +73,7 @@ class LargeFile {
   // the last fd or mapping of it.
   enum class Lock : std::uint32_t { flock = 1, other = 2 };
   bool is_locked() const { return locks_.load(std::memory_order_seq_cst) != 0; }
-  // Called before the lock is taken. The library's own mappings of the file are then let go.
+  // Called before the lock is taken. The library's own mappings of the file are then released.
   void note_lock(Lock lock) {
     locks_.fetch_or(static_cast<std::uint32_t>(lock), std::memory_order_seq_cst);
   }
@@ -134,8 +134,8 @@ class LargeFile {
     bool is_empty() const { return begin >= end; }
   };
   Range ahead(CacheParts& parts, std::uint64_t at, std::size_t n);
-  // The part worth fetching of a range that a program has asked for: the end of the range must not
-  // push its start out of memory.
+  // The part of a requested range that is worth fetching: fetching its end must not evict its
+  // start.
   Range wanted(CacheParts& parts, const Range& range) const;
   // How the program has announced that it will read this open file (fadvise, madvise).
   // `sequential`: the next blocks come in wide windows from the first read on. `random`: nothing is

@@ -152,8 +152,8 @@ void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Cl
                              std::uint64_t at, bool has_disk) {
   const std::uint64_t begin = at / parts.rules.block * parts.rules.block;
   const PageRun pages = pages_of(begin, std::min(begin + parts.rules.block, stat_.size));
-  // The process that fetches pages has the block's flight, so no other finds the block whole at the
-  // same time.
+  // The process that fetches pages has the block's flight, so no other process sees the block
+  // become whole.
   if (!claim.has_all(pages)) return;
   if (LargePaths(parts.region).note(key_, named_.path, stat_)) chunks.note_whole(claim, has_disk);
   if (parts.remote.is_empty()) return;

@@ -206,7 +206,7 @@ class RamTier {
       const Record* const record = published_at(segment, at);
       if (record != nullptr) visit(at, *record);
       if (is_run) return;
-      // Room that was given out but has no record yet has no length by which to skip it.
+      // Reserved room without a record has no length by which it could be skipped.
       at += record != nullptr ? record->record_size : k_record_alignment;
     }
   }

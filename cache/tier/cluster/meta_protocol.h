@@ -1,7 +1,7 @@
 // The text of memcached's meta protocol: builds commands from values, and parses lines of answers
-// into values. No I/O. Invariants: a command is one line with its end; an answer that is not
-// understood is `unknown`, never something else. Thread safety: pure functions and plain values;
-// async-signal-safe; nothing is allocated.
+// into values. No I/O. Invariants: a command is one line, including its line end; an answer that is
+// not understood is `unknown`, never something else. Thread safety: pure functions and plain
+// values; async-signal-safe; nothing is allocated.
 #pragma once
 
 #include <cstddef>

@@ -44,7 +44,7 @@ class DiskDirectory {
   static base::Result<DiskDirectory> look(const std::string& parent, const std::string& name,
                                           std::string& why);
 
-  // Short, because it lies on the stack of the program's smallest threads and of its signal
+  // Short, because a path lies on the stacks of the program's smallest threads and of its signal
   // handlers.
   static constexpr std::size_t k_longest = 1000;
   struct Path {

@@ -150,7 +150,7 @@ base::Result<DiskIndex> DiskIndex::create(const char* path, const DiskGeometry& 
   if (const long e = sys::ftruncate(fd->get(), static_cast<std::int64_t>(geometry.file_bytes));
       sys::failed(e))
     return base::fail(static_cast<int>(-e));
-  // Without reserved room, a store into a page would raise SIGBUS.
+  // If no room were reserved, a store into a page could raise SIGBUS.
   const long reserved =
       sys::fallocate(fd->get(), 0, 0, static_cast<std::int64_t>(geometry.table_at[1]));
   if (sys::failed(reserved)) return base::fail(static_cast<int>(-reserved));

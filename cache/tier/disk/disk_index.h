@@ -123,7 +123,7 @@ class DiskIndex {
   DiskSegmentRow& row_of(std::uint32_t number) const {
     return row(number & (geometry_.row_count - 1));
   }
-  // The bytes of the file that have room on the disk.
+  // The number of bytes of the file for which the disk has room reserved.
   std::uint64_t reserved_bytes() const { return end_of_tables(tables()); }
   // The bytes that one more table takes; 0 if there is no further table.
   std::uint64_t next_table_bytes() const;

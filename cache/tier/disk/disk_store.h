@@ -90,8 +90,8 @@ class DiskStore {
   // the disk is full; tried again after some seconds. EROFS: read-only.
   base::Result<DiskAppended> append(std::span<const std::byte> segment,
                                     std::span<const std::uint64_t> offsets);
-  // Ends the segment file that is being written. If not `durable`, does not wait for the disk, as
-  // an exiting process must not; a power cut may then lose part of the file.
+  // Ends the segment file that is being written. Unless `durable`, does not wait for the disk,
+  // because an exiting process must not; a power cut may then lose part of the file.
   base::Result<void> seal(bool durable = true);
 
   // Forgets all records of a changed file: those of this path, and those of this device and inode
@@ -133,8 +133,8 @@ class DiskStore {
   base::Result<void> rebuild(const DiskGeometry& geometry, std::uint64_t boot);
   DiskGeometry wanted_geometry() const;
 
-  // Enters all files of the directory into the index. With a builder, the index is empty and
-  // unknown to other processes.
+  // Enters all files of the directory into the index. With a builder, the index is empty, and no
+  // other process has opened it.
   base::Result<void> reconcile(DiskIndexBuilder* builder);
   base::Result<void> build(const char* path);
   void load(std::uint32_t number, DiskIndexBuilder* builder);

@@ -121,7 +121,7 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
     ready = rebuild(wanted, boot);
   }
   if (!ready) return fail_with(ready.error().value);
-  // The bound may be lower than at the last start, or the disk fuller. If no room can be made,
+  // The bound may be lower, or the disk fuller, than at the last start. If no room can be made,
   // append() adds nothing and reports it.
   static_cast<void>(make_room(0));
   return {};
@@ -285,7 +285,7 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     row.touched_s.store(contents.changed_s, std::memory_order_relaxed);
   }
   // A footer also lists records that were dropped before it was written, and the row counts those
-  // dropped since. A walk through a file without a footer finds sound records only.
+  // dropped since; a walk through a file without a footer finds only sound records.
   const auto dropped = std::count_if(contents.rows.begin(), contents.rows.end(),
                                      [](const auto& r) { return r.state != 0; });
   if (is_new || !contents.has_footer)

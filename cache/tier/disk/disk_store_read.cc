@@ -133,7 +133,7 @@ base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) cons
                    static_cast<std::int64_t>(place.offset));
   } while (n == -EINTR);
   if (sys::failed(n)) return base::fail(static_cast<int>(-n));
-  // The path fits into the bytes that were read or have stayed zero, for any length of the path.
+  // For any length of the path, the path lies in bytes that were read or have stayed zero.
   if (!header_is_sound(head.record(), k_most_disk_segment_bytes) ||
       !is_kept_on_disk(head.record().kind))
     return base::fail(EBADMSG);

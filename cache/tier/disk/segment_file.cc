@@ -30,7 +30,7 @@ AlignedBytes allocate(std::uint64_t bytes) {
   return AlignedBytes(new (std::align_val_t{k_record_alignment}, std::nothrow) std::byte[bytes]);
 }
 
-// Reads the size, the times and the header, with which both ways of reading begin.
+// Reads the size, the times and the header, as the first step of both ways to read a file.
 base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
   SegmentContents contents;
   struct ::stat st {};

@@ -22,7 +22,8 @@ void ClusterBlocks::begin() {
 }
 
 bool ClusterBlocks::take(std::uint32_t place) {
-  // Loaded before the blocks are walked: the next walk finds a block that becomes whole later.
+  // Loaded before the blocks are walked, so that the next walk finds a block that becomes whole
+  // later.
   const std::uint32_t wholes = chunks_.wholes(place);
   if (wholes == seen_[place]) return false;
   auto chunk = chunks_.chunk_at(place);

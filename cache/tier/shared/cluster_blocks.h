@@ -43,8 +43,8 @@ class ClusterBlocks {
   // Selects this block instead, if it is whole and was not shared yet. `at` is its first byte. Call
   // this only on an object whose begin() is never called.
   bool find(const FileKey& file, std::uint64_t at);
-  // Ends the block that was found: it was offered, or will not be. Does nothing if there is none.
-  // If `is_put_off`, the block is found again later.
+  // Called when the found block has been offered, or will not be. No-op if there is none. If
+  // `is_put_off`, the block is found again later.
   void end(bool is_put_off = false);
   void leave();
   // For a forked child.

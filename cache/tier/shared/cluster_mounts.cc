@@ -61,8 +61,8 @@ void ClusterMounts::note(std::uint64_t row, const FileStat& remote, const FileSt
     of.agreed.fetch_or(k_unstable, std::memory_order_release);
     return;
   }
-  // Two mounts of this node are one mount of the other node. Only a file's stat shows on which of
-  // the two it lies.
+  // Two mounts of this node correspond to one mount of the other node. Only a file's stat shows on
+  // which of the two it lies.
   const std::uint64_t before = of.device.exchange(here.device(), std::memory_order_relaxed);
   if (before != 0 && before != here.device())
     of.agreed.fetch_or(k_unstable, std::memory_order_release);

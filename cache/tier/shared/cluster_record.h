@@ -43,8 +43,8 @@ bool may_be_shared(const Record& record, bool with_private);
 Record* check_cluster_value(std::span<std::byte> bytes, RecordKind kind,
                             std::string_view below_prefix);
 
-// True if both are the same version of a file, as far as nodes that see other inode numbers can
-// tell.
+// True if both are the same version of a file, apart from inode numbers, which may differ between
+// nodes.
 bool is_same_but_inode(const FileStat& a, const FileStat& b);
 
 }  // namespace cube::cache

@@ -133,7 +133,7 @@ Client::Next Client::judge_answer(Job& job) {
     fail(job, EIO, "the store ignores ranges, and names no length");
     return Next::fail;
   }
-  // Every S3 store sends an ETag, so a proxy or a login page has answered.
+  // Every S3 store sends an ETag, so this is the answer of a proxy or a login page.
   if (outcome.etag.empty()) {
     outcome.kind = "no ETag";
     fail(job, EIO, "the answer has no ETag, which every S3 store sends");

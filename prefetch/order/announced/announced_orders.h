@@ -1,6 +1,6 @@
-// The orders that the clients of the socket have announced. next() takes a path of the client that
-// is least ahead of its reading, and alternates among equals, so all ranks are served equally and a
-// stalled rank does not hold up others. Thread-safe; one thread may feed while another takes.
+// The orders that the clients of the socket have announced. next() takes a path of the client whose
+// paths are least ahead of its reads, and alternates among equals, so all ranks are served equally
+// and a stalled rank does not hold up others. Thread-safe; one thread may feed while another takes.
 #pragma once
 
 #include <array>

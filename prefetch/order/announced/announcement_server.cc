@@ -23,7 +23,7 @@ constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
 constexpr std::uint64_t k_first_tick = 20 * base::k_ns_per_ms,
                         k_last_tick = 160 * base::k_ns_per_ms;
 // The server checks at least this often whether it must end, because the thread that stops it may
-// have lacked an fd for the connection that would wake it.
+// have had no free fd for the connection that wakes it.
 constexpr std::uint64_t k_longest_rest = 1'000 * base::k_ns_per_ms;
 constexpr unsigned k_most_lines = 8;
 constexpr int k_messages_a_turn = 16;

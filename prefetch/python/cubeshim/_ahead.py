@@ -36,7 +36,8 @@ class Fixed:
         """Called when the loop gets the draw: does to the generators what draw() did."""
 
     def ended(self):
-        """Like given(), for what draw() did to the generators when it raised."""
+        """Like given(), but for a draw() that raised an exception after it had moved the
+        generators."""
 
 
 class Never(Fixed):

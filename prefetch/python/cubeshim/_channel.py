@@ -46,7 +46,7 @@ class Channel:
     """The connection of one data loader. Each loader has its own, so that two loaders that are read
     alternately do not drop each other's order."""
 
-    # of the process; unlike this attribute, globals of modules are None at the end of the
+    # the pid of the process; unlike this attribute, globals of modules are None at the end of the
     # interpreter
     is_ending = False
 
@@ -65,7 +65,7 @@ class Channel:
     # The program's side.
 
     def begin(self, epoch, resolve):
-        """The order of a new epoch; an older one is over. Returns None if no order can be
+        """Begins the order of a new epoch, which ends an older one. Returns None if no order can be
         announced."""
         if self.is_closed or self.is_ending:
             return None

@@ -37,7 +37,7 @@ def is_path(value):
 
 
 def is_file_name(value):
-    """True if a string that might be anything looks like a path."""
+    """True if an arbitrary string looks like a path."""
     if not is_path(value):
         return False
     text = os.fsdecode(value)

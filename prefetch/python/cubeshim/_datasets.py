@@ -1,4 +1,5 @@
-"""Finds out which files a data set reads for an index: a function, or None if that is not known."""
+"""Finds out which files a data set reads for an index. Returns a function, or None if that is not
+known."""
 import bisect
 import os
 import pickle

@@ -44,8 +44,8 @@ def lists_of(owner, length):
 
 
 def firsts(entries):
-    """The first path of the first, the middle and the last entry; empty if one of these has
-    none."""
+    """The first path of each of three entries: the first, the middle and the last one; empty if one
+    of these has no path."""
     found = [paths_of(entries[index])[:1] for index in (0, len(entries) // 2, len(entries) - 1)]
     return [os.fsdecode(path) for paths in found for path in paths] if all(found) else []
 

@@ -1,7 +1,7 @@
 """Remembers which files the workers of a data set opened for an index, if nothing else is known
 about the data set.
 
-What was learned lies in two files that all processes of the node share. KEY.index has 8 bytes for
+The learned paths lie in two files that all processes of the node share. KEY.index has 8 bytes for
 each index: the position of its record in KEY.paths, plus one; 0 is unknown. A record consists of
 the index, the number of bytes, and paths with a NUL between them. With CUBESHIM_DISK_DIR the files
 stay for later jobs; otherwise they are removed with the last process that uses them. Nothing relies
@@ -86,8 +86,8 @@ def is_private_file(found):
 
 def open_own(path, flags):
     """Raises OSError unless the file belongs to this user, has no other name, and lies in a
-    directory where no other user can put one. A link there to another file of the user would have
-    that file overwritten."""
+    directory where no other user can put one. Otherwise, a link to another file of the user could
+    cause that file to be overwritten."""
     parent, name = os.path.split(path)
     directory = open_checked(parent, os.O_RDONLY | os.O_DIRECTORY, is_private_directory)
     try:

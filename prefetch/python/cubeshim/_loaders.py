@@ -30,7 +30,7 @@ class Loader:
         self.epoch = 0
 
 
-_loaders = {}  # id of a loader's sampler: its Loader, while the sampler lives
+_loaders = {}  # maps the id of a loader's sampler to its Loader, while the sampler lives
 
 
 def nothing(dataset):
@@ -58,8 +58,8 @@ def forget(key, channel):
 
 
 def ahead(iterator, sampler, dataset, policy, rank_and_world, in_use=0, learned=nothing):
-    """Returns the object that takes the iterator's place, or None if the iterator stays. Never
-    fails. `learned` is asked about an unknown data set."""
+    """Returns the object that replaces the iterator, or None if the iterator stays. Never fails.
+    `learned` is asked about an unknown data set."""
     try:
         if Channel.is_ending:
             return None

@@ -77,7 +77,7 @@ def run_shadowed():
             spec = finder.find_spec("sitecustomize", places if finder is PathFinder else None)
     if spec is None or spec.loader is None:
         return
-    # The entry that is there when this module ends is the result of `import sitecustomize`.
+    # The entry in sys.modules at the end of this module is the result of `import sitecustomize`.
     if not hasattr(spec.loader, "exec_module"):  # in a zip file, up to Python 3.9
         del sys.modules["sitecustomize"]
         spec.loader.load_module("sitecustomize")

@@ -147,7 +147,7 @@ class Crew:
             ray.wait(asked, timeout=1) if asked else time.sleep(PAUSE)
 
     def homes(self):
-        """Hash of each node that has a usable member -> its members."""
+        """Maps the hash of each node with usable members to these members."""
         by_node = {}
         for member in self.usable():
             by_node.setdefault(member.node, []).append(member)
