@@ -1,4 +1,4 @@
-"""Measures calls that have nothing to do with a prefix, start-up, and the system calls of a hit."""
+"""Measures start-up, the system calls of a hit, and calls that have nothing to do with a prefix."""
 
 from __future__ import annotations
 

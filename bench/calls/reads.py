@@ -10,7 +10,8 @@ from bench.harness.report import Section, Table, Target
 from bench.harness.suite import Bench
 
 SIZES = ("4k", "64k", "110k", "256k", "mix")
-# If others take more of the cores than this, two processes cannot run at the same time.
+# If other programs take more than this share of the cores, two processes cannot run at the same
+# time.
 MOST_OTHERS = 0.1
 EXT4, HIT, COPY, COPY_16, IDEAL = "ext4", "hit", "memcpy", "memcpy + 16", "ideal"
 FULL = "full region"

@@ -1,4 +1,4 @@
-"""Measures three nodes that share what they read by memcached, against the same nodes alone:
+"""Measures three nodes that share their files through memcached, against the same nodes without it:
 epochs, cold starts, and servers that fail."""
 
 from __future__ import annotations

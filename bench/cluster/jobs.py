@@ -38,10 +38,10 @@ class Plan:
 @dataclass
 class Epoch:
     files: int
-    seconds: float  # from the first reader's begin to the last one's end
+    seconds: float  # from the first reader's start to the last one's end
     opens: int  # at the origin
     longest_ms: float  # of all opens
-    long_ms: float  # the sum of the opens of 10 ms and more
+    long_ms: float  # the total time of the opens that took 10 ms or more
     counts: dict[str, int] = field(default_factory=dict)  # those of the library that KEPT names
 
     @property
@@ -53,7 +53,7 @@ Orders = list[list[list[int]]]  # the numbers of the files of each reader of eac
 
 
 def shares(files: int, nodes: int, readers: int, seed: str) -> Orders:
-    """Deals an order of all files out to all readers of all nodes, as a distributed sampler
+    """Distributes an order of all files over all readers of all nodes, as a distributed sampler
     does."""
     order = list(range(files))
     random.Random(seed).shuffle(order)

@@ -27,7 +27,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 PORT = 11211
-LEAST_RECORD = 1000  # bytes of an item; files of a benchmark are larger, leases smaller
+LEAST_RECORD = 1000  # the size of an item in bytes; files of a benchmark are larger, leases are
+                     # smaller
 START_SECONDS = 15.0
 # Servers have a high priority, so that they answer immediately, like servers with their own
 # processors; here all nodes share those of one machine.

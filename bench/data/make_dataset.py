@@ -5,7 +5,7 @@ ImageNet.
 
 The same count, seed and number of classes give the same bytes, so two machines measure the same
 thing. A small manifest, DIR/.dataset.json, describes the content. A second call with the same
-arguments does nothing, an interrupted one is finished, and a directory with any other content is
+arguments does nothing, or completes an interrupted one; a directory with any other content is
 refused. ImageFolder does not see the manifest."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Dataset:
 
 
 def make_dataset(directory: Path, recipe: Recipe, jobs: int) -> Dataset:
-    """Returns the data set `recipe` in `directory`, after making it unless it is there. Raises
+    """Returns the data set `recipe` in `directory`, and makes it first if it does not exist. Raises
     DatasetError if that is impossible."""
     present = _look(directory, recipe)
     if present:

@@ -2,8 +2,8 @@
 mount.
 
 Both are kept below the work directory and reused by the next run. The row "local disk" must read
-the very same files as the rows on the slow mount, or its figures and checksums would mean
-nothing."""
+exactly the files that the rows on the slow mount read; otherwise its figures and checksums would
+mean nothing."""
 
 from __future__ import annotations
 

@@ -129,8 +129,8 @@ Pages pages_of(const std::string& of) {
           static_cast<std::uint64_t>(cached) * k_page};
 }
 
-// How much of the file this process has mapped and in memory, from /proc/self/smaps; with `advice`,
-// after madvise.
+// How much of the file is mapped in this process and in memory, from /proc/self/smaps; with
+// `advice`, after madvise.
 std::uint64_t mapped_bytes(const std::string& of, int advice = 0) {
   std::uint64_t bytes = 0;
   for (int pass = advice == 0 ? 1 : 0; pass < 2; ++pass) {

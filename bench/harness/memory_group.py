@@ -11,8 +11,9 @@ from bench.harness.errors import BenchError
 
 ROOT = Path("/sys/fs/cgroup")
 PATIENCE_S = 10
-# Names in version 1 (True; in the controller's folder) and in version 2: the files with the limit
-# and with the maximum used, and the line of memory.stat with the processes' own memory.
+# Maps whether the version is 1 (where the files lie in the controller's folder) to names: of the
+# files with the limit and with the maximum use, and of the line of memory.stat with the processes'
+# own memory.
 NAMES = {
     True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss"),
     False: ("memory.max", "memory.peak", "anon")
@@ -31,7 +32,7 @@ def own_group() -> tuple[Path, bool]:
     for number, _, path in lines:
         if number == "0" and (ROOT / "cgroup.controllers").exists():
             own = ROOT / path.lstrip("/")
-            # Processes and groups cannot coexist in a group, except in the root.
+            # Except for the root, a group cannot contain both processes and groups.
             return (own.parent if own != ROOT else ROOT), False
     raise BenchError("this machine has no control group for memory")
 

@@ -33,7 +33,7 @@ NOT_COUNTED = {
 
 
 def check_fuse(device: str = "/dev/fuse") -> None:
-    """Raises BenchError, with a way out, if this machine cannot mount a FUSE file system."""
+    """Raises BenchError, with advice, if this machine cannot mount a FUSE file system."""
     way_out = ("point the demo at a slow mount of your own that holds class folders: "
                "make demo ORIGIN=/mnt/x")
     try:

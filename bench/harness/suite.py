@@ -93,7 +93,7 @@ class Bench:
         ], shim)
 
     def full(self, name: str, data: Path, limit: int = 0) -> Contender:
-        """The shim with a region that other files have filled, so that every open passes
-        through."""
+        """The shim with a region that other files have filled, so that every open goes to the
+        mount."""
         return self.reader(name, data, self.shim(ram=FULL_RAM), limit=limit,
                            options=("--filler", self.sets["filler"].path))

@@ -1,4 +1,4 @@
-"""Reads a set the way Python programs do.
+"""Reads a set in the ways in which Python programs do.
 
     loaders.py --set DIR --loader NAME [--names DIR] [--limit N] [--seed S]
 

@@ -29,7 +29,8 @@ namespace {
 constexpr int k_exit_failure = 1;
 constexpr int k_exit_usage = 2;
 
-// Each inode that the kernel knows costs an fd. Root may exceed the hard limit, up to the system's.
+// Each inode that the kernel knows costs an fd. Root may exceed the hard limit, up to the limit of
+// the system.
 void raise_descriptor_limit() {
   rlim_t most = 0;
   std::ifstream("/proc/sys/fs/nr_open") >> most;

@@ -65,8 +65,8 @@ void init(void* userdata, fuse_conn_info* connection) {
   // history.
   connection->want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
   if (options.readdirplus) connection->want |= connection->capable & FUSE_CAP_READDIRPLUS;
-  // lagfs writes as root, which does not drop set-user-id bits; the kernel then does it with a
-  // SETATTR.
+  // A write by lagfs, which is root, does not clear set-user-id bits, so the kernel clears them
+  // with a SETATTR.
   connection->want &= ~static_cast<unsigned>(FUSE_CAP_HANDLE_KILLPRIV);
   // The default of 12 would queue read-ahead and RELEASE of busy clients inside the kernel.
   connection->max_background = 1024;

@@ -50,7 +50,8 @@ void Workers::start(fuse_session* session, unsigned count) {
 
 void Workers::run(Worker& self) {
   current_ = &self;
-  // Not in start(): the first workers serve, and may settle, before the last ones are made.
+  // Not done in start(), because the first workers serve, and may settle, before the last ones are
+  // created.
   self.thread = pthread_self();
   const sigset_t nudge = only(k_nudge_signal);
   fuse_buf buffer{};
@@ -79,8 +80,8 @@ void Workers::settle() {
   // each other.
   mark_counted();
 
-  // The kernel hands requests out in order, and ours has been handed out. So each earlier request
-  // is in the present turn of some worker. Once that turn is counted or over, so is the request.
+  // The kernel hands out requests in order, and has handed out ours. So each earlier request is in
+  // the present turn of some worker. Once that turn is counted or over, so is the request.
   struct Watched {
     Worker* worker;
     std::uint64_t turn;

@@ -34,7 +34,7 @@ NEEDS = {
     "mds": "streaming", "tfrecord": "tensorflow", "arrow": "datasets", "duckdb": "duckdb",
     "polars": "polars"
 }
-# Cases that read the data of another case.
+# Maps cases to other cases whose data they read.
 DATA = {"webdataset": "tar", "duckdb": "parquet", "polars": "parquet"}
 
 

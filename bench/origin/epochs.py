@@ -116,7 +116,8 @@ def measure_unannounced(bench: Bench) -> Section:
         operations: dict[str, float] = {}
         for number in range(bench.rounds(12, 6)):
             for way in in_turn(us, number):
-                # A new mount each time, because the kernel keeps names and pages of the last one.
+                # Uses a new mount each time, because the kernel keeps names and pages of an old
+                # one.
                 with bench.mount(local) as mount:
                     mount.reset()
                     shim = bench.shim(mount.path) if way == "shim" else None

@@ -102,8 +102,8 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
             local_speed = spread(speeds[ways[0]]).median
             for way, wanted in ((ways[2], 0.95), (ways[3], 0.90)):
                 # The first epoch cannot be faster than the mount, whose server runs on the job's
-                # own cores. The local job uses all of these, so no cache can win back the time that
-                # the server takes.
+                # own cores. The local job has all of these cores, so no cache can make up for the
+                # time that the server takes.
                 per_sample = spread(served[way]).median
                 bound = min(1.0,
                             rate / local_speed) / (1 + per_sample * local_speed / os.cpu_count())

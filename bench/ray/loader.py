@@ -127,8 +127,8 @@ def one_node(pictures: Path, rounds: int) -> None:
 
 
 def two_nodes(build: Path, source: Path, work: Path, rounds: int) -> None:
-    """Compares runs without the library, with it and whole batches, and with it and split batches.
-    Each round begins with empty caches."""
+    """Compares three kinds of run: without the library, with it and whole batches, and with it and
+    split batches. Each round begins with empty caches."""
     ways: dict[str, Callable[[], dict[str, object]]] = {
         "without the library": dict, "whole batches (`split=False`)": lambda: {"split": False},
         "split by nodes": dict

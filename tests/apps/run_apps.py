@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Real programs on plain files and under the library: what they print, return and write must be
-equal.
+"""Real programs on plain files and under the library: their output, exit status and written files
+must be equal.
 
     run_apps.py --build build [NAME...]     # the cases of these names, or all that can run here,
                                             and a table

@@ -24,7 +24,8 @@ from bench.harness.errors import BenchError
 from bench.harness.suite import Bench
 
 SIZE, NODES = 20_000, 3
-# Fewer than 16 for each node: from 16 on, an open waits for servers only as long as for the origin.
+# Fewer than 16 for each node, because from 16 on, an open waits no longer for servers than for the
+# origin.
 FILES = 15 * NODES
 PROGRAM = BUILD / "cubeshim_node_reader"
 CAN_HAVE_NODES = os.geteuid() == 0 and shutil.which("memcached") and shutil.which(

@@ -1,5 +1,5 @@
-"""The suites of large files: jobs with a disk on shards of some megabytes, what counts as reached,
-and what ends a run."""
+"""The suites of large files: jobs with a disk on shards of some megabytes, which targets count as
+reached, and what ends a run."""
 
 from __future__ import annotations
 

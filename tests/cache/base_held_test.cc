@@ -75,7 +75,7 @@ template <typename T>
 void expect_the_same_memory_after_jumps() {
   const void* const before = memory_of_one<T>();
   g_held.clear();
-  // Each object lies at the place of the previous one.
+  // Each object lies at the address of the previous one.
   for (int i = 0; i < 200; ++i) leave_by_jump(hold_below_and_jump<T>);
   EXPECT_EQ(g_held.size(), 1U);
   // This object lies above it.

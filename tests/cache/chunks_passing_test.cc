@@ -131,7 +131,7 @@ TEST_F(PassingTest, MappedChunkStays) {
   EXPECT_EQ(found(k_kept, 0, places), places);
 }
 
-// That other chunks are pinned does not evict an unread chunk early: half of these chunks are
+// An unread chunk is not evicted early because other chunks are pinned: half of these chunks are
 // younger.
 TEST_F(PassingTest, YoungChunkStaysWhileOthersArePinned) {
   for (std::uint32_t number = 0; number < 2 * half(); ++number) ASSERT_TRUE(pass(number));

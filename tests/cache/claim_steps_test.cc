@@ -17,7 +17,7 @@ namespace {
 
 using tests::Tracee;
 
-// More instructions than lie between a check and what follows it.
+// More instructions than lie between a check and the step that relies on it.
 constexpr long k_around = 60;
 // The exit statuses of a child.
 constexpr int k_got_it = 10, k_got_nothing = 11;

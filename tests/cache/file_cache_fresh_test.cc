@@ -40,8 +40,8 @@ std::uint64_t stats_of(FileCache& cache) {
   return cache.stats().counters[static_cast<std::size_t>(Counter::origin_stats)].load();
 }
 
-// Opens in a process of another job. Returns how many stats that asked for, or -1 if the bytes are
-// wrong.
+// Opens in a process of another job. Returns how many stats the open has requested, or -1 if the
+// bytes are wrong.
 int open_as_another_job(const base::Config& config, const std::string& path,
                         const std::string& expected, std::uint64_t job = 1) {
   return tests::run_in_child([&] {

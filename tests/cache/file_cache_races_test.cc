@@ -60,7 +60,7 @@ TEST_F(WritersTest, ARecordIsNotFoundBeforeItsFetcherHasLookedForWriters) {
   EXPECT_EQ(shown, 0) << "instructions for which the old bytes could be found";
 }
 
-// A death at that point must not leave the old bytes forever.
+// A death at that point must not leave the old bytes in the cache forever.
 TEST_F(WritersTest, AFetcherThatIsKilledBeforeItHasLookedForWritersLeavesNothing) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
@@ -130,7 +130,7 @@ TEST_F(WritersTest, ACopyForMappingMadeWhileAWriterMarksTheRecordIsNotFoundLater
     return 0;
   });
   ASSERT_TRUE(writer.to_stop());
-  // The writer makes a window for the mark: it has seen the record.
+  // The writer maps a window in order to mark the record, so it has seen the record.
   ASSERT_TRUE(writer.to_entry_of(SYS_mremap, 1));
   const auto copy = cache->make_mappable(*first.pin);
   while (writer.to_system_call()) {

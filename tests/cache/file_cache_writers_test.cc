@@ -225,8 +225,8 @@ TEST_F(WritersTest, OtherProcessesSeeTheWriter) {
   EXPECT_EQ(status, 0);
 }
 
-// The count of a dead writer must be taken back, or its file and all of its stripe would never be
-// cached again.
+// The count of a dead writer must be undone; otherwise its file, and all files of its stripe, would
+// never be cached again.
 TEST_F(WritersTest, AKilledWriterDoesNotKeepItsFileOutOfTheCache) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);

@@ -28,7 +28,8 @@ int open_as_survivor(const base::Config& config, const std::string& path,
     CHILD_CHECK(cache != nullptr);
     const std::uint64_t began = base::monotonic_ns();
     const OpenOutcome outcome = cache->open(request_for(path));
-    // A waiter gives up after a second or two, and gets no pin; a busy machine may take as long.
+    // A waiter gives up after a second or two and gets no pin, and a busy machine may take that
+    // long.
     if (base::monotonic_ns() - began > 60'000'000'000) return 2;
     CHILD_CHECK(outcome.pin && tests::bytes_of(*outcome.pin) == expected);
     CHILD_CHECK(tests::is_sound(cache->region(), *outcome.pin));

@@ -217,8 +217,8 @@ Stage stage_after_read(const TestRegion& region, const std::string& path) {
   return record->is_stale() ? Stage::before_confirm : Stage::before_close;
 }
 
-// Each stage gets as many kills, spread evenly over its instructions (or over system calls, if it
-// waits for the kernel).
+// Each stage gets the same number of kills, spread evenly over its instructions (or over system
+// calls, if it waits for the kernel).
 TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr int k_kills = tests::k_asan ? 4 : 12;
@@ -321,8 +321,8 @@ TEST(Kill, ByTheClockWithinARunOfSegments) {
     Tracee child = child_that_has_read(*region, path);
     const std::uint64_t pause = random() % longest_ns;
     child.run_for(pause);
-    // If the kill came too late, the sweep can be shorter; if too early, it must be longer. It
-    // settles at twice the time of a publish.
+    // If the kill came too late, the sweep can be shorter; if too early, it must be longer. The
+    // length settles at twice the time of a publish.
     const Stage stage = stage_after_read(*region, path);
     longest_ns = stage == Stage::before_index ? longest_ns + longest_ns / 10
                                               : std::max<std::uint64_t>(longest_ns * 9 / 10, 1'000);

@@ -502,7 +502,7 @@ TEST_F(LargeFileTest, BytesBehindTheEndOfAnObjectAreZeros) {
   object->end();
 }
 
-// A file in the row of a closed file knows nothing about that one.
+// A file in the row of a closed file keeps no state of that one.
 struct LargeRowTest : LargeFileTest {
   const std::string other_data = content_of('o');
   const std::string other = dir.write("other", other_data);

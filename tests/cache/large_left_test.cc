@@ -1,5 +1,5 @@
 // Reads of a large file that a handler leaves by a jump, or in which it forks: what they leave in
-// the region. The handler runs when the bytes are copied to a page that may not be written yet.
+// the region. The handler runs when the bytes are copied to a page that is still write-protected.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>

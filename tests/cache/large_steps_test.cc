@@ -184,7 +184,7 @@ TEST_F(LargeSteps, ReaderThatWaitsForABlockIsWokenAfterEachStepAhead) {
   EXPECT_EQ(wakeups(), before + 1);
 }
 
-// A read-ahead must not hold up the program's lock or mount.
+// A read-ahead must neither prolong the program's lock nor keep its mount busy.
 TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";
   for (int n = 1; n <= 2; ++n) {

@@ -118,7 +118,8 @@ TEST(Layout, TablesDoNotOverlap) {
   }
 }
 
-// 16 to 32 bytes of memory for each file of 4 KiB on average, record header and path included.
+// The index takes 16 to 32 bytes of memory for each file of 4 KiB on average, record header and
+// path included.
 TEST(Layout, IndexAndSegmentTablesTakeAtMost32BytesAFile) {
   double most = 0;
   for (const std::uint64_t bytes : sizes()) {

@@ -59,8 +59,8 @@ Child child_whose_thread_has_ended(const RegionOptions& options) {
   return child;
 }
 
-// The slot must not depend on the thread that attached: a peer that cannot read /proc would take
-// that thread's end for a death.
+// The slot must not depend on the thread that attached: a process that cannot read /proc would take
+// that thread's end for the death of the process.
 TEST(LifeLock, NeitherTheEndOfAThreadNorAPeerWithoutFdsIsADeath) {
   const TestRegion region;
   Child child = child_whose_thread_has_ended(region.options);

@@ -441,7 +441,7 @@ TEST(Mailbox, SignalHandlerEndsTheWaitIfTheAskerAgrees) {
   }
 }
 
-// A thread that leaves its wait by a jump never frees its row.
+// If a thread leaves its wait by a jump, it never frees its row.
 TEST(Mailbox, OverdueRowsGoToTheNextAsker) {
   const TestRegion region;
   Mailbox gateway(*region);

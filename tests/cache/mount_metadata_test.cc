@@ -192,7 +192,7 @@ TEST_F(MountMetadataTest, LinksAreThoseOfTheOriginUntilOneIsReplaced) {
   EXPECT_EQ(real("near"), Says::unknown);
 }
 
-// With fs.protected_symlinks the kernel refuses to follow it, but lets everybody read it.
+// With fs.protected_symlinks, the kernel refuses to follow the link, but lets all users read it.
 TEST_F(MountMetadataTest, LinkOfAStrangerInADirectoryForAllIsReadAndNotFollowed) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   for (const char* const name : {"/own", "/strange"})
@@ -361,7 +361,7 @@ TEST_F(MountMetadataTest, RecordWhoseWatchSeesAChangeAfterItsEntryIsNotShown) {
 }
 
 TEST_F(MountMetadataTest, StoredListingOfTheSecondOfAChangeIsNotTaken) {
-  // Tens of kilobytes: too much for a stack on which earlier frames have left their red zones.
+  // Tens of kilobytes are too much for a stack on which earlier frames have left their red zones.
   const auto made = std::make_unique<tests::ShelvedListing>(*cache.cache, cache.config, place);
   tests::ShelvedListing& own = *made;
   EXPECT_EQ(tests::entries_of(own.metadata, place), 5);
@@ -397,7 +397,7 @@ TEST_F(MountMetadataTest, StatsGoWithTheListingThatTheyWereGatheredFor) {
   EXPECT_NE(StatGather::begin(metadata(), place, "one"), nullptr) << "they are gathered anew";
 }
 
-// Another node makes the file; a program that asks once more waits for it.
+// Another node makes the file; a program that asks again is waiting for it.
 TEST_F(MountMetadataTtlTest, SecondLookupOfAMissingNameAsksTheOriginWithinTheTtl) {
   EXPECT_EQ(list(), 5);
   age_record(*metadata().listing_of(place, place.c_str()), 5);

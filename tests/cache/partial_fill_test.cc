@@ -504,7 +504,7 @@ TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
   end(opened);
 }
 
-// A process may open a file again while its bytes come.
+// A process may open a file again while its bytes arrive.
 TEST_F(FillTest, SecondOpenSharesTheFetchAndGoesOnAloneAfterTheFirstClose) {
   const auto fetched = [&] { return cache.count(Counter::origin_bytes); };
   const Open former = open(path);

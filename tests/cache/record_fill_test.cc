@@ -138,7 +138,7 @@ TEST_F(FetchTest, FetchesBesideChangesOfMetadataLeaveNothing) {
   EXPECT_TRUE(fetch_beside(0));
 }
 
-// The change comes when the index already has the record.
+// The change happens when the index already has the record.
 TEST_F(FetchTest, ARecordThatIsNeverConfirmedIsDeadAndFoundAtNoTime) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const FileStat stat = stat_of(10, k_year, k_year);

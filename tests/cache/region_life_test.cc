@@ -50,7 +50,7 @@ TEST(RegionLife, ASecondProcessSharesWhatTheFirstHasMade) {
   EXPECT_TRUE(tests::exists(region.path()));
 }
 
-// At its exit a program detaches before its own last functions run, which may still read.
+// At its exit, a program detaches before its own last functions run, and these may still read.
 TEST(RegionLife, SegmentPinnedAtADetachStaysPinnedUntilTheProcessHasEnded) {
   const TestRegion region;
   RamTier tier(*region);

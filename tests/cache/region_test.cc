@@ -25,7 +25,7 @@ using tests::RegionName;
 using tests::run_in_child;
 using tests::TestRegion;
 
-// Makes a region file to which nobody is attached.
+// Makes a region file to which no process is attached.
 void make_region(const RegionName& name) {
   auto options = name.options;
   options.keep = true;

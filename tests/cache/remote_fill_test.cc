@@ -207,7 +207,7 @@ TEST_F(RemoteFillTest, ALargerFileThanWantedIsAbsentAndNotAskedFor) {
   EXPECT_EQ(take(without_look, bytes.size() - 1), Remote::absent);
 }
 
-// The stat is from before the end of the writer, which leaves the times of the file as they were.
+// The stat predates the end of the writer, which leaves the times of the file unchanged.
 TEST_F(RemoteFillTest, AWriterThatEndsWhileTheAnswerIsOnItsWayLeavesNoOldBytes) {
   writing_begins(*region, stat);
   bool has_ended = false;

@@ -199,7 +199,7 @@ TEST(LateRings, LeaveARoomThatIsBeingFilled) {
   tier.release_lease();
   Ring& ring = tier.ring();
   ring.make(16 * k_mib);
-  // No other segment may join, so it would be this one.
+  // No other segment may join, so only this one could.
   for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment)
     region->segment_row(segment).is_mapped.store(1);
   EXPECT_FALSE(tests::put_in_ring(tier, "/ahead", std::string(k_late_bytes, 'y')));

@@ -259,7 +259,7 @@ TEST_F(RingTest, ReadersAndALeaderAtOnceSeeRightBytes) {
   for (int r = 0; r < k_readers; ++r) {
     readers.emplace_back([&, r] {
       RamTier own(*region);
-      // Each reader keeps some files open after others have gone on, and reads them last.
+      // Each reader keeps some files open after others have continued, and reads them last.
       std::deque<Pin> kept;
       const auto look_at_oldest = [&] {
         const Pin& pin = kept.front();

@@ -293,7 +293,7 @@ TEST(SharedRoom, AShareTakesLittleOfASmallFileSystem) {
   EXPECT_EQ((SharedRoom{255 * k_mib, 240 * k_mib}.most_for_region(true)), 30 * k_mib);
   EXPECT_EQ((SharedRoom{128 * k_mib, 128 * k_mib}.most_for_region(true)), 16 * k_mib);
   EXPECT_EQ((SharedRoom{64 * k_mib, 64 * k_mib}.most_for_region(true)), 8 * k_mib);
-  // No less than a region needs, if that leaves enough.
+  // Not smaller than a region needs, if that leaves enough for others.
   EXPECT_EQ((SharedRoom{64 * k_mib, 41 * k_mib}.most_for_region(true)), 8 * k_mib);
   EXPECT_EQ((SharedRoom{64 * k_mib, 39 * k_mib}.most_for_region(true)), 7 * k_mib);
 }

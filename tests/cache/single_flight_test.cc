@@ -97,7 +97,7 @@ TEST(SingleFlight, APathWhoseSlotIsTakenIsStillFetchedByOne) {
   EXPECT_EQ(flights.begin(5, other), Outcome::mine);
   EXPECT_EQ(flights.begin(5 + step, first), Outcome::mine);
   EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::demanded);
-  // The flight of `first` counts even if the path's preferred slot is free again.
+  // The flight of `first` is found even if the path's preferred slot is free again.
   other = {};
   EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::demanded);
   first = {};

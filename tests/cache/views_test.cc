@@ -129,7 +129,7 @@ TEST_F(ViewsTest, ProcessThatMayNotOpenTheFileDoesNotGetItsBytes) {
     return 0;
   });
   EXPECT_EQ(in_the_group.wait(), 0);
-  // Neither child has changed what a process of the other kind may do.
+  // Neither child has changed the rights of a process of the other kind.
   Child still_without([&] {
     CHILD_CHECK(drop_reading_capabilities());
     FileCache* const own = attach();
@@ -221,7 +221,7 @@ TEST_F(LargeViewsTest, FdThatCannotBeReadGetsNothing) {
   ASSERT_EQ(read(*cache.cache, path), bytes);
   EXPECT_EQ(read(*cache.cache, path, O_PATH), "");
   EXPECT_EQ(read(*cache.cache, path, O_WRONLY), "");
-  // A program that opens with O_ACCMODE may only want ioctls.
+  // A program may open with O_ACCMODE only for ioctls.
   EXPECT_EQ(read(*cache.cache, path, O_ACCMODE), "");
 }
 

@@ -591,7 +591,7 @@ class Disk(Case):
         self.assertEqual(list(self.cache.iterdir()), [other])
 
     def test_clear_refuses_while_a_job_uses_it(self):
-        # With a directory for regions of its own, the command does not look at the job's region.
+        # The command has its own directory for regions, so it does not use the job's region.
         other = self.data.parent / "ram"
         other.mkdir()
         words = " ".join(

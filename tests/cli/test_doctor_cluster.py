@@ -199,7 +199,7 @@ class DoctorOfTheCluster(Case):
         self.doctor(servers, host="node-a")
         status, findings = self.doctor(list(reversed(servers)), host="node-b")
         self.assertIn(("ok", f"this node shares {self.data}; so do others: node-a", ""), findings)
-        # Another path of the same data has another id, unless it is given the same one.
+        # Another path of the same data has another id, unless the same id is set for it.
         other = self.data.parent / "other"
         shutil.copytree(self.data, other)
         status, findings = self.doctor(servers, "--prefix", other, "--cluster-origin",

@@ -1,5 +1,5 @@
-"""`cubeshim exporter`: its figures are those of the caches, and nothing that lies in their
-directory harms it."""
+"""`cubeshim exporter`: its figures are those of the caches, and no file in their directory can harm
+it."""
 import json
 import os
 import random
@@ -131,8 +131,8 @@ class Figures(ExporterCase):
         until(lambda: exporter.scrape()["cubeshim_prefetch_depth"][key] > 0, "it may fetch ahead")
         os.kill(job.pid, signal.SIGKILL)
         job.wait()
-        # The slot's lock goes with the process's memory, which a reader of its /proc files keeps
-        # alive for a moment.
+        # The slot's lock ends with the process's memory, which a reader of its /proc files keeps
+        # for a moment.
         now = until(lambda: (now := exporter.scrape())["cubeshim_processes"][key] == 0 and now,
                     "the process is gone")
         self.assertEqual([

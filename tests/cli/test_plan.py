@@ -1,5 +1,5 @@
-"""`cubeshim plan`: its forecasts beside real runs of the same job, by counts; its output; runs that
-it cannot use."""
+"""`cubeshim plan`: its forecasts compared with real runs of the same job, by counts; its output;
+and runs that it cannot use."""
 import json
 import re
 import shutil

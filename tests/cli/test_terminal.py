@@ -98,7 +98,7 @@ class Report(OnTerminal):
 
 class Lines(OnTerminal):
     def on_terminal(self, columns, *words):
-        """The rows of a terminal on which the command has written, and what it writes to a pipe."""
+        """The rows that the command has written to a terminal, and its output to a pipe."""
         terminal = Terminal(columns, 60)
         self.addCleanup(terminal.close)
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}

@@ -112,8 +112,8 @@ class Top(Case):
         self.fail(f"after {self.TRIES} jobs: {worst}, {cells}, not {wanted}")
 
     def figures_of_mixed_job(self):
-        """The longest times of the object, and the cells of the table: sums over the samples, and
-        the longest of times."""
+        """The longest times in the object, and the cells of the table: sums over the samples; of
+        times, the longest."""
         job = self.start_mixed_job()
         top, table = self.top("--json"), self.top()
         began = json.loads(top.stdout.readline()), [table.stdout.readline() for _ in range(3)]

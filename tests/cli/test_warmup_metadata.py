@@ -57,7 +57,7 @@ class Names(Warmup):
         self.assertEqual(self.asked_by(self.look), self.asked_by(self.idle))
 
     def idle(self):
-        """A job that reads nothing: only the command looks at its prefix."""
+        """A job that reads nothing, so that only the command uses its prefix."""
         self.command("run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--ram-keep",
                      "1", "--stats", "off", "true")
 

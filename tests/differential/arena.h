@@ -60,7 +60,7 @@ class Arena {
   std::vector<Finding> play(const Sequence& sequence, Kind kind, bool is_kept_turn);
   // The kind of sequences that the present subjects can play.
   Kind kind_of(std::uint64_t seed) const;
-  // Plays the runs in a fresh worker, or in the existing one. True if the last one differs.
+  // Plays the runs in a new worker, or in the existing one. True if the last one differs.
   bool differs(std::size_t contender, const std::vector<Run>& runs, bool fresh,
                Difference& difference);
   // If two plain runs differ, an operation is not deterministic.

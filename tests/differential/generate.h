@@ -13,7 +13,7 @@ Kind kind_of(std::uint64_t seed);
 Kind kind_without_packs(std::uint64_t seed);
 Kind kind_of_pack(std::uint64_t seed);
 Sequence generate(std::uint64_t seed, Kind kind);
-// True if the second pass meets what another job has kept.
+// True if the second pass uses records that another job has kept.
 bool is_kept_turn(std::uint64_t seed, Kind kind);
 
 }  // namespace cube::differ

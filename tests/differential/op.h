@@ -21,7 +21,7 @@ struct Op {
 };
 using Sequence = std::vector<Op>;
 
-// The trees that a sequence is for, and so the subjects that play it.
+// The trees for which a sequence is made, and so the subjects that play it.
 //   usual     the subject may change the tree
 //   outsider  so may a process without the library; only subjects that revalidate at each open
 //             promise to see that

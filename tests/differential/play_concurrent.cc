@@ -15,7 +15,8 @@
 namespace cube::differ {
 namespace {
 
-// Timers' handlers run only in this thread: in another they would take fds that the sequence sees.
+// Timers' handlers run only in this thread, because in another they would take fds that the
+// sequence sees.
 void run_both(const std::function<void()>& first, const std::function<void()>& second) {
   const BlockAlarm block;
   std::thread one(first), two(second);

@@ -110,8 +110,8 @@ void Player::play_one(const Op& op) {
 }
 
 // A stream whose fd was closed behind its back is not used again (SEMANTICS, Limits: such a
-// stream). It gives nothing back either: since glibc 2.43 fflush(NULL) of a later sequence would
-// move the offset of the next file with that fd.
+// stream). Nor does it undo its read-ahead: since glibc 2.43, fflush(NULL) of a later sequence
+// would move the offset of the next file with that fd.
 void Player::leave_orphans() {
   for (FILE*& stream : streams_) {
     if (stream == nullptr || fcntl(fileno(stream), F_GETFD) >= 0) continue;
@@ -204,9 +204,9 @@ std::string Player::path_spelled(const Entry& entry, std::int64_t kind) const {
 std::string Player::path_inside(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
-  // The kernel reports some errors first: that a mount is read-only and not that of the outside,
-  // that a name cannot be made or removed (because it ends in a slash or a dot), that a directory
-  // is missing.
+  // The kernel reports some errors first: that a mount is read-only and differs from that of the
+  // files outside, that a name cannot be made or removed (because it ends in a slash or a dot),
+  // that a directory is missing.
   if (tree_->is_packed()) {
     const std::string chosen =
         path(entry.is_outside() ? 0 : number, kind == 6 || kind == 7 || kind == 9 ? 0 : kind);
@@ -365,8 +365,8 @@ void Player::content_changed(const char* path, bool follow) {
 }
 void Player::content_changed(int fd) {
   struct ::stat st {};
-  // A file that is open only for reading is not changed by this (and the kernel knows it as
-  // something else if it is served).
+  // This does not change a file that is open only for reading (and to the kernel, a served file is
+  // another one).
   const long flags = sys::fcntl(fd, F_GETFL);
   if (sys::failed(flags) || (flags & O_ACCMODE) == O_RDONLY) return;
   if (!sys::failed(sys::fstat(fd, &st))) spoil(st);

@@ -27,8 +27,8 @@ struct Settings {
   std::string block;
   std::string ram = {};   // CUBESHIM_RAM, instead of the usual
   bool has_disk = false;  // with CUBESHIM_DISK_DIR
-  // The pack, or the URL of the bucket, that lies over `packed_prefix`; without the library what it
-  // was made of is mounted there, read-only.
+  // The pack, or the URL of the bucket, that lies over `packed_prefix`; without the library, its
+  // source is mounted there, read-only.
   std::string pack = {};
 };
 inline std::string packed_prefix(const std::string& base) { return base + "/boxed"; }

@@ -13,7 +13,7 @@ namespace cube::differ {
 
 inline constexpr std::size_t k_max_file = 256 << 10;  // CUBESHIM_MAX_FILE of the runs
 inline constexpr std::int64_t k_age =
-    1'600'000'000;  // modification time of all that a tree holds at first
+    1'600'000'000;  // the modification time of all files of a new tree
 inline constexpr std::int64_t k_newest_age =
     k_age + 50'000'000;  // sequences set times below this, now lies above
 
@@ -67,7 +67,7 @@ void make_tree(const Tree& tree);
 // The source of a pack, without the outside: a tree in which nothing changes after it is made.
 void make_source(const Tree& tree);
 void make_outside(const Tree& tree);
-void make_directories(const Tree& tree);  // at the root, although it is a pack
+void make_directories(const Tree& tree);  // creates directories at the root, although it is a pack
 void remove_tree(const Tree& tree);
 
 // Deterministic bytes: lines of text in the one file that is read by lines, noise elsewhere.

@@ -147,7 +147,7 @@ void run(std::string_view text) {
         });
     // The prefix of a pack is served as if it had been named among the prefixes.
     const bool has_packs = row.variable == "CUBESHIM_PREFIXES" && !parsed.config.origins.empty();
-    // A launcher's job has a name without ours.
+    // A launcher's job has a name even without our variable.
     const bool has_launcher = row.variable == "CUBESHIM_CLUSTER_JOB" && !is_wrong;
     const bool is_default =
         has_packs || has_launcher ||

@@ -38,8 +38,8 @@ void check_value(std::string_view text) {
       "a record beyond its bytes");
 }
 
-// Puts the fuzzed answer after a valid question; without one the parser rejects it at once. The
-// first two bytes say how many answers there are.
+// Puts the fuzzed answer after a valid question; without one, the parser rejects it immediately.
+// The first two bytes say how many answers there are.
 void check_name_answer(std::string_view text) {
   std::byte question[k_most_dns_bytes];
   const std::size_t asked = write_dns_question("cache-0.cache", DnsType::v4, 7, question);

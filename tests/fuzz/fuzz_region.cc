@@ -112,8 +112,8 @@ Table table_of(const RegionLayout& l, std::uint8_t what) {
   }
 }
 
-// In some tables few rows are in use: this picks "the n-th living one" instead of a number that
-// never hits.
+// In some tables few rows are in use: this picks "the n-th row in use" instead of a number that is
+// never in use.
 std::uint64_t row_for(const Fixture& f, const Table& table, std::uint8_t what, std::uint16_t row) {
   if (what % 14 < 9 || what % 14 > 11) return row % table.rows;
   const bool is_index = what % 14 == 9;
@@ -139,7 +139,7 @@ void change(const Fixture& f, fuzz::Input& input) {
   const std::size_t width = std::size_t{1} << (input.byte() % 4);
   const auto value = input.number<std::uint64_t>();
   const std::uint64_t at = table.at + row * table.row_bytes + in_row / width * width;
-  // A lock word that nobody ever releases costs two seconds; RegionLock.* covers it.
+  // A lock word that is never released costs two seconds; RegionLock.* covers it.
   const std::uint64_t lock = offsetof(RegionHeader, lifecycle);
   if (at + width > f.sound[0].size() || (at < lock + 8 && at + width > lock)) return;
   std::memcpy(f.file + at, &value, width);

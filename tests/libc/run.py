@@ -147,7 +147,7 @@ def check_differ(libc: Libc, _: Path, options: argparse.Namespace) -> str:
 
 
 def check_unit(libc: Libc, _: Path, options: argparse.Namespace) -> str:
-    """Each test alone, because one may end the process."""
+    """Runs each test alone, because one may end the process."""
     binary = libc.wrapped("unit_tests")
 
     def run(test: str) -> tuple[str, str]:

@@ -94,7 +94,7 @@ TEST_F(PackDamage, NoTruncatedPackIsOpened) {
   EXPECT_NE(why_not(whole + "x"), "");
 }
 
-// The index of the pack is mapped while the file is cut short.
+// The index of the pack is mapped while the file is truncated.
 TEST_F(PackDamage, APackThatIsCutShortWhileItIsUsedGivesErrors) {
   PackHeader header{};
   std::memcpy(&header, whole.data(), sizeof header);
@@ -117,7 +117,7 @@ TEST_F(PackDamage, APackThatIsCutShortWhileItIsUsedGivesErrors) {
 }
 
 TEST_F(PackDamage, AForgedIndexIsCheckedWhereItIsUsed) {
-  // The frame's hashes are right, as a forger would have them; what they cover is not.
+  // The frame's hashes are right, as a forger would make them, but the hashed values are not.
   std::mt19937_64 random(3);
   std::size_t answers = 0;
   PackHeader header{};

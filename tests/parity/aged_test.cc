@@ -1,4 +1,4 @@
-// Directories that nobody has changed for long: their listings are kept in memory, which answers
+// Directories that have not been changed for long: their listings are kept in memory, which answers
 // streams, stats and negative entries (shim/calls/directory/mount_stream.h). Other tests of
 // names make their directories just before.
 #include <dirent.h>

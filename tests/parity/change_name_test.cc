@@ -254,7 +254,7 @@ PARITY(Change, LockedReplaceByLink) {
 
 namespace {
 
-// Two pages, the second of which nobody may read. The first ends in the beginning of a path,
+// Two pages, the second of which is inaccessible. The first ends in the beginning of a path,
 // without its end.
 const char* path_without_end() {
   constexpr std::size_t k_page = 4096;

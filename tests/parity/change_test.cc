@@ -241,7 +241,7 @@ PARITY(Change, CopiesIntoACoveredFile) {
 }
 
 PARITY(Change, ByPathThroughASymlinkOnly) {
-  // One link, and the symlink's own name was never opened.
+  // The file has one link, and the symlink's own name was never opened.
   const timespec times[2] = {{1000, 0}, {2000, 5}};
   t.text("a", "0123456789");
   t.link("l", "a");

@@ -22,8 +22,8 @@ extern "C" pid_t __vfork() __attribute__((returns_twice));
 
 namespace {
 
-// The values that a child saw. They lie in memory that it shares with the parent, because a pipe
-// would need fds.
+// The values that a child saw. They lie in memory that the child shares with its parent, because a
+// pipe would need fds.
 struct Seen {
   char bytes[8];
   long n, at, opened, own;

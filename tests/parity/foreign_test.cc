@@ -92,7 +92,7 @@ PARITY(Foreign, TruncationByAFailedSpawnIsSeen) {
   pid_t child = 0;
   const int error = CALL(posix_spawn(&child, t / "none", &actions, nullptr,
                                      const_cast<char* const*>(arguments), environ));
-  // Before glibc 2.24 only the child knows, and nobody waits for it.
+  // Before glibc 2.24, only the child knows of the failure, and no process waits for it.
   if (error == 0) waitpid(child, nullptr, 0);
   posix_spawn_file_actions_destroy(&actions);
   look(t, t / "a", old);

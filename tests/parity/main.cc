@@ -49,8 +49,8 @@ bool is_copied(const std::string& path, std::size_t size) {
 }
 
 // A file passes through the ring only while the library's thread that writes to the disk runs at
-// least every two seconds. On a busy machine it begins late, and may be late again between two
-// files.
+// least every two seconds. On a busy machine, that thread starts late, and may be late again
+// between two files.
 bool passes_through_ring(const std::string& directory) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(120);
   // Each round uses other files, because a file that has passed is not fetched again immediately.

@@ -137,7 +137,7 @@ VARIANTS = {
 # Tests of calls that read. Other tests write, or see a difference that SEMANTICS.md lists
 # for packs and buckets. An object has no holes. A copy of an object is a file of a tmpfs. The
 # kernel opens no object by its path, so a clone's child, a file action of a spawn, freopen and a
-# program without the library cannot.
+# program without the library cannot open one either.
 IN_BUCKET = [
     "Fd*", "Read*", "Seek*", "Stat*", "Stdio*", "Signal*", "Thread*", "Map*", "Child*", "Stream*",
     "Exec*", "Transfer*", "Copy*", "Aged*", "Async*", "At*", "Fortify*", "Ioctl*", "Iostream*",

@@ -132,8 +132,8 @@ PARITY(Signal, HandlerAndWhatItInterruptsGetNoByteTwice) {
   // that must not be separated.
   int wrong = 0;
   while (g_handled < 1500) {
-    // A handler would read numbers before the offset is set back: on a slow mount one handler
-    // follows the other.
+    // Otherwise a handler would read numbers before the offset is set back, because on a slow mount
+    // one handler follows the other.
     sigset_t signals, others;
     sigemptyset(&signals);
     sigaddset(&signals, SIGUSR1);

@@ -59,7 +59,7 @@ PARITY(Thread, IsCancelledWhereLibcsCallsLetItBe) {
   line("close", [&] { close(fd); });
   line("stat", [&] { stat(path, &st); });
   line("fstat", [&] { fstat(fd, &st); });
-  // Old glibcs make it a cancellation point, unlike POSIX.
+  // In old glibcs this call is a cancellation point, unlike in POSIX.
   if (cube::parity::is_libc_from("2.28")) line("lseek", [&] { lseek(fd, 10, SEEK_SET); });
   line("access", [&] { access(path, R_OK); });
   line("fcntl", [&] { fcntl(fd, F_GETFL); });

@@ -163,7 +163,7 @@ PARITY(Stdio, WideCallsOnAStreamOfBytes) {
   CALL(fclose(other));
 }
 
-// More than there are places to remember (exports/wide.cc).
+// More streams than the library has places to remember.
 PARITY(Stdio, ManyWideStreams) {
   FILE* streams[80];
   const char* const path = t.text("f", k_text);

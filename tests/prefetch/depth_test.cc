@@ -175,7 +175,7 @@ TEST_F(DepthByFetchesTest, BeginsWithOneAndSettlesWhereTheOriginHasNoQueue) {
   EXPECT_LE(most, servers + 2) << "one more than the tolerance is a trial";
 }
 
-// Each fetch above what the origin serves is a delay that the program notices.
+// Each fetch beyond the origin's capacity is a delay that the program notices.
 TEST_F(DepthByFetchesTest, HardlyOvershootsOnItsWayUp) {
   servers = 10;
   unsigned most = 0;

@@ -93,7 +93,7 @@ TEST_P(EngineLife, StopWaitsForAClientThatIsInside) {
 }
 
 TEST_P(EngineLife, ShowsTheHostNoDescriptor) {
-  // The listing itself needs an fd when the host does it.
+  // If the host makes the listing, that itself needs an fd.
   const auto before = host_descriptors(own_number_of_a_directory());
   START_ENGINE({.depth = 4});
   std::atomic<int> looks{0}, strangers{0};

@@ -111,7 +111,7 @@ TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
       say("go");
     });
     engine->stop(0);
-    // A hanging thread ends with the process; a ring would not.
+    // A thread that hangs ends with the process, but a ring would not.
     CHILD_CHECK(GetParam() == Kind::threads || has_answered ||
                 one.result.ending == Ending::cancelled);
     origin.join();

@@ -1,4 +1,5 @@
-// The result of a fetch, with both engines: the whole file as its stat says, or the reason why not.
+// The result of a fetch, with both engines: the whole file, as described by its stat, or the reason
+// for a failure.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/inotify.h>

@@ -132,7 +132,7 @@ TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesUnplannedFiles) {
   other.used = 0;
 }
 
-// Otherwise its next files would wait until every other rank has as many ahead.
+// Otherwise, its next files would wait until every other rank is as far ahead.
 TEST_F(ShortListLeadTest, RankWhoseFilesAreInMemoryIsNotAheadOfTheOthers) {
   config.prefetch_list.clear();
   // Fetches the files one by one, so that they lie in memory in order.

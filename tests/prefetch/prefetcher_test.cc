@@ -101,7 +101,7 @@ TEST_F(PrefetcherTest, FetchesWhatItIsOffered) {
   EXPECT_EQ(settled(), 200U);
 }
 
-// The leader gives way according to these counts (pace/depth.h).
+// The leader reduces its depth according to these counts (pace/depth.h).
 TEST_F(PrefetcherTest, AJobsOwnFetchesAreToldFromWhatWasFetchedAheadForIt) {
   make(false);
   for (int i = 0; i < 10; ++i) offer(files.paths[i]);
@@ -180,7 +180,7 @@ TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
   EXPECT_GE(count(Counter::prefetch_early), 680U);
   EXPECT_LE(opened, files.paths.size()) << "each is settled once";
   EXPECT_GE(opened, 680U);
-  // Some files were given back, because there was less room than their average promised.
+  // Some files were handed back, because there was less room than their average size suggested.
   EXPECT_LT(count(Counter::origin_opens), files.paths.size() * 5 / 4);
   EXPECT_EQ(tests::counters_of(cache.region()), "right");
 }

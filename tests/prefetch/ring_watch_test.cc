@@ -100,7 +100,7 @@ TEST_F(RingWatchTest, TellsWhatWasOpenedOnceAndWhose) {
   EXPECT_TRUE(settled.empty());
 }
 
-// The leader looks every few milliseconds; a segment may be reclaimed in less.
+// The leader looks every few milliseconds, and a segment may be reclaimed in less time.
 TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
   fill();
   const auto in_first = static_cast<std::uint32_t>(first_of_next_segment());
@@ -112,8 +112,8 @@ TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
   EXPECT_EQ(look(), 1U);
 }
 
-// Reads of the small files that the segment held before say nothing about the large ones that it
-// holds now.
+// Reads of the small files that were in the segment before do not predict those of the large ones
+// in it now.
 TEST_F(RingWatchTest, ReclaimedSegmentIsNotGivenUpForItsFormerFiles) {
   // The other segments belong to a reader that has not reached them.
   while (add(segments.empty() || segments.back() == segments.front() ? 7 : 8, 10'000)) {
@@ -290,7 +290,8 @@ TEST_F(RingWatchTest, ASearchAmongManyEntriesIsShort) {
   EXPECT_EQ(give_up(true), 0U);
 }
 
-// Time passes between ticks at which nobody reads from the ring, unless files of it are opened.
+// Makes time pass between ticks; unless files of the ring are opened, no program reads from it at
+// these.
 struct RingStallTest : RingWatchTest {
   std::uint64_t tick(std::uint64_t now_ns, bool is_blocked, bool has_read, std::uint64_t demanded) {
     if (has_read) {

@@ -137,7 +137,7 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
       cache::FileCache* const own = tests::attach_cache(config, files.cache.options.job);
       CHILD_CHECK(own != nullptr);
       SmallCache::Counts seen;
-      // Some stay open while the ring goes on.
+      // Some files stay open while the ring continues.
       std::vector<std::pair<std::size_t, cache::Pin>> kept;
       for (std::size_t i = static_cast<std::size_t>(r); !stop->load(); i += 2) {
         const std::size_t n = i % files.paths.size();

@@ -1,4 +1,4 @@
-// Threads of the library inherit some traits of the thread that started them, and not others.
+// Threads of the library inherit only some traits of the thread that started them.
 #include "prefetch/threads/starter_traits.h"
 
 #include <gtest/gtest.h>

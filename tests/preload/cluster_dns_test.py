@@ -125,7 +125,7 @@ class Names(cluster_nodes.Cluster):
         return server
 
     def shared(self, prefix, text):
-        """One node shares what it reads, and the pool serves another."""
+        """One node shares the files that it reads, and the pool serves another."""
         self.text = f"memcached://{text}"
         first, said = self.fill(prefix)
         second = self.node("second", prefix)

@@ -1,5 +1,5 @@
-"""Nodes that share what they read by memcached: servers and processes that fail, hang, are full or
-refuse."""
+"""Nodes that share their files through memcached: servers and processes that fail, hang, are full
+or refuse."""
 import os
 import socket
 import subprocess

@@ -1,5 +1,5 @@
-"""Nodes that share what they read by memcached: what is shared, when the origin is asked, and who
-may read it."""
+"""Nodes that share their files through memcached: which files are shared, when the origin is asked,
+and who may read them."""
 import os
 import struct
 import sys

@@ -192,7 +192,7 @@ class Scraped(unittest.TestCase):
                 self.assertNotEqual(self.prometheus.query(query), [], query)
 
     def what_must_have_a_value(self):
-        """The job was seen before it read all of this."""
+        """Prometheus has seen the job before it read all of this."""
         queries = panel_queries()
         for panel in ("Hit ratio, A", "Opens a second, A", "Memory used, A", "Processes, A",
                       "Bytes a second, A", "Latency of an open, C", "Prefetch window, B",

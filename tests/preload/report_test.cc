@@ -117,7 +117,8 @@ TEST(Report, SaysThatNothingBelowAPrefixWasOpened) {
   EXPECT_NE(o.err.find("cubeshim: served: nothing; no file below " + job.data() + " was opened"),
             std::string::npos)
       << o.err;
-  // If another job has made the cache, the prefix is spelled well, and this one is a helper.
+  // If another job has made the cache, the prefix is spelled correctly, and this job is only a
+  // helper.
   job.env["CUBESHIM_RAM_KEEP"] = "1";
   expect_well(job.helper({"read", job.file(0)}));
   EXPECT_EQ(job.python("for n in range(50):\n  with open('/proc/self/stat', 'rb') as f: "

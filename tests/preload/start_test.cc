@@ -113,7 +113,7 @@ TEST(Start, ConstructorsWithAnAllocatorThatMaps) {
 TEST(Start, NothingIsMadeForAProgramThatReadsNothingCovered) {
   Job job;
   job.env["CUBESHIM_LOG"] = "debug";
-  // Seen from the program itself, and from its system calls.
+  // Checked by the program itself, and by its system calls.
   const auto o = job.run({"/bin/sh", "-c", "ls /dev/shm; cat /etc/hostname > /dev/null"});
   EXPECT_EQ(o.out.find(job.name()), std::string::npos) << o.out;
   EXPECT_EQ(job.report("opens"), 0) << job.report_text();

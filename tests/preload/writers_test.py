@@ -255,7 +255,7 @@ class Shell(unittest.TestCase):
 
     def wait_until_nobody_writes(self):
         """The kernel closes the files of an ended process one after the other, and a sent one some
-        time later. The mount that the shell sees shows whether one is open."""
+        time later. The mount in the shell's namespace shows whether a file is still open."""
         with open(f"/proc/{self.shell.pid}/root{self.file}", "rb") as file:
             while True:
                 try:
@@ -333,7 +333,7 @@ class Writers(Shell):
 
     @unittest.skipUnless(has_rings(), "io_uring is refused here")
     def test_ring(self):
-        # The kernel closes the files of a ring some time after the process.
+        # The kernel closes the files of a ring some time after the process has ended.
         self.check(RING, is_cached_again=False)
 
     def test_unshared(self):

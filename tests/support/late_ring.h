@@ -65,7 +65,7 @@ struct LateRing {
       n += ring.owns(segment) ? 1 : 0;
     return n;
   }
-  // The first resident file of each segment. All are open as long as the pins live.
+  // The first resident file of each segment. All of them are open as long as the pins live.
   std::vector<cache::Pin> one_of_each() {
     std::vector<cache::Pin> pins(ring.end_segment());
     for (const auto& path : resident) {

@@ -46,7 +46,8 @@ inline cache::Region* attach(const cache::RegionOptions& options, std::string* w
   return *region;
 }
 
-// Options of a region of its own; the process that made this object removes the file with it.
+// Options of a region with a unique name; the process that made this object removes the region's
+// file when it destroys the object.
 struct RegionName {
   cache::RegionOptions options;
   pid_t owner = getpid();

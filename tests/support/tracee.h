@@ -17,7 +17,7 @@ namespace cube::tests {
 
 class Tracee {
  public:
-  // Stops before `body` and at each raise(SIGSTOP) in it.
+  // The child stops before `body` and at each raise(SIGSTOP) in it.
   template <typename Body>
   explicit Tracee(Body&& body)
       : child_([&] {

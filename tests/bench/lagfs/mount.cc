@@ -78,8 +78,8 @@ TemporaryDirectory::~TemporaryDirectory() {
 }
 
 Mount::~Mount() {
-  // Unmounts everything: through a mount that a failed test has left, remove_all() would reach the
-  // source.
+  // Unmounts everything, because through a mount that a failed test has left, remove_all() would
+  // reach the source.
   while (umount2(target_.path().c_str(), MNT_DETACH) == 0) {
   }
   if (child_ > 0) {

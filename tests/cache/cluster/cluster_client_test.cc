@@ -429,7 +429,7 @@ TEST(ClusterClient, NewsReachALeader) {
 }
 
 TEST(ClusterClient, LeaderHearsOfNewsRightAfterItHasAsked) {
-  // There are no servers, but the answer about a name also wakes the thread.
+  // There are no servers, but the answer about a name wakes the thread, too.
   Running running({});
   std::atomic<int> quick{0};
   std::uint64_t told_ns = 0;

@@ -128,7 +128,7 @@ struct ClusterNode {
       : cache(bytes, (set_up(prefix, server),
                       [](base::Config& config) { config = next_config(config); })) {}
   ~ClusterNode() { EXPECT_TRUE(cache->stop_cluster(k_patience)); }
-  // The bytes that the cache has served; empty if the origin must be asked.
+  // The bytes that the cache has served; empty if it has left the file to the origin.
   std::optional<std::string> open(const std::string& path, int flags = O_RDONLY) {
     const OpenOutcome outcome = cache->open(tests::request_for(path, flags));
     if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);

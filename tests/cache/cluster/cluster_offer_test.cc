@@ -76,8 +76,8 @@ TEST(ClusterOffer, NothingIsAskedIfNoneOfTheLastRecordsWasThere) {
 
 bool is_replacement(const std::string& line) { return line.find(" C") < line.find("\r\n"); }
 
-// The first 10 times that a record is sent end as the script says. Returns for each of them whether
-// it replaces a lease.
+// The first 10 sends of a record end as the script says. Returns for each of them whether it
+// replaces a lease.
 std::vector<bool> sendings_of_one_offer(std::uint64_t lease_cas, const FakeServer::Script& script) {
   std::vector<bool> sendings;
   bool was_put_off = true;
@@ -302,7 +302,7 @@ TEST_F(IdleGateTest, AnAnswerOpensIt) {
   static std::unique_ptr<IdleGate> gate;
   gate = std::make_unique<IdleGate>(client_);
   bool has_opened = false;
-  // On a busy machine an answer may take longer than the gate is shut.
+  // On a busy machine, an answer may arrive only after the gate has opened.
   for (int i = 0; i < 1000 && !has_opened; ++i) {
     const std::uint64_t now = base::monotonic_ns();
     gate->shut(now);

@@ -22,7 +22,7 @@ namespace cube::cache {
 using Outcome = ClusterClient::Outcome;
 inline constexpr std::uint64_t k_ms = 1'000'000, k_patience = 60'000 * k_ms;
 
-// Accepts connections on loopback, and gives each line to the script; a line of "ms" comes with
+// Accepts connections on loopback, and gives each line to the script; a line of "ms" is passed with
 // "\r\n" and the bytes after it. An empty answer sends nothing; "close" ends the connection.
 class FakeServer {
  public:

@@ -269,7 +269,7 @@ TEST(LeaseWaits, AreForNodesWhoseBytesCome) {
   EXPECT_EQ(waited_of_64(true), 64);
   EXPECT_LE(waited_of_64(false), 17 + 6);
   EXPECT_EQ(waited_of_64(false), 8);
-  // One in eight is tried, until half of the last waits were useful again.
+  // One in eight waits, until half of the last waits were useful again.
   for (int i = 0; i < 3; ++i) waited_of_64(true);
   EXPECT_EQ(waited_of_64(true), 64);
 }

@@ -205,7 +205,7 @@ TEST_P(BlockSizes, DiskGivesBackWhatWasWhole) {
   EXPECT_EQ(tier.least_bound_for_blocks(block), 0U);
   Tiers tiers;
   tiers.add(tier);
-  // A path of the greatest length makes the largest records.
+  // A path of the maximum length makes the largest records.
   const BlockFile file("/mnt/" + std::string(LargePaths::k_longest - 5, 'x'),
                        2 * k_chunk_bytes + 123'457);
   const std::uint64_t blocks = file.blocks(block);

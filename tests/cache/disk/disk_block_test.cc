@@ -240,7 +240,7 @@ TEST_F(DiskBlockTest, LeavesWithItsSegment) {
     EXPECT_EQ(store->find(base::hash_path(name_of_block(file, number))).count, 0U) << number;
 }
 
-// Getting memory from the kernel for each block would take as long as a fast disk does.
+// Allocating memory from the kernel for each block would take as long as reading from a fast disk.
 TEST_F(DiskBlockTest, BlockOfTheUsualSizeIsReadIntoABufferThatIsKept) {
   const auto store = open_store(f.options);
   const std::uint64_t usual =

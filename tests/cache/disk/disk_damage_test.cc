@@ -1,5 +1,5 @@
-// Power cuts and flipped bytes: only bytes that were written are served, even if the files hold
-// anything else.
+// Power cuts and flipped bytes: only bytes that were written are served, whatever the files
+// contain.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -158,7 +158,7 @@ TEST(DiskStore, CountsTheFilesOfADeadWriterWithoutForgottenOnes) {
     append_files(*store, 0, 100);
     EXPECT_EQ(store->forget(name_of(7)), 1U);
     store->forget_writer();
-    // The file has another inode, on which nobody holds a lock.
+    // The file has another inode, on which no process holds a lock.
     std::filesystem::copy_file(f.segment(1), f.segment(1) + "-copy");
     std::filesystem::rename(f.segment(1) + "-copy", f.segment(1));
   }

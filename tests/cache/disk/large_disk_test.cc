@@ -226,7 +226,7 @@ TEST_F(LargeDiskTest, NextRegionHasTheBlocksOfTheDisk) {
     write_to_disk();
   }
   EXPECT_EQ(tests::run_in_child([&] {
-              // A region of the same name, because the disk has that name, too.
+              // The region has the same name, because the disk's directory has that name, too.
               CHILD_CHECK(unlink(region.path().c_str()) == 0);
               FileCache* const own = attach(config);
               {

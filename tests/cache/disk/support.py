@@ -149,7 +149,7 @@ class DiskCase(crash.FaultCase):
         return job.returncode
 
     def kill(self, job):
-        """Kills the job, which loses all that it had in memory."""
+        """Kills the job, whose memory is lost."""
         self.end(job, signal.SIGKILL)
         pathlib.Path(self.region).unlink(missing_ok=True)
 

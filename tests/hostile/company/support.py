@@ -152,8 +152,8 @@ class Job(unittest.TestCase):
               tries=1, **options):
         """Runs it both ways: `status` without the library, and the same status and output with it.
         hits: the cache must have served something (False: nothing; None: not checked).
-        says: a pattern; then there is exactly one line of the library's, and it matches. Without it
-        there is none, if the run must be quiet.
+        says: a pattern; then there is exactly one line of the library's, and it matches. Without a
+        pattern there is no line if the run must be quiet.
         tries: how often it may run until it says something. The lines of a background thread are
         lost if the job ends first."""
         plain = native or self.run_one(command, shim=False, **options)

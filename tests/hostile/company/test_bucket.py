@@ -1,7 +1,8 @@
 """Surroundings of the other tests, with the files in a bucket, whose gateway is that of the tests.
-The kernel has the same files at the same paths, so each job shows the same without the library, and
-once the library has left a program alone. Tests are left out if they change files, need links,
-expect that nobody keeps the region (the gateway does), or that a job without a region can go on."""
+The kernel has the same files at the same paths, so each job has the same output without the
+library, and when the library leaves a program alone. Tests are left out if they change files, need
+links, or expect that no process keeps the region (the gateway does) or that a job without a region
+can continue."""
 import unittest
 
 import test_limits

@@ -55,8 +55,8 @@ class Namespaces(Job):
                              says="cannot make a region in /dev/shm: /proc")
 
     def test_proc_goes_later(self):
-        # The job has a region; processes that start without /proc cannot tell who lives, and report
-        # that or share it.
+        # The job has a region. Processes that start without /proc cannot tell which processes live,
+        # so they report that, or share the region.
         script = self.python("""
 import subprocess
 check_all(); check_all()
@@ -243,10 +243,10 @@ read_all()
             return
         inside = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         os.kill(child.pid, signal.SIGKILL)
-        # The job inside must die with unshare, and not earlier from the end of its input.
+        # The job inside must end because unshare dies, not earlier because its input ends.
         child.wait(timeout=self.timeout)
-        # Waits for the end of the job inside, which has the pipes, too, and not only for that of
-        # unshare.
+        # Waits not only for the end of unshare, but also for that of the job inside, which has the
+        # pipes, too.
         child.communicate(timeout=self.timeout)
         # All threads of the job must have ended, because one that is still ending holds the memory.
         deadline = time.monotonic() + self.timeout

@@ -1,4 +1,4 @@
-"""Hosts that are built with sanitizers, and which order of LD_PRELOAD works."""
+"""Hosts that are built with sanitizers, and the orders of LD_PRELOAD that work."""
 import subprocess
 import unittest
 

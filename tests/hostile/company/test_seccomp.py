@@ -7,7 +7,7 @@ from support import LIBRARY, Job, program
 
 STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:262144", "fork:DIR", "vfork:DIR", "held",
          "send:DIR")
-# The library works without these calls: none of its uses for them is important.
+# The library works without these calls, none of which it needs for anything important.
 WORKS_WITHOUT = (
     "io_uring_setup memfd_create get_robust_list openat2 statx membarrier madvise mremap mlock "
     "copy_file_range pidfd_open pidfd_send_signal rseq close_range process_vm_readv "

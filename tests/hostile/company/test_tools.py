@@ -90,8 +90,8 @@ class Loader(Job):
         self.check_job(*STEPS)
 
     def test_linked_statically(self):
-        # Without a dynamic linker there is no library: plain reads, and no line. In a dynamic
-        # process at the same time, the same files are right.
+        # Without a dynamic linker there is no library: plain reads, and no line. A dynamic process
+        # that runs at the same time reads the right bytes of the same files.
         for name in ("company_static", "company_static_pie", "company_musl"):
             with self.subTest(name):
                 self.check([program(name), *self.steps(*STEPS)], hits=False)

@@ -1,5 +1,5 @@
-"""Shared by the fault tests: a slow mount that follows orders, hosts that are harmed, and counts of
-both."""
+"""Shared by the fault tests: a slow mount with faults on request, hosts that are harmed, and counts
+of both."""
 import concurrent.futures
 import functools
 import os

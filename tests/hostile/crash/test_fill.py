@@ -244,8 +244,8 @@ class Changes(FillCase):
             with open(source, "r+b") as file:
                 file.write(self.other)
 
-        # Back at the beginning, the bytes are current: with old ones it would be a mixture that no
-        # reader could notice.
+        # Back at the beginning, the bytes are current: if they were old, the reader would get a
+        # mixture without noticing.
         again = [
             "at {fd} 0 1000", f"at {{fd}} {SIZE - 1000} 1000", "at {fd} 0 1000", "read {path}",
             "read {path}"

@@ -1,4 +1,4 @@
-"""Hangs, stops, kills and clocks: if one process is harmed, the others read on."""
+"""Hangs, stops, kills and clocks: if one process is harmed, the others continue to read."""
 import os
 import pathlib
 import signal
@@ -135,8 +135,8 @@ class HeldFetch(support.FaultCase):
                 self.tried()
 
     def test_waiter_is_interrupted(self):
-        # The reader waits for another process's fetch, for no longer than without the signal, and
-        # then reads.
+        # The reader waits for another process's fetch, no longer than it would without the signal,
+        # and then reads.
         self.assertTrue(self.start("hold read"))
         self.assertEqual(self.reader.ask(f"alarmed 50 {self.path('wanted')}"), whole(self.data))
         self.origin.script("go")
@@ -272,7 +272,7 @@ class Clocks(support.FaultCase):
                     self.tried()
 
     def test_set_between_jobs(self):
-        # A file that a job has fetched while the clock was ahead is not fresh forever.
+        # A file that a job has fetched while the clock was ahead does not stay fresh forever.
         for jump in (self.DAY, 10000 * self.DAY, -self.DAY):
             with self.subTest(jump=jump):
                 path = self.put_old("file", content(1, SIZE), 1000)

@@ -151,7 +151,7 @@ class Squatter(Case):
 
 class Removed(Case):
     def test_while_it_is_used_and_a_fifo_stands_there(self):
-        """Memory for the next segment and mappings need the name: neither waits for a writer of the
+        """Reserving the next segment and mapping need the name; neither waits for a writer of the
         FIFO."""
         region = self.job.region()
         write(f"{self.job.data}/large", b"z" * 3_000_000)

@@ -15,9 +15,9 @@ switched, such as another constant, is built by itself.
 A fault is found if a test fails or does not end in time. The tests that its row names run first. If
 none fails, each other test of the short run that reaches the fault's place follows, the fastest
 first, except whole programs. One run of all tests without a fault, kept in DIR/tests.json, shows
-which tests reach which place. --likely leaves this step out. A failure there counts if the test
-fails twice. At the end the tests that found faults run without a fault: they must pass, or they
-have found nothing.
+which tests reach which place. --likely leaves this step out. In this step, a failure counts only if
+the test fails twice. At the end, the tests that found faults run without a fault. If one fails, it
+has found nothing.
 
 DIR/results.json keeps the results, so that an interrupted run continues. A result holds as long as
 the fault and its source are the same; --again starts over. Each test runs in namespaces of its own
@@ -629,7 +629,7 @@ class Attempt:
 
 
 def check_finders(attempt: Attempt, results: Results, mutants: list[Mutant]) -> None:
-    """The tests that found faults pass without one."""
+    """Checks that the tests that found faults pass without one."""
     by = {
         m.number: results.get(m)["by"]
         for m in mutants

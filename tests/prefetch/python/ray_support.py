@@ -1,5 +1,5 @@
 """Shared by the tests with a real Ray: a cluster of two raylets on the loopback, data sets, and
-loops compared with torch's."""
+comparisons with torch's loops."""
 import multiprocessing
 import os
 import pickle

@@ -24,8 +24,8 @@ class Client:
 
 
 class Server:
-    """`takes`: announced paths count as handed on at once. `reads`: if false, everything stays in
-    the socket."""
+    """`takes`: announced paths count as handed on immediately. `reads`: if false, everything stays
+    in the socket."""
     def __init__(self, directory, name="default", takes=True, reads=True, version=1):
         self.path = Path(directory) / f"cubeshim-{os.geteuid()}-{name}.sock"
         self.takes, self.reads, self.version = takes, reads, version

@@ -25,7 +25,8 @@ def late_callback():
     say("late callback")
     channel.wake()
     assert channel.begin(7, str) is None
-atexit.register(late_callback)  # before the package registers its own: it runs after that
+atexit.register(late_callback)  # registered before the package's own callback, so it runs after
+                                # that
 import stop
 from cubeshim import _ahead, _channel, _dataset_lists
 channel = _channel.Channel(is_for_one=is_for_one)
@@ -167,7 +168,8 @@ class Ends(unittest.TestCase):
                 first, *said = self.run_to_its_end(ENDS, (place, is_for_one))
                 self.assertEqual(sorted(said), SAID, place)
                 stopped.append(json.loads(first))
-            # The thread does not reach each place every time: the server may be faster or slower.
+            # The thread does not reach each place every time, because the server may be faster or
+            # slower.
             self.assertGreater(sum(stopped), 0.8 * len(places - seen))
             seen |= places
 

@@ -291,7 +291,7 @@ class Stores(Case):
         self.assertRaises(OSError, Store.open, self.store, os.O_RDONLY, "paths")
 
     def test_a_directory_where_others_may_put_files_is_refused(self):
-        """A link there to another file of the user would have that file overwritten."""
+        """Otherwise, a link to another file of the user could cause that file to be overwritten."""
         victim, directory = self.dir / "victim", Path(self.store.base).parent
         for spoil in (lambda: directory.chmod(0o777), lambda: directory.chmod(0o770),
                       *([lambda: os.chown(directory, 65534, 65534)] if os.geteuid() == 0 else [])):
@@ -430,7 +430,7 @@ class Learners(Case):
         self.learner.fetch(real, types.SimpleNamespace(dataset=inner), [3, 1])
         self.assertEqual(self.store.written, [(3, [b"/3"]), (1, [b"/1"])])
         self.store.written.clear()
-        # Each sample reads its own item, though the subset could be asked for a batch.
+        # Each sample reads its own item, although the subset could be asked for a batch.
         subset = torch.utils.data.Subset(Files(10), [5, 6])
         with unittest.mock.patch.object(torch.utils.data.Subset, "__getitems__", create=True,
                                         new=lambda *_: self.fail("asked for a batch")):

@@ -99,7 +99,7 @@ class Split(Lost):
 
 
 class WithoutRaylet(Lost):
-    """Runs last (by its name), because afterwards the cluster has one node less."""
+    """Runs last (because of its name), because afterwards the cluster has one node fewer."""
     def test_a_raylet(self):
         self.killed(
             lambda kind, gate: kind(OnNode(SECOND, 90, gate=gate), batch_size=6, num_workers=4), 1)

@@ -43,8 +43,8 @@ class Leaders(FaultCase):
         self.wait_for_opens(self.count + 1)
         for host in hosts:
             self.check_reads(host)
-        # Each host is a job. A leader revalidates files that were fetched before its job began:
-        # many, if a busy machine started the host late.
+        # Each host is a job. A leader revalidates files that were fetched before its job began,
+        # which are many if a busy machine started the host late.
         under_way = (leaders + len(hosts)) * (DEPTH + 1)
         self.assertLessEqual(self.origin_count(),
                              self.count + under_way + len(hosts) + self.opened_before_jobs)

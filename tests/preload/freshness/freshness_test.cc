@@ -1,7 +1,7 @@
-// The table of doc/SEMANTICS.md, "Freshness": what a reader sees of each event, in each mode, and
-// after how long. The driver does not run under the library. It plays another node, is the oracle
-// (the kernel shows it the true state), keeps the region alive between jobs, and sets back the time
-// at which records were revalidated, so that no test waits for a TTL.
+// The table of doc/SEMANTICS.md, "Freshness": the effect of each event on a reader, in each mode,
+// and after how long. The driver does not run under the library. It plays another node, is the
+// oracle (the kernel shows it the true state), keeps the region alive between jobs, and sets back
+// the time at which records were revalidated, so that no test waits for a TTL.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -352,7 +352,7 @@ TEST(FreshnessKept, NextJobSeesWhatHasHappenedMeanwhile) {
   }
 }
 
-// Uses the real clock, because the tests above turn it. The reader only opens the file: the seconds
+// Uses the real clock, which the tests above replace. The reader only opens the file: the seconds
 // may end between an open and a stat.
 TEST(FreshnessTtl, IsOverAfterThatManySeconds) {
   constexpr std::uint64_t k_second = 1'000'000'000;

@@ -1,7 +1,7 @@
 // Changes a tree again and again without the library, while readers under the library read the tree
 // through mounts whose kernel keeps names and stats for 0, 1 or 30 seconds. Demands that the
 // promise of the reader's mode permits each answer (judge.h). A plain reader on a mount of each
-// timeout is asked the same questions: it tests the judge.
+// timeout is asked the same questions, as a test of the judge.
 //
 //   mutator [--seed N] [--steps N] [--jobs N] [--only TEXT]... [--most N] [--dir DIR]
 //
