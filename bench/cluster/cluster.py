@@ -219,7 +219,7 @@ class Struck:
     struck: list[Epoch] = field(default_factory=list)
 
     def more_ms(self) -> Spread:
-        """By how much the longest open grows."""
+        """The increase of the longest open."""
         return spread([
             struck.longest_ms - whole.longest_ms for whole, struck in zip(self.whole, self.struck)
         ])

@@ -1,5 +1,5 @@
-"""The constants of a case. They are read from its text, because only its venv has the modules that
-it imports."""
+"""The constants of a case, read from its source text: it cannot be imported here, because only its
+venv has the modules that it imports."""
 
 from __future__ import annotations
 

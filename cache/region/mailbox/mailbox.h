@@ -29,7 +29,7 @@ enum class MailKind : std::uint8_t {
   // The file, into RAM. If its version is known, room is reserved before the store is asked.
   object = 1,
   listing = 2,  // the directory, into RAM
-  copy = 3,     // the file, into a kernel file that the asker collects by its ticket
+  copy = 3,     // the file, into a copy that the asker collects with its ticket
   blocks = 4,   // a part of a large file, into its chunks (fill/large/large_object.cc)
   check = 5     // whether the store still has the file in this version; ESTALE: it has another one
 };

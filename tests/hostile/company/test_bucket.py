@@ -1,4 +1,4 @@
-"""Surroundings of the other tests, with the files in a bucket, whose gateway is that of the tests.
+"""The surroundings of the other tests, with the files in a bucket and the gateway of the tests.
 The kernel has the same files at the same paths, so each job has the same output without the
 library, and when the library leaves a program alone. Tests are left out if they change files, need
 links, or expect that no process keeps the region (the gateway does) or that a job without a region

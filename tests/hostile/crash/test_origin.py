@@ -195,7 +195,7 @@ class Lies(support.FaultCase):
 
 
 class Ends(support.FaultCase):
-    """The origin goes away, or becomes another."""
+    """The origin disappears, or is replaced by another."""
     def setUp(self):
         super().setUp()
         self.origin = self.mount("--direct")

@@ -306,8 +306,8 @@ INSTANTIATE_TEST_SUITE_P(Table, Freshness,
                          testing::Combine(testing::ValuesIn(k_modes), testing::ValuesIn(k_rows)),
                          name_of);
 
-// The cells of a row as the document has them; a path that is never cached does not wait for an
-// open.
+// The cells of a row as they stand in the document. A path that is never cached does not wait for
+// an open.
 std::string documented(const Row& row) {
   const bool is_cached = row.immutable != by_next_open;
   const char* const words[] = {"next job", "after S", is_cached ? "next open" : "within 1 s"};

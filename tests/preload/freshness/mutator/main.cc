@@ -298,7 +298,7 @@ class Driver {
           subject->name().c_str(), sum("hits.ram"), sum("hits.disk"), sum("misses"),
           sum("blocks.hits"), sum("metadata.stats"), sum("metadata.negative"),
           sum("metadata.listings"));
-      // Without hits only the kernel was tested.
+      // Without hits, only the kernel's answers were tested.
       if (sum("hits.ram") == 0) {
         std::printf("mutator: FAILED: %s: no open was a hit\n", subject->name().c_str());
         ++failures_;
