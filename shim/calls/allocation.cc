@@ -16,11 +16,11 @@ namespace {
 
 namespace sys = base::sys;
 
-// Each gift may be taken by another program.
+// Another program may take the memory each time the region gives some back.
 constexpr int k_most_tries = 32;
 
-// The region, if it lies in this file system. Attaches to the region of others if need be: this
-// process may have read nothing.
+// The region, if it lies in this file system. Attaches to an existing region if needed, because
+// this process may not have read any file yet.
 cache::Region* region_in(dev_t device) {
   if (!process::tells()) return nullptr;
   struct ::stat directory {};

@@ -54,8 +54,7 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
 // close_and_dup.cc: about the fd itself. `close` answers for parked and served fds; `note_close` is
 // for all others, before libc closes them.
 Answer close(int fd);
-// The lifetime of the object spans a close of the fd by libc. The destructor ends the file's
-// writer, and counts the fd as free.
+// Lives while libc closes the fd. The destructor ends the file's writer, and counts the fd as free.
 class ClosingFd {
  public:
   ClosingFd() = default;

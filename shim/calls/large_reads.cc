@@ -52,8 +52,8 @@ struct Parts {
   int count;
 };
 
-// Returns how many bytes fit into the parts; nothing if the kernel must report what is wrong with
-// them.
+// Returns how many bytes fit into the parts, or nothing if they are invalid and the kernel must
+// report why.
 std::optional<std::size_t> total_of(const Parts& to) {
   if (to.count <= 0 || to.count > IOV_MAX ||
       is_bad_pointer(to.parts, sizeof *to.parts * static_cast<std::size_t>(to.count)))
@@ -94,7 +94,7 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
-// Whether the kernel would accept the read. It refuses reads only of a direct file.
+// Whether the kernel would accept the read. It refuses only reads of a file opened with O_DIRECT.
 bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at) {
   if (!file.is_direct()) [[likely]]
     return true;
@@ -103,8 +103,8 @@ bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at
   });
 }
 
-// The threads of the reader fetch the other blocks of a wide read with O_DIRECT at the same time:
-// the kernel would request all of it in one go.
+// Lets the threads of the block reader fetch the other blocks of a read with O_DIRECT in parallel,
+// as the kernel would request the whole read at once.
 void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
                         cache::LargeFile::FdsLeft fds_left, std::uint64_t at, std::uint64_t n) {
   const std::uint64_t block = cache.large().block();
@@ -119,7 +119,7 @@ void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
   cache::FileCache* const cache = attachment::cache();
   cache::LargeFile& large = *file.large;
-  // Both are taken before the fd is known to be the file's.
+  // Both are taken before the check that the fd still refers to this file.
   const cache::LargeFile::FdsLeft fds_left = large.fds_left();
   const cache::FdEpoch epoch(fd);
   std::size_t done = 0;
@@ -135,7 +135,8 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
       file.count_in_steps(got);
     }
     while (got < wanted) {
-      // At its end, a direct file accepts only the length that the program gave.
+      // At the end of a file opened with O_DIRECT, the kernel accepts only the length that the
+      // program gave.
       const std::size_t asked = (large.is_direct() ? to.parts[i].iov_len : wanted) - got;
       const long rest = std::min(read_origin(file, fd, bytes + got, asked, at + done + got),
                                  static_cast<long>(wanted - got));
@@ -151,7 +152,8 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
     if (!range.is_empty()) {
       if (auto* const reader = own_threads::reader(); reader != nullptr)
         reader->submit(large, fd, fds_left, range);
-      // The program may read such a file for long before it opens the next one.
+      // The program may read such a file for a long time before its next open, which would make
+      // this offer.
       own_threads::offer(*cache);
     }
   }
@@ -231,7 +233,7 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   // The file may have grown past its end.
   if (begin >= end || !cache->large().may_be_shown(large, fd)) return false;
   if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_fd_of(fd, *file);
-  // If another thread has closed this fd, any other fd of the file will do.
+  // If another thread has closed this fd, any other fd of the file serves as well.
   const bool is_its = is_fd_of(fd, *file);
   auto* const reader = own_threads::reader();
   const bool is_taken =

@@ -192,7 +192,7 @@ void look_at(const Library& library, const char* name, Look& look) {
 // Runs with the loader's lock held: calls nothing of the host's.
 int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto& look = *static_cast<Look*>(data);
-  // An unloaded library may have made room for another one.
+  // Another library may have been loaded at the addresses of an unloaded one.
   if (info->dlpi_subs != g_unloaded) {
     g_libraries->clear();
     g_unloaded = info->dlpi_subs;
@@ -240,7 +240,7 @@ struct TrialRecord {
 };
 constinit TrialRecord g_trial;
 
-// A served file of one byte that has changed: a call that comes to us materializes it.
+// A served file of one byte, marked as changed, so that a call that reaches us materializes it.
 class TrialFile {
  public:
   TrialFile() {
@@ -323,7 +323,8 @@ bool look_at_all() {
   if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);
-  // Entries that are not bound yet also lead there, whichever function is called first.
+  // Entries that are not bound yet also lead to the first definition, whichever function is called
+  // first.
   if (!look.ours.has(g_first_read))
     look.targets.push_back(target(g_first_read, &k_calls[0], "a library before it in LD_PRELOAD"));
   if (look.past_us.call != nullptr) {

@@ -19,8 +19,8 @@ void look_if_due();
 // Call it before a dlopen that may load a library with its own scope: files are served as in mode
 // real until the next check.
 void before_dlopen(int flags);
-// Called before an open that is served as in mode real: checks whether it has to be, because a
-// library with a scope of its own was loaded.
+// Call it before an open that is served as in mode real: checks whether a library with a scope of
+// its own has made that necessary.
 void look_if_doubted();
 
 }  // namespace cube::shim::loaded_calls

@@ -20,7 +20,7 @@ namespace {
 namespace sys = base::sys;
 using cache::PartialFill;
 
-// The bytes that are fetched and copied out at a time, while the processor has them at hand.
+// Bytes are fetched and copied out in steps of this size, which stay in the processor's cache.
 constexpr std::size_t k_step = 512 << 10;
 
 // True if this fd is the file's. It remains so while an FdEpoch made before this call goes_on().
@@ -115,7 +115,7 @@ long counted(OpenFile& file, long result) {
   return result;
 }
 
-// Whether the fd is the kernel's file that has taken the place of this one.
+// True if the fd is the kernel file that has replaced this one.
 bool has_become_kernels(int fd, const OpenFile& file) {
   const auto now = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
   return now && !is_fd_of(fd, file) &&
@@ -123,8 +123,8 @@ bool has_become_kernels(int fd, const OpenFile& file) {
                                 : now->same_file(file.record->stat));
 }
 
-// Moves the offset back by `n`, which was claimed up to `end` and not read. Meanwhile another
-// thread may have given the offset to the kernel.
+// Moves the offset back by `n` bytes that were claimed, up to `end`, but not read. Another thread
+// may have materialized the file since, so that the kernel has the offset.
 void give_back(OpenFile& file, int fd, std::uint64_t end, std::size_t n) {
   const BlockSignals block;
   const ReplacesFds replaces(file);

@@ -1,5 +1,5 @@
 // System calls by number, for programs that call syscall() themselves: which of their arguments are
-// fds, and what else they mean for us. Thread safety: constants.
+// fds, and what else the shim must do for them. Thread safety: constants.
 #pragma once
 
 #include <cstdint>

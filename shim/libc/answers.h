@@ -1,5 +1,5 @@
-// Calls that file_calls may answer, and otherwise libc. For the files of this folder alone. Thread
-// safety: as libc's.
+// Calls that file_calls answers if it can, and libc otherwise. For the files of this folder alone.
+// Thread safety: as libc's.
 #pragma once
 
 #include "shim/libc/exports.h"
@@ -20,7 +20,7 @@
 
 namespace cube::shim {
 
-// For a path of ours (calls/name/unmounted_paths.h), which cannot be changed.
+// For one of our paths (calls/name/unmounted_paths.h), which cannot be changed.
 inline int refuse(int error = EROFS) {
   errno = error;
   return -1;

@@ -68,7 +68,7 @@ CUBE_NEW_FD_OF(accept4, fd, (int fd, struct ::sockaddr* a, socklen_t* n, int fla
   }
 CUBE_FOREIGN_FD_OF(open_by_handle_at, mount, (int mount, struct ::file_handle* handle, int flags),
                    mount, handle, flags)
-// The fd that a process takes may be one of its own.
+// `target` may be in this process.
 CUBE_FOREIGN_FD_OF(pidfd_getfd, target, (int pidfd, int target, unsigned flags), pidfd, target,
                    flags)
 

@@ -100,7 +100,7 @@ int give(const FileSystem& ours, FileSystem* to) {
 
 }  // namespace
 
-// The made-up file system of our paths.
+// Reports a made-up file system for our paths.
 #define CUBE_FILE_SYSTEM(name, type)                                                              \
   int export_##name(const char* path, struct ::type* s) {                                         \
     if (shim::path_filter::is_unmapped(path)) return real::name(path, s);                         \
@@ -121,7 +121,7 @@ CUBE_FILE_SYSTEM(statvfs64, statvfs)
 long export_pathconf(const char* path, int name) {
   if (shim::path_filter::is_unmapped(path)) return real::pathconf(path, name);
   follow(path);
-  // -1 with the same errno means that there is no limit.
+  // If -1 comes with an unchanged errno, there is no limit.
   const int before = std::exchange(errno, 0);
   const long result = shim::told(real::pathconf(path, name), AT_FDCWD, path, false);
   if (errno == 0) errno = before;

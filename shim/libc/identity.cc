@@ -1,4 +1,4 @@
-// Calls after which permissions or paths mean something else: setuid, chroot, setns, seccomp.
+// Calls that change permissions or the meaning of paths: setuid, chroot, setns, seccomp.
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 
@@ -28,8 +28,8 @@ namespace real = cube::shim::real;
 // file.
 namespace {
 
-// For some calls libc makes each thread that it knows change its rights, and waits for it. libc
-// does not know our threads (prefetch/threads).
+// For some calls, libc makes every thread that it has started change its rights, and waits for it.
+// libc has not started our threads (prefetch/threads).
 shim::own_threads::Hanging hanging_at(const char* name) {
   const std::string_view call = name != nullptr ? name : "";
   const bool is_of_all_threads =
@@ -38,10 +38,10 @@ shim::own_threads::Hanging hanging_at(const char* name) {
                            : shim::own_threads::Hanging::is_left;
 }
 
-// No thread of ours may run during such a call: it would fetch with the new rights, or from the new
-// root, for processes with the old ones. Some calls also require that a process has only one
-// thread. `name` is the name of a call that changes what paths or permissions mean; null for other
-// calls.
+// No thread of ours may run during such a call, because it would fetch with the new rights, or from
+// the new root, for processes that still have the old ones. Some calls also require that a process
+// has only one thread. `name` is the name of a call that changes what paths or permissions mean;
+// null for other calls.
 template <typename Call>
 int change_identity(const char* name, Call&& call) {
   if (!shim::process::is_active() || !shim::process::owns_table()) return call();

@@ -20,7 +20,8 @@ __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open
   return unmounted_paths::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
 }
 
-// Does not take the caller's address, which would be one more argument on the path of a hit.
+// The caller's address is not a parameter, because that would be one more argument on the path of a
+// hit.
 template <typename Plain>
 __attribute__((noinline)) int watched_open(int dir, const char* path, int flags, Plain&& plain) {
   return profiled(

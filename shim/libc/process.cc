@@ -180,7 +180,7 @@ int export_pclose(FILE* stream) {
   return status;
 }
 
-// libc spawns a shell for each command substitution, with an internal call.
+// For each command substitution, libc spawns a shell by an internal call.
 int export_wordexp(const char* words, ::wordexp_t* expanded, int flags) {
   const bool may_run = (flags & WRDE_NOCMD) == 0 &&
                        (std::strchr(words, '`') != nullptr || std::strstr(words, "$(") != nullptr);

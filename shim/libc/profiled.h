@@ -10,8 +10,8 @@
 
 namespace cube::shim {
 
-// Not inlined, so that its frame is gone when the call is recorded. Even a small stack must have
-// room for the recording.
+// Not inlined, so that its frame is gone when the call is recorded: the recording must fit even on
+// a small stack.
 template <typename Plain>
 __attribute__((noinline)) auto by_itself(Plain& plain) -> decltype(plain()) {
   return plain();
@@ -28,8 +28,8 @@ __attribute__((noinline)) auto profiled(const profile::Subject& subject, Plain&&
   return result;
 }
 
-// Comes first in a cancellation point. Returns true if the profiler is on, because the profiler
-// sets the mark of a cancellation when it starts.
+// Call it first in a cancellation point. Returns true if the profiler is on. A hit pays for one
+// check only, because the profiler sets the mark of a cancellation when it starts.
 inline bool cancel_or_profile() {
   if (!g_may_be_cancelled.load(std::memory_order_relaxed)) [[likely]]
     return false;

@@ -68,8 +68,8 @@ CUBE_LSEEK(lseek)
 CUBE_LSEEK(lseek64)
 CUBE_LSEEK(__lseek)
 
-// posix_fadvise returns the error itself. An fd that is the origin's file stays as it is: the
-// kernel takes the advice, which also helps a fetch that reads through this fd
+// posix_fadvise returns the error itself. An fd of the origin's own file stays as it is: the kernel
+// takes the advice, which also helps a fetch that reads through this fd
 // (cache/fill/partial_fill.h). For a file in blocks, we fetch the wanted ranges, and note other
 // advice that the kernel has accepted.
 #define CUBE_FADVISE(name)                                                                       \

@@ -29,7 +29,7 @@ void prepare_child() {
 
 void prepare_vforked_child() {
   const cache::Origins* const origins = process::origins();
-  // The child cannot attach, and asks the gateway for the program that it executes.
+  // The child cannot attach, but asks the gateway for the program that it executes.
   if (origins != nullptr && !origins->buckets().empty()) attachment::cache();
   attachment::existing_cache();
   prepare_child();
@@ -43,7 +43,7 @@ void end_fork() {
 
 void prepare_clone(std::uint64_t flags) {
   const bool shares_memory = (flags & CLONE_VM) != 0, shares_table = (flags & CLONE_FILES) != 0;
-  // Such a clone makes a thread like any other.
+  // Such a clone makes an ordinary thread.
   if (shares_memory && shares_table) return;
   if (shares_memory) attachment::existing_cache();
   prepare_child();
@@ -90,7 +90,7 @@ void after_libc_fork() {
 }
 
 void in_libc_fork_child() {
-  // A call in another handler may have been the first to notice that this is a child.
+  // A call in another handler may already have noticed that this is a child.
   if (process::t_forking != process::Forking::is_child) become_child();
   process::t_forking = process::Forking::no;
 }

@@ -26,8 +26,8 @@ constinit std::atomic<bool> g_on{false};
 namespace {
 
 constinit const base::Config* g_profiled = nullptr;
-// The frame of the recorder that runs on this thread, or 0. A jump out of a handler may leave it
-// behind; a frame further up detects that.
+// The frame of the recorder that runs on this thread, or 0. A jump out of a handler may leave a
+// stale frame here, which is recognized by a later frame further up the stack.
 constinit thread_local std::uintptr_t t_recorder [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_not_walked [[gnu::tls_model("initial-exec")]] = 0;
@@ -110,7 +110,7 @@ __attribute__((noinline)) std::uint32_t keep_path(Tables& tables, const Subject&
   return path.find(*g_profiled, subject.fd, subject.path) ? keep_text(tables, path.text()) : 0;
 }
 
-// Returns the shortest of some trials: the others were interrupted.
+// Returns the shortest of several trials, which is the least disturbed.
 std::uint64_t time_of_a_clock_reading() {
   constexpr std::uint64_t k_trials = 8, k_readings = 8;
   std::uint64_t least_ns = UINT64_MAX;
@@ -280,7 +280,7 @@ void Call::end(const Subject& subject, long result) {
 void Call::record_timed(const Subject& subject, long result, const Ending& ending) {
   record(subject, result, ending);
   if (!has_walked_ && ++t_not_walked % k_cost_sample != 0) return;
-  // Longer ones were interrupted while other threads ran.
+  // Longer times are those of interrupted calls, during which other threads ran.
   constexpr std::uint64_t k_longest_ns = 20'000, k_longest_walk_ns = 5'000'000;
   auto& cost = tables_in_use()->cost;
   const std::uint64_t ns = base::monotonic_ns() - ending.ns;
@@ -322,7 +322,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
               .end_ns = end_ns});
   if (subject.path != nullptr && site->example.load(k_relaxed) == 0)
     site->example.store(keep_path(*tables, subject), k_relaxed);
-  // An open finds in the row what its fd was before.
+  // For an open, the row still describes what its fd was before.
   const bool is_of_directory = subject.kind == Kind::list || (subject.flags & O_DIRECTORY) != 0 ||
                                (subject.path == nullptr && row != nullptr &&
                                 (row->flags.load(k_relaxed) & k_directory) != 0);

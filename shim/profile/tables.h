@@ -1,7 +1,7 @@
 // The memory of the profiler: fixed tables with open addressing in one private mapping that a fork
-// wipes (MADV_WIPEONFORK). A row of zeros is empty. Rows are taken by a swap of their key and are
-// never given back; counters are relaxed, because no other data depend on them. Each `ready` is
-// stored with release, and loaded with acquire before a row's plain fields are read. Thread-safe
+// wipes (MADV_WIPEONFORK). A row of zeros is empty. Rows are taken by a compare-and-swap of their
+// key and are never freed; counters are relaxed, because no other data depend on them. Each `ready`
+// is stored with release, and loaded with acquire before a row's plain fields are read. Thread-safe
 // and async-signal-safe.
 #pragma once
 
@@ -23,7 +23,7 @@ inline void add(Count& counter, std::uint64_t n) {
   counter.fetch_add(n, std::memory_order_relaxed);
 }
 
-// A call site: a kind of call, and the stacks that lead to it.
+// The stacks that lead to a call; with its kind, they make a call site.
 struct Stack {
   std::array<std::uintptr_t, k_most_native> native{};
   std::array<std::uint32_t, k_most_python> python{};  // rows of the code table, innermost first

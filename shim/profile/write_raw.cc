@@ -68,7 +68,7 @@ class RawWriter {
   int error_ = 0;
 };
 
-// Writes the lines of /proc/self/maps that are code; with them addresses are turned into names.
+// Writes the executable mappings from /proc/self/maps, by which addresses are turned into names.
 void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
   const long fd = sys::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (sys::failed(fd)) return;
@@ -187,7 +187,7 @@ void note_raw_file(const base::Config& config) {
   char directory[PATH_MAX] = "";
   if (config.profile.front() != '/' && sys::failed(sys::getcwd(directory, sizeof directory)))
     return;
-  // Each process has a file of its own; a device or a pipe (/dev/null) serves all.
+  // Each process has a file of its own, except that all share a device or a pipe (/dev/null).
   struct ::stat st {};
   const bool is_no_file = !sys::failed(sys::fstatat(AT_FDCWD, config.profile.c_str(), &st, 0)) &&
                           !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);

@@ -13,7 +13,7 @@
 
 namespace cube::shim::mount_stream {
 
-// True if memory may have listings of mounts. Checks only the state of this process.
+// True if listings of mounts may be cached. Checks only the state of this process.
 bool may_have_any();
 // Returns an fd for the stream, or -errno. `path` is relative to `dir`. Sets `is_kernels` if the fd
 // is the origin's own directory.

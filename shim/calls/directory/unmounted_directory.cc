@@ -19,7 +19,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// The fd handed out last: a new one is opened through it if it still is such a directory.
+// The fd returned last. If it still refers to such a directory, the next one is opened through it.
 constinit std::atomic<int> g_model{-1};
 constinit std::atomic<std::uint32_t> g_made{0};
 
@@ -61,8 +61,8 @@ long open_empty(int flags) {
   const int model = g_model.load(std::memory_order_relaxed);
   const OpenFileRef held = hold(model);
   long fd = held ? sys::openat(model, ".", flags) : -EBADF;
-  // The origin's own directory may have taken the place of the fd (mount_stream::hold_all),
-  // which marks the file before that.
+  // The origin's own directory may have replaced the placeholder (mount_stream::hold_all marks the
+  // file before it does so).
   if (!sys::failed(fd) && !held->is_placeholder()) {
     sys::close(static_cast<int>(fd));
     fd = -EBADF;

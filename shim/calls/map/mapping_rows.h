@@ -39,7 +39,7 @@ constexpr std::uint64_t round_up(std::uint64_t n) {
   return (n + cache::k_page - 1) / cache::k_page * cache::k_page;
 }
 
-// An entry to fill. Null: none is free.
+// Returns an entry to fill, or null if none is free.
 MappingRow* take_entry();
 void free_entry(MappingRow& entry);
 void publish(MappingRow& entry, const PageRange& range);

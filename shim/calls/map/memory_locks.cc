@@ -95,7 +95,7 @@ Right right_to_lock(const OwnRanges& own) {
   return is_exempt() ? Right::exempt : Right::no;
 }
 
-// Like the kernel's mlockall, ignores pages that cannot be allocated.
+// Ignores pages that cannot be allocated, as the kernel's mlockall does.
 bool lock_now(const OwnRanges& own, int flags, Right right) {
   bool is_locked = true;
   const bool is_read = visit_mappings([&](const ProgramMapping& mapping) {
@@ -104,7 +104,7 @@ bool lock_now(const OwnRanges& own, int flags, Right right) {
       // Addresses beyond the user's half are the kernel's own page.
       if (static_cast<std::intptr_t>(part.begin) < 0) return;
       const long error = sys::mlock2(at, part.bytes(), MLOCK_ONFAULT);
-      // If the limit allows it, this means that another thread has unmapped the part.
+      // If the limit allows the lock, ENOMEM means that another thread has unmapped the part.
       if (sys::failed(error) && !(error == -ENOMEM && right == Right::fits)) is_locked = false;
       if ((flags & MCL_ONFAULT) == 0) sys::mlock2(at, part.bytes(), 0);
     });

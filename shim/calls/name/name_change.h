@@ -1,5 +1,5 @@
-// Calls that change what a name means or what its file holds: a change is noted before the call and
-// committed after its success. Thread-safe and async-signal-safe.
+// Calls that change what a name refers to or what its file holds. A change is noted before the call
+// and committed after its success. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 namespace cube::shim {
 
 // The right to pass through a directory, noted before a call that may take it away. If the call
-// does take it away, nothing cached below the directory may be served until the kernel has been
-// asked. Empty if the path is not a directory, or if nothing is cached.
+// does take it away, nothing cached below the directory may be served until the kernel has granted
+// access. Empty if the path is not a directory, or if nothing is cached.
 struct Passage {
   bool is_known = false, is_lost = false;
   std::uint32_t mode = 0, user = 0, group = 0;

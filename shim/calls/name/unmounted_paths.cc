@@ -35,7 +35,7 @@ const Metadata* of_path_that_goes_up(const cache::AllMetadata& all, int dir, con
 
 }  // namespace
 
-// Only a path that may be a directory's is checked twice. In a child of vfork, the known working
+// Only a path that may name a directory is checked twice. In a child of vfork, the known working
 // directory is the parent's.
 const Metadata* of_slow(int dir, const char* path, CoveredPath& covered) {
   const cache::AllMetadata* const all = process::origin_metadata();

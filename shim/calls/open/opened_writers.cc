@@ -26,7 +26,7 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   file->kind = OpenFile::Kind::writer;
   file->written = *stat;
   cache->changes().writing_begins(key, *stat);
-  // The file's real path is also dropped.
+  // What is cached under the file's real path is dropped, too.
   char real_path[PATH_MAX];
   const std::string_view real = path_of_fd(fd, real_path);
   cache->changes().bytes_changed(real, *stat);

@@ -34,8 +34,8 @@ const SpawnAction* actions_of(const posix_spawn_file_actions_t& list) {
   return static_cast<const SpawnAction*>(actions);
 }
 
-// True if a list of known actions looks as it should. A libc without actions that enter a directory
-// makes only the first action.
+// True if libc lays out a list of known actions as we expect. If libc has no actions that enter a
+// directory, the list holds only the first one.
 bool try_out() {
   posix_spawn_file_actions_t list;
   if (::posix_spawn_file_actions_init(&list) != 0) return false;
