@@ -1,5 +1,5 @@
-// cubeshim clear: removes what a cache has left: its region, its socket, its directory on disk,
-// what was learned.
+// cubeshim clear: removes what a cache has left: its region, its socket, its directory on disk, and
+// what was learned about data sets.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -96,8 +96,7 @@ Done clear_socket(const std::string& path) {
   return Done::removed;
 }
 
-// Has as many characters as the word that it replaces, so that socket_path_of() shortens the same
-// paths.
+// As long as the word that it replaces, so that socket_path_of() shortens the same paths.
 constexpr const char* k_any_socket = "????????";
 
 // Removes the sockets of announcements and of gateways.
@@ -166,7 +165,8 @@ int clear(const Clear& clear) {
   const auto parsed = clear.settings.parse();
   if (tell_errors(parsed)) return 2;
   const base::Config& config = parsed.config;
-  // A user of the region may also use the disk, so nothing is removed if the region must stay.
+  // A process that uses the region may also use the disk, so nothing is removed if the region must
+  // stay.
   const Done region = clear_region(config, clear.force);
   if (region == Done::failed) return 1;
   const Done rest[] = {

@@ -1,5 +1,5 @@
-// SIGINT and SIGTERM as a request to end soon: the first is noted, the second ends the command as
-// usual. Thread-safe.
+// SIGINT and SIGTERM as a request to end soon: the first one is noted, the second one ends the
+// command as usual. Thread-safe.
 #pragma once
 
 namespace cube::cli {

@@ -20,8 +20,7 @@ constexpr const char* k_python_path = "PYTHONPATH";
 
 // Paths of `site` relative to the directory of the library, in this order: PREFIX/lib or lib64
 // (also of a wheel's prefix), PREFIX/lib/MACHINE (Debian), a directory that holds both, and a build
-// directory. The last one counts only beside the build directory: elsewhere a path like that to the
-// sources may exist by accident.
+// directory. Relative to any other directory, the last path could lead somewhere else.
 constexpr const char* k_places[] = {"../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site",
                                     "../../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site", "site",
                                     CUBESHIM_SITE_FROM_BUILD};

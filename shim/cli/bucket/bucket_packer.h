@@ -19,7 +19,7 @@ namespace cube::cli {
 
 class BucketPacker {
  public:
-  // `build.root` is the s3:// name, without a slash at its end.
+  // `build.root` is the s3:// name, without a trailing slash.
   BucketPacker(s3::Client& client, s3::ObjectName name, const cache::PackBuild& build);
   cache::PackBuilder::End run(std::string& why);
   const cache::PackHeader& header() const { return writer_->header(); }  // after done

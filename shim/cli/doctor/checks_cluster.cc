@@ -51,7 +51,7 @@ std::vector<ServerProbe> look_at_all(const base::Config& config, const std::stri
   return looks;
 }
 
-// False: there is nothing more to say about this server.
+// Returns false if there is nothing more to say about this server.
 bool check_answers(const ServerProbe& look, bool has_login, Findings& findings) {
   if (look.was_refused) {
     say(findings, Health::broken,
@@ -132,7 +132,7 @@ std::string text_of(const std::map<std::string, std::string>& roots) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-// A node whose ids differ from this node's never finds what this node has shared. Nothing else
+// A node whose ids differ from this node's never finds what this node has shared, and nothing else
 // would report that.
 void check_nodes(const std::vector<ServerProbe>& looks, const NodeNote& own, Findings& findings) {
   std::map<std::string, NodeNote> nodes;

@@ -1,5 +1,5 @@
 // cubeshim doctor: checks what files served in blocks need: the settings, room in memory, copies of
-// fds for reading ahead, and a mount that shows the same stat each time.
+// fds for reading ahead, and a mount on which repeated stats of a file agree.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -22,11 +22,11 @@
 namespace cube::cli {
 namespace {
 
-// At most this much is fetched ahead of a reader of a file; a small memory has room for four times
-// as much.
+// The most that is fetched ahead of one reader of a file. If memory is small, it has room for four
+// times as much.
 constexpr std::uint64_t k_enough = 64 << 20;
 
-// The first call of those needed for reading ahead that fails; empty: all succeed.
+// Returns the first call that reading ahead needs and that fails; empty if all succeed.
 struct NoCopies {
   std::string call;
   int error = 0;
@@ -42,7 +42,7 @@ NoCopies try_copies(int number) {
   return copy ? NoCopies{} : NoCopies{"pidfd_getfd", copy.error().value, "5.6"};
 }
 
-// Copies an fd as in a program, in a thread with its own fd table.
+// Copies an fd as the library does in a program, in a thread with its own fd table.
 void check_copies(Findings& findings) {
   const auto number = base::open_fd("/dev/null", O_RDONLY);
   if (!number) return;
@@ -78,7 +78,7 @@ void check_copies(Findings& findings) {
 std::string why_no_blocks(const base::Config& config) {
   if (config.block == 0) return "CUBESHIM_BLOCK=0";
   if (config.mode != base::Mode::virtual_files) return "CUBESHIM_MODE";
-  // Packs and buckets answer for their paths.
+  // Skipped, because no mount has the paths of packs and buckets.
   if (!config.origins.empty()) return "CUBESHIM_PACKS";
   return config.buckets.empty() ? "" : "CUBESHIM_BUCKETS";
 }

@@ -79,7 +79,7 @@ void check_prefetch(const base::Config& config, Findings& findings) {
                "CUBESHIM_PREFETCH=0: nothing is fetched ahead");
   check_engine(config, findings);
   check_announcements(config, findings);
-  // The job also has its own threads and files.
+  // Leaves room for the job's own threads and files.
   constexpr std::uint64_t k_for_the_job = 256;
   const std::uint64_t needed = config.prefetch_depth + k_for_the_job;
   check_limit(findings, RLIMIT_NPROC, needed, "threads and processes of this user", "-u");

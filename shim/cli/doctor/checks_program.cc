@@ -1,5 +1,5 @@
-// cubeshim doctor: the program, the C library and what else is preloaded. Only the program's own
-// loader could load our library.
+// cubeshim doctor: checks the program, the C library and the other preloaded libraries. Only the
+// program's own loader could load our library.
 #include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <sys/stat.h>
@@ -63,7 +63,7 @@ void check_executable(const std::string& path, Findings& findings) {
       elf->interpreter);
 }
 
-// Preloaded libraries that matter, by name, and why.
+// Preloaded libraries that affect cubeshim, by name, and how.
 struct Neighbour {
   std::string_view name;
   Health health;

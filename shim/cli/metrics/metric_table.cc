@@ -120,7 +120,7 @@ MetricRow row_of_bypassed(Counter counter, std::string_view place, std::string_v
 
 void add_figure(std::vector<MetricRow>& rows, std::string_view place, Unit unit,
                 std::string_view help, std::function<double(const JobTotals&)> value_of) {
-  // Figures of these units are computed from the others.
+  // Figures in these units are computed from the others.
   constexpr Unit k_made[] = {Unit::opens, Unit::share, Unit::us, Unit::ns, Unit::ms};
   if (std::ranges::find(k_made, unit) != std::end(k_made)) return;
   constexpr std::string_view k_ram = "ram.";

@@ -55,7 +55,7 @@ std::string time_text(std::int64_t seconds) {
   return text;
 }
 
-// A name on a terminal is made printable; elsewhere it stays as it is.
+// On a terminal, names are made printable; elsewhere they are printed unchanged.
 std::string line_of(std::string_view name) {
   return isatty(STDOUT_FILENO) != 0 ? printable(name) : std::string(name);
 }

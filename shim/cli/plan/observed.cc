@@ -52,7 +52,8 @@ void note_sites(const std::vector<RawFile>& files, Observed& observed) {
   if (paths != 0) observed.path_length = static_cast<double>(letters) / static_cast<double>(paths);
 }
 
-// Files that are opened all the time, such as an index, count like others that are read often.
+// A file that is opened all the time, such as an index, counts like any other file that is read
+// often.
 double epochs_of(const std::vector<ObservedFile>& files) {
   std::vector<double> opens(files.size());
   std::transform(files.begin(), files.end(), opens.begin(),

@@ -114,7 +114,7 @@ void look_at_calls(const ProfileSite& site, std::vector<Pattern>& found) {
   }
 }
 
-// The function of the program that waits longest for the origin, with its most expensive site.
+// Returns the program's function that waits longest for the origin, with its most expensive site.
 struct Waiting {
   const ProfileSite* most = nullptr;
   std::uint64_t ns = 0;
@@ -144,7 +144,8 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
   }
   constexpr std::uint64_t k_worth_it_ns = 50'000'000, k_many_calls = 32;
   if (busy < k_worth_it_ns || calls < k_many_calls) return;
-  // Neither the imports before the first call nor anything after the last one belongs to the epoch.
+  // The imports before the first call, and everything after the last one, do not belong to the
+  // epoch.
   const std::uint64_t with_calls = profile.bins.size() * profile.bin_width_ns;
   const std::uint64_t span =
       profile.bins.back().at_ns - profile.bins.front().at_ns + profile.bin_width_ns;
@@ -163,7 +164,8 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
        waiting.example, calls, busy});
 }
 
-// Merges the sites of a function, which may call in several ways: a pattern covers all of them.
+// Merges the sites of a function, because a pattern covers all the ways in which a function makes
+// calls.
 std::vector<ProfileSite> by_function(const Profile& profile) {
   std::map<std::pair<std::size_t, std::string>, ProfileSite> sites;
   for (const auto& site : profile.sites) {

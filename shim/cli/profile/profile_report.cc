@@ -71,7 +71,7 @@ nlohmann::json json_of(const ProfileSite& site) {
           {"latency", site.latency}};
 }
 
-// The calls of each function, first those that cost most at the origin.
+// The calls of each function, those with the most time at the origin first.
 std::vector<std::pair<std::string, Row>> rows_of(const Profile& profile) {
   std::vector<std::pair<std::string, Row>> rows;
   std::map<std::string, std::size_t> numbers;

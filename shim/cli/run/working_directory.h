@@ -1,5 +1,6 @@
 // The names of the working directory. It has two if the shell entered it by a symbolic link: the
-// shell's, with its links, and the kernel's. A job may use either. Thread safety: pure functions.
+// shell's name, with its links, and the kernel's. A job may use either. Thread safety: pure
+// functions.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@ namespace cube::cli {
 
 // The shell's name comes first.
 std::vector<std::string> names_of_working_directory();
-// A path below it without ".." and ".", once for each name. Empty if no name leads to it.
+// Returns a path below it without ".." and ".", once for each name. Empty if no name leads to it.
 std::vector<std::string> absolute_names(const std::string& text);
 
 }  // namespace cube::cli

@@ -13,7 +13,7 @@
 namespace cube::cli {
 namespace {
 
-// Escapes for roff: hyphens stay copyable, and backslashes stay backslashes.
+// Escapes for roff: hyphens can still be copied as such, and backslashes stay backslashes.
 std::string for_troff(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -28,7 +28,7 @@ std::string for_troff(std::string_view text) {
   return result;
 }
 
-// Fills lines to a length that roff's checkers accept; no line looks like a request.
+// Fills lines to a length that roff's checkers accept, and lets no line look like a request.
 std::string filled(std::string_view text) {
   constexpr std::size_t k_width = 78;
   std::string result;
@@ -67,7 +67,7 @@ std::string part_of(const CommandText& command) {
   } else if (!settings.empty()) {
     text += ".PP\nOf the SETTINGS it takes ";
     for (std::size_t i = 0; i < settings.size(); ++i) {
-      // One line each, because lines must stay short.
+      // One line for each, because lines must stay short.
       const char* const before = i == 0 ? "" : i + 1 < settings.size() ? ",\n" : " and\n";
       text += fmt::format("{}\\fB{}\\fR", before, for_troff(settings[i].names.back()));
     }

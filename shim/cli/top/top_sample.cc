@@ -67,7 +67,7 @@ GatewayRise rise_of_gateway(cache::Region& region, cache::GatewayFigures& before
   GatewayRise look{.seconds = seconds, .rise = {}};
   const cache::GatewayFigures now = cache::figures_of_gateways(region, look.gateways);
   look.rise = now;
-  // When a gateway ends, its figures are lost.
+  // The figures of a gateway are lost when it ends.
   if (now.answers >= before.answers && now.bytes >= before.bytes) {
     look.rise.answers -= before.answers;
     look.rise.retries -= std::min(before.retries, now.retries);

@@ -23,7 +23,8 @@ struct Tally {
   double expected_bytes() const;
 };
 
-// Files and bytes per second over the last seconds: a slow start does not count forever.
+// Files and bytes per second over the last seconds only, so that a slow start does not count
+// forever.
 class Rate {
  public:
   void add(const Tally& tally, std::uint64_t now_ns);

@@ -15,7 +15,7 @@
 namespace cube::cli {
 namespace {
 
-// The settings of a job that are about its data, not about the job itself.
+// The settings of a job that concern its data, not the job itself.
 std::map<std::string, std::string> of_the_data(
     const std::map<std::string, std::string>& environment) {
   std::map<std::string, std::string> result;
@@ -30,7 +30,7 @@ std::map<std::string, std::string> of_the_data(
   return result;
 }
 
-// A relative path is relative to where the job was started, as far as that is known.
+// A relative path begins at the directory in which the job was started, as far as that is known.
 void find_packs_of(const RunningJob& job, std::vector<base::OriginSetting>& packs) {
   for (auto& pack : packs) {
     if (pack.file.front() != '/')
