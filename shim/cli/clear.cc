@@ -49,8 +49,7 @@ Done clear_region(const base::Config& config, bool force) {
     const std::uint32_t users = region->count_processes();
     if (users != 0 && !force) {
       tell(
-          "cubeshim: {} is used by {}: end what uses it, or give --force (it goes on, and caches "
-          "nothing new)\n",
+          "cubeshim: {} is used by {}: end these processes, or give --force (they go on, and cache nothing new)\n",
           region->path(), counted(users, "process", "processes"));
       return Done::failed;
     }
@@ -70,7 +69,7 @@ Done clear_region(const base::Config& config, bool force) {
     tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(static_cast<int>(-removed)));
     return Done::failed;
   }
-  fmt::print("{} {}, which was no region of this version\n", removed_word(), path);
+  fmt::print("{} {}, which was not a region of this version\n", removed_word(), path);
   return Done::removed;
 }
 
@@ -129,7 +128,7 @@ Done clear_disk(const base::Config& config, bool force) {
   const auto removed = cache::remove_disk(*directory, force);
   if (!removed && removed.error().value == EBUSY)
     return fail_with(fmt::format(
-        "{} is used by a job: end it, or give --force (it goes on, and keeps nothing on the disk)",
+        "{} is used by a job: end it, or give --force (the job goes on, and keeps nothing on the disk)",
         directory->path()));
   if (!removed)
     return fail_with(fmt::format("cannot remove {}: {}", directory->path(),
@@ -157,7 +156,7 @@ Done clear_learned(const std::string& parent, const std::string& name) {
     tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
     return Done::failed;
   }
-  fmt::print("{} {}, what was learned of data sets\n", removed_word(), path);
+  fmt::print("{} {}, what was learned about data sets\n", removed_word(), path);
   return Done::removed;
 }
 

@@ -177,7 +177,7 @@ void start(const base::Config& config) {
   if (config.profile.empty()) return;
   if (config.prefixes.empty() && !config.profile_all) {
     base::log(base::LogLevel::warn,
-              "CUBESHIM_PROFILE: there is no prefix to look at: set CUBESHIM_PREFIXES, or "
+              "CUBESHIM_PROFILE: there is no prefix to record: set CUBESHIM_PREFIXES, or "
               "CUBESHIM_PROFILE_ALL=1");
     return;
   }

@@ -146,8 +146,7 @@ std::string conclusion(const BenchResult& r) {
   if (r.read_many.whole.count() != 0)
     text += fmt::format(
         "Epoch 1: at most {:.0f} files/s ({:.1f} x) for all workers, if the order is listed or "
-        "announced: the mount gives that "
-        "with {} in flight.\n",
+        "announced: the mount reaches that with {} in flight.\n",
         r.read_many.per_second(), r.read_many.per_second() / today, r.read_many.in_flight);
   const double hit = r.machine.hits.whole.us(0.5), cold = r.read_one.whole.us(0.5),
                again = r.read_again.whole.us(0.5);
@@ -170,7 +169,7 @@ std::string conclusion(const BenchResult& r) {
 
 constexpr const char* k_not_measured =
     "Not measured: decoding and other work of the job, several nodes at the same time, the load at "
-    "other hours. Caches of the server, and names that this client has cached, cannot be emptied "
+    "other hours. Caches of the server, and metadata that this client has cached, cannot be emptied "
     "from here: a cold mount may be slower than these figures.\n";
 
 Json json_of(const Pass& pass, const Timings& timings) {

@@ -51,19 +51,18 @@ void check_copies(Findings& findings) {
   if (tried == prefetch::k_killed)
     return say(findings, Health::slow,
                "allow close_range, and what a new thread calls, in the seccomp profile",
-               "large files are not read ahead: the seccomp filter kills the process for a call of "
-               "the threads");
+               "large files are not read ahead: the seccomp filter kills the process for a call that the threads make");
   if (tried != 0) none = {"close_range(CLOSE_RANGE_UNSHARE)", tried, "5.9"};
   if (!is_filtered()) std::jthread([&] { none = try_copies(number->get()); }).join();
   if (tried == 0 && is_filtered())
     return say(findings, Health::well, "",
-               "large files are read ahead of programs, by opens of the library's own (seccomp)");
+               "large files are read ahead of programs, through files that the library opens itself (seccomp)");
   if (none.call.empty())
     return say(findings, Health::well, "", "large files are read ahead of programs");
   if (none.call != "close_range(CLOSE_RANGE_UNSHARE)" &&
       (none.error == EPERM || none.error == EACCES || none.error == ENOSYS))
     return say(findings, Health::well, "",
-               "large files are read ahead of programs, by opens of the library's own ({}: {})",
+               "large files are read ahead of programs, through files that the library opens itself ({}: {})",
                none.call, base::text_of_error(none.error));
   const std::string effect = "programs wait for each part that they read for the first time";
   say(findings, Health::slow,
@@ -96,7 +95,7 @@ void check_large_files(const base::Config& config, Findings& findings) {
         fmt::format("raise CUBESHIM_RAM to {} at least", in_units(k_enough)),
         "{} of memory is little for blocks of large files", in_units(ram));
   if (base::kernel_page() != cache::k_page)
-    say(findings, Health::well, "", "mappings of large files are the kernel's: its pages are {}",
+    say(findings, Health::well, "", "the kernel makes all mappings of large files: its pages are {}",
         in_units(base::kernel_page()));
   if (config.prefetch) check_copies(findings);
 }
@@ -112,7 +111,7 @@ void check_large_sample(const std::string& path, Findings& findings) {
   if (!first || !second || base::sys::failed(n)) return;
   if (!second->is_unchanged_since(*first))
     say(findings, Health::slow,
-        "no block of such a file is found again: mount it with stable inode numbers (FUSE: "
+        "blocks of such a file are never found again: mount it with stable inode numbers (FUSE: "
         "use_ino), or wait for its writer",
         "{} has another inode, size or time at each check", path);
 }

@@ -27,7 +27,7 @@ void check_engine(const base::Config& config, Findings& findings) {
   std::string no_threads, no_ring;
   if (prefetch::make_thread_engine(options, client, no_threads) == nullptr)
     return say(findings, Health::slow,
-               "files are then read only when they are asked for; Linux 5.9 has what is missing",
+               "files are then read only when programs open them; Linux 5.9 or later is needed",
                "nothing can be fetched ahead: {}", no_threads);
   const bool has_ring = prefetch::make_uring_engine(options, client, no_ring) != nullptr;
   if (has_ring && config.io_engine == base::EngineKind::automatic)

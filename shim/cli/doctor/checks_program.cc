@@ -43,7 +43,7 @@ void check_executable(const std::string& path, Findings& findings) {
                path, elf->is_go ? " Go" : "");
   if (elf->is_go)
     return say(findings, Health::broken, k_none,
-               "{} is a Go program: it calls the kernel past the C library", path);
+               "{} is a Go program: it calls the kernel without the C library", path);
   if (elf->is_musl())
     return say(findings, Health::broken, "libcubeshim.so needs glibc", "{} runs with musl ({})",
                path, elf->interpreter);

@@ -193,11 +193,11 @@ int exporter(Exporter options) {
 void add_exporter(CLI::App& app, int& status) {
   CLI::App* const command =
       app.add_subcommand("exporter",
-                         "Tell Prometheus what the caches of this user do. It answers by HTTP, or "
+                         "Report the figures of this user's caches to Prometheus. It answers by HTTP, or "
                          "writes a file for node_exporter");
   const auto options = std::make_shared<Exporter>();
   add_value(*command, "--listen", "ADDRESS:PORT", options->listen,
-            fmt::format("Answer scrapes there, such as [::1]:9437; the default is {}. Anyone who "
+            fmt::format("The address for scrapes, such as [::1]:9437; the default is {}. Anyone who "
                         "reaches it can read the metrics",
                         k_default_address));
   add_value(*command, "--textfile", "FILE", options->textfile,

@@ -269,7 +269,7 @@ int extract(const Extract& extract) {
     complain(1, fmt::format("{} were there already; --force replaces them", n));
   const bool is_damaged = next == cache::PackScan::Next::damaged;
   if (is_damaged)
-    complain(1, fmt::format("{}: no sound record after byte {}: the rest is lost", extract.file,
+    complain(1, fmt::format("{}: no valid record after byte {}: the rest is lost", extract.file,
                             scan.position()));
   fmt::print("{} ({}) in {}, {} failed\n", counted(extractor.files(), "file", "files"),
              in_units(extractor.bytes()), printable(extract.directory), extractor.failures());

@@ -112,7 +112,7 @@ int list_all(const PackLook& look, const cache::PackReader& pack, const std::str
     const auto next = scan.next(entry, name);
     if (next == cache::PackScan::Next::damaged)
       return complain(1,
-                      fmt::format("{}: no sound record after byte {}", look.file, scan.position()));
+                      fmt::format("{}: no valid record after byte {}", look.file, scan.position()));
     if (next == cache::PackScan::Next::end) return status;
     if (is_below(name, path) && print_entry(look, pack, entry, std::string(name)) != 0) status = 1;
   }

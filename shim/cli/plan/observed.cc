@@ -113,7 +113,7 @@ bool observe(const std::vector<RawFile>& files, double epochs, Observed& observe
   const char* const wrong =
       other_versions != 0 ? "they are of another version of cubeshim: observe the run again"
       : is_cut            ? "they are cut off: a process could not write all of its file"
-      : bad_lines != 0    ? "they have lines that the profiler does not write"
+      : bad_lines != 0    ? "they have lines that the profiler never writes"
       : opens == 0        ? "the run is empty: it opened no file below the prefixes to read it"
                           : nullptr;
   if (wrong != nullptr) {

@@ -51,7 +51,7 @@ std::string PoolStorage::take(const std::string& path, const std::string& accoun
     fd_ = std::move(fd);
     return {};
   }
-  return fmt::format("{}: others make it and remove it all the time", path);
+  return fmt::format("{}: other processes keep making and removing it", path);
 }
 
 void PoolStorage::keep_at_exec() const {

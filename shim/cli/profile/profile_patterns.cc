@@ -67,9 +67,9 @@ void look_at_opens(const ProfileSite& site, std::vector<Pattern>& found) {
   if (is_many(o[shim::profile::k_opened_again], closed, 10)) {
     add("file opened again", o[shim::profile::k_opened_again], o[shim::profile::k_opened_again_ns],
         of_files(o[shim::profile::k_opened_again]),
-        "keep the file open, or look at the head of the bytes that are read anyway: "
+        "keep the file open, or decode the bytes of one read: "
         "cv2.imdecode(numpy.fromfile(path, 'uint8'), "
-        "flags) opens once what cv2.imread opens twice");
+        "flags) opens the file once, cv2.imread twice");
   }
   if (is_many(o[shim::profile::k_stat_first], closed, 50)) {
     add("stat before open", o[shim::profile::k_stat_first],
