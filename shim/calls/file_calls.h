@@ -1,7 +1,7 @@
-// The POSIX meaning of each call on a served file. Every function looks its fd up itself and
-// returns nothing if the fd is not served (or has just been materialized): the caller then asks
-// libc. Results are the kernel's: a value or -errno. Thread-safe and async-signal-safe. A read, a
-// seek or a stat makes no system call.
+// The POSIX meaning of each call on a served file. Every function looks up its fd itself. It
+// returns a value or -errno, as the kernel would, or nothing if the fd is not served (or has just
+// been materialized): the caller then asks libc. Thread-safe and async-signal-safe. A read, a seek
+// or a stat makes no system call.
 #pragma once
 
 #include <optional>
@@ -24,9 +24,9 @@ Answer lseek(int fd, std::int64_t offset, int whence);
 // stat_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
-// The fd to pass on if stat and statx have no answer: to libc, or to the library that answers stat
-// in its place (real::stat_is_anothers). For a served file, it is the origin's own file, opened for
-// its path only, which costs a lookup and no open.
+// The fd for which libc is asked if stat and statx have no answer, or another library that answers
+// stat in libc's place (real::stat_is_anothers). For a served file, this is an O_PATH fd of the
+// origin's own file, which costs a lookup and no open.
 class StatFd {
  public:
   explicit StatFd(int fd) : fd_(fd) {

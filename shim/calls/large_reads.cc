@@ -19,7 +19,7 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_most_bytes = 0x7ffff000;  // the most that the kernel moves in one call
 
-// A reference that is dropped even if the read is left by a jump. It lives on its user's stack.
+// A reference that is dropped even if a jump leaves the read. It lives on its user's stack.
 class KeptFile {
  public:
   explicit KeptFile(int fd) {
@@ -75,7 +75,8 @@ bool may_be_shown(OpenFile& file, int fd) {
   return cache != nullptr && cache->large().may_be_shown(*file.large, fd);
 }
 
-// True if this fd is the file's. It remains so while an FdEpoch made before this call goes_on().
+// True if this fd refers to the file. This holds as long as goes_on() of an FdEpoch that was made
+// before this call.
 bool is_fd_of(int fd, const OpenFile& file) {
   return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
 }
@@ -239,7 +240,7 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   const bool is_taken =
       reader != nullptr &&
       reader->submit(large, is_its ? fd : -1, fds_left, cache->large().wanted(large, {begin, end}));
-  // The program already has a mapping, which is backed by the kernel's pages.
+  // The program already has a mapping, which shows the kernel's pages.
   return is_its && is_taken && !large.own_mappings().is_any();
 }
 

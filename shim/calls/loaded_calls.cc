@@ -137,7 +137,8 @@ void find_slots(const ::dl_phdr_info& info, Library& library) {
       dynamic = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
   }
   if (dynamic == nullptr) return;
-  // glibc has turned these into addresses, except those of the kernel's own library (vdso).
+  // glibc has already turned these offsets into addresses, except in the kernel's own library
+  // (vdso).
   const auto pointer = [&](std::uintptr_t value) {
     return library.range.has(value) ? value : info.dlpi_addr + value;
   };
@@ -313,7 +314,7 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-// Returns whether a call may bypass this library; if one does, it has been reported.
+// Returns true if a call may bypass this library, which it then has reported.
 bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));

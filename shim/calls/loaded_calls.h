@@ -1,4 +1,4 @@
-// Checks whether the loaded libraries' calls reach this library. They do not if a library was
+// Checks whether the calls of the loaded libraries reach this library. They do not if a library was
 // loaded with a scope of its own (RTLD_DEEPBIND), if another library has rewritten the tables
 // through which libraries call each other (UCX's hooks), or if a library before ours in LD_PRELOAD
 // calls libc itself. On a served file such a call finds a placeholder: EBADF. The process is then

@@ -65,7 +65,7 @@ int made(int fd, Owner owner, Call&& call) {
   // A file outside the prefixes may be a hard link of one below them.
   if (!is_served) return take();
   if (show_origin(fd) != 0) {
-    // The program's open file is not in the kernel yet, so it holds no lock.
+    // The kernel does not have this open file yet, so it holds no lock.
     if (releases(owner)) return 0;
     errno = ENOLCK;
     return -1;

@@ -139,7 +139,7 @@ Done clear_disk(const base::Config& config, bool force) {
   return Done::removed;
 }
 
-// The files from which Python's workers know what a data set reads
+// The files that tell Python's workers which files a data set reads
 // (prefetch/python/cubeshim/_learned.py). Nothing relies on them, so they are removed even while
 // they are used.
 Done clear_learned(const std::string& parent, const std::string& name) {

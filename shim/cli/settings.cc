@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view k_variable_head = "CUBESHIM_";
 constexpr std::string_view k_prefixes = "CUBESHIM_PREFIXES";
 
-// The short form of the values of a setting, for the help and the completions: "text|json" for
+// Returns the short form of a setting's values, for the help and the completions: "text|json" for
 // "text or json".
 std::string value_name(std::string_view takes) {
   std::string words;

@@ -109,7 +109,7 @@ int open_origin(const OpenFile& file, Accept accept) {
 
 namespace {
 
-// Gives a copy the file's attributes, except inode, link count and blocks, which cannot be set.
+// Gives a copy the file's attributes, except for inode, link count and blocks, which cannot be set.
 int looking_like(int copy, const cache::FileStat& stat) {
   if (copy < 0) return copy;
   const auto& time = stat.modified;
@@ -161,8 +161,8 @@ bool has_other_threads() {
 }
 
 // At the fd limit, the old and the new file cannot be open at the same time, so this closes the old
-// fd first. It does so only in a process of one thread: another thread might take the fd meanwhile,
-// or fork a child that inherits nothing.
+// fd first. It does so only in a process with one thread, because another thread could take the fd
+// meanwhile, or fork a child that then lacks it.
 int open_at_limit(const OpenFile& file, Accept accept, int fd) {
   if (has_other_threads()) return -EMFILE;
   struct ::rlimit limit {};

@@ -75,8 +75,8 @@ bool has_origin(const OpenFile& file, int fd) {
   return file.is_origin() && (file.fill != nullptr || !is_path_only(fd));
 }
 
-// Calls replace(fd, row) for this fd, whose row the caller has locked, and for each dup of it,
-// until the file has no more than `refs_left` references. replace() unlocks the row.
+// Calls replace(fd, row), which unlocks the row, for this fd, whose row the caller has locked, and
+// for each dup of it. Stops when the file has no more than `refs_left` references.
 template <typename Replace>
 void for_each_fd(OpenFile& file, int fd, std::uint64_t own_row, std::uint32_t refs_left,
                  Replace&& replace) {
@@ -89,8 +89,8 @@ void for_each_fd(OpenFile& file, int fd, std::uint64_t own_row, std::uint32_t re
   }
 }
 
-// Puts the kernel's file over all fds of the file, which keep their rows: our reference and that of
-// `fd` are left.
+// Puts the kernel's file over all dups of `fd`, which keep their rows. The two references that are
+// left are ours and that of `fd`.
 void put_over_all(int kernel_fd, OpenFile& file, int fd, std::uint64_t own_row) {
   for_each_fd(file, fd, own_row, /*refs_left=*/2, [&](int other_fd, std::uint64_t row) {
     put_over(kernel_fd, other_fd, O_CLOEXEC);
@@ -406,8 +406,8 @@ void let_writers_outlive_us() {
 
 void let_inherited_writers_outlive_us() {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
-    // Asks the kernel whether an exec closes the fd, because F_SETFD does not update the row of a
-    // writer.
+    // Asks the kernel whether an exec closes the fd, because the row of a writer is not updated by
+    // F_SETFD.
     if (g_fds.kind(fd) == RowKind::writer && (sys::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
       let_writer_outlive_us(fd);
   }

@@ -37,7 +37,7 @@ int materialize_to_change(int fd, const char* call = __builtin_FUNCTION());
 int open_origin_again(const OpenFile& file);
 // Call it after the lock: materializes the file if the origin's bytes differ from those in memory.
 void materialize_if_changed(int fd);
-// Sets the kernel's offset of a file that the kernel also has open, for calls that bypass the shim.
+// If the kernel also has the file open, sets its offset there, for calls that bypass the shim.
 void tell_offset(int fd);
 // Puts the origin's file over `copy`, a dup of `from`, if another thread has put it over `from`
 // after the dup, before the dup had a row.

@@ -79,9 +79,9 @@ struct alignas(64) OpenFile {
   cache::LargeFile* large = nullptr;
 };
 
-// Mode real: the scope of a call that moves the offset of a copy, which the kernel keeps. While a
-// scope that began before k_moved was set is alive, no thread moves the offset to another file. The
-// memory orders of users_of_copy and of k_moved pair with await_users_of_copy.
+// Mode real: the scope of a call that moves the offset of a copy, which the kernel keeps. As long
+// as a scope lives that began before k_moved was set, no thread moves the offset to another file.
+// The memory orders of users_of_copy and of k_moved pair with await_users_of_copy.
 class CopyUse {
  public:
   explicit CopyUse(OpenFile& file) : file_(file) {

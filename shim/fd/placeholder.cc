@@ -44,7 +44,7 @@ int dup_model(int least) {
   const OpenFileRef held = g_fds.acquire(model);
   if (!held || !held->is_placeholder()) return -EBADF;
   const int fd = static_cast<int>(sys::fcntl(model, F_DUPFD_CLOEXEC, least));
-  // The fd may have become the program's between the check and the dup.
+  // The program may have got the fd between the check and the dup.
   if (fd < 0 || (held->is_placeholder() && g_fds.acquire(model).get() == held.get())) return fd;
   sys::close(fd);
   return -EBADF;
@@ -76,8 +76,8 @@ bool for_each_parked(Look&& look) {
   return false;
 }
 
-// Takes the lowest parked fd, or returns -1 if the kernel has a lower fd free. If another thread
-// has parked that fd, its lane gets the fd that the calling thread has parked.
+// Takes the lowest parked fd, or returns -1 if the kernel has a lower fd free. If that fd was
+// parked by another thread, puts the fd that the calling thread has parked into that thread's lane.
 int take_lowest() {
   std::atomic<int>& own = g_parked[base::own_lane()].of;
   while (true) {

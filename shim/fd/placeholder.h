@@ -4,8 +4,8 @@
 //
 // When a program closes a served file, its placeholder may stay open ("parked") in the lane of the
 // thread (cache/base/lane.h). The next served open of that thread then needs no system call. POSIX
-// requires the lowest free fd, so an fd is parked or reused only if the kernel has no lower one
-// free. Other calls that create or list fds close the parked ones first. A thread that has parked
+// requires the lowest free fd, so an fd is parked or reused only if no lower one is free in the
+// kernel. Other calls that create or list fds close the parked ones first. A thread that has parked
 // no fd takes a lower one that another thread has parked. A thread with a parked fd checks for a
 // lower one only at every k_between_looks-th open, because each check reads the lines that the
 // other threads write. On 16 cores, 16 threads that check at every 64th open take 2.3 times the

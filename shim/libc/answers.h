@@ -12,8 +12,8 @@
 #define CUBE_ANSWER_OR(type, ours, libcs)                           \
   if (const auto answer = ours; answer) return (type)to_c(*answer); \
   return shim::by_kernel(libcs)
-// Like CUBE_ANSWER_OR, but for a read, which libc makes a cancellation point and which the profiler
-// records with these fields.
+// Like CUBE_ANSWER_OR, but for a read: libc's own is a cancellation point, and the profiler records
+// it with these fields.
 #define CUBE_CANCEL_OR_ANSWER_OR(type, ours, libcs, ...)    \
   CUBE_PLAIN(type, { CUBE_ANSWER_OR(type, ours, libcs); }); \
   CUBE_CANCEL_OR_PROFILED(read, __VA_ARGS__)

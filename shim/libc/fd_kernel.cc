@@ -15,8 +15,8 @@ using cube::shim::to_c;
 
 namespace {
 
-// Call it before a change of the file that the fd leads to. The times of a directory say nothing
-// about what lies below it, but its attributes may hold an access list.
+// Call it before a change of the fd's file. A change of a directory's times does not affect what
+// lies below it, but a change of its attributes may be one of its access list.
 shim::Passage passage_before(std::string_view call, int fd) {
   if (call.starts_with("futime")) return {};
   return call.ends_with("xattr") ? shim::passage_by_attribute(fd, "", "system.")

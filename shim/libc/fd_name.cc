@@ -1,5 +1,5 @@
-// Calls that name a file by its fd (/proc/self/fd) or by a link, attributes by path, and the
-// working directory.
+// Calls with a path that may name an fd (/proc/self/fd) or a link; attributes by path; the working
+// directory.
 #include <linux/seccomp.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
@@ -152,7 +152,7 @@ int export_name_to_handle_at(int dir, const char* path, struct ::file_handle* ha
                     {.dir = dir, .path = path, .no_follow = (flags & AT_SYMLINK_FOLLOW) == 0});
 }
 
-// A watch on the placeholder's file would never report anything.
+// Materializes the fd, because a watch on the placeholder's file would never report anything.
 int export_inotify_add_watch(int fd, const char* path, std::uint32_t mask) {
   shim::materialize(fd);
   if (!shim::path_filter::is_unmapped(path)) follow(path);

@@ -99,8 +99,8 @@ int export_unshare(int flags) {
   const bool changes_names = (flags & (CLONE_FILES | CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER)) != 0;
   return change_identity(changes_names ? "unshare" : nullptr, [&] { return real::unshare(flags); });
 }
-// Seals if the call sets a filter, or the strict mode. Without a filter's program, the call only
-// asks whether seccomp exists.
+// Seals the process if the call sets a filter or the strict mode. Without a filter program, the
+// call only asks whether seccomp exists.
 int export_prctl(int option, ...) {
   va_list list;
   va_start(list, option);

@@ -51,7 +51,7 @@ int unmap(void* at, size_t n, int (*libcs)(void*, size_t)) {
   return libcs(at, n);
 }
 
-// The kernel has taken the advice. The threads that read mappings ahead also follow the advice.
+// The kernel has taken the advice; the threads that read mappings ahead follow it, too.
 int note_advice(int result, void* at, size_t n, int advice) {
   const bool is_about_reading = advice >= MADV_NORMAL && advice <= MADV_WILLNEED;
   if (is_about_reading && result == 0 && shim::mappings::any()) [[unlikely]]

@@ -28,7 +28,8 @@ using cube::shim::refuse;
 
 namespace {
 
-// For calls with two paths, which would not fit on the smallest stacks.
+// For calls with two paths: the changes are kept off the stack, because two would not fit on the
+// smallest stacks.
 template <typename Call>
 int change_both(int from_dir, const char* from, int to_dir, const char* to, unsigned flags,
                 Call&& call) {

@@ -1,4 +1,4 @@
-// Opens a file for the hooks of several topics. For the files of this folder alone. Thread safety:
+// The common part of all hooks that open a file. For the files of this folder alone. Thread safety:
 // as libc's.
 #pragma once
 

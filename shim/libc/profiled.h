@@ -1,5 +1,5 @@
-// Calls that the profiler records (shim/profile). While the profiler is off, a call that is a
-// cancellation point costs a hit nothing, and any other call costs one load and an untaken jump.
+// Calls that the profiler records (shim/profile). While the profiler is off, this adds nothing to a
+// hit of a call that is a cancellation point, and one load and an untaken jump to any other call.
 // For the files of this folder alone. Thread safety: as libc's.
 #pragma once
 
@@ -28,8 +28,8 @@ __attribute__((noinline)) auto profiled(const profile::Subject& subject, Plain&&
   return result;
 }
 
-// Call it first in a cancellation point. Returns true if the profiler is on. A hit pays for one
-// check only, because the profiler sets the mark of a cancellation when it starts.
+// Call it first in a cancellation point. Returns true if the profiler is on. One check serves both,
+// because the profiler sets the mark of a cancellation when it starts.
 inline bool cancel_or_profile() {
   if (!g_may_be_cancelled.load(std::memory_order_relaxed)) [[likely]]
     return false;

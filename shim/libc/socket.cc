@@ -1,4 +1,4 @@
-// Sockets: messages may hand over fds, and an address in the file system is a path.
+// Sockets: messages may carry fds, and an address in the file system is a path.
 #include <sys/socket.h>
 #include <sys/un.h>
 

@@ -77,7 +77,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       break;
     case shim::SyscallKind::forks:
       shim::lifecycle::prepare_clone(clone_flags(row.number, arguments));
-      // The call may be a vfork, or make a thread that libc does not know. From now on, each check
+      // The call may be a vfork, or make a thread that libc does not know. From then on, each check
       // of the fd table's owner costs a getpid.
       shim::lifecycle::expect_shared_memory_child();
       break;
@@ -94,14 +94,14 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::process::disable("a system call that changes what paths or permissions mean");
       break;
     case shim::SyscallKind::sandbox:
-      // Seals if the call sets a filter, or the strict mode. Without a filter's program, the call
-      // only asks whether seccomp exists.
+      // Seals the process if the call sets a filter or the strict mode. Without a filter program,
+      // the call only asks whether seccomp exists.
       if (arguments[0] == SECCOMP_SET_MODE_STRICT ||
           (arguments[0] == SECCOMP_SET_MODE_FILTER && arguments[2] != 0))
         shim::lifecycle::seal();
       break;
     case shim::SyscallKind::limits:
-      // As setrlimit does. The pointer to the limits may lead nowhere.
+      // Does the same as setrlimit. The pointer to the limits may be invalid.
       if (sets_limit_of_files(row.number, arguments))
         shim::materialize_all(/*only_inherited=*/false, k_syscall);
       shim::expect_new_fd();

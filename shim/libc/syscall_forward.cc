@@ -62,8 +62,8 @@ long change(long number, const long (&a)[6], int dir, long path, shim::NameChang
   return shim::told_of_change(result, dir, name, of);
 }
 
-// Answers cachestat. All bytes of a served file are in memory. The program does not read the pages
-// that the kernel may have of it.
+// Answers cachestat: all bytes of a served file are in memory. The kernel's pages of the file do
+// not count, because the program does not read them.
 long cache_of_file(const long (&a)[6]) {
   struct RangeArguments {
     std::uint64_t at, length;

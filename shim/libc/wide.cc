@@ -21,8 +21,8 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Parts in use, by which fclose distinguishes them from libc's own. Parts beyond this number are
-// not freed.
+// Our wide parts in use, so that fclose can tell them from libc's own. Parts beyond this number are
+// never freed.
 constinit std::array<std::atomic<void*>, 64> g_parts{};
 constinit std::atomic<int> g_parts_given{0};
 

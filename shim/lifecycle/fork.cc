@@ -22,7 +22,8 @@ void expect_shared_memory_child() {
 void prepare_child() {
   if (process::g_sealed.load(std::memory_order_relaxed) || !process::owns_table()) return;
   materialize_for_child(ForkSide::parent);
-  // The child's dup2 must find a parked fd closed, as the parent's does.
+  // A parked fd must also be closed for the child, whose dup2 must give the same result as the
+  // parent's.
   placeholder::unpark();
   let_writers_outlive_us();
 }
@@ -72,8 +73,8 @@ void become_child() {
   mappings::forget_after_fork();
   own_threads::become_child();
   attachment::become_child();
-  // Covers writers that another thread of the parent opened after prepare_child(). The parent
-  // counts them.
+  // Covers writers that another thread of the parent opened after prepare_child(); the child has
+  // them open, too.
   let_writers_outlive_us();
 }
 

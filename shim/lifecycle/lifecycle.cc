@@ -72,7 +72,7 @@ void seal() {
   materialize_streams();
   process::disable("the process installs a seccomp filter");
   process::g_tells.store(false, std::memory_order_release);
-  // Notes all writers as shared, because later forks are not seen.
+  // Notes all writers as shared, because later forks will not be noticed.
   let_writers_outlive_us();
   materialize_all(/*only_inherited=*/false, "seccomp");
   region_fd::drop();

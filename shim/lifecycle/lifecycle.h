@@ -21,7 +21,7 @@ void prepare_identity(const char* call);
 // releases the cache, and from then on leaves every call to libc alone.
 void seal();
 
-// The program closes its stderr stream, as coreutils (timeout, nice ...) do before they end: so
+// The program closes its stderr stream, as coreutils (timeout, nice ...) do before they end. So
 // this is the last chance to report there.
 void stderr_ends();
 // Reports if this process speaks for the job, and releases the cache. Called once, at exit or

@@ -159,7 +159,7 @@ bool looks_covered_from_here(std::string_view path, CoveredPath& covered) {
       [&](auto& directory) { return looks_covered(working_directory(directory), path, covered); });
 }
 
-// The kernel is asked only about a path with ".." that looks covered.
+// The kernel is asked about a path with ".." only if it looks covered.
 bool covers_dot_dot(int dir, std::string_view directory, std::string_view path,
                     CoveredPath& covered, Care care) {
   return looks_covered(directory, path, covered) && resolve_dot_dot(dir, path, covered, care);
@@ -307,8 +307,7 @@ bool covers_found(std::string_view path) { return covered_by_prefix(path); }
 bool passes_by(const char* path) {
   if (!is_readable_pointer(path) || *path != '/') return false;
   const std::string_view text(path);
-  // If the kernel does not know an origin's paths, the prefix itself is one of our paths, although
-  // it is not covered.
+  // The prefix of a pack or bucket is not covered itself, but it is one of our paths.
   if (process::origin_metadata() != nullptr && process::origin_metadata()->of(text) != nullptr)
     return false;
   return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) &&

@@ -50,10 +50,10 @@ bool join(std::string_view prefix, std::string_view below, CoveredPath& joined);
 // If the path is a prefix, sets `prefix` to it and returns true.
 bool is_prefix(int dir, const char* path, std::string_view& prefix);
 // True if the path is a prefix, or a directory above one: renaming it changes what lies below.
-// `prefix` then names the prefix.
+// Sets `prefix` to that prefix.
 bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
-// Returns the prefix if the path is its absolute path without "." and "//", with or without a
-// trailing slash; otherwise an empty view. Text only.
+// Returns the prefix that the path names, with or without a trailing slash, or an empty view.
+// Compares text only, so "." and "//" are not recognized.
 std::string_view prefix_named(const char* path);
 // True if a prefix covers an absolute path that was put together from cached metadata.
 bool covers_found(std::string_view path);

@@ -24,7 +24,7 @@ namespace {
 namespace sys = base::sys;
 
 using startup_directory::DirectoryLook;
-// The places of the prefixes. Never freed, because the program may still call us after all
+// The real paths of the prefixes. Never freed, because the program may still call us after all
 // destructors have run.
 constinit std::atomic<const std::vector<DirectoryLook>*> g_directories{nullptr};
 
@@ -48,8 +48,8 @@ PathKind kind_of(int fd) {
   return sys::failed(error) ? PathKind() : PathKind{S_ISREG(x.stx_mode), x.stx_dev_major == 0};
 }
 
-// Returns the real path of a prefix, or an empty view if the kernel has not cached it. It has, if a
-// file below the prefix was just opened.
+// Returns the real path of a prefix, or an empty view if the kernel has not cached it. The kernel
+// has it after an open of a file below the prefix.
 std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
   const long opened = startup_directory::open_known(prefix.c_str());
   const std::string_view found = path_and_close(opened, path);

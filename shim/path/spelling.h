@@ -2,9 +2,9 @@
 // link. Such a program is not served, because prefixes are compared with the text of a path. Until
 // it has the cache, each process compares the real paths of files that it opens elsewhere; the
 // first one that finds such a file notes its path for the report of the job. No server is asked:
-// prefixes that may be on a server are looked up only in the kernel's caches, and only after a file
-// was opened that may be below one. Cost: a process without the cache pays a readlink for each of
-// its first opens, and for one in 64 later on. A process with the cache pays a load. Thread-safe
+// prefixes that may be on a server are looked up only in the kernel's caches, and only after an
+// open of a file that may be below one. Cost: a process without the cache pays a readlink for each
+// of its first opens, and for one in 64 later on. A process with the cache pays a load. Thread-safe
 // and async-signal-safe, except start.
 #pragma once
 

@@ -207,8 +207,8 @@ cache::FileCache* cache_to_look_at() {
 }
 
 cache::FileCache* cache_to_report_by() {
-  // The first process of a job may have read nothing itself, but may have changed its namespaces
-  // (unshare) for processes that have.
+  // The first process of a job may have read nothing, but have changed its namespaces (unshare) for
+  // processes that do read.
   const base::Config& config = process::config();
   const bool may_attach = config.mode != base::Mode::off && !config.prefixes.empty();
   return attached_cache() == nullptr && may_attach ? attach(false) : attached_cache();

@@ -73,8 +73,8 @@ bool owns_table_slow() {
     if (is_forking()) {
       t_forking = Forking::is_child;
     } else {
-      // In such a child, libc has the wrong thread id, and the kernel does not know of the robust
-      // mutexes, so no process would notice its death.
+      // In such a child, libc has the wrong thread id, and the kernel does not know the child's
+      // robust mutexes, so its death would go unnoticed.
       disable("a fork that bypassed libc");
       g_tells.store(false, std::memory_order_release);
     }

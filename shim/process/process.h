@@ -19,8 +19,8 @@ extern constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]];
 extern constinit std::atomic<bool> g_memory_is_shared;
 extern constinit std::atomic<const std::uint32_t*> g_fork_mark;
 bool owns_table_slow();
-// Marks the calling thread, which is about to call vfork, until owns_table() is asked in the
-// parent.
+// Marks the calling thread, which is about to call vfork. The mark is removed by the next
+// owns_table() in the parent.
 void expect_vfork();
 
 // True if prefixes are set, the mode is not off, and no call has changed what a path means (setuid,

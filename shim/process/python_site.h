@@ -27,7 +27,7 @@ bool is_interpreter(std::string_view name);
 void add(const std::string& site);
 
 // Runs before main, in the library: if this program is a Python and the package lies next to the
-// library, add(). `says_why`: logs (info) if the package does not lie there.
+// library, add(). With `says_why`, logs (info) if the package is not there.
 void start(bool says_why);
 
 }  // namespace cube::shim::python_site

@@ -1,6 +1,6 @@
 // The functions after ours: real::NAME(...) for each row of hooks.def. The constructor resolves all
 // of them. Before that, those with a stand-in (stand_ins.h) are raw system calls, because
-// allocators and other constructors call them while dlsym may not be called yet; the rest are
+// allocators and other constructors call them while dlsym may not be called yet; the others are
 // resolved by their first call. Thread safety: all threads write the same value to a pointer.
 #pragma once
 
@@ -77,7 +77,7 @@ class Function {
     }
     return function(arguments...);
   }
-  // Keeps the old address of a function that libc does not have (io_submit belongs to libaio,
+  // If libc does not have a function, keeps the old address (io_submit belongs to libaio,
   // close_range is newer than glibc 2.33).
   void resolve() {
     if (void* const symbol = next_symbol(name_at(name_)); symbol != nullptr) {
@@ -122,7 +122,7 @@ bool comes_after_us(const void* address);
 bool is_next_of_caller(const char* name, const void* caller);
 
 // True if this code belongs to a library other than libc that has one of the functions after ours.
-// Such a function may only call syscall(); if that led back to our function, the recursion would
+// Such a function may just call syscall(); if that led back to our function, the recursion would
 // never end. Async-signal-safe.
 bool is_behind(const void* address);
 

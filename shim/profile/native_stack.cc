@@ -26,8 +26,8 @@ constinit Backtrace* g_backtrace = nullptr;
 // The addresses of this library, from its first segment to its last.
 constinit std::uintptr_t g_own_begin = 0, g_own_end = 0;
 
-// Either the walker or the fork sees the other: a thread that walks increments the count and then
-// loads the gate; a fork closes the gate and then loads the count.
+// A thread that walks increments the count and then loads the gate; a fork closes the gate and then
+// loads the count. So one of the two sees the other.
 constinit std::atomic<std::uint32_t> g_walkers{0};
 constinit std::atomic<bool> g_is_closed{false};
 // True in a child if a thread of the parent was inside libunwind or the loader at the fork: the
@@ -39,7 +39,8 @@ constinit thread_local Thread t_thread [[gnu::tls_model("initial-exec")]] = Thre
 
 // Enough stack for libunwind's frames, even if it has to read a library's tables first.
 constexpr std::uintptr_t k_room = 24 << 10;
-// The known part of this thread's stack; `is_whole` if that includes its very beginning.
+// The known part of this thread's stack. `is_whole` says that it includes the beginning of the
+// stack.
 struct KnownStack {
   std::uintptr_t begin, end;
   bool is_whole;
@@ -65,7 +66,7 @@ void find_own_code() {
       nullptr);
 }
 
-// Replaces libunwind's test whether memory can be read, without its pipe (own_calls.h).
+// Replaces the pipe by which libunwind tests whether memory can be read (own_calls.h).
 constexpr int k_no_fd = -2;
 int pipe_of_libunwind(int* fds, int /*flags*/) {
   fds[0] = fds[1] = k_no_fd;

@@ -114,7 +114,7 @@ void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got,
   if (got < wanted) row.flags.fetch_or(k_saw_end, k_relaxed);
   if (at < 0) row.position.store(from + got, k_relaxed);
   if (got != 0) row.last_end.store(from + got, k_relaxed);
-  // The size may never have been asked for; then the bytes that were seen are a lower bound.
+  // If the program never asked for the size, the bytes that were seen are a lower bound.
   if (from + got > row.size.load(k_relaxed)) row.size.store(from + got, k_relaxed);
   add(row.bytes, got);
   add(row.ns, ns);

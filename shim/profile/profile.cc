@@ -34,8 +34,8 @@ constinit thread_local std::uint32_t t_not_walked [[gnu::tls_model("initial-exec
 // How long the profiler's start took in this program; 0 after it was written.
 constinit std::uint64_t g_start_ns = 0;
 
-// Keeps the recorder from entering itself: it ignores libunwind's own calls, and those of handlers
-// that interrupt it.
+// Prevents recursion: while the recorder runs, libunwind's calls and those of handlers are not
+// recorded.
 class Recording {
  public:
   Recording() : here_(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0))) {
@@ -54,7 +54,7 @@ class Recording {
   bool is_entered_;
 };
 
-// A fork that bypassed libc has wiped the tables without our notice.
+// A fork that bypassed libc has wiped the tables unnoticed.
 Tables* tables_in_use() {
   Tables* const tables = g_tables.load(std::memory_order_acquire);
   if (tables != nullptr && tables->magic.load(k_relaxed) == 0) [[unlikely]]
@@ -62,7 +62,7 @@ Tables* tables_in_use() {
   return tables;
 }
 
-// With any other error, the path may not be readable memory.
+// With any other error, the path may point to unreadable memory.
 bool has_read_path(int error) {
   constexpr int k_errors[] = {ENOENT, EACCES, ENOTDIR, EEXIST, EISDIR,
                               ELOOP,  EROFS,  EIO,     ESTALE, ETIMEDOUT};
@@ -84,8 +84,8 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walk
   auto& known = tables.quick[quick % Tables::k_quick];
   const std::uint64_t word = known.load(k_relaxed);
   const std::uint64_t high = quick >> 32 << 32;
-  // An open has no caller here. Without Python, nothing else would distinguish one open from
-  // another.
+  // A caller is not known for an open. Without Python, nothing else would distinguish one call site
+  // from another.
   const bool is_told = caller != nullptr || stack.pythons != 0;
   if (is_told && word != 0 && word >> 32 << 32 == high &&
       ++t_calls % g_profiled->profile_every != 0)

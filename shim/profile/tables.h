@@ -120,8 +120,8 @@ inline const char* text_at(const Tables& tables, std::uint32_t at) {
 SiteRow* site_of(Tables& tables, std::uint32_t kind, const Stack& stack);
 FileRow* file_of(Tables& tables, std::uint64_t path_hash);
 
-// Returns the row with this key in any of these tables, or a free one, for which it sets `is_new`.
-// Returns null if the table is full near there.
+// Returns the row with this key. If there is none, takes a free row and sets `is_new`. Returns null
+// if the table is full near there.
 template <typename Row, std::size_t N>
 Row* find_row(std::array<Row, N>& rows, std::uint64_t key, bool& is_new) {
   constexpr std::size_t k_most_steps = 64;

@@ -204,7 +204,7 @@ bool write_raw(Tables& tables, const base::Config& config) {
     return site.ready.load(std::memory_order_acquire) != 0;
   };
   if (std::none_of(tables.sites.begin(), tables.sites.end(), is_used)) return true;
-  // Another thread may end the process while this one is starting a program.
+  // One thread may end the process while another one is in exec.
   if (g_is_writing.exchange(true, std::memory_order_acquire)) return false;
   const auto file = cache::open_report_file(g_raw_pattern,
                                             static_cast<std::uint32_t>(sys::getpid()), tables.path);

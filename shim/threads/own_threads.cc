@@ -256,7 +256,7 @@ void allow_cluster() {
   const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
   if (!is_due || base::may_be_in_handler()) return;
   const cache::FetchAhead& ahead = cache.ahead();
-  // If its thread so far only watches the room for other users, it starts to prefetch as soon as a
+  // A thread that so far only keeps room free for other users starts to prefetch as soon as a
   // process wants that.
   const bool is_for_room = process::config().prefetch && ahead.wants_thread() &&
                            !ahead.is_wanted() && !process::has_list();
@@ -266,8 +266,8 @@ void allow_cluster() {
 void offer_slow(cache::FileCache& cache) {
   const bool wants_thread =
       process::config().prefetch && (cache.ahead().wants_thread() || process::has_list());
-  // One process of the node writes to the disk. The others need no thread for that until that
-  // process is gone.
+  // One process of the node writes to the disk. The others need no such thread until that process
+  // is gone.
   if (wants_thread || prefetch::DiskFlusher::is_wanted(cache)) start_if_due(cache);
 }
 

@@ -45,15 +45,16 @@ long make(int flags) {
   return fd;
 }
 
-// Holds an fd of such a directory, which the program has open. The fd stays what it is meanwhile.
+// Holds an fd of such a directory, which the program has open, so that the fd keeps its meaning
+// meanwhile.
 OpenFileRef hold(int fd) {
   const RowKind kind = g_fds.kind(fd);
   const bool is_one = kind == RowKind::unmounted_directory || kind == RowKind::mount_stream;
   return is_one ? g_fds.acquire_kind(fd, kind) : OpenFileRef();
 }
 
-// Returns an fd for a directory that this process answers, or -errno. It is an empty directory that
-// no path leads to. Takes the flags of open(2) that apply to a directory.
+// Returns an fd for a directory whose entries this process answers, or -errno. The fd refers to an
+// empty directory that no path leads to. Accepts the flags of open(2) that apply to a directory.
 long open_empty(int flags) {
   constexpr int k_kept =
       O_CLOEXEC | O_NONBLOCK | O_PATH | O_NOFOLLOW | O_DIRECTORY | O_APPEND | O_SYNC;

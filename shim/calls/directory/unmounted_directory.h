@@ -1,10 +1,9 @@
-// An open directory of a pack or a bucket: an fd, which is an empty directory that no path leads
-// to, and the listing, which this process answers. So a call that bypasses us gets ENOENT, or an
-// error as from any directory (EISDIR, EBADF), but never the entries of another directory. The row
-// of the fd holds an OpenFile, whose offset is the position. mount_stream.h uses serve() and the
-// functions below is_below() for streams over a mount's directory, whose fd the program does not
-// know. Thread-safe; all except next_entry's result, which is valid until the stream is closed, is
-// async-signal-safe.
+// An open directory of a pack or a bucket: an fd of an empty directory that no path leads to, and
+// the listing, from which this process answers. So a call that bypasses us gets ENOENT, or an error
+// as from any directory (EISDIR, EBADF), but never the entries of another directory. The row of the
+// fd holds an OpenFile, whose offset is the position. mount_stream.h also uses serve() and the
+// functions after is_below(), for streams over directories of mounts. Thread-safe and
+// async-signal-safe, except that next_entry's result is valid only until the stream is closed.
 #pragma once
 
 #include <dirent.h>
@@ -31,7 +30,7 @@ inline bool is_one(int fd) {
   return g_fds.kind(fd) == RowKind::unmounted_directory && process::owns_table();
 }
 
-// True for a path below such a directory: the kernel does not know the path.
+// True for a path below such a directory, which the kernel does not know.
 inline bool is_below(int dir, const char* path) {
   return is_one(dir) && path_filter::is_readable_pointer(path) && *path != '/' && *path != '\0';
 }

@@ -90,7 +90,7 @@ long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
   mappings::give_pieces_back(most - shown);
   if (pieces && mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown))
     return at;
-  // Without a row, a piece could come to show the bytes that lie after it in the region.
+  // Without a row, a piece could later show the bytes that lie after it in the region.
   mappings::give_pieces_back(shown);
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
   return sys::mmap(reinterpret_cast<void*>(at), request.length, request.protection, flags, fd,
@@ -197,7 +197,7 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
       cache->large().note_shown(*file->large, {begin, end});
       return at;
     }
-    // Without a row, it could come to show the bytes that lie after it in the region.
+    // Without a row, it could later show the bytes that lie after it in the region.
     sys::munmap(reinterpret_cast<void*>(at), request.length);
     return left_to_kernel(*cache);
   }

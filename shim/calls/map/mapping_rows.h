@@ -47,8 +47,8 @@ void publish(MappingRow& entry, const PageRange& range);
 void copy_entry(const MappingRow& from, MappingRow& to);
 // Publishes a claimed entry with what is left of its range.
 void publish_without(MappingRow& entry, const PageRange& all, const PageRange& gone);
-// Returns the entry that covers this address, ours to change until it is published; `range` is
-// where it was.
+// Returns the entry that covers this address, which the caller may change until it publishes it.
+// Sets `range` to the entry's range.
 MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range);
 // The program no longer has any of these pages.
 void remove_rows(const PageRange& gone);

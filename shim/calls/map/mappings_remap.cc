@@ -1,4 +1,4 @@
-// mappings: mremap, which moves, resizes or doubles a mapping that may consist of several.
+// mappings: mremap, which moves, resizes or duplicates a mapping that may consist of several.
 #include <algorithm>
 #include <cerrno>
 #include <optional>
@@ -108,7 +108,7 @@ std::optional<long> remap(const RemapRequest& request) {
   const bool stays_there = request.old_size == 0 || (request.flags & MREMAP_DONTUNMAP) != 0;
   const bool is_all = !stays_there && old.begin == range.begin && old.end == range.end;
   MappingRow* const other = is_all ? entry : take_entry();
-  // The file is opened beforehand, because it is too late to fail afterwards.
+  // The file is opened beforehand, because after the move it is too late to fail.
   const std::uint64_t size = round_up(request.new_size), old_size = old.end - old.begin,
                       rest = entry->file_end - std::min(at, entry->file_end),
                       offset = entry->offset_of_end + at - entry->file_end;

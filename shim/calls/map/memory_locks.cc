@@ -121,7 +121,7 @@ int lock_all(int flags, int (*kernels)(int flags)) {
   if (!is_known || !process::is_active() || !process::owns_table()) return kernels(flags);
   const bool future = (flags & MCL_FUTURE) != 0;
   // The kernel also locks each later mapping that the library makes: a region would then be
-  // refused, or become resident. So the library makes its mappings now.
+  // refused, or become resident. So the library makes its own mappings first.
   if (future) {
     attachment::cache();
     open_files::reserve();

@@ -50,7 +50,7 @@ Answer meaning_of(const PathCall& call, int error) {
       may_be_made(call) ? Answer() : Answer{Lesson::negative_entries_in_doubt, {}};
   switch (error) {
     case 0:
-      // If the call has made a name, whatever had that name before is gone. NameChange dropped the
+      // If the call has made a name, no other file has that name any more. NameChange dropped the
       // listing by the directory's inode, but the path may lead to another directory by now.
       if (call.wants == Wants::new_name) there.lesson = Lesson::new_name;
       there.told.kinds = kinds_wanted(call);
@@ -128,7 +128,7 @@ bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath&
 }
 
 // A forked child of an attached process attaches for any call, because the answer may contradict
-// the memory that it shares with its parent.
+// what its parent's region holds.
 bool may_attach(const PathCall& call) {
   return call.is_change || attachment::is_child_of_attached();
 }

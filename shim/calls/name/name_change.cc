@@ -47,7 +47,7 @@ NameChange::NameChange(int dir, const char* path, Of of)
   auto* const cache = attachment::existing_cache();
   was_empty_ = cache == nullptr || cache->changes().is_empty();
   if (was_empty_) return;
-  // Taken now, because the path may lead through the name itself, and may not exist afterwards.
+  // Done now, because the path may lead through the name itself, and may not exist afterwards.
   if (name_ != nullptr) directory_ = directory_of(dir, path);
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
   // An uncovered path may lead to a covered file, and a covered path may be a link to another file.

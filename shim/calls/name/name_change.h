@@ -33,8 +33,8 @@ class NameChange {
     return follows_links ? Of::file : Of::file_or_link;
   }
   NameChange(int dir, const char* path, Of of = Of::name);
-  // Notes that the name now leads to the subject of `from`. If that is a directory, so do all names
-  // below. Call this after a rename, and before the commit.
+  // Notes that the name now leads to the subject of `from`. If that is a directory, the same holds
+  // for all names below it. Call this after a rename, and before the commit.
   void leads_to(const NameChange& from) { is_new_tree_ = from.is_tree_; }
   // The subject has another name after the call.
   void moves() { is_moved_ = true; }
@@ -69,8 +69,7 @@ class NameChange {
   CoveredPath path_;
 };
 
-// Learns from the kernel's answer to a change of the path's subject, after its commit. Returns
-// `result`.
+// Call it after the commit of a change: learns from the kernel's answer to it. Returns `result`.
 long told_of_change(long result, int dir, const char* path, NameChange::Of of);
 // Like told_of_change, but for a call that makes a name, which has no NameChange of its own.
 long told_of_new_name(long result, int dir, const char* path);
@@ -78,7 +77,7 @@ long told_of_new_name(long result, int dir, const char* path);
 void told_of_source(long result, int dir, const char* path, bool no_follow);
 void told_of_target(long result, int dir, const char* path, unsigned flags);
 
-// The file behind an fd was changed in a way that its open did not announce (fchmod).
+// Call it if a file was changed through an fd that is not open for writing (fchmod).
 void note_changed(int fd, const Passage& before = {});
 
 }  // namespace cube::shim

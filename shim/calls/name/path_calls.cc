@@ -31,8 +31,7 @@ Known note_miss(cache::FileCache& cache, std::string_view key) {
   return Known::unknown;
 }
 
-// Answers the stat of a prefix itself, which cannot be looked up by its name in the directory
-// above.
+// Answers the stat of a prefix itself, for which there is no cached directory above.
 Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& stat) {
   const std::string_view prefix = path_filter::prefix_named(path);
   if (prefix.empty() || !process::owns_table() || !attachment::may_have_cache_to_look_at())

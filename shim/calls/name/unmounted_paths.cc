@@ -139,7 +139,7 @@ bool statfs(int dir, const char* path, struct ::statfs& s) {
     metadata = process::origin_metadata()->of(directory->directory->path());
   }
   if (metadata == nullptr) return false;
-  // A file system in user space, for programs that treat such file systems differently.
+  // Reported as a file system in user space, which some programs treat differently.
   constexpr int k_fuse_magic = 0x65735546;
   const Metadata::Volume volume = metadata->volume();
   s = {};

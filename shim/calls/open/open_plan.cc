@@ -21,7 +21,7 @@ namespace {
 namespace sys = base::sys;
 using base::Counter;
 
-// O_TMPFILE holds O_DIRECTORY's bit; __O_TMPFILE alone is the rest.
+// O_TMPFILE includes the bit of O_DIRECTORY; __O_TMPFILE does not.
 constexpr int k_needs_kernel =
     O_DIRECT | O_PATH | O_DIRECTORY | (O_TMPFILE & ~O_DIRECTORY) | O_ASYNC | O_NOATIME;
 constexpr int k_may_change = O_CREAT | O_TRUNC;
@@ -180,7 +180,8 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   serve(std::move(outcome));
   if (result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
     own_threads::gather_metadata_near(cache, path_.key());
-  // The program opens files, but perhaps only a few of a large directory.
+  // Has the stats of the directory gathered for later opens. A large directory is left out, because
+  // the program may open only a few of its files.
   if (has_waited_for_stat && cache.metadata().note_look(path_.key())) {
     const std::string_view key = path_.key();
     own_threads::wish_for(cache, own_threads::Wish::gather, key.substr(0, key.rfind('/')));

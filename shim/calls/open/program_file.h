@@ -1,6 +1,6 @@
 // Programs and libraries that only we have (unmounted_paths.h), for the kernel and the loader,
-// which open files past us: they get the name of a copy in /proc/self/fd. Thread-safe. ProgramFile
-// is async-signal-safe, and may be used in a child of vfork.
+// whose opens bypass us: they get the name of a copy in /proc/self/fd. Thread-safe. ProgramFile is
+// async-signal-safe, and may be used in a child of vfork.
 #pragma once
 
 #include <cstddef>

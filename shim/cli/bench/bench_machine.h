@@ -25,8 +25,8 @@ struct BenchMachine {
 // Makes files of these `sizes` in the directory that `config` names, and measures them.
 BenchMachine measure_machine(const base::Config& config, std::span<const std::uint64_t> sizes);
 
-// Runs in the child that has the library preloaded: reads all files below the directory several
-// times, and prints the last pass.
+// Runs in a child that has the library preloaded: reads all files below the directory several
+// times, and prints the figures of the last pass.
 int read_hits(const std::string& directory);
 
 }  // namespace cube::cli

@@ -139,7 +139,7 @@ void BucketPacker::add_page(s3::ListPage& page) {
   }
 }
 
-// In the order of a pack. A directory hides an object of its name.
+// Sorted in the order of a pack. A directory hides an object of the same name.
 void BucketPacker::sort() {
   std::ranges::sort(rows_, [](const Row& a, const Row& b) {
     return a.path == b.path ? a.is_directory < b.is_directory : is_before_in_pack(a.path, b.path);

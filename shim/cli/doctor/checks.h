@@ -47,7 +47,7 @@ void check_prefetch(const base::Config& config, Findings& findings);
 void check_large_files(const base::Config& config, Findings& findings);
 // The setting that keeps large files from being served in blocks; empty if none does.
 std::string why_no_blocks(const base::Config& config);
-// Checks whether repeated stats of one of these files on the mount agree on its version.
+// Checks whether repeated stats of one of these files show the same version.
 void check_large_sample(const std::string& path, Findings& findings);
 // The control group's limit, if there is one.
 void check_memory_group(const base::Config& config, Findings& findings);

@@ -22,8 +22,7 @@
 namespace cube::cli {
 namespace {
 
-// The most that is fetched ahead of one reader of a file. If memory is small, it has room for four
-// times as much.
+// Enough memory for four times the most that is fetched ahead of one reader of a file.
 constexpr std::uint64_t k_enough = 64 << 20;
 
 // Returns the first call that reading ahead needs and that fails; empty if all succeed.

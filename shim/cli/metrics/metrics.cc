@@ -166,7 +166,7 @@ void CacheMetrics::collect_cache(const std::string& name, std::vector<MetricFami
   const std::uint64_t created_ns = region->header().created_ns;
   cache::JobTotals job = cache::collect_all(*region);
   if (seen.created_ns != created_ns) {
-    // On the first sample of a cache, takes another one: a sample may miss counters for a moment,
+    // At the first sample of a cache, takes another one: a sample may miss counters for a moment,
     // but two samples are unlikely to miss the same ones.
     seen = {created_ns, looks_, job.totals};
     job = cache::collect_all(*region);

@@ -18,8 +18,8 @@ std::uint64_t most_read(const ObservedFile& file, double epochs) {
   return std::min(size, static_cast<std::uint64_t>(file.number(recorded::k_file_bytes) / epochs));
 }
 
-// Simulates how RamTier (cache/region/ram) and Chunks (cache/region/large) fill a region: the part
-// of it that keeps what it has.
+// Simulates how RamTier (cache/region/ram) and Chunks (cache/region/large) fill the part of a
+// region that keeps its files.
 class Rooms {
  public:
   Rooms(const cache::RegionLayout& layout, std::uint32_t segments, std::size_t windows)

@@ -1,7 +1,6 @@
 // Predicts an epoch of an observed run under other settings. The model places the files in the
-// order of their first opens, by the layout of a real region of that size and the plan of a real
-// record, and follows the cache's policy: a full tier keeps what it has. Thread safety: pure
-// functions.
+// order of their first opens, with the layout of a real region of that size and of real records. It
+// follows the cache's policy: a full tier keeps its files. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>

@@ -85,7 +85,7 @@ void measure(Observed& observed) {
   observed.origin_ns = mean(sum.number(recorded::k_file_origin_ns), sum.slow_opens());
   observed.memory_ns = mean(ns_of_hits, hits);
   observed.tier_ns = mean(sum.number(recorded::k_file_tier_ns), sum.number(recorded::k_from_tier));
-  // A pack answers an open with one read. A fetch of the cache reads within the open.
+  // An open in a pack is one read. With the cache, the reads are part of the open.
   if (!observed.has_cache)
     observed.packed_ns = mean(sum.number(recorded::k_file_read_ns), sum.slow_opens());
 }

@@ -70,8 +70,8 @@ std::vector<ProfileFrame> frames_of(const RawSection& section, const RawSite& si
     frames.erase(std::find_if(frames.begin(), frames.end(), is_in_interpreter), frames.end());
   } else if (const auto library = std::find_if(frames.begin(), frames.end(), is_of_library);
              library != frames.end()) {
-    // If a thread of a library reads the file, the site has no Python function, only functions of
-    // the library.
+    // If a library reads the file in a thread of its own, the site has no Python function, only
+    // functions of the library.
     if (std::any_of(frames.begin(), library, is_in_interpreter))
       frames.erase(frames.begin(), library);
   }

@@ -138,10 +138,10 @@ class Supervisor {
     waitpid(witness, nullptr, 0);
   }
 
-  // True if the signal that this process has just received was sent to the whole group; the witness
-  // then no longer counts it. The kernel signals a group before or after a fork, never in the
-  // middle of one. So a signal that only the old witness has pending has also reached the program
-  // and this process.
+  // Returns true if the signal that this process has just received was sent to the whole group, and
+  // then forgets it. The kernel signals a group before or after a fork, never in the middle of one.
+  // So a signal that only the old witness has pending has also reached the program and this
+  // process.
   bool take_from_witness(int signal) {
     const std::uint64_t bit = bit_of(signal);
     sigset_t only;
@@ -150,8 +150,8 @@ class Supervisor {
     bool is_taken = (left_by_witness_ & bit) != 0;
     for (bool is_again = true; is_again && (pending_of(witness_) & bit) != 0;) {
       const pid_t old = std::exchange(witness_, start_witness());
-      // True if another such signal has come: while the old witness still had the previous one
-      // pending, or after the new witness was started.
+      // True if another such signal has arrived, either while the old witness still had the
+      // previous one pending, or after the new witness was started.
       is_again = drop(only);
       const std::uint64_t got = pending_of(old);
       left_by_witness_ |= got & ~pending_of(witness_);
@@ -204,8 +204,8 @@ class Supervisor {
   struct sigaction child_action_ {};
   sigset_t all_{}, mask_{};
   pid_t program_ = -1, witness_ = -1;
-  // Signals of witnesses that have ended: the program has received them, and this process has them
-  // pending.
+  // Signals that former witnesses have received: the program has received them, too, and for this
+  // process they are pending.
   std::uint64_t left_by_witness_ = 0;
 };
 

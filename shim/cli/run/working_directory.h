@@ -1,6 +1,5 @@
-// The names of the working directory. It has two if the shell entered it by a symbolic link: the
-// shell's name, with its links, and the kernel's. A job may use either. Thread safety: pure
-// functions.
+// The names of the working directory. There are two if the shell entered it by a symbolic link: the
+// shell's, with links, and the kernel's. A job may use either. Thread safety: pure functions.
 #pragma once
 
 #include <string>

@@ -60,7 +60,7 @@ std::string part_of(const CommandText& command) {
   std::string text = fmt::format(".SS \"cubeshim {} {}\"\n{}", command.name,
                                  for_troff(command.usage()), filled(command.help + "."));
   text += rows_of(command.positionals) + rows_of(own);
-  // The page names a few of the settings, and describes all of them once.
+  // For most commands, the page only names the settings; it describes all of them once.
   constexpr std::size_t k_few = 3;
   if (settings.size() > k_few) {
     text += ".PP\nIt takes all SETTINGS.\n";

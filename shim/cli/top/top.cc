@@ -145,7 +145,8 @@ int top(const Top& top) {
       screen.show(caches, troubles);
     }
     if (top.json || !has_screen()) tell_of(troubles, told);
-    // The reader of the output is gone, or the disk is full; main reports it.
+    // The output cannot be written, because its reader is gone or the disk is full; main reports
+    // it.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return 1;
     if (top.count != 0 && shown + 1 >= top.count) return has_seen ? 0 : 1;
     poll(nullptr, 0, static_cast<int>(top.interval * 1000));

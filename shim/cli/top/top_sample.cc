@@ -50,7 +50,7 @@ JobRise rise_of(const JobSample& now, const JobSample& before, double seconds) {
           .processes = all_rises(now.processes, before.processes, seconds)};
 }
 
-// The rises of living jobs and of those that have ended in between.
+// Returns by how much the counters rose, for living jobs and those that ended in between.
 std::vector<JobRise> all_rises(const std::vector<JobSample>& now,
                                const std::vector<JobSample>& before, double seconds) {
   std::vector<JobRise> all;

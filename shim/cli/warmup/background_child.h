@@ -1,5 +1,6 @@
 // A command that continues in a child. The parent stays until the child is ready or has failed, so
-// that wrong use is reported as usual. Thread safety: one thread; split() before there is another.
+// that wrong usage is reported as usual. Thread safety: one thread; split() before there is
+// another.
 #pragma once
 
 #include <sys/types.h>

@@ -14,8 +14,8 @@ struct Tally {
   std::uint64_t bytes = 0;
   std::uint64_t total_files = 0;  // files counted so far
   bool is_total_final = false;
-  // Large files in flight whose size is known, and their remaining bytes; whether there are large
-  // files, and whether all sizes are known.
+  // Counts the large files in flight whose size is known, and their remaining bytes. Says whether
+  // there are large files, and whether all sizes are known.
   std::uint64_t measured_files = 0, bytes_to_come = 0;
   bool has_large = false, is_bytes_final = false;
 

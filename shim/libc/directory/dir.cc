@@ -1,5 +1,5 @@
-// Reads directories through libc's streams if their entries are ours (unmounted_directory.h,
-// mount_stream.h). A stream is libc's own over the fd; the entries that it returns are ours.
+// Reads directories whose entries this process answers (unmounted_directory.h, mount_stream.h). The
+// stream is libc's own, made from the fd; readdir and the like return our entries instead.
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -89,8 +89,8 @@ void export_seekdir(DIR* directory, long position) {
 }
 void export_rewinddir(DIR* directory) {
   const OwnStream own = stream_of(directory);
-  // A rewound stream shows the directory as it is now, as the kernel's does. If that fails, the
-  // stream keeps the old listing.
+  // As in the kernel, a rewound stream shows the current entries. If that fails, the stream keeps
+  // the old listing.
   if (own.is_listed) {
     if (const int error = materialize_directory(directory, 0); error != 0 && error != -ENOENT)
       listed::seek(*own.file, 0);

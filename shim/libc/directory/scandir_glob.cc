@@ -36,7 +36,7 @@ std::optional<DIR*> open_stream(int dir, const char* path) {
   return shim::stream_over(export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-// Entries that the caller frees one by one, and the list of them.
+// The result of scandir: entries that the caller frees one by one, and the list of them.
 class EntryList {
  public:
   EntryList() = default;
