@@ -75,7 +75,7 @@ struct alignas(64) OpenFile {
   cache::Pin pin;
   cache::FileStat written;              // of a writer
   cache::Listing* directory = nullptr;  // of a directory
-  // Of a large file, whose fd is the origin's own, or of an object that is served in blocks.
+  // Set for a large file, whose fd is the origin's own, and for an object that is served in blocks.
   cache::LargeFile* large = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Calls that file_calls answers if it can, and libc otherwise. For the files of this folder alone.
+// Calls that file_calls answers if it can, and libc otherwise. Only for the files of this folder.
 // Thread safety: as libc's.
 #pragma once
 

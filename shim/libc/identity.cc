@@ -28,8 +28,8 @@ namespace real = cube::shim::real;
 // file.
 namespace {
 
-// For some calls, libc makes every thread that it has started change its rights, and waits for it.
-// libc has not started our threads (prefetch/threads).
+// For some calls, libc makes every thread that it knows change its rights, and waits for it. It
+// does not know our threads (prefetch/threads).
 shim::own_threads::Hanging hanging_at(const char* name) {
   const std::string_view call = name != nullptr ? name : "";
   const bool is_of_all_threads =

@@ -65,7 +65,8 @@ bool may_be_ours(void* library, const char* name, const void* caller) {
     return false;
   if (!is_loaded) {
     // An allocator or a sanitizer looks up functions as it starts, when it could not serve our own
-    // allocations. It looks up functions that it defines itself, or that we do not have.
+    // allocations. At that time, it looks up only functions that it defines itself, or that we do
+    // not have.
     if (!real::is_hooked(name) || real::is_next_of_caller(name, caller)) return false;
     real::resolve_all();
   }

@@ -1,4 +1,4 @@
-// The common part of all hooks that open a file. For the files of this folder alone. Thread safety:
+// The common part of all hooks that open a file. Only for the files of this folder. Thread safety:
 // as libc's.
 #pragma once
 

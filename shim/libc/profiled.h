@@ -1,6 +1,6 @@
 // Calls that the profiler records (shim/profile). While the profiler is off, this adds nothing to a
 // hit of a call that is a cancellation point, and one load and an untaken jump to any other call.
-// For the files of this folder alone. Thread safety: as libc's.
+// Only for the files of this folder. Thread safety: as libc's.
 #pragma once
 
 #include "cache/base/process/went_out.h"

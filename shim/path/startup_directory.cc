@@ -43,7 +43,7 @@ std::size_t unescape(char* text, std::size_t n) {
   return out;
 }
 
-// The mount points along a path, found by its text.
+// The mount points along a path, found by comparing text.
 struct Way {
   bool is_local = true;
   std::size_t mount_length = 0;  // of the last mount point on it; 0: none

@@ -168,7 +168,7 @@ void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
   // While the thread is not allowed to start, no try is counted, so that the first try afterwards
   // is not delayed.
   if (!may_start_cluster()) return;
-  // As in start_if_due, the check is expensive. It runs with only the program's own signals
+  // The check is as expensive as in start_if_due. It runs with only the program's own signals
   // blocked, because with all signals blocked, stale words on the stack can look like the frame of
   // a handler.
   static constinit std::atomic<std::uint32_t> tries{0};

@@ -69,7 +69,8 @@ NameChange::NameChange(int dir, const char* path, Of of)
   if (!is_tree_) return;
   if (of != Of::file_or_link) mount_stream::hold_all();
   // The path may lead through links, but the files of the tree may be cached under their real
-  // paths. Records under a path through links are dropped with any tree.
+  // paths. Records that were cached under a path through links are dropped whenever any tree
+  // changes.
   knows_tree_ = take_real_path(dir, path);
   if (knows_tree_ && !covered_) materialize_below(path_.key());
 }

@@ -33,7 +33,8 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   // The program may have used a link; a negative entry may be younger than the file.
   cache->corrections().learn(real, {.kinds = cache::Told::k_other});
   g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
-  // The program's other fds of the file see what it writes, even if the file then loses its name.
+  // The program's other fds of the file must show what it writes, even if the file is then
+  // unlinked.
   materialize_other_names(*stat, "open");
 }
 

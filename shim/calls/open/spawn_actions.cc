@@ -93,7 +93,7 @@ void note_spawned_writers(const posix_spawn_file_actions_t* actions) {
     return;
   }
   // The directory in which relative paths begin after a change of directory. The fd of an fchdir is
-  // assumed to be one of ours.
+  // assumed to be an fd of this process.
   int directory = AT_FDCWD;
   base::UniqueFd entered;
   for (int i = 0; i < actions->__used; ++i) {
