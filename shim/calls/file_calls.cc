@@ -126,7 +126,7 @@ Answer fcntl(int fd, int command, long argument) {
       // materializes the others.
       const long copy = sys::fcntl(fd, F_DUPFD_CLOEXEC, argument);
       if (copy == -EPERM || copy == -EACCES || copy == -ENOSYS)
-        break;  // a sandbox that has dup, but not this
+        break;  // a sandbox may allow only dup
       if (sys::failed(copy)) return copy;
       g_fds.forget(static_cast<int>(copy));
       // libc's own streams read fds 0 to 2 with internal calls that bypass us.

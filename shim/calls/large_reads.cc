@@ -180,7 +180,7 @@ Answer read_at_offset(int fd, const Parts& to) {
   const std::int64_t granted = accepted ? std::clamp<std::int64_t>(size - at, 0, n) : 0;
   // Done now, because others may seek while the bytes are being fetched.
   if (granted < n) sys::lseek(fd, granted - n, SEEK_CUR);
-  // The file may have grown past its end.
+  // The file may have grown beyond its known end.
   if (granted == 0) return {};
   const long got =
       copy(*file, fd, to, static_cast<std::uint64_t>(at), static_cast<std::size_t>(granted));
@@ -231,7 +231,7 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   const auto begin = static_cast<std::uint64_t>(at), bytes = static_cast<std::uint64_t>(n);
   const std::uint64_t end =
       n == 0 || bytes > large.size() ? large.size() : std::min(begin + bytes, large.size());
-  // The file may have grown past its end.
+  // The file may have grown beyond its known end.
   if (begin >= end || !cache->large().may_be_shown(large, fd)) return false;
   if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_fd_of(fd, *file);
   // If another thread has closed this fd, any other fd of the file serves as well.

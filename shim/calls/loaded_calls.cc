@@ -92,7 +92,7 @@ struct Look {
   Range libc, ours;
   std::uintptr_t unwinder = 0;  // a function of the profiler's libunwind
   unsigned long long unloaded = 0;
-  std::vector<Target> targets;   // calls that lead elsewhere, to be tried
+  std::vector<Target> targets;   // calls that lead to other functions, to be tried
   Target past_us{};              // one that leads to libc itself
   bool is_unbound_seen = false;  // another thread's dlopen has mapped a library but not bound it
 };
@@ -190,7 +190,7 @@ void look_at(const Library& library, const char* name, Look& look) {
   }
 }
 
-// Runs with the loader's lock held: calls nothing of the host's.
+// Runs with the loader's lock held, so it calls no code of the host.
 int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto& look = *static_cast<Look*>(data);
   // Another library may have been loaded at the addresses of an unloaded one.
@@ -320,7 +320,7 @@ bool look_at_all() {
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
   Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()),
             0,      {},     {}};
-  // This library was loaded by dlopen, so it gets only calls that look it up.
+  // This library was loaded by dlopen, so no other library's calls are bound to it.
   if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);

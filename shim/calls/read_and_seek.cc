@@ -133,7 +133,7 @@ Answer read(int fd, void* to, std::size_t n) {
       return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
     if (!claim(*file, std::min(n, k_most_bytes), at, granted)) {
       file.reset();
-      materialize_slow(fd);  // waits for the thread that moves it
+      materialize_slow(fd);  // waits for the thread that materializes it
       continue;
     }
     if (!file->has_bytes()) [[unlikely]]

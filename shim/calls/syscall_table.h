@@ -15,7 +15,7 @@ inline constexpr long k_process_madvise = 440, k_epoll_pwait2 = 441, k_mount_set
                       k_fchmodat2 = 452, k_lsm_set_self_attr = 460, k_setxattrat = 463,
                       k_getxattrat = 464, k_listxattrat = 465, k_removexattrat = 466,
                       k_open_tree_attr = 467, k_file_getattr = 468, k_file_setattr = 469;
-// The table knows all calls up to this number (Linux 6.18).
+// The table has all calls up to this number (Linux 6.18).
 inline constexpr long k_last_known = 469;
 
 enum class SyscallKind : std::uint8_t {

@@ -109,7 +109,7 @@ std::vector<std::string> open_origins(base::Config& config) {
     if (!absolute.empty()) setenv(cache::Origins::k_variable, absolute.c_str(), 1);
   }
   cache::BucketMount::use_store(cache::gateway_start::store_mark(environ));
-  // Never freed: calls come after every destructor.
+  // Never freed, because calls may still come after all destructors have run.
   const cache::Origins* const origins =
       cache::Origins::open(config.origins, config.buckets, errors).release();
   if (!config.buckets.empty()) ready_buckets(config);
@@ -199,7 +199,7 @@ void complain_of_no_work() {
 }
 
 void start_by_settings() {
-  // Never freed: calls come after every destructor.
+  // Never freed, because calls may still come after all destructors have run.
   auto* const parsed = new (std::nothrow)
       base::ParsedConfig(base::parse_config([](const char* name) { return getenv(name); }));
   if (parsed == nullptr) return;

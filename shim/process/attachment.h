@@ -42,7 +42,7 @@ bool may_have_cache_to_look_at();
 
 // Returns the attached cache. If there is none, attaches to an existing region.
 cache::FileCache* cache_to_report_by();
-// Detaches at the end of the process, for good.
+// Detaches for good, at the end of the process.
 void leave();
 // In the child of a fork: abandons the parent's cache.
 void become_child();

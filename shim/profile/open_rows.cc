@@ -194,7 +194,7 @@ void end_open(Tables& tables, FdRow& row) {
 
 void end_all(Tables& tables) {
   if (tables.opens.load(k_relaxed) == 0) return;
-  // Copies come first, because their fds are higher.
+  // In reverse, so that copies, which have higher fds, are ended first.
   for (auto row = tables.fds.rbegin(); row != tables.fds.rend(); ++row) {
     if (row->file.load(k_relaxed) != 0) end_open(tables, *row);
   }

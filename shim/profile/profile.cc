@@ -54,7 +54,7 @@ class Recording {
   bool is_entered_;
 };
 
-// A fork that bypassed libc has wiped the tables unnoticed.
+// A fork that bypassed libc has wiped the tables.
 Tables* tables_in_use() {
   Tables* const tables = g_tables.load(std::memory_order_acquire);
   if (tables != nullptr && tables->magic.load(k_relaxed) == 0) [[unlikely]]
@@ -299,7 +299,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   if (subject.path != nullptr) {
     const bool opens = subject.kind == Kind::open || subject.kind == Kind::list;
     if (opens && !failed) row = row_of_fd(*tables, static_cast<int>(result));
-    // The fd was closed unseen.
+    // The fd was closed by a call that was not seen.
     if (row != nullptr) end_open(*tables, *row);
     path_hash_ = failed && !has_read_path(error) ? 0 : hash_of_path(subject);
     if (path_hash_ == 0) return;

@@ -62,7 +62,7 @@ enum OpenCount : std::size_t {
   k_storms,      // files with 4 seeks or more and 8 reads or more; a read elsewhere by pread is a
                  // seek, too
   k_storm_ns,    // their reads and seeks
-  k_tiny_files,  // no storms, with 16 reads or more, most of them tiny
+  k_tiny_files,  // files without a seek storm, with 16 reads or more, most of them tiny
   k_tiny_ns,
   k_large,         // seen to be larger than 16 MiB
   k_large_random,  // of these large files, those with 8 reads or more, a third of which do not

@@ -27,7 +27,7 @@ namespace {
 
 constinit prefetch::Sidecar* g_sidecar = nullptr;
 
-// Threads of the program that are starting some of ours.
+// The number of the program's threads that are starting some of ours.
 constinit std::atomic<int> g_starting{0};
 constinit prefetch::EventCount g_started;
 constinit thread_local bool t_is_starting [[gnu::tls_model("initial-exec")]] = false;
@@ -54,7 +54,7 @@ class Starting {
     g_started.wait_until([own] { return g_starting.load(std::memory_order_seq_cst) <= own; },
                          k_patience_ns);
   }
-  // The child of a fork does not have the other threads.
+  // Call it in the child of a fork, where the other threads do not exist.
   static void forget_others() {
     g_starting.store(t_is_starting ? 1 : 0, std::memory_order_relaxed);
   }

@@ -18,13 +18,14 @@ namespace cube::shim::mappings {
 struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
-  std::uintptr_t file_end =
-      0;  // the end of the last page that may be shown, if all of the file were mapped here
-  cache::LargeFile* large = nullptr;  // past that end are pages of this file
-  std::uint64_t offset_of_end = 0;    // of that end in the file
-  bool is_copy = false;               // or of the region
-  std::uint64_t copy_bytes = 0;       // that it counts for
-  std::size_t pieces = 0;             // of a large file, that it counts for
+  // Where the last page that may be shown would end, if all of the file were mapped here. Pages of
+  // `large` follow, if it is set; `offset_of_end` is the offset of this end in that file.
+  std::uintptr_t file_end = 0;
+  cache::LargeFile* large = nullptr;
+  std::uint64_t offset_of_end = 0;
+  bool is_copy = false;          // a mapping of a copy, not of the region
+  std::uint64_t copy_bytes = 0;  // size for which the copy counts
+  std::size_t pieces = 0;        // pieces of a large file for which the mapping counts
   int protection = 0, flags = 0;
   cache::Pin::Kept pin;
 };

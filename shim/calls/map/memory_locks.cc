@@ -101,7 +101,7 @@ bool lock_now(const OwnRanges& own, int flags, Right right) {
   const bool is_read = visit_mappings([&](const ProgramMapping& mapping) {
     own.visit_others(mapping, [&](const Range& part) {
       const auto* const at = reinterpret_cast<const void*>(part.begin);
-      // Addresses beyond the user's half are the kernel's own page.
+      // Addresses above the user's half belong to the kernel (vsyscall).
       if (static_cast<std::intptr_t>(part.begin) < 0) return;
       const long error = sys::mlock2(at, part.bytes(), MLOCK_ONFAULT);
       // If the limit allows the lock, ENOMEM means that another thread has unmapped the part.
@@ -133,7 +133,7 @@ int lock_all(int flags, int (*kernels)(int flags)) {
     return result;
   }
   const OwnRanges own;
-  // The kernel then refuses, because it counts more than we do.
+  // If our count does not fit, the kernel, which counts more, refuses.
   const Right right = right_to_lock(own);
   if (right == Right::no) return kernels(flags);
   if (future) {

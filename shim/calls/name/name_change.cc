@@ -216,7 +216,7 @@ long told_of_new_name(long result, int dir, const char* path) {
 }
 
 void told_of_source(long result, int dir, const char* path, bool no_follow) {
-  // EEXIST, ENOTEMPTY and the like concern the other path.
+  // EEXIST, ENOTEMPTY and the like are about the other path.
   const bool is_of_this =
       result == 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EPERM;
   if (!is_of_this) return;

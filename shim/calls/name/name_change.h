@@ -27,7 +27,7 @@ class NameChange {
     name,          // the name itself, which then leads elsewhere or nowhere: rename, unlink
     mount_point,   // the directory that it leads to, by links too
     file,          // the file that it leads to, by links too: truncate, chmod
-    file_or_link,  // like file, but a final link is meant itself: lchown
+    file_or_link,  // like file, but a final link itself: lchown
   };
   static constexpr Of file_by(bool follows_links) {
     return follows_links ? Of::file : Of::file_or_link;

@@ -58,7 +58,7 @@ bool stat(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return false;
-  // After a slash, a link means its target, which must be a directory.
+  // With a trailing slash, the path means the link's target, which must be a directory.
   const bool wants_directory = asks_for_directory(path);
   const auto found = metadata->stat(covered.key(), as_follow(!no_follow || wants_directory));
   if (!found || (wants_directory && !is_directory(*found))) return false;
@@ -81,7 +81,7 @@ std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n)
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return std::nullopt;
-  // After a slash, a link means its target, which is not a link.
+  // With a trailing slash, the path means the link's target, which is not a link.
   if (asks_for_directory(path)) {
     const auto found = metadata->stat(covered.key(), Metadata::Follow::last);
     return found && is_directory(*found) ? std::optional<long>(-EINVAL) : std::nullopt;

@@ -143,7 +143,7 @@ void OpenPlan::plan_kernel_flags() {
 void OpenPlan::plan_name() {
   if (may_write()) return answer(-error_of_change());
   const bool asks_for_directory = unmounted_paths::asks_for_directory(program_path_);
-  // After a slash, a link means its target.
+  // With a trailing slash, the path means the link's target.
   if (asks_for_directory) flags_ &= ~O_NOFOLLOW;
   open_directory();
   if (answered_) return;
@@ -379,7 +379,7 @@ void OpenPlan::serve_in_blocks(int fd, Counter otherwise) {
   auto* const cache = attachment::cache();
   if (cache == nullptr) return;
   cache->stats().count(Counter::large_opens);
-  // The fetch of any other file has counted its open.
+  // Every other file was fetched, which has already counted its open.
   if (otherwise == Counter::bypassed_flags) cache->stats().count(Counter::origin_opens);
 }
 

@@ -116,7 +116,7 @@ void ProgramFile::read_head() {
 std::size_t ProgramFile::room_for(char* const* arguments) {
   std::size_t n = 0;
   while (arguments != nullptr && arguments[n] != nullptr) ++n;
-  // The interpreter, its argument, the script and the end.
+  // Room for the interpreter, its argument, the script and the final null.
   return (n + 4) * sizeof(char*);
 }
 

@@ -27,7 +27,7 @@ namespace {
 
 struct OwnStream {
   shim::OpenFileRef file;  // empty: the stream is libc's
-  bool is_listed = false;  // the directory is a mount's whose listing is in memory
+  bool is_listed = false;  // the directory's listing, of a mount, is in memory
 };
 
 OwnStream stream_of(DIR* directory) {
