@@ -5,7 +5,7 @@
 namespace cube::cli {
 
 void note_interrupts();
-// The signal, or 0.
+// Returns the signal, or 0 if there was none.
 int interrupted_by();
 
 }  // namespace cube::cli

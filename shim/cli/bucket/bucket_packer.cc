@@ -57,7 +57,7 @@ class OrderedBytes final : public s3::ObjectSink {
     ranges_[first].has_come = true;
     return is_stopped_ ? ECANCELED : 0;
   }
-  // Nobody wants the rest.
+  // The caller needs no more bytes.
   void stop() { is_stopped_ = true; }
   void end(const s3::Outcome& outcome) {
     is_over_ = true;

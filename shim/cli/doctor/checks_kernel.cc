@@ -98,7 +98,7 @@ class CallChecks {
     say(findings_, otherwise, advice, "{}: {}", name, base::text_of_error(error));
   }
 
-  // The fd, or -1.
+  // Returns the fd, or -1.
   int checked_fd(const char* name, const char* release, long result, const char* effect) {
     check(name, release, result, Health::slow, effect);
     return base::sys::failed(result) ? -1 : static_cast<int>(result);

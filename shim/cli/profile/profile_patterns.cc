@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::uint64_t k_few = 2;              // less is chance
+constexpr std::uint64_t k_few = 2;              // fewer may be chance
 constexpr std::uint64_t k_part_worth_it = 100;  // one part in this many of the wall time
 constexpr const char* k_locks = "locks that materialize files";
 

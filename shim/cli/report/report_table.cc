@@ -110,7 +110,7 @@ struct KeyRow {
   Unit unit;
   Better better;
   Value (*value)(const JobReport& job);
-  std::set<std::string> figures = {};  // the figures it stands for
+  std::set<std::string> figures = {};  // the figures that it stands for
 };
 
 const std::vector<KeyRow>& key_rows() {

@@ -215,7 +215,7 @@ class JobProgress {
  private:
   const base::Config& config_;
   const base::ProcessId job_;
-  // Each call is one interval.
+  // Each call ends one interval.
   cache::Progress progress_{0};
   std::unique_ptr<cache::Region> region_;
 };

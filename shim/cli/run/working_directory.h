@@ -7,7 +7,7 @@
 
 namespace cube::cli {
 
-// The shell's name comes first.
+// Returns the names, the shell's first.
 std::vector<std::string> names_of_working_directory();
 // Returns a path below it without ".." and ".", once for each name. Empty if no name leads to it.
 std::vector<std::string> absolute_names(const std::string& text);

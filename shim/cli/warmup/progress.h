@@ -10,7 +10,7 @@
 namespace cube::cli {
 
 struct Tally {
-  std::uint64_t files = 0;  // files that are dealt with
+  std::uint64_t files = 0;  // files that were handled
   std::uint64_t bytes = 0;
   std::uint64_t total_files = 0;  // files counted so far
   bool is_total_final = false;
