@@ -113,7 +113,7 @@ class Nodes(ScratchTest):
             network.set_cable(1, "up")
             network.nodes[0].connect(network.servers[1].address).close()
 
-    def test_nothing_is_left_however_it_ends(self) -> None:
+    def test_leaves_no_process_after_an_interrupt_or_a_kill(self) -> None:
         for number in (signal.SIGINT, signal.SIGKILL):
             with self.subTest(number.name), subprocess.Popen([sys.executable, "-c", HOLDER, ROOT],
                                                              stdout=subprocess.PIPE,

@@ -63,7 +63,7 @@ class OtherWork(ScratchTest):
 
 
 class Shimmed(ScratchTest):
-    def test_settings_of_ours_do_not_reach_a_child(self) -> None:
+    def test_cubeshim_settings_do_not_reach_a_child(self) -> None:
         os.environ["CUBESHIM_DISK"] = "1G"
         self.addCleanup(os.environ.pop, "CUBESHIM_DISK")
         shim = Shim(Path("/lib.so"), Path("/data"), "name", ram=None, mode=None)
@@ -110,7 +110,7 @@ class Mount(ScratchTest):
         self.assertEqual(os.listdir(self.scratch), ["source"])
         self.assertIsNotNone(self.mount.process.poll())
 
-    def test_shows_the_source_counts_and_goes_away(self) -> None:
+    def test_shows_the_source_counts_and_unmounts(self) -> None:
         with self.mount as mount:
             mount.reset()
             self.assertEqual(mount.data_operations(), 0)
@@ -118,7 +118,7 @@ class Mount(ScratchTest):
             self.assertGreaterEqual(mount.data_operations(), 3)
         self.assert_nothing_left()
 
-    def test_goes_away_after_an_error_and_with_an_open_file(self) -> None:
+    def test_unmounts_after_an_error_and_with_an_open_file(self) -> None:
         with self.assertRaises(ZeroDivisionError):
             with self.mount as mount:
                 user = subprocess.Popen(["sleep", "1"], cwd=mount.path)
@@ -126,7 +126,7 @@ class Mount(ScratchTest):
         user.wait()
         self.assert_nothing_left()
 
-    def test_goes_away_when_lagfs_was_killed(self) -> None:
+    def test_unmounts_after_lagfs_was_killed(self) -> None:
         with self.mount as mount:
             mount.process.kill()
             mount.process.wait()

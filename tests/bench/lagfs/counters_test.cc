@@ -95,7 +95,7 @@ TEST_F(Counters, AreZeroAfterReset) {
   EXPECT_EQ(mount_.json_number("read", "bytes"), 0U);
 }
 
-TEST_F(Counters, TellDataFilesFromTheRest) {
+TEST_F(Counters, DistinguishDataFilesFromTheRest) {
   mkdir(mount_.source("dir").c_str(), 0755);
   write_file(mount_.source("dir/file"), "data");
   mount_.start(fast());

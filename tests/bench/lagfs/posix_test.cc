@@ -53,7 +53,7 @@ TEST_F(Posix, KeepCacheReadsOnce) {
   EXPECT_EQ(mount_.counters()["open"], 1U);
 }
 
-TEST_F(Posix, AttributesAreThoseOfTheSource) {
+TEST_F(Posix, AttributesMatchTheSource) {
   write_file(mount_.source("file"), "data");
   const timespec times[2] = {{1'000'000'000, 123'456'789}, {1'100'000'000, 987'654'321}};
   ASSERT_EQ(utimensat(AT_FDCWD, mount_.source("file").c_str(), times, 0), 0);

@@ -96,7 +96,7 @@ TEST_F(Script, LiesAboutSizeTimesAndInode) {
   EXPECT_EQ(stat_file().st_ino, truth.st_ino);
 }
 
-TEST_F(Script, RefusesWhatItDoesNotUnderstand) {
+TEST_F(Script, RejectsMalformedCommands) {
   start();
   for (const char* line :
        {"fail", "fail open", "fail open EWHAT", "fail nothing EIO", "hold", "hold open 0",
