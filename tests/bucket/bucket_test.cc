@@ -50,7 +50,7 @@ TEST(BucketMount, MakesTheSameStatsInEachProcessAndOthersForEachVersion) {
   EXPECT_NE(BucketMount("/data/test", "s3://bucket/train").origin_id(), own.origin_id());
 }
 
-TEST(ListedObjects, LeavesOutNamesThatAreNoPathAndHidesObjectsBehindDirectories) {
+TEST(ListedObjects, SkipsInvalidNamesAndHidesObjectsBehindDirectories) {
   tests::TestCache cache;
   const BucketMount own = mount();
   ListedObjects listed;
@@ -83,7 +83,7 @@ TEST(ListedObjects, LeavesOutNamesThatAreNoPathAndHidesObjectsBehindDirectories)
   for (const std::string_view name : {"", "A", "aa", "d", "x/y"}) EXPECT_FALSE(names->find(name));
 }
 
-TEST(ListedObjects, ReplacesTheFormerListing) {
+TEST(ListedObjects, ReplacesThePreviousListing) {
   tests::TestCache cache;
   const BucketMount own = mount();
   for (const std::uint64_t size : {1, 2, 3}) {
@@ -138,7 +138,7 @@ TEST(ObjectNames, ReadsNothingOutsideADamagedRecord) {
   EXPECT_FALSE(ObjectNames::of(record));
 }
 
-TEST(StoreMark, IsThatOfTheStoreAndTheCredentialsWhateverElseDiffers) {
+TEST(StoreMark, DependsOnlyOnStoreAndCredentials) {
   const auto mark_of = [](std::vector<const char*> environment) {
     environment.push_back(nullptr);
     return gateway_start::store_mark(environment.data());
@@ -179,7 +179,7 @@ TEST(CopySocket, ProgramWithoutAFreeFdGetsNoFile) {
   unlink(path.c_str());
 }
 
-TEST(CopyDesk, ForgetsCopiesOnceNobodyWantsThem) {
+TEST(CopyDesk, DropsCopiesOnceNoRequestWantsThem) {
   const tests::TestRegion region;
   const std::string path = region.path() + ".desk.sock";
   Mailbox mailbox(*region);
@@ -226,7 +226,7 @@ TEST(CopyStat, IsTheObjectsByFdAndByEachLink) {
   }
 }
 
-TEST(CopyStat, FileWithSuchANameHasItsOwn) {
+TEST(CopyStat, IgnoresAnOrdinaryFileNamedLikeACopy) {
   const tests::TempDir dir;
   const std::string path = dir.write("cubeshim:1:2:3:4:", "x");
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -255,7 +255,7 @@ TEST(CopyStat, IsKnownOfACopyOnTheDisk) {
   EXPECT_TRUE(seen.same_file(stat));
 }
 
-TEST(CopySocket, HandsOverASealedFileWithAnOffsetOfItsOwn) {
+TEST(CopySocket, HandsOverASealedFileWithASeparateOffset) {
   const std::string path = tests::region_path("/dev/shm", tests::unique_name()) + ".gateway.sock";
   const auto listener = listen_for_copies(path);
   ASSERT_TRUE(listener);

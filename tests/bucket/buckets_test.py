@@ -137,7 +137,7 @@ for bad in NOWHERE:
     os.close(directory)
 """)
 
-    def test_what_the_bucket_lacks_is_absent_without_a_second_request(self):
+    def test_missing_paths_are_absent_without_a_second_request(self):
         self.check("""
 def error_of(call, *arguments):
     try: call(*arguments)
@@ -157,7 +157,7 @@ assert error_of(open, P + "/a") == errno.EISDIR
         self.assertEqual(len(lists), len(set(lists)), lists)
         self.assertLessEqual(set(lists), {"", "a", "a/no/such"})
 
-    def test_a_path_below_an_object_is_no_directory_whatever_is_listed(self):
+    def test_path_below_an_object_fails_with_enotdir_however_it_is_called(self):
         for consistency in ("immutable", "open"):
             self.check("""
 for _ in range(2):
@@ -353,7 +353,7 @@ for name in ("large", "huge"):
     assert subprocess.run(["cat"], stdin=fd, capture_output=True).stdout == data[4096:]
 """, CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M")
 
-    def test_a_large_object_that_changes_is_never_sewn(self):
+    def test_bytes_of_two_versions_of_a_large_object_are_never_mixed(self):
         old, new = b"o" * 9_000_001, b"n" * 9_000_001
         (self.data / "huge").write_bytes(old)
         for call in ("os.pread(fd, 100, 6_000_000)", "os.sendfile(pipe[1], fd, 0, 100)"):
@@ -473,7 +473,7 @@ for _ in range(8): assert os.wait()[1] == 0
         self.assertEqual(self.requests("GET") + self.requests("COPY"),
                          ["a/b/y 1+%=&ü", "a/empty", "a/x", "huge", "large"])
 
-    def test_the_next_job_asks_for_listings_and_for_what_has_changed(self):
+    def test_next_job_requests_only_listings_and_changed_objects(self):
         read = """
 for name in ("a/x", "large"):
     with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
@@ -596,7 +596,7 @@ for name in ("a/x", "huge", "large"):
                 self.assertTrue(Path(f"{self.log}.struck").exists())
                 os.unlink(f"{self.log}.struck")
 
-    def test_errors_of_the_store_are_told_once_in_its_words(self):
+    def test_error_of_the_store_is_reported_once_in_its_words(self):
         done = self.run_python("""
 for _ in range(3):
     try: open(P + "/a/x")
@@ -625,7 +625,7 @@ for call in (open, os.stat, os.listdir) * 2:
         self.assertIn("no answer in time", done.stderr)
         self.assertLess(len(self.requests("LIST")), 6, "each call waits the whole time")
 
-    def test_a_command_that_is_not_there_is_one_line_and_eio(self):
+    def test_missing_command_gives_one_line_and_eio(self):
         done = self.run_python("""
 for _ in range(2):
     try: open(P + "/a/x")
@@ -639,7 +639,7 @@ print(os.listdir(D + "/a/b"))
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn("/nowhere/cubeshim", done.stderr)
 
-    def test_the_gateway_is_no_part_of_the_program(self):
+    def test_gateway_shares_nothing_with_the_program(self):
         self.check("""
 import signal, threading
 got = []
