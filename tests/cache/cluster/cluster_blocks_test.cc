@@ -47,7 +47,7 @@ struct ClusterBlocksTest : testing::Test {
   using Numbers = std::vector<std::uint64_t>;
 };
 
-TEST_F(ClusterBlocksTest, FindsWhatHasBecomeWholeOnce) {
+TEST_F(ClusterBlocksTest, FindsEachCompletedBlockOnce) {
   EXPECT_FALSE(own.next());
   for (const std::uint64_t number : {3, 4, 40}) bring(number);
   EXPECT_EQ(all(), Numbers({3, 4, 40}));
@@ -161,7 +161,7 @@ TEST_F(ClusterBlocksTest, AnotherFileInThePlaceOfAChunkIsFoundAsWell) {
   EXPECT_EQ(all(), Numbers({0}));
 }
 
-TEST_F(ClusterBlocksTest, WithoutBlocksThereIsNothing) {
+TEST_F(ClusterBlocksTest, FindsNothingIfBlocksAreOff) {
   bring(0);
   ClusterBlocks none(*region, 0);
   none.begin();

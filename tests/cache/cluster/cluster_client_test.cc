@@ -107,7 +107,7 @@ TEST(ClusterClient, AServerThatHangsEndsNoRequestOfAnother) {
   EXPECT_EQ(outcome, Outcome::hit);
 }
 
-TEST(ClusterClient, ALateAnswerGoesToNobody) {
+TEST(ClusterClient, LateAnswerIsDiscarded) {
   std::atomic<bool> is_held{true};
   FakeServer server([&](const std::string& line) {
     while (line.find(ClusterKey("t", 1, "slow").text()) != std::string::npos && is_held)
@@ -127,7 +127,7 @@ std::string slow_value(const std::string& line) {
   return value(line, "x");
 }
 
-TEST(ClusterClient, AnOpenThatWaitsForLessThanTheDeadlineMayWaitInVainMoreOften) {
+TEST(ClusterClient, ShortWaitsTripTheBreakerOnlyAfterMoreFailures) {
   FakeServer server(slow_value);
   Running running({server.name()});
   int late = 0;
@@ -140,7 +140,7 @@ TEST(ClusterClient, AnOpenThatWaitsForLessThanTheDeadlineMayWaitInVainMoreOften)
   EXPECT_GE(late, 16) << "a quarter of the last 64";
 }
 
-TEST(ClusterClient, ATrialThatIsAnsweredWithinTheDeadlineIsGoodHoweverSoonItsAskerHasGone) {
+TEST(ClusterClient, TrialAnsweredInTimeSucceedsThoughItsAskerGaveUp) {
   FakeServer server(slow_value);
   Running running({server.name()});
   while (running.count(base::Counter::cluster_trips) == 0) running.get("a", 1 * k_ms);
@@ -180,7 +180,7 @@ struct Wrong {
   FakeServer::Script script;
 };
 
-TEST(ClusterClient, AConnectThatTakesLessThanTheDeadlineIsGoodHoweverSoonItsAskerHasGone) {
+TEST(ClusterClient, ConnectInTimeSucceedsThoughItsAskerGaveUp) {
   std::atomic<bool> may_answer{false};
   FakeServer server([&](const std::string& line) -> std::string {
     if (line == "user word") return "";
@@ -198,7 +198,7 @@ TEST(ClusterClient, AConnectThatTakesLessThanTheDeadlineIsGoodHoweverSoonItsAske
   EXPECT_EQ(server.connections(), 1);
 }
 
-TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
+TEST(ClusterClient, MalformedAnswerEndsTheConnectionWithoutAHit) {
   // This is larger than the largest value that Running accepts.
   const std::string large((1 << 20) + 1, 'x');
   const Wrong all[] = {
@@ -234,7 +234,7 @@ TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
   }
 }
 
-TEST(ClusterClient, AnAnswerThatNobodyAskedForIsNotTakenForTheNext) {
+TEST(ClusterClient, UnsolicitedAnswerIsNotTakenForTheNext) {
   FakeServer server(
       [](const std::string& line) { return value(line, "right") + "VA 5 c1 O0\r\nwrong\r\n"; });
   Running running({server.name()});
@@ -247,7 +247,7 @@ TEST(ClusterClient, AnAnswerThatNobodyAskedForIsNotTakenForTheNext) {
 }
 
 // The row of the table is the same, but the question is another.
-TEST(ClusterClient, RepeatedAnswerIsNoAnswerToTheNextQuestion) {
+TEST(ClusterClient, RepeatedAnswerDoesNotAnswerTheNextRequest) {
   std::string last;
   FakeServer server(
       [&](const std::string& line) { return last.empty() ? last = value(line, "first") : last; });
@@ -282,7 +282,7 @@ TEST(ClusterClient, TooManyConnectionsLeaveTheServerAlone) {
   EXPECT_TRUE(running.rests("a"));
 }
 
-TEST(ClusterClient, NobodyListensOrTheNameIsUnknown) {
+TEST(ClusterClient, GetFailsIfNoServerListensOrTheNameIsUnknown) {
   std::string gone;
   {
     gone = FakeServer([](const std::string&) { return std::string(); }).name();
@@ -329,7 +329,7 @@ TEST(ClusterClient, NameOfAServerThatAnswersIsLookedUpOnce) {
 }
 
 // Other nodes ask the server at its new address.
-TEST(ClusterClient, NothingIsOfferedToTheFormerAddressOfAServer) {
+TEST(ClusterClient, OffersNothingToTheOldAddressOfAServer) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer starts no threads in a forked child";
   const tests::TempDir dir;
   const std::string hosts = dir.write("hosts", "127.0.0.1 named\n");
@@ -374,7 +374,7 @@ TEST(ClusterClient, AServerThatComesBackIsAskedAgain) {
 }
 
 // The thread ends while the trial of a server is under way. Another thread asks again.
-TEST(ClusterClient, ATrialWithoutAnAnswerIsNotTheLast) {
+TEST(ClusterClient, AnotherTrialFollowsAnUnansweredOne) {
   enum class Does { end, nothing, answer };
   std::atomic<Does> does{Does::end};
   std::atomic<int> asked{0};

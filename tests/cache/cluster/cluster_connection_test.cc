@@ -100,7 +100,7 @@ class ClusterConnectionTest : public testing::Test {
 
 constexpr int k_long_ms = 60'000;
 
-TEST_F(ClusterConnectionTest, RestOfAValueWakesOnceAndAShortAnswerAfterItAtOnce) {
+TEST_F(ClusterConnectionTest, RestOfAValueWakesOnceAndAShortAnswerImmediately) {
   ask();
   say(line(100'000) + std::string(10'000, 'x'));
   ASSERT_TRUE(is_readable(k_long_ms));

@@ -22,7 +22,7 @@ TEST(ClusterLife, AThreadWithoutMemoryLeavesNothingBehind) {
   EXPECT_EQ(running.get("a"), Outcome::skipped);
 }
 
-TEST(ClusterLife, AThreadThatOutlivedItsStopIsNotTheLast) {
+TEST(ClusterLife, NewThreadStartsAfterOneThatOutlivedItsStop) {
   FakeServer server([](const std::string& line) { return value(line, "x"); });
   Running running({server.name()});
   EXPECT_EQ(running.get("a"), Outcome::hit);

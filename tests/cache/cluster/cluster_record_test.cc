@@ -127,7 +127,7 @@ TEST(ClusterRecord, ACutOrAnotherPathIsRefused) {
     EXPECT_EQ(check_cluster_value(wire.bytes(), RecordKind::file, path), nullptr) << path;
 }
 
-TEST(ClusterRecord, OnlyWhatEverybodyMayReadAndNothingYoungIsShared) {
+TEST(ClusterRecord, OnlyOldFilesReadableByAllAreShared) {
   EXPECT_TRUE(may_be_shared(*InRegion(9, stat_of(9)), false));
   FileStat secret = stat_of(9);
   secret.mode = S_IFREG | 0640;
@@ -174,7 +174,7 @@ TEST(ClusterMounts, AreStableAfter16FilesThatAgree) {
   EXPECT_FALSE(mounts.is_stable(row)) << "never again";
 }
 
-TEST(ClusterMounts, OnlyThisMachinesInodesTellFilesApart) {
+TEST(ClusterMounts, OnlyInodesOfThisMachineDistinguishFiles) {
   ClusterMounts mounts;
   const FileStat remote = stat_of(1);
   FileStat other = remote;

@@ -24,7 +24,7 @@ TEST(ClusterTier, AFileOfOneNodeIsServedToTheNext) {
 }
 
 // Otherwise other nodes would wait for it.
-TEST(ClusterTier, ALeaseOfWhatIsNotSharedIsGivenBack) {
+TEST(ClusterTier, ReturnsTheLeaseOfAnUnsharedFile) {
   const SharedFiles files;
   std::atomic<int> leases{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
@@ -52,7 +52,7 @@ TEST(ClusterTier, ALeaseOfWhatIsNotSharedIsGivenBack) {
 }
 
 // The server takes reads, but no records.
-TEST(ClusterTier, ALeaseOfWhatAServerRefusesIsGivenBack) {
+TEST(ClusterTier, ReturnsTheLeaseOfARefusedRecord) {
   for (const char* const refusal : {"SERVER_ERROR out of memory storing object\r\n",
                                     "SERVER_ERROR object too large for cache\r\n"}) {
     const SharedFiles files;
@@ -70,7 +70,7 @@ TEST(ClusterTier, ALeaseOfWhatAServerRefusesIsGivenBack) {
 
 // The server says that it is full, or says nothing at all. Its records are shared when it accepts
 // some again.
-TEST(ClusterTier, SharesLaterWhatAServerDidNotTake) {
+TEST(ClusterTier, OffersRefusedRecordsAgainLater) {
   const SharedFiles files;
   std::atomic<bool> is_away{true};
   std::atomic<int> offers{0};
@@ -181,7 +181,7 @@ TEST(ClusterTier, NodeThatOffersNothingTakesNoLease) {
 }
 
 // If the origin hangs, offers of records wait for it, but answers of servers do not.
-TEST(ClusterTier, AnOriginThatHangsHoldsUpNobody) {
+TEST(ClusterTier, HangingOriginDelaysNoAnswer) {
   const SharedFiles files;
   const std::string there = files.write("there", "of the pool");
   FakeMemcached server;
@@ -226,7 +226,7 @@ std::string forge(std::string value, std::uint64_t inode, bool is_other_device,
 // Times do not distinguish files that were renamed over each other. On the same machine the inode
 // does. On other machines the time of the read does, if it was later than the clock's tick in which
 // the file was made.
-TEST(ClusterTier, AnotherInodeIsAnotherFileOnTheSameDeviceOfTheSameMachineOrIfItWasReadAtOnce) {
+TEST(ClusterTier, InodeOrReadTimeDistinguishesRenamedFiles) {
   constexpr std::uint64_t k_later = 3'000'000'000;
   for (const auto& [is_other_device, read_after_ns] :
        {std::pair{false, k_later}, {true, k_later}, {true, std::uint64_t{0}}}) {

@@ -156,7 +156,7 @@ ResolverSettings settings_of(const FakeNameServer& server, std::vector<std::stri
   return settings;
 }
 
-TEST(DnsQuery, SettingsAreThoseOfResolvConf) {
+TEST(DnsQuery, ParsesResolvConf) {
   const auto settings = parse_resolver_settings(
       "# nameserver 9.9.9.9\nnameserver 10.96.0.10\nnameserver fd00::a ; x\nnameserver "
       "nonsense\nnameserver 10.0.0.3\nnameserver "
@@ -263,7 +263,7 @@ TEST(DnsQuery, EachNameOfTheSearchListHasAllTries) {
   EXPECT_EQ(server.asked(), twice);
 }
 
-TEST(DnsQuery, NobodyListensAtTheNameServer) {
+TEST(DnsQuery, FailsIfNoNameServerListens) {
   ResolverSettings settings;
   { settings.servers = {FakeNameServer(Zone{}).address()}; }
   settings.timeout_ns = 1000'000 * k_ms;
@@ -271,7 +271,7 @@ TEST(DnsQuery, NobodyListensAtTheNameServer) {
   EXPECT_EQ(look_up("cache:1", settings), "no name server could answer");
 }
 
-TEST(DnsQuery, AnAnswerToAnotherQuestionIsNone) {
+TEST(DnsQuery, IgnoresAnAnswerToAnotherQuestion) {
   Zone zone;
   zone.v4["cache"] = {"10.1.0.7"};
   zone.v4["other"] = {"6.6.6.6"};
