@@ -180,7 +180,7 @@ TEST_F(BlockWriterTest, PassEndsWhenItIsTold) {
 // Blocks of all sizes go to the disk and come back.
 class BlockSizes : public testing::TestWithParam<std::uint64_t> {};
 
-TEST_P(BlockSizes, DiskGivesBackWhatWasWhole) {
+TEST_P(BlockSizes, DiskReturnsWholeBlocks) {
   struct Compare final : Tier::Judge {
     const FileStat& stat;
     BlockPlace place;

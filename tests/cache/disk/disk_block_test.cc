@@ -128,7 +128,7 @@ TEST_F(DiskBlockTest, ChangeOfItsFileByAnyNameLeavesIt) {
   tier->end_offers();
 }
 
-TEST_F(DiskBlockTest, NextVersionOfABlockTakesTheFormersPlace) {
+TEST_F(DiskBlockTest, NewVersionReplacesTheOldBlock) {
   const BlockFile next = changed();
   {
     const auto store = open_store(f.options);

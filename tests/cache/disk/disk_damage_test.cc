@@ -119,7 +119,7 @@ class Damage : public testing::Test {
   std::mt19937_64 random_{7};
 };
 
-TEST_F(Damage, APowerCutAtAnyByteLosesOnlyWhatWasNotWritten) {
+TEST_F(Damage, PowerCutAtAnyByteLosesOnlyUnwrittenRecords) {
   for (int round = 0; round < k_rounds; ++round) {
     restore();
     std::filesystem::remove(index());

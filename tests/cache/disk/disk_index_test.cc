@@ -36,7 +36,7 @@ std::size_t count_found(const DiskIndex& index, std::uint64_t hash, std::uint64_
   return n;
 }
 
-TEST(DiskIndex, FindsWhatWasInsertedAndNothingAfterItsRemoval) {
+TEST(DiskIndex, FindsInsertedEntriesUntilTheyAreRemoved) {
   const IndexFile file;
   DiskIndex index = file.make();
   for (std::uint64_t i = 0; i < 1000; ++i) {
@@ -128,7 +128,7 @@ int open_error(const IndexFile& file, std::uint64_t boot) {
   return index ? 0 : index.error().value;
 }
 
-TEST(DiskIndex, IsRefusedAfterARebootUnlessSomebodyUsesIt) {
+TEST(DiskIndex, IsRefusedAfterARebootUnlessItIsInUse) {
   const IndexFile file;
   { const DiskIndex made = file.make(); }
   EXPECT_EQ(open_error(file, k_boot), 0);
@@ -186,7 +186,7 @@ TEST(DiskIndex, AFileThatWasCutOffUnderItIsEmptyAndNoFault) {
   EXPECT_FALSE(index.is_there());
 }
 
-TEST(DiskIndex, PlacesStayWithinASegmentWhateverTheSlotsHold) {
+TEST(DiskIndex, CorruptSlotsYieldOnlyPlacesWithinASegment) {
   const IndexFile file;
   DiskIndex index = file.make(100);
   for (std::uint32_t i = 0; i < index.geometry().row_count; ++i)

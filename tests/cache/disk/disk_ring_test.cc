@@ -157,7 +157,7 @@ TEST_F(DiskRingTest, PinsASegmentWhileItIsWritten) {
   EXPECT_EQ(tier.held, tier.segments);
 }
 
-TEST_F(DiskRingTest, AChangedFileIsSeenAtOnceWhereverItIs) {
+TEST_F(DiskRingTest, ChangedFileIsSeenImmediatelyInMemoryAndOnDisk) {
   TierWriter writer = cache->tier_writer();
   ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));
   for (const std::size_t i : {std::size_t{0}, paths.size() / 2, paths.size() - 1}) {
@@ -171,7 +171,7 @@ TEST_F(DiskRingTest, AChangedFileIsSeenAtOnceWhereverItIs) {
   }
 }
 
-TEST_F(DiskRingTest, KilledReadersHarmNobody) {
+TEST_F(DiskRingTest, KilledReadersDisturbNoOtherProcess) {
   constexpr int k_readers = 3;
   const int rounds = tests::k_asan || tests::k_tsan ? 6 : 30;
   std::atomic<bool> over{false};

@@ -21,7 +21,7 @@ using tests::RamSegment;
 using tests::read_back;
 using tests::size_of;
 
-TEST(DiskStore, GivesBackWhatItWasGiven) {
+TEST(DiskStore, ReturnsStoredBytes) {
   for (const bool is_direct : {true, false}) {
     DiskFixture f;
     f.options.is_direct = is_direct;
@@ -65,7 +65,7 @@ TEST(DiskStore, SurvivesARestart) {
   }
 }
 
-TEST(DiskStore, TellsRecordsOfThisRunFromEarlierOnes) {
+TEST(DiskStore, DistinguishesRecordsOfThisRunFromEarlierOnes) {
   DiskFixture f;
   bool of_this_run = false;
   {
@@ -92,7 +92,7 @@ TEST(DiskStore, TellsRecordsOfThisRunFromEarlierOnes) {
   EXPECT_FALSE(of_this_run);
 }
 
-TEST(DiskStore, SkipsWhatIsStaleUnsoundOrElsewhere) {
+TEST(DiskStore, SkipsStaleUnsoundAndMisplacedRecords) {
   const DiskFixture f;
   const auto store = open_store(f.options);
   RamSegment segment;
@@ -151,7 +151,7 @@ TEST(DiskStore, ForgottenFilesStayForgottenAfterARestart) {
   }
 }
 
-TEST(DiskStore, CountsTheFilesOfADeadWriterWithoutForgottenOnes) {
+TEST(DiskStore, CountsTheFilesOfADeadWriterExceptForgottenOnes) {
   const DiskFixture f;
   {
     const auto store = open_store(f.options);

@@ -33,7 +33,7 @@ int write_files(const DiskFixture& f, std::size_t first, std::size_t last, bool 
   return 0;
 }
 
-TEST(DiskWriters, TwoAtOnceSeeEachOthersFiles) {
+TEST(DiskWriters, ConcurrentWritersSeeEachOthersFiles) {
   DiskFixture f;
   f.options.segment_bytes = 1 << 20;
   const auto reader = open_store(f.options);
@@ -47,7 +47,7 @@ TEST(DiskWriters, TwoAtOnceSeeEachOthersFiles) {
   EXPECT_EQ(append_files(*reader, 0, 2000).there_already, 2000U);
 }
 
-TEST(DiskWriters, StayRightWithTheSameFilesAtOnce) {
+TEST(DiskWriters, ConcurrentWritesOfTheSameFilesStayRight) {
   DiskFixture f;
   f.options.segment_bytes = 1 << 20;
   const auto body = [&] {

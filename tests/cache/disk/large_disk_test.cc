@@ -241,7 +241,7 @@ TEST_F(LargeDiskTest, NextRegionHasTheBlocksOfTheDisk) {
             0);
 }
 
-TEST_F(LargeDiskTest, AnotherVersionIsNotServedFromTheFormersBlocks) {
+TEST_F(LargeDiskTest, NewVersionIsNotServedFromOldBlocks) {
   {
     const OpenLarge large(*cache, path);
     large.read_all();

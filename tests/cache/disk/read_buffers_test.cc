@@ -62,7 +62,7 @@ TEST(ReadBuffers, ALargeOneIsAsLargeAsAskedForAndNotKept) {
   EXPECT_FALSE(is_mapped(at));
 }
 
-TEST(ReadBuffers, AChildHasItsOwn) {
+TEST(ReadBuffers, ForkedChildGetsItsOwn) {
   ReadBuffers buffers;
   const std::byte* const parents = buffers.take(4096)->data();
   tests::Child child([&] {

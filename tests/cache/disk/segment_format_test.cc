@@ -24,7 +24,7 @@ std::uint64_t file_bytes(const DiskTrailer& t) {
   return trailer_offset(t.rows_at, t.row_count) + sizeof t;
 }
 
-TEST(DiskTrailer, IsSoundAtTheEndOfItsOwnFileOnly) {
+TEST(DiskTrailer, IsSoundOnlyAtTheEndOfItsFile) {
   for (const std::uint64_t rows : {0, 1, 2, 101}) {
     const DiskTrailer t = sound_trailer(rows);
     EXPECT_TRUE(is_sound(t, 7, file_bytes(t)));
@@ -88,7 +88,7 @@ struct OneFile {
   }
 };
 
-TEST(SegmentFile, AFooterNamesWhatAWalkFinds) {
+TEST(SegmentFile, FooterMatchesAWalkOfTheRecords) {
   const OneFile file(true);
   const auto footer = read_footer(file.open().get(), 1);
   const auto walk = walk_records(file.open().get(), 1);

@@ -37,11 +37,11 @@ class Warm(DiskCase):
         times = report["time_ns"]
         self.assertTrue(times["hits"] >= times["slow_hits"] > 0 == times["misses"], times)
 
-    def test_after_kill_9_all_is_there(self):
+    def test_every_file_survives_sigkill(self):
         self.kill(self.first())
         self.check_warm()
 
-    def test_after_an_orderly_end_all_is_there(self):
+    def test_every_file_survives_an_orderly_end(self):
         self.assertEqual(self.end(self.first()), 0)
         self.assertFalse(os.path.exists(self.region))
         self.check_warm()
@@ -125,7 +125,7 @@ class Warm(DiskCase):
         self.assertEqual((counts["open"], counts["read"]), (0, 0), counts)
         self.assertEqual(report["hits"], {"ram": 0, "disk": FILES})
 
-    def test_a_path_through_a_link_has_a_record_of_its_own(self):
+    def test_path_through_a_link_has_a_separate_record(self):
         os.symlink("f5", self.origin.source("link"))
         self.files["link"] = self.files["f5"]
         (self.work / "sums").write_text("".join(
@@ -305,7 +305,7 @@ class LargerThanMemory(DiskCase):
         self.assertEqual(self.counters()["read"], 0, self.report.read_text())
         self.tried()
 
-    def test_a_full_disk_holds_nobody_up(self):
+    def test_full_disk_delays_no_reader(self):
         job, right = self.start(DISK="24M", **self.ram)
         for _ in range(3):
             self.assertEqual(self.again(job), FILES)
@@ -351,7 +351,7 @@ class Trouble(DiskCase):
     def test_an_invalid_bound_is_reported(self):
         self.check_job('CUBESHIM_DISK="much" is not usable: it takes a size', DISK="much")
 
-    def test_a_limit_of_file_sizes_ends_nobody(self):
+    def test_limit_of_file_sizes_ends_no_process(self):
         # The index of such a disk would be larger.
         self.check_job("File too large", DISK="1T", RAM="16M", limit=64 << 20)
 
