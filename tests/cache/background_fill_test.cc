@@ -69,7 +69,7 @@ struct BackgroundFillTest : testing::Test {
   }
 };
 
-TEST_F(BackgroundFillTest, IsThereWhenItIsAskedFor) {
+TEST_F(BackgroundFillTest, OpenHitsAPrefetchedFile) {
   const std::string path = make("f");
   ASSERT_TRUE(prefetch(path));
   EXPECT_TRUE(open_hits(path));
@@ -244,7 +244,7 @@ TEST_F(BackgroundFillTest, CountsTheProgramsWaiting) {
   EXPECT_EQ(process->demand_fetches.load(), 1U) << "a hit waits for nobody";
 }
 
-TEST_F(BackgroundFillTest, NextLeaderFetchesWhatADeadOneHadBegun) {
+TEST_F(BackgroundFillTest, NextLeaderFetchesFilesADeadOneHadBegun) {
   const std::string path = make("f");
   Gate ready;
   Child leader([&] {

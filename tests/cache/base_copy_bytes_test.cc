@@ -102,7 +102,7 @@ TEST(CopyWayTest, IsOneThatTheProcessorHas) {
   EXPECT_EQ(copy_way(), copy_way());
 }
 
-TEST(CopyBytesTest, TakesNoBytesOfNowhere) {
+TEST(CopyBytesTest, CopiesExactlyTheSizeAndAcceptsNullForZeroBytes) {
   copy_bytes(nullptr, nullptr, 0);
   std::vector<std::byte> from(3000), to(3000);
   for (std::size_t at = 0; at < from.size(); ++at) from[at] = byte_of(at);

@@ -98,7 +98,7 @@ TEST_F(HeldByAJump, ScratchesAreGivenBack) {
 }
 
 // Interrupted code goes on using its piece, even if the handler runs on another stack.
-TEST_F(HeldByAJump, PieceOfTheInterruptedCodeStaysItsOwn) {
+TEST_F(HeldByAJump, HandlerDoesNotUseTheMemoryOfTheInterruptedCode) {
   // The handler's stack lies above the thread's stack or below it: of two stacks, one is on the
   // wrong side for one of the threads.
   static std::vector<char> stack(1 << 16);

@@ -82,7 +82,7 @@ TEST(LiftedFdLimit, ThreadThatLiftsItWhileAnotherRestoresItHasIt) {
             0);
 }
 
-TEST(LiftedFdLimit, ChildOfAnotherThreadsForkGetsTheProgramsOwn) {
+TEST(LiftedFdLimit, ForkedChildGetsTheProgramsLimit) {
   EXPECT_EQ(status_of([] {
               const LiftedFdLimit lifted;
               const pid_t child = fork();

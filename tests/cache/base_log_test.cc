@@ -110,7 +110,7 @@ TEST_F(Log, LinesOfAThreadWithoutStderrAreWrittenByAnother) {
 }
 
 // fmt throws at a null pointer, through the frames of the program.
-TEST_F(Log, TellsAnErrorThatHasNoText) {
+TEST_F(Log, ReportsAnErrorWithoutText) {
   const int odd = 300;
   ASSERT_EQ(strerrordesc_np(odd), nullptr);
   EXPECT_EQ(stderr_of([&] { log(LogLevel::warn, "{}", text_of_error(odd)); }),

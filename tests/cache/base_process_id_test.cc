@@ -86,7 +86,7 @@ TEST(ProcessId, IsAliveWhenProcCannotBeRead) {
 }
 
 // There /proc shows another process under the same pid.
-TEST(ProcessId, AProcOfAnotherPidNamespaceTellsNothing) {
+TEST(ProcessId, LivenessIsRightDespiteProcOfAnotherPidNamespace) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const int status = tests::run_in_child([] {
     if (unshare(CLONE_NEWPID) != 0) return 77;
@@ -149,7 +149,7 @@ TEST(ProcessId, IsUnknownInAnotherPidNamespace) {
   EXPECT_EQ(liveness_of(other), Liveness::unknown);
 }
 
-TEST(ProcessId, ACommandNameWithParenthesesIsNoTrap) {
+TEST(ProcessId, CommandNameWithParenthesesIsParsed) {
   const int status = tests::run_in_child([] {
     const ProcessId before = current_process();
     prctl(PR_SET_NAME, "a) Z 1 (b)");

@@ -35,7 +35,7 @@ TEST(BlockPlace, LastBlockEndsWithTheFile) {
   EXPECT_EQ((BlockPlace{k_block, 1ULL << 33}).begin(), 1ULL << 49);
 }
 
-TEST(BlockName, SaysWhichBlockOfWhichFileItIs) {
+TEST(BlockName, IdentifiesFileAndBlock) {
   EXPECT_EQ(name_of_block("/mnt/f", {1 << 20, 3}), "/mnt/f//1048576/3");
   EXPECT_EQ(name_of_block("/mnt/f", {4096, 0}), "/mnt/f//4096/0");
   EXPECT_EQ(name_of_block("/mnt/f", {UINT64_MAX, UINT64_MAX}),
@@ -127,7 +127,7 @@ TEST(BlockRecord, IsRefusedIfItMayHaveChangedWithinTheGrainOfItsTimes) {
   EXPECT_EQ(compare_block(*record, sample_file().stat, place), Verdict::refused);
 }
 
-TEST(BlockRecord, FileOfTheSameNameIsNoBlock) {
+TEST(BlockRecord, FileRecordOfTheSameNameDoesNotMatch) {
   const BlockPlace place{k_block, 0};
   const BlockRecord record(sample_file(), place);
   record->kind = RecordKind::file;

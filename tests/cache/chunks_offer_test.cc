@@ -156,7 +156,7 @@ TEST_F(ChunksOfferTest, PlacesOnOfferAreSparedWhileTheWriterLives) {
   EXPECT_FALSE(chunks.waits_for_tiers());
 }
 
-TEST_F(ChunksOfferTest, PlaceThatIsNotOnOfferIsTakenAtOnce) {
+TEST_F(ChunksOfferTest, PlaceNotOnOfferIsTakenWithoutWaiting) {
   // The chunk that is examined last.
   std::uint32_t last = 0;
   for (std::uint32_t number = 0; number < places; ++number) {
@@ -215,7 +215,7 @@ TEST_F(ChunksOfferTest, WaitForTheTiersEndsWithAnOffer) {
   EXPECT_LT(base::monotonic_ns() - began, 5 * k_minute);
 }
 
-TEST_F(ChunksOfferTest, WaitForTheTiersEndsWithItsTimeAndTellsTheWriter) {
+TEST_F(ChunksOfferTest, WaitForTheTiersTimesOutAndNotifiesTheWriter) {
   const std::uint32_t news = region->header().disk_news.load();
   const std::uint64_t began = base::monotonic_ns();
   chunks.wait_for_tiers(chunks.offers_ended(), 20 * k_ms);

@@ -96,7 +96,7 @@ TEST_F(PassingTest, NoMoreThanThePartIsUsedAndTheOldestGoesFirst) {
   EXPECT_EQ(chunks.passing_bytes(), std::uint64_t{half()} * k_chunk_bytes);
 }
 
-TEST_F(PassingTest, UsedBytesAreThoseOfThePagesThatArePresent) {
+TEST_F(PassingTest, UsedBytesCountPresentPages) {
   for (std::uint32_t number = 0; number < 3 * places; ++number) ASSERT_TRUE(pass(number));
   EXPECT_EQ(region->header().used_bytes.load(), places * Chunks::k_page_bytes);
 }
@@ -260,7 +260,7 @@ void claim_around(Take&& take) {
   EXPECT_GT(kept, 0);
 }
 
-TEST(PassingSteps, ChunkThatAReaderComesToWhileItIsReplacedIsTheOnesOrTheOthers) {
+TEST(PassingSteps, ReaderDuringAReplacementGetsTheOldOrTheNewChunk) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   claim_around(
       [](Chunks& chunks) { chunks.make(k_passing, 0, Chunks::k_none, Chunks::Pass::may_pass); });

@@ -74,7 +74,7 @@ TEST_F(ChunksTest, PagesThatWereFetchedAheadAreTakenOnce) {
   EXPECT_EQ(figures_of_chunks(*region).unread, 0U);
 }
 
-TEST_F(ChunksTest, PagesThatNobodyHasReadAreWastedWithTheirChunk) {
+TEST_F(ChunksTest, UnreadPagesOfADroppedChunkCountAsWasted) {
   const auto wasted = [&] {
     return region->own_process()
         .stats.counters[static_cast<std::size_t>(base::Counter::block_wasted)]
@@ -147,13 +147,13 @@ TEST_F(ChunksTest, WantedPlaceOfAnotherIsNotTaken) {
   EXPECT_NE(second.place(), first.place());
 }
 
-TEST_F(ChunksTest, SegmentOfChunksIsForNobodyElse) {
+TEST_F(ChunksTest, ChunkSegmentIsNotGivenToOthers) {
   fill_region(k_file);
   EXPECT_FALSE(lease_segment(*region, 1));
   EXPECT_FALSE(chunks.make(k_other, 0, Chunks::k_none));
 }
 
-TEST_F(ChunksTest, NextVersionTakesThePlacesOfTheFormer) {
+TEST_F(ChunksTest, NewVersionTakesThePlacesOfTheOldOne) {
   constexpr std::uint32_t k_job = 3;
   fill_region(k_file);
   for (std::uint32_t number = 0; number < places(); ++number)
@@ -274,7 +274,7 @@ TEST(ChunksRoomTest, LastRoomOfTheFileSystemIsLeftToOthers) {
   EXPECT_LT(free_bytes(), base::SharedRoom::k_least_left + 2 * k_chunk_bytes);
 }
 
-TEST_F(ChunksTest, BytesOfABucketThatNobodyWroteLeadNowhere) {
+TEST_F(ChunksTest, GarbageInABucketFindsNoChunk) {
   for (std::uint32_t i = 0; i < region->layout().chunk_bucket_count(); ++i) {
     for (auto& slot : region->chunk_bucket(i).slots) slot.store(0xfffffff0U);
   }

@@ -101,7 +101,7 @@ TEST(DirectoryData, TakesAtMost64BytesANameBesideTheName) {
   EXPECT_LE(listing_of(names).size(), length + 64 * names.size());
 }
 
-TEST(DirectoryData, RefusesBytesThatAreNoEntries) {
+TEST(DirectoryData, RefusesMalformedEntries) {
   auto entries = entries_of({"a", "b"});
   ASSERT_EQ(DirectoryData::count_of(entries), 2U);
   const std::uint16_t bad[] = {0, 3, 16, 20, 4096};
@@ -128,7 +128,7 @@ TEST(DirectoryData, RefusesNamesThatAProgramHasNoRoomFor) {
   EXPECT_FALSE(DirectoryData::count_of(long_entry));
 }
 
-TEST(DirectoryData, RefusesACountThatIsNone) {
+TEST(DirectoryData, RefusesAnImpossibleCount) {
   DirectoryRecord record(RecordKind::directory, listing_of({".", ".."}));
   for (const std::uint32_t count : {0x55555556U, 0x80000000U, 0xaaaaaaaaU, 0xffffffffU}) {
     std::memcpy(record.data(), &count, sizeof count);
@@ -150,7 +150,7 @@ TEST(DirectoryData, ReadsNothingOutsideADamagedRecord) {
   }
 }
 
-TEST(StatTable, KnowsThePlacesOfItsListingAlone) {
+TEST(StatTable, FindsOnlyPlacesOfItsListing) {
   std::vector<StatTable::Entry> entries(3);
   entries[1].stat.size = 77;
   entries[1].looked_ns = 5;
@@ -164,7 +164,7 @@ TEST(StatTable, KnowsThePlacesOfItsListingAlone) {
   EXPECT_EQ(StatTable::find(*record, 42, 3), nullptr) << "no such place";
 }
 
-TEST(StatTable, KnowsTheTargetsOfLinks) {
+TEST(StatTable, FindsTheTargetsOfLinks) {
   std::vector<StatTable::Entry> entries(3);
   const std::string targets("../blobs/a\0b\0", 13);
   for (auto& entry : entries) entry.looked_ns = 5;

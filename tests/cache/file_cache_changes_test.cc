@@ -38,7 +38,7 @@ TEST_F(WritersTest, ContentChangedByAHardLinkDropsBoth) {
   EXPECT_EQ(open(path), "new");
 }
 
-TEST_F(WritersTest, ContentChangedByItsRealNameDropsWhatWasReadThroughALink) {
+TEST_F(WritersTest, ContentChangedByRealNameDropsTheRecordReadThroughALink) {
   const std::string path = dir.write("f", "old");
   ASSERT_EQ(symlink("f", (dir / "link").c_str()), 0);
   EXPECT_EQ(open(dir / "link"), "old");
@@ -49,7 +49,7 @@ TEST_F(WritersTest, ContentChangedByItsRealNameDropsWhatWasReadThroughALink) {
 }
 
 // A record that was read by its real name must also be found by its inode.
-TEST_F(WritersTest, ContentChangedThroughALinkDropsWhatWasReadByItsRealName) {
+TEST_F(WritersTest, ContentChangedThroughALinkDropsTheRecordReadByRealName) {
   const std::string path = dir.write("f", "old");
   ASSERT_EQ(symlink("f", (dir / "link").c_str()), 0);
   EXPECT_EQ(open(path), "old");

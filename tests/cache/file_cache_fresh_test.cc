@@ -79,7 +79,7 @@ TEST(Consistency, ImmutableChecksRecordsOfAnotherJobOnce) {
   EXPECT_EQ(open_as_another_job(cache.config, path, "one"), 11);
 }
 
-TEST(Consistency, ImmutableSeesWhatHasChangedSinceAnotherJob) {
+TEST(Consistency, ImmutableSeesChangesSinceAnotherJob) {
   const tests::TempDir dir;
   const TestCache cache;
   const std::string path = old_file(dir, "one");
@@ -148,7 +148,7 @@ TEST(Consistency, OpenSeesANewFileOfTheSameSizeAndTime) {
 
 // A waiter must not get what another process's fetch has read if the file changed before the waiter
 // opened it.
-TEST(Consistency, OpenRevalidatesWhatAnEarlierFetchBrings) {
+TEST(Consistency, OpenRevalidatesTheResultOfAnEarlierFetch) {
   const tests::TempDir dir;
   const TestCache cache(
       16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });

@@ -17,7 +17,7 @@ using tests::request_for;
 
 // The files that a process had open when its slot is cleared. This process lives on, like one that
 // has become another program.
-TEST_F(WritersTest, FileThatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
+TEST_F(WritersTest, FileLeftOpenForWritingIsNotCachedUntilItsLastWriterEnds) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
   Region& region = cache->region();
@@ -35,7 +35,7 @@ TEST_F(WritersTest, FileThatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
   EXPECT_EQ(region.header().left_writers.load(), 0U);
 }
 
-TEST_F(WritersTest, FileOfADeadProcessThatSharedItWithNobodyIsCachedAtOnce) {
+TEST_F(WritersTest, UnsharedFileOfADeadWriterIsCachedImmediately) {
   const std::string path = dir.write("f", "old"), shared = dir.write("g", "new");
   Region& region = cache->region();
   base::ProcessId& process = region.own_process().process;

@@ -24,7 +24,7 @@ namespace {
 using base::Counter;
 using tests::request_for;
 
-TEST_F(WritersTest, AnOpenWriterKeepsItsOwnFileOutOfTheCacheAndNoOther) {
+TEST_F(WritersTest, OpenWriterKeepsOnlyItsFileOutOfTheCache) {
   const std::string written = dir.write("written", "old");
   const FileStat stat = stat_of(written);
   cache->changes().writing_begins(written, stat);
@@ -71,7 +71,7 @@ TEST_F(WritersTest, FileThatIsOpenForWritingPastTheLibraryIsNotCached) {
   EXPECT_EQ(cache.count(Counter::bypassed_busy), 2U);
 }
 
-TEST_F(WritersTest, FileThatMayNotBeAskedAboutIsCached) {
+TEST_F(WritersTest, FileIsCachedIfItsWritersCannotBeQueried) {
   if (geteuid() != 0)
     GTEST_SKIP() << "only root can give a file away, and then refuse itself the right to ask";
   const std::string path = dir.write("f", "old");
@@ -169,7 +169,7 @@ TEST_F(WritersTest, WritersThatCloseNothingKeepNoOtherFileOutOfTheCache) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(open(dir.write(std::to_string(i), "x")), "x") << i;
 }
 
-TEST_F(WritersTest, ManyAtOnceLeaveNothingBehind) {
+TEST_F(WritersTest, ConcurrentWritersLeaveNothingBehind) {
   std::vector<FileStat> stats;
   for (int i = 0; i < 4; ++i) stats.push_back(stat_of(dir.write(std::to_string(i), "x")));
   std::vector<std::thread> threads;

@@ -44,7 +44,7 @@ JobTotals totals(std::initializer_list<std::pair<Counter, std::uint64_t>> counts
   return job;
 }
 
-TEST(JobReport, ClassicHasTheTwoLinesThatTheFieldKnows) {
+TEST(JobReport, ClassicHasACycleLineAndASumLine) {
   const JobTotals job = totals({{Counter::hits_ram, 200}, {Counter::misses, 100}});
   EXPECT_EQ(report_as_classic(job, 100, 50).view(),
             "cubeshim: cycle request_count:200 hit_count:150 miss_count:50 hit_rate:75.00% "
@@ -54,7 +54,7 @@ TEST(JobReport, ClassicHasTheTwoLinesThatTheFieldKnows) {
             "cubeshim: served 300 of 300 opens under the prefixes\n");
 }
 
-TEST(JobReport, ClassicNamesWhatWentPast) {
+TEST(JobReport, ClassicReportsUnservedOpens) {
   const JobTotals job = totals({{Counter::hits_ram, 1},
                                 {Counter::bypassed_size, 2},
                                 {Counter::bypassed_write, 3},
@@ -340,7 +340,7 @@ TEST(JobReport, TextNamesTheRemedyForLargeFilesThatAreOpenedOverAndOver) {
   EXPECT_EQ(line(300, 64 << 20, 64).find("; each of"), std::string::npos) << "of a bucket";
 }
 
-TEST(JobReport, TextOfLargeFilesSaysWhatWasInVain) {
+TEST(JobReport, TextOfLargeFilesReportsWastedBytes) {
   JobTotals job = totals({{Counter::large_opens, 2},
                           {Counter::block_hits, 19},
                           {Counter::block_misses, 1},
@@ -517,7 +517,7 @@ TEST(JobReport, TextNamesTheFirstFileOfEachReason) {
                 "cubeshim: time saved: none, no file was in the cache when it was opened\n");
 }
 
-TEST(UnservedPaths, RowOfTwoJobsIsThatOfTheNewerOne) {
+TEST(UnservedPaths, RowOfTwoJobsBelongsToTheNewerOne) {
   TestRegion region;
   constexpr std::uint32_t k_older = 1, k_newer = 2;
   region->job_row(k_older).last_used = 20;
@@ -536,7 +536,7 @@ TEST(UnservedPaths, RowOfTwoJobsIsThatOfTheNewerOne) {
   EXPECT_EQ(row->first[0].state.load(), 0U);
 }
 
-TEST(JobReport, ProgressIsOfTheIntervalAndSaysWhatHoldsTheJobBack) {
+TEST(JobReport, ProgressCoversTheIntervalAndNamesTheBottleneck) {
   constexpr std::uint64_t k_minute = 60'000;
   JobTotals before = totals({{Counter::hits_ram, 1000}, {Counter::misses, 500}});
   before.milliseconds = k_minute;

@@ -57,7 +57,7 @@ struct KnownStatsTest : testing::Test {
   }
 };
 
-TEST_F(KnownStatsTest, TellsWhatWasGatheredSince) {
+TEST_F(KnownStatsTest, FindsStatsGatheredSinceATime) {
   EXPECT_FALSE(known("one")) << "nobody has asked";
   const std::uint64_t before = base::boot_ns();
   ASSERT_TRUE(gather(*cache.cache, dir.path()));
@@ -90,7 +90,7 @@ TEST_F(KnownStatsTest, AreAsOldAsTheGatheringForTheDirectoryMayBeReplacedMeanwhi
   ASSERT_EQ(rename(moved.c_str(), dir.path().c_str()), 0);
 }
 
-TEST_F(KnownStatsTest, TellsNothingOfWhatAProgramChanges) {
+TEST_F(KnownStatsTest, DropsStatsOfFilesThatAProgramChanges) {
   ASSERT_TRUE(gather(*cache.cache, dir.path()));
   cache->changes().content_changed({}, &known("one")->stat);
   EXPECT_FALSE(known("one"));

@@ -80,7 +80,7 @@ TEST_F(LargeFileTest, SmallFileIsNotServedSo) {
   close(other);
 }
 
-TEST_F(LargeFileTest, FileThatIsOpenForWritingPastTheLibraryIsTheKernels) {
+TEST_F(LargeFileTest, FileWrittenWithoutTheLibraryIsLeftToTheKernel) {
   const int writer = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   EXPECT_EQ(large().begin(path, fd), nullptr);
   close(writer);
@@ -302,7 +302,7 @@ TEST_F(LargeFileTest, ChangeThroughTheShimLeavesTheFileToTheKernel) {
   EXPECT_EQ(read(0, 100), "");
 }
 
-TEST_F(LargeFileTest, ChangeOfAnotherFileOfTheStripeIsNoChange) {
+TEST_F(LargeFileTest, ChangeOfAnotherFileOfTheStripeIsIgnored) {
   EXPECT_EQ(read(0, 100).size(), 100U);
   const auto stat = stat_fd(fd);
   writer_stripe_of(cache->region(), *stat).epoch.fetch_add(1);
@@ -333,7 +333,7 @@ TEST_F(LargeFileTest, BytesOfAnotherVersionAreNotPublished) {
   close(again);
 }
 
-TEST_F(LargeFileTest, FileThatHasBecomeShorterIsTheKernels) {
+TEST_F(LargeFileTest, TruncatedFileIsLeftToTheKernel) {
   ASSERT_EQ(truncate(path.c_str(), 1000), 0);
   EXPECT_EQ(read(k_size - 100, 100), "");
   EXPECT_EQ(read(0, 5000), "");
@@ -382,7 +382,7 @@ TEST_F(LargeFileTest, HandlerThatInterruptsAFetchFetchesNothing) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST_F(LargeFileTest, MappingIsMadeOfWhatIsPresent) {
+TEST_F(LargeFileTest, MappingConsistsOfPresentPages) {
   read(0, 3 * k_block);
   read(3'000'000, 100);
   std::array<LargeFile::Piece, 8> pieces;
@@ -526,7 +526,7 @@ struct LargeRowTest : LargeFileTest {
   }
 };
 
-TEST_F(LargeRowTest, AdviceIsThatOfItsOwnProgram) {
+TEST_F(LargeRowTest, NextFileInheritsNoAdvice) {
   file->advise(LargeFile::Advice::random);
   take_row_anew();
   EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
@@ -546,7 +546,7 @@ TEST_F(LargeRowTest, BlockThatAnotherFilesReadsWantedIsNotFetched) {
   EXPECT_TRUE(large().ahead(*file, 0, 100).is_empty());
 }
 
-TEST_F(LargeRowTest, ChunksLieSideBySideWhereverThoseOfTheOtherFileLie) {
+TEST_F(LargeRowTest, ChunksAreAdjacentRegardlessOfThePreviousFile) {
   read(0, 10);
   take_row_anew();
   for (std::uint64_t at = k_size; at > 0; at -= std::min<std::uint64_t>(at, 1'000'000)) {
@@ -558,7 +558,7 @@ TEST_F(LargeRowTest, ChunksLieSideBySideWhereverThoseOfTheOtherFileLie) {
   EXPECT_EQ(large().pieces(*file, all, pieces), 1U);
 }
 
-TEST_F(LargeRowTest, ChangeAndLocksOfAnotherFileAreNotItsOwn) {
+TEST_F(LargeRowTest, NextFileInheritsNeitherChangeNorLocks) {
   file->note_lock(LargeFile::Lock::other);
   cache->changes().writing_begins(path, *stat_fd(fd));
   ASSERT_EQ(read(0, 100), "");

@@ -105,7 +105,7 @@ TEST_F(LargeLeftTest, ChildThatReturnsIntoAReadLeavesTheParentsPin) {
   EXPECT_EQ(claims(), 0U);
 }
 
-TEST_F(LargeLeftTest, FileOfMoreChunksThanCanBeNumberedIsTheKernels) {
+TEST_F(LargeLeftTest, FileOfTooManyChunksIsLeftToTheKernel) {
   const int sparse = memfd_create("sparse", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(sparse, off_t{1} << 47), 0);
   LargeFile* numbered = nullptr;

@@ -98,7 +98,7 @@ TEST_F(LargePathsTest, TornRowIsNotFoundAndIsMended) {
   }
 }
 
-TEST_F(LargePathsTest, SpoiledLengthLeadsNowhere) {
+TEST_F(LargePathsTest, CorruptLengthFindsNothing) {
   const NamedFile file("/mnt/a");
   for (const std::uint64_t length :
        {std::uint64_t{0}, std::uint64_t{1}, LargePaths::k_longest, LargePaths::k_longest + 1,

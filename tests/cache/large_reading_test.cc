@@ -75,7 +75,7 @@ TEST_F(LargeReading, ReaderAheadLetsAnOpenGoFirst) {
   EXPECT_NE(reading.hold().slot, nullptr);
 }
 
-TEST_F(LargeReading, ReadAheadLetsGoOnceItsPagesAreHere) {
+TEST_F(LargeReading, ReadAheadEndsItsFlightOnceItsPagesArePresent) {
   const std::atomic<bool> is_stopping{false};
   LargeFile::Range range{0, file->size()};
   while (!range.is_empty()) cache->large().bring_ahead(*file, fd, range, is_stopping);
@@ -83,7 +83,7 @@ TEST_F(LargeReading, ReadAheadLetsGoOnceItsPagesAreHere) {
   EXPECT_EQ(cache->open(tests::request_for(path)).unless_large, base::Counter::bypassed_size);
 }
 
-TEST(SingleFlightEnd, IsNotAwaitedIfThereIsNoFlight) {
+TEST(SingleFlightEnd, WaitReturnsImmediatelyIfThereIsNoFlight) {
   const tests::TestRegion region;
   SingleFlight flights(*region);
   flights.wait_for_end(1);

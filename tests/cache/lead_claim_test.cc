@@ -111,7 +111,7 @@ TEST(LeadClaim, IsLostByAsManyLeadersAsThereAreMutexes) {
   EXPECT_FALSE(stopped.back()->claim.beat());
 }
 
-TEST(LeadClaim, IsTakenFromADeadProcessAtOnce) {
+TEST(LeadClaim, IsTakenFromADeadProcessImmediately) {
   const TestRegion region;
   Child leader = leader_of(region);
   Follower next(*region);
@@ -122,7 +122,7 @@ TEST(LeadClaim, IsTakenFromADeadProcessAtOnce) {
 
 // The first leader has lost the lead and is killed while it is stopped; the second one has the
 // lead.
-TEST(LeadClaim, IsNotTakenFromTheLeaderByTheDeathOfAFormerOne) {
+TEST(LeadClaim, SurvivesTheDeathOfAPreviousLeader) {
   const TestRegion region;
   Child former = leader_of(region);
   Follower leader(*region), other(*region);

@@ -240,7 +240,7 @@ TEST(LifeLock, HoldsAcrossPidNamespacesThatSeeTheWrongProc) {
 
 TEST(LifeLock, HoldsAcrossPidNamespacesWithoutProc) { check_pid_namespace(Proc::none); }
 
-TEST(LifeLock, FindsAllDeadProcessesAtOnceIfNobodyIsLeftOrAllAreWanted) {
+TEST(LifeLock, FindsAllDeadProcessesInOnePassIfNoneLivesOrAllAreWanted) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
   std::vector<SlotClaim> claims;

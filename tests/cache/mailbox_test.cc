@@ -100,7 +100,7 @@ TEST(Mailbox, CarriesTheQueryThereAndTheErrorBack) {
   EXPECT_EQ(rows_in_use(*region), 0U);
 }
 
-TEST(Mailbox, CarriesTextsUpToItsLimitAndRefusesLongerOnes) {
+TEST(Mailbox, DeliversTextsUpToItsLimitAndRefusesLongerOnes) {
   const TestRegion region;
   Mailbox gateway(*region);
   ASSERT_EQ(gateway.become_gateway(), 0);
@@ -139,7 +139,7 @@ TEST(Mailbox, CarriesTheGatewaysWordsAboutAnErrorToBeToldOnce) {
 }
 
 // Two stores use the same row, one after the other.
-TEST(Mailbox, RowCarriesNothingOfItsFormerRequest) {
+TEST(Mailbox, RowKeepsNothingOfItsPreviousRequest) {
   const TestRegion region;
   Mailbox first(*region), second(*region, /*store=*/7);
   ASSERT_EQ(first.become_gateway(), 0);
@@ -319,7 +319,7 @@ TEST(Mailbox, AskersStartOneGatewayBetweenThem) {
   EXPECT_EQ(starts.load(), 1);
 }
 
-TEST(Mailbox, GatewayThatEndsSoonAfterItsStartIsReplacedAtOnce) {
+TEST(Mailbox, GatewayThatEndsSoonAfterItsStartIsReplacedImmediately) {
   const TestRegion region;
   static std::atomic<bool> has_started{false};
   std::thread asker([&] {

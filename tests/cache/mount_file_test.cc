@@ -84,7 +84,7 @@ TEST_F(Origin, AFileThatHasShrunkIsRefused) {
   }
 }
 
-TEST_F(Origin, AFileWhoseSizeIsALieIsRefused) {
+TEST_F(Origin, FileThatReportsAWrongSizeIsRefused) {
   const auto file = open("/proc/self/status");  // reports 0 bytes
   ASSERT_TRUE(file);
   std::string got;
@@ -141,7 +141,7 @@ TEST_F(Origin, AFileThatIsTruncatedAllTheTimeIsWholeOrRefused) {
   std::printf("%d reads were whole, %d were refused\n", right, refused);
 }
 
-TEST_F(Origin, ErrorsAreTheKernels) {
+TEST_F(Origin, ReturnsTheKernelsErrors) {
   EXPECT_EQ(open(dir / "none").error().value, ENOENT);
   EXPECT_EQ(open("/dev/null/x").error().value, ENOTDIR);
   ASSERT_EQ(symlink("loop", (dir / "loop").c_str()), 0);

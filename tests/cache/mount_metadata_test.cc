@@ -118,7 +118,7 @@ TEST_F(MountMetadataTest, OpenOfAFileThatIsThereAsksTheOriginForNoDirectory) {
   EXPECT_EQ(count(Counter::metadata_revalidations), 1U);
 }
 
-TEST_F(MountMetadataTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
+TEST_F(MountMetadataTest, StatsMatchTheOriginUntilAFileIsChanged) {
   EXPECT_EQ(list(), 5);
   FileStat found;
   EXPECT_EQ(stat("one", found), Says::unknown);
@@ -137,7 +137,7 @@ TEST_F(MountMetadataTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
   EXPECT_EQ(stat("Two", found), Says::unknown) << "somebody writes it";
 }
 
-TEST_F(MountMetadataTest, StatOfAnotherTypeThanTheListingTellsIsUnknown) {
+TEST_F(MountMetadataTest, StatOfATypeOtherThanTheListedOneIsUnknown) {
   EXPECT_EQ(list(), 5);
   ASSERT_EQ(symlink("three", (place + "/link").c_str()), 0);
   ASSERT_EQ(rename((place + "/link").c_str(), (place + "/Two").c_str()), 0);
@@ -147,7 +147,7 @@ TEST_F(MountMetadataTest, StatOfAnotherTypeThanTheListingTellsIsUnknown) {
   EXPECT_EQ(stat("one", found), Says::present);
 }
 
-TEST_F(MountMetadataTest, LinksAreThoseOfTheOriginUntilOneIsReplaced) {
+TEST_F(MountMetadataTest, LinksMatchTheOriginUntilOneIsReplaced) {
   ASSERT_EQ(mkdir((place + "/d").c_str(), 0700), 0);
   for (const auto& [name, target] : {std::pair{"near", "one"},
                                      {"nowhere", "none"},
@@ -235,7 +235,7 @@ TEST_F(MountMetadataTest, LinksOfAMountThatFollowsNoneAreNotFollowed) {
 
 // The directory is moved away with everything in it, and a link takes its place: nothing in it
 // changes, and neither do its times.
-TEST_F(MountMetadataTest, DirectoryThatALinkLeadsToSinceIsNoRealPath) {
+TEST_F(MountMetadataTest, DirectoryReplacedByALinkIsNoRealPath) {
   const std::string top = place + "/top", inner = top + "/inner";
   ASSERT_EQ(mkdir(top.c_str(), 0700), 0);
   ASSERT_EQ(mkdir(inner.c_str(), 0700), 0);
@@ -263,7 +263,7 @@ TEST_F(MountMetadataTest, DirectoryThatALinkLeadsToSinceIsNoRealPath) {
   EXPECT_FALSE(again->is_physical());
 }
 
-TEST_F(MountMetadataTtlTest, StatsGatheredAgainReplaceTheFormer) {
+TEST_F(MountMetadataTtlTest, RegatheredStatsReplaceOldOnes) {
   EXPECT_EQ(list(), 5);
   const auto one = stat_path(AT_FDCWD, (place + "/one").c_str(), 0);
   for (int i = 0; i < 20; ++i) {
@@ -441,7 +441,7 @@ TEST_F(MountMetadataTest, EmptyListingGivesNoNegativeEntries) {
   EXPECT_FALSE(metadata().is_absent(place + "/none"));
 }
 
-TEST_F(MountMetadataTest, ChangeOfTheEntriesDropsTheListingByWhateverPath) {
+TEST_F(MountMetadataTest, ChangeOfEntriesByAnyPathDropsTheListing) {
   EXPECT_EQ(list(), 5);
   const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
   cache->changes().entries_changed(*real);
@@ -712,7 +712,7 @@ TEST_F(MountMetadataTest, DirectoryIsReadAgainWhereItsTimesProveNothing) {
   EXPECT_TRUE(metadata().is_absent(place + "/none"));
 }
 
-TEST_F(MountMetadataTest, NameListedInAnotherCaseIsNoNegativeEntry) {
+TEST_F(MountMetadataTest, NameListedInAnotherCaseHasNoNegativeEntry) {
   tests::TempDir::write_file(place + "/Read.Me", "");
   age();
   ASSERT_GT(list(), 0);

@@ -96,7 +96,7 @@ TEST_F(MetadataSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
   EXPECT_GT(unknown, 0);
 }
 
-TEST_F(MetadataSteps, NameMadeWhileItsDirectoryIsListedIsNoNegativeEntry) {
+TEST_F(MetadataSteps, NameCreatedWhileItsDirectoryIsListedHasNoNegativeEntry) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   Tracee child([&] {
     FileCache* const own = attach();

@@ -227,7 +227,7 @@ TEST_F(FillTest, AFileThatIsWrittenThroughTheShimEndsIt) {
   end(opened);
 }
 
-TEST_F(FillTest, AShorterFileIsTheKernels) {
+TEST_F(FillTest, TruncatedFileIsLeftToTheKernel) {
   const Open opened = open(path);
   EXPECT_EQ(truncate(path.c_str(), 1000), 0);
   EXPECT_EQ(bring(opened, 100'000, 1000), Bytes::at_origin);
@@ -312,7 +312,7 @@ TEST_F(KeptPartsTest, PartsOfAFileThatWasJustWrittenAreNotKept) {
   EXPECT_EQ(chunk_bytes(), 0U);
 }
 
-TEST_F(KeptPartsTest, NextOpenGoesOnFromWhatWasRead) {
+TEST_F(KeptPartsTest, NextOpenReusesThePartsThatWereRead) {
   read(k_part, k_part, data);
   EXPECT_EQ(origin_bytes(), k_part);
   read(k_part, k_part, data);

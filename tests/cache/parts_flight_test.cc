@@ -38,7 +38,7 @@ Child holding_child(const TestRegion& region, Gate& ready, Then&& then) {
   return child;
 }
 
-TEST(PartsFlight, ItsOwnProcessDoesNotWaitAtAll) {
+TEST(PartsFlight, OwnProcessDoesNotWait) {
   const TestRegion region;
   SingleFlight flights(*region, k_with_progress);
   SingleFlight::Ticket first, second;

@@ -156,7 +156,7 @@ TEST(ProcessSlots, JobsAreCountedApart) {
   EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::misses], 0U);
 }
 
-TEST(ProcessSlots, AllTakenByTheLivingIsOneClearLine) {
+TEST(ProcessSlots, FullTableIsReportedInOneLine) {
   const TestRegion region;
   auto fd = region->reopen(O_RDWR);
   ASSERT_TRUE(fd);
@@ -198,7 +198,7 @@ TEST(ProcessSlots, HundredsOfJobsShareARegion) {
   EXPECT_EQ(claims.size(), 255U);
 }
 
-TEST(ProcessSlots, TooManyJobsIsOneClearLine) {
+TEST(ProcessSlots, TooManyJobsAreReportedInOneLine) {
   const TestRegion region;
   for (std::uint32_t i = 0; i < region->layout().job_rows; ++i) {
     region->job_row(i).leader = base::current_process();
@@ -260,7 +260,7 @@ TEST(ProcessSlots, ADeadProcessOfAnotherPidNamespaceStaysDead) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-TEST(ProcessSlots, ADeadHolderOfTheLifecycleLockHoldsUpNobody) {
+TEST(ProcessSlots, DeadHolderOfTheLifecycleLockBlocksNoProcess) {
   const TestRegion region;
   const int status = tests::run_in_child([&] {
     Region* const mine = tests::attach(region.options);

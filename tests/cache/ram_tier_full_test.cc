@@ -44,7 +44,7 @@ TEST_F(RamTierTest,
   }
 }
 
-TEST_F(RamTierTest, AFullRegionKeepsWhatItHas) {
+TEST_F(RamTierTest, FullRegionKeepsItsRecords) {
   const std::string data(50'000, 'x');
   int n = 0;
   while (put(tier, "/f" + std::to_string(n), data)) ++n;

@@ -19,7 +19,7 @@ using tests::k_mib;
 using tests::put;
 using tests::TestRegion;
 
-TEST_F(RamTierTest, FindsWhatWasPublished) {
+TEST_F(RamTierTest, FindsPublishedRecords) {
   for (const std::size_t size : {0, 1, 100, 4096, 32767, 32768, 100'000, 900'000}) {
     const std::string path = "/data/" + std::to_string(size);
     const std::string data = tests::content_of(path, 1, size);
@@ -93,7 +93,7 @@ TEST_F(RamTierTest, ReservationsDoNotOverlap) {
 }
 
 // The rest of a segment may belong to another process by the time the reservation is given up.
-TEST_F(RamTierTest, GivingUpAReservationInASegmentThatIsAnothersNowLeavesItsFillAlone) {
+TEST_F(RamTierTest, AbandonedReservationLeavesTheFillOfANewOwnerAlone) {
   {
     auto room = tier.reserve(10, 5000);
     ASSERT_TRUE(room);

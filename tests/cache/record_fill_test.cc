@@ -56,7 +56,7 @@ TEST_F(FetchTest, DeviceIsKnownBeforeItsFirstFileIsRead) {
   EXPECT_TRUE(tier.knows_device(stat.device()));
 }
 
-TEST_F(FetchTest, FileThatNeedsSeveralRequestsIsRevalidatedHoweverOldItIs) {
+TEST_F(FetchTest, FileReadInSeveralRequestsIsRevalidatedAtAnyAge) {
   EXPECT_FALSE(looks_again(stat_of(128 << 10, k_year, k_year)));
   EXPECT_TRUE(looks_again(stat_of((128 << 10) + 1, k_year, k_year)));
 }

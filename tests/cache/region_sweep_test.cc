@@ -52,7 +52,7 @@ void begin_a_job() {
 }
 
 // The region must not stay in memory until a job of the same name comes.
-TEST(RegionSweep, TakesAwayWhatTheKilledHaveLeft) {
+TEST(RegionSweep, RemovesTheRegionOfKilledProcesses) {
   for (const Age age : {Age::young, Age::old}) {
     RegionName name;
     leave_behind(name, age);
@@ -62,7 +62,7 @@ TEST(RegionSweep, TakesAwayWhatTheKilledHaveLeft) {
 }
 
 // The job may need the very memory.
-TEST(RegionSweep, TakesAwayWhatTheKilledHaveLeftForAJobThatHasNoRoom) {
+TEST(RegionSweep, RemovesTheRegionOfKilledProcessesForAJobWithoutRoom) {
   RegionName name;
   leave_behind(name, Age::young);
   const RegionName other;
@@ -100,7 +100,7 @@ TEST(RegionSweep, SparesAYoungOneWhoseJobMayGoOnInAnotherPidNamespace) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesOneThatSomebodyUses) {
+TEST(RegionSweep, SparesARegionInUse) {
   const RegionName name;
   const Child user =
       tests::attached_child(name.options, [](Region& mine) { mine.header().created_ns = 1; });
@@ -166,7 +166,7 @@ TEST(RegionSweep, TakesAwayTheSocketBesideARegionThatIsToBeKept) {
   EXPECT_FALSE(tests::exists(socket.path));
 }
 
-TEST(RegionSweep, SparesASocketOnWhichSomebodyListens) {
+TEST(RegionSweep, SparesAListeningSocket) {
   const RegionName name;
   const Socket socket(name, Age::old);
   ASSERT_EQ(listen(socket.fd, 1), 0);
@@ -181,7 +181,7 @@ TEST(RegionSweep, SparesASocketWhoseMakerMayBeAboutToListen) {
   EXPECT_TRUE(tests::exists(socket.path));
 }
 
-TEST(RegionSweep, SparesTheSocketOfARegionThatSomebodyUsesAndConnectsToNone) {
+TEST(RegionSweep, SparesTheSocketOfARegionInUseWithoutConnecting) {
   const RegionName name;
   const Child user = tests::attached_child(name.options, [](Region&) {});
   const Socket socket(name, Age::old);
@@ -191,7 +191,7 @@ TEST(RegionSweep, SparesTheSocketOfARegionThatSomebodyUsesAndConnectsToNone) {
   EXPECT_EQ(accept4(socket.fd, nullptr, nullptr, SOCK_NONBLOCK), -1);
 }
 
-TEST(RegionSweep, SparesWhatIsNoSocketOrAnothers) {
+TEST(RegionSweep, SparesOtherFilesAndSocketsOfOtherUsers) {
   const RegionName name;
   const std::string path = Region::socket_path_of(name.path());
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -106,7 +106,7 @@ struct RemoteFillTest : testing::Test {
   std::function<void()> during_look = [] {}, after_look = [] {};
 };
 
-TEST_F(RemoteFillTest, TakesWhatTheStatProves) {
+TEST_F(RemoteFillTest, TakesARecordThatTheStatProves) {
   BackgroundFill fill(parts, path, false);
   EXPECT_EQ(take(fill), Remote::published);
   EXPECT_EQ(fill.remote_bytes(), bytes.size());
@@ -183,7 +183,7 @@ TEST_F(RemoteFillTest, TakesARecordOfItsJobWithoutRevalidation) {
   EXPECT_EQ(in_memory(), bytes);
 }
 
-TEST_F(RemoteFillTest, DoesNotAskIfNobodyWouldAnswer) {
+TEST_F(RemoteFillTest, DoesNotAskIfNoTierWouldAnswer) {
   other.answers = false;
   BackgroundFill fill(parts, path, false);
   EXPECT_EQ(take(fill), Remote::absent);

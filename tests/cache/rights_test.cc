@@ -43,7 +43,7 @@ bool are_the_same_after(Change&& change) {
   return status == 0;
 }
 
-TEST(Rights, AreOthersWithOtherGroupsHoweverMany) {
+TEST(Rights, DifferWithOtherGroupsOfAnyNumber) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const auto with_last = [](std::size_t count, gid_t last) {
     return [=] {

@@ -25,7 +25,7 @@ TEST_F(RingTest, ALostRoomIsLostForGood) {
   EXPECT_EQ(ring.room(), 4 * k_mib);
 }
 
-TEST_F(RingTest, ARunWithALostRoomIsNobodyElsesWhileItsProcessRuns) {
+TEST_F(RingTest, LostRunStaysReservedWhileItsProcessRuns) {
   Gate done, end;
   Child child([&] {
     Region* const own = tests::attach(region.options);
@@ -109,7 +109,7 @@ TEST_F(RingTest, KilledWhileASegmentWasTakenItIsReadAsBefore) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingTest, NextLeaderUsesWhatADeadOneHasFilled) {
+TEST_F(RingTest, NextLeaderUsesTheSegmentsOfADeadOne) {
   Gate ready;
   Child child([&] {
     Region* const own = tests::attach(region.options);
@@ -135,7 +135,7 @@ TEST_F(RingTest, NextLeaderUsesWhatADeadOneHasFilled) {
   EXPECT_EQ(ring.room(), 8 * k_mib);
 }
 
-TEST_F(RingTest, FormerLeaderGivesUpItsSegment) {
+TEST_F(RingTest, ReleasedLeaseFreesItsSegment) {
   ASSERT_TRUE(put_next());
   EXPECT_EQ(ring.room(), 6 * k_mib);
   EXPECT_TRUE(open(paths.front()));

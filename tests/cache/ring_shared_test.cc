@@ -81,7 +81,7 @@ TEST_F(RingSharedTest, TwoFillOneSegment) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingSharedTest, FilesThatNobodyHasOpenMakeRoom) {
+TEST_F(RingSharedTest, UnopenedFilesMakeRoom) {
   const auto first = put_shared(tier, next_path());
   ASSERT_TRUE(first);
   EXPECT_EQ(fill(), 400);
@@ -156,7 +156,7 @@ TEST_F(RingSharedTest, WaitsForRecordsThatAreNotOnTheDiskYet) {
   EXPECT_TRUE(is_there("/data/0")) << "another's segment";
 }
 
-TEST_F(RingSharedTest, ForADiskThatHangsNobodyWaits) {
+TEST_F(RingSharedTest, DoesNotWaitForAHangingDisk) {
   disk_is_alive();
   EXPECT_LT(fill(), 140);
   disk_is_dead_since(base::coarse_monotonic_ns() - 3'000'000'000ULL);
@@ -223,7 +223,7 @@ TEST_F(RingSharedTest, RecordInsideOfDataIsNotTakenForOne) {
   EXPECT_EQ(look(), std::vector<std::string>{"/outer"});
 }
 
-TEST_F(RingSharedTest, ThreadsOfSeveralAtOnceSeeRightBytes) {
+TEST_F(RingSharedTest, ConcurrentThreadsSeeRightBytes) {
   constexpr int k_threads = 4, k_files = 1500;
   std::atomic<int> wrong{0}, refused{0};
   std::vector<std::thread> threads;

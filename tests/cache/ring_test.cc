@@ -106,7 +106,7 @@ TEST_F(RingTest, RecordOfAReclaimedSegmentIsNotUnread) {
   EXPECT_FALSE(is_unread(former));
 }
 
-TEST_F(RingTest, UnreadFileHoldsUpItsSegmentOnly) {
+TEST_F(RingTest, UnreadFileBlocksOnlyItsSegment) {
   fill();
   const std::uint32_t held = segment_of(paths[3]);
   for (const auto& path : paths) {
@@ -245,7 +245,7 @@ TEST_F(RingTest, TooLargeForASegmentIsRefused) {
   EXPECT_TRUE(tier.reserve_in_ring(10, 2 * k_mib - 64'000));
 }
 
-TEST_F(RingTest, ReadersAndALeaderAtOnceSeeRightBytes) {
+TEST_F(RingTest, ConcurrentReadersAndLeaderSeeRightBytes) {
   constexpr int k_files = 2000, k_readers = 3;
   std::atomic<int> published{0}, wrong{0}, missing{0};
   std::thread leader([&] {

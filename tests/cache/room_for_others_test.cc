@@ -74,7 +74,7 @@ TEST_F(RoomForOthersTest, GivesBackAsMuchAsIsMissingAndKeepsTheRest) {
   EXPECT_EQ(region->header().records.load(), found());
 }
 
-TEST_F(RoomForOthersTest, GivesNothingForWhatNoGiftCanHold) {
+TEST_F(RoomForOthersTest, GivesNothingIfAllOfItWouldNotSuffice) {
   fill();
   const auto room = base::shared_room(region.path().c_str());
   ASSERT_TRUE(room);
@@ -82,7 +82,7 @@ TEST_F(RoomForOthersTest, GivesNothingForWhatNoGiftCanHold) {
   EXPECT_EQ(found(), paths.size());
 }
 
-TEST_F(RoomForOthersTest, GivesASegmentIfOthersHaveTakenWhatWasFree) {
+TEST_F(RoomForOthersTest, GivesASegmentIfOthersUseUpTheFreeSpace) {
   fill();
   const std::uint64_t before = allocated();
   EXPECT_TRUE(give_back_for(*region, 1));

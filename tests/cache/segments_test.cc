@@ -64,7 +64,7 @@ TEST(Segments, ALeaseIsOpenOursAndHasAGeneration) {
   EXPECT_EQ(region->segment_row(*leased).fill.load(), 0U);
 }
 
-TEST(Segments, AllAreLeasedOnceAndThenThereIsNone) {
+TEST(Segments, EachIsLeasedOnceAndThenLeaseFails) {
   const TestRegion region;
   std::set<std::uint32_t> leased;
   for (std::uint32_t i = 0; i < region->layout().segment_count; ++i) {
@@ -127,7 +127,7 @@ TEST(Segments, ARunThatIsPartlyPreparedGetsMemoryForTheRest) {
   EXPECT_EQ(bytes_in_memory(region), none + 3 * region->layout().segment_bytes);
 }
 
-TEST(Segments, WhenAllAreTakenThereIsNothingToPrepare) {
+TEST(Segments, PrepareDoesNothingIfAllAreTaken) {
   const TestRegion region;
   while (lease_segment(*region, 1000)) {
   }
@@ -142,7 +142,7 @@ TEST(Segments, ASealedOneIsNotLeasedAgain) {
   EXPECT_NE(*lease_segment(*region, 1), first);
 }
 
-TEST(Segments, AnothersLeaseIsNotReleasedByUs) {
+TEST(Segments, LeaseOfAnotherProcessIsNotReleased) {
   const TestRegion region;
   const std::uint32_t first = *lease_segment(*region, 1);
   region->segment_row(first).word.store(SegmentWord{SegmentState::open, 77, 1}.as_word());
@@ -162,7 +162,7 @@ TEST(Segments, ARunIsConsecutive) {
   EXPECT_FALSE(word(region, *run + 1).is_readable());
 }
 
-TEST(Segments, ARunThatFitsNowhereLeavesEverythingFree) {
+TEST(Segments, RunThatFitsNowhereTakesNoSegment) {
   const TestRegion region;
   const std::uint32_t total = region->layout().segment_count;
   for (std::uint32_t i = 1; i < total; i += 2) {

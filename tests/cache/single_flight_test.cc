@@ -104,7 +104,7 @@ TEST(SingleFlight, APathWhoseSlotIsTakenIsStillFetchedByOne) {
   EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::mine);
 }
 
-TEST(SingleFlight, PathWaitsForNobodyIfAllItsSlotsAreTaken) {
+TEST(SingleFlight, PathDoesNotWaitIfAllItsSlotsAreTaken) {
   const TestRegion region;
   SingleFlight flights(*region);
   const std::uint64_t step = std::uint64_t{k_flight_slots} << 16;
@@ -194,7 +194,7 @@ TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
 }
 
 // The fetcher's thread may have left the fetch by a jump, and go on.
-TEST(SingleFlight, NobodyWaitsForAFlightThatOneHasWaitedForInVain) {
+TEST(SingleFlight, FlightIsNotAwaitedAgainAfterATimeout) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket ticket;
@@ -247,7 +247,7 @@ TEST(SingleFlight, AFetcherThatGetsOnIsNotTakenForStopped) {
   EXPECT_EQ(stuck_at, 0U);
 }
 
-TEST(SingleFlight, FlightThatWasEndedForItsOwnerEndsNoOthers) {
+TEST(SingleFlight, TicketOfAnEndedFlightEndsNoOther) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket left;
@@ -296,7 +296,7 @@ TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
 
 // The next process gets the dead one's slot, but the dead fetcher must not look alive: every open
 // of its file would take a second and never be cached.
-TEST(SingleFlight, FlightOfAKilledFetcherIsFreeAlsoIfItsSlotIsAnothers) {
+TEST(SingleFlight, FlightOfAKilledFetcherIsFreeThoughItsSlotIsReused) {
   const TestRegion region;
   Gate ready;
   std::uint64_t word = 0;

@@ -182,7 +182,7 @@ struct LargeViewsTest : testing::Test {
   }
 };
 
-TEST_F(LargeViewsTest, AnotherMountUnderTheSamePathHasBlocksOfItsOwn) {
+TEST_F(LargeViewsTest, AnotherMountUnderTheSamePathHasSeparateBlocks) {
   const std::string ours(k_size, 'a'), theirs(k_size, 'b');
   const std::string path = dir.write("f", ours);
   ASSERT_EQ(read(*cache.cache, path), ours);
@@ -227,7 +227,7 @@ TEST_F(LargeViewsTest, FdThatCannotBeReadGetsNothing) {
 
 // Like steps of one job in containers: the kernel gives the second namespace the numbers of the
 // first.
-TEST_F(ViewsTest, NamespaceAfterAnEndedOneHasItsOwnFiles) {
+TEST_F(ViewsTest, NamespaceWithReusedNumbersSeesOnlyItsFiles) {
   const std::string path = dir.write("f", "ours");
   for (const char* const bytes : {"first", "second", "third"}) {
     Child child([&] {
@@ -279,7 +279,7 @@ struct ViewNumbersTest : testing::Test {
   }
 };
 
-TEST_F(ViewNumbersTest, StandForTheSameViewIfNobodyElseGetsThem) {
+TEST_F(ViewNumbersTest, IdentifyAViewIfTheyAreNeverReused) {
   const base::View view{.number = 7, .rights = 1, .is_lasting = true};
   const Seen first = see(view), again = see(view);
   EXPECT_TRUE(!first.has_found && again.has_found);
