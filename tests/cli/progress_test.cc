@@ -21,7 +21,7 @@ Rate rate_of(std::uint64_t files_per_s) {
   return rate;
 }
 
-TEST(Rate, IsThatOfTheLastSeconds) {
+TEST(Rate, CoversTheLastSeconds) {
   Rate rate;
   Tally tally;
   rate.add(tally, 0);

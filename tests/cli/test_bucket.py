@@ -355,7 +355,7 @@ class FindsCredentials(BucketCase):
                         })
         self.assertEqual(done.stdout, b"x", done.stderr)
 
-    def test_without_credentials_a_line_says_where_they_were_looked_for(self):
+    def test_missing_credentials_are_reported_with_the_places_searched(self):
         self.assert_fails(self.cat(keys=False), "no credentials")
 
     def test_an_anonymous_request_is_not_signed(self):

@@ -225,7 +225,7 @@ class Textfile(ExporterCase):
 
 
 class Refused(ExporterCase):
-    def test_wrong_words(self):
+    def test_wrong_arguments_are_refused(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             rows = [(
@@ -402,7 +402,7 @@ class Hostile(ExporterCase):
         self.assertEqual(
             [fd for fd in (process / "fd").iterdir() if str(self.ram_dir) in os.readlink(fd)], [])
 
-    def test_clients_that_say_nothing_keep_nobody_out(self):
+    def test_silent_clients_do_not_block_others(self):
         exporter = Exporter(self)
         for i in range(20):
             client = self.enterContext(socket.create_connection(("127.0.0.1", exporter.port)))

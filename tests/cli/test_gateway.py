@@ -127,7 +127,7 @@ class Serves(GatewayCase):
         self.assertEqual(self.store.refused, [])
 
     @unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
-    def test_another_mount_namespace_hits_what_the_gateway_has_filled(self):
+    def test_another_mount_namespace_hits_records_filled_by_the_gateway(self):
         read = ("import os, sys\n"
                 "for name in os.listdir(sys.argv[1] + '/0') * 3:\n"
                 "    open(f'{sys.argv[1]}/0/{name}', 'rb').read()\n")
@@ -172,7 +172,7 @@ class Serves(GatewayCase):
             told = f"removed {socket}, on which no process listened"
             self.wait_until(lambda: told in self.command("clear", env=known).stdout.decode())
 
-    def test_a_path_too_long_for_any_socket_is_told_at_once(self):
+    def test_path_too_long_for_any_socket_is_reported_immediately(self):
         with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
             long = Path(directory) / ("d" * 80)
             long.mkdir()
@@ -271,7 +271,7 @@ except Alarm: print("interrupted")
         self.assertEqual(self.store.requests("LIST"), 5)
         self.let_gateways_end()
 
-    def test_children_of_a_program_without_a_cache_read_and_say_nothing_again(self):
+    def test_children_of_a_program_without_a_cache_read_without_another_message(self):
         # No name may be longer.
         name = self.name.ljust(64, "x")
         region = self.region.with_name(self.region.name.replace(self.name, name))
@@ -350,7 +350,7 @@ with open(path, "rb") as file:
         self.assertEqual((done.stdout.strip(), done.stderr), (self.wanted()["large"][0], ""))
         self.assertEqual(self.store.fault, [])
 
-    def test_a_kernel_file_of_a_former_version_has_no_bytes_of_the_new_one(self):
+    def test_kernel_file_of_an_old_version_has_no_bytes_of_the_new_one(self):
         job = """
 import os, subprocess, sys
 fd = os.open(sys.argv[1] + "/large", os.O_RDONLY)

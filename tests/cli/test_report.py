@@ -121,7 +121,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         self.assertIn("two.json (the last of 2 jobs in it)\n", text)
         self.assertRegex(text, r"\norigin\.reads +0 +500\n")
 
-    def test_a_file_that_is_no_report_is_one_line(self):
+    def test_invalid_report_is_reported_in_one_line(self):
         good = self.made("good.json", {})
         whole = good.read_text()
         for name, text, says in (
@@ -220,7 +220,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         points = re.findall(r"[ML]", charts[1].getElementsByTagName("path")[0].getAttribute("d"))
         self.assertTrue(300 < len(points) < 420, len(points))
 
-    def test_the_page_groups_the_figures_and_marks_what_is_better(self):
+    def test_page_groups_the_figures_and_marks_the_better_ones(self):
         base = {"milliseconds": 20000, "opens": 3000, "hits.ram": 2000, "misses": 1000}
         a = self.made("a.json", base)
         b = self.made(
@@ -248,7 +248,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         for name, mark in (("time of the job", "worse"), ("misses", "")):
             self.assertIn((name, [mark]), found)
 
-    def test_it_says_when_the_memory_was_full(self):
+    def test_reports_when_the_memory_was_full(self):
         a = self.made("a.json", {"milliseconds": 1000}, {"milliseconds": 2000, "bypassed.full": 1},
                       {"milliseconds": 3000, "bypassed.full": 9})
         b = self.made("b.json", {"milliseconds": 3000, "bypassed.full": 9})

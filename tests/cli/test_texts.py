@@ -120,7 +120,7 @@ class Help(Texts):
         self.assertIn(f"all {len(self.all_options('run'))} options", brief)
 
 
-    def test_an_option_is_followed_by_what_it_takes(self):
+    def test_option_is_followed_by_its_value(self):
         for command in self.commands():
             for line in self.help_of(command, "--help-all").splitlines():
                 if line.startswith("  ") and "  --" in line:
@@ -244,7 +244,7 @@ class Completion(Texts):
         self.assertEqual(self.ask_bash(*program, f"{self.data}/"), [str(self.file)])
         self.assertIn("cat", self.ask_bash("run", "-p", str(self.data), "ca"))
 
-    def test_a_shell_that_nobody_knows_is_refused(self):
+    def test_unknown_shell_is_refused(self):
         done = self.command("completion", "csh")
         self.assertEqual((done.returncode, done.stdout), (2, b""))
         self.assertIn(b"csh", done.stderr)

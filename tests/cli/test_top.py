@@ -247,7 +247,7 @@ class Top(Case):
                          "METADATA  lists/s  stats/s    neg/s   read/s  reval/s  ahead/s\n")
         self.assertEqual(table.stdout.readline().split()[0], b"%d" % job.pid)
 
-    def test_a_trouble_is_told_once(self):
+    def test_problem_is_reported_once(self):
         directory = self.data.parent / "ram"
         directory.mkdir()
         (directory / f"cubeshim-{os.geteuid()}-broken").write_bytes(b"x" * 5000)
@@ -279,7 +279,7 @@ class Top(Case):
                              "1").stdout.decode().splitlines()
         self.assertEqual((len(lines[0]), "...: " in lines[0]), (80, True), lines[0])
 
-    def test_the_last_figures_of_a_job_are_told_when_it_has_ended(self):
+    def test_last_figures_of_a_job_are_printed_once_it_has_ended(self):
         job = self.start_job()
         top = self.top()
         self.assertTrue(top.stdout.readline())
@@ -385,7 +385,7 @@ class Top(Case):
         self.assertEqual(
             json.loads(only.stdout)["region"], f"{directory}/cubeshim-{os.geteuid()}-two")
 
-    def test_no_cache_is_told(self):
+    def test_missing_cache_is_reported(self):
         done = self.command("top", "--name", self.name, "--count", "1")
         self.assertEqual((done.returncode, done.stdout.decode()),
                          (1, f"waiting for a job (the cache named {self.name} in /dev/shm)\n"))

@@ -80,7 +80,7 @@ class Servers(Case):
         job.stdin.flush()
         self.assertEqual(job.stdout.readline(), b"read\n")
 
-    def test_what_they_hold_and_that_they_are_gone_and_come_back(self):
+    def test_shows_items_and_outages_of_servers(self):
         # One test has both servers, because a server counts as silent only after six seconds.
         silent, killed = self.enterContext(Memcached()), self.enterContext(Memcached())
         for i in range(3):

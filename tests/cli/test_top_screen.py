@@ -187,7 +187,7 @@ class Screen(TopCase):
         job = self.job()
         top.until(rf"^ +{job.pid} ")
 
-    def test_the_last_three_jobs_that_have_ended_are_told(self):
+    def test_last_three_ended_jobs_are_shown(self):
         *jobs, last = [self.job() for _ in range(6)]
         top = self.top()
         for job in (*jobs, last):

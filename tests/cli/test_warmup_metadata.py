@@ -121,7 +121,7 @@ class Names(Warmup):
         reasons = {row["reason"]: row["directories"] for row in json.loads(done.stdout)["reasons"]}
         self.assertEqual(reasons, {"changed less than two seconds before": 301})
 
-    def test_wrong_use_is_one_line(self):
+    def test_wrong_use_is_reported_in_one_line(self):
         for words, said in ((["--metadata-only",
                               self.mount / "a/1"], "--metadata-only takes only directories"),
                             (["--metadata-only", "--filelist", "-",
