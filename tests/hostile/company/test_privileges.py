@@ -54,7 +54,7 @@ class Privileges(Job):
         self.assertEqual((done.status, done.out, done.ours, done.hits), (0, plain.out, [], 0),
                          str(done))
 
-    def test_another_user_has_a_cache_of_his_own(self):
+    def test_another_user_has_a_separate_cache(self):
         shutil.copy(LIBRARY, self.dir / "lib.so")
         shutil.copy(program("company_job"), self.dir / "job")
         held = self.steps("read:DIR", "read:DIR")

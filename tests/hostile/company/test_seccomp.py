@@ -66,7 +66,7 @@ class Before(Job):
                     self.assertEqual(shim.hits, 0)
                     self.assertEqual(self.regions(), [])
 
-    def test_preadv_is_what_a_fetch_needs(self):
+    def test_no_file_is_fetched_without_preadv(self):
         shim = self.launch("EPERM", "preadv", *STEPS)
         self.assertEqual((shim.hits, shim.ours), (0, []), str(shim))
         self.assertGreater(shim.report["bypassed"]["busy"], 0)

@@ -17,7 +17,7 @@ for name in os.listdir(R):
 
 
 class OwnRegion(Case):
-    def test_is_a_file_of_this_user_alone_whatever_the_umask(self):
+    def test_is_private_to_this_user_regardless_of_umask(self):
         for umask in (0o000, 0o022, 0o277, 0o777):
             with self.subTest(umask=oct(umask)):
                 script = f"import os; os.umask({umask}); R = {self.job.ram_dir!r}\n" + STAT
