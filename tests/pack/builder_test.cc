@@ -45,7 +45,7 @@ TEST_F(PackBuilderTest, DirectoriesThatDoNotFitInMemoryAreWrittenSooner) {
   EXPECT_EQ(entries, pack->header().entries) << "none is written twice";
 }
 
-TEST_F(PackBuilderTest, ADirectoryOfFewNamesCountsWithItsOwnPath) {
+TEST_F(PackBuilderTest, PathOfADirectoryCountsTowardsItsMemory) {
   const std::string name(200, 'n');
   for (int i = 0; i < 8; ++i) tree.write("in/" + name + std::to_string(i) + "/f", "1");
   auto build = tree.build();
@@ -65,7 +65,7 @@ TEST_F(PackBuilderTest, AnEmptyTreeIsAPackOfOneDirectory) {
   EXPECT_FALSE(pack->find("a"));
 }
 
-TEST_F(PackBuilderTest, ReportsEntriesThatAreNoFilesAndMarksTheirDirectoryIncomplete) {
+TEST_F(PackBuilderTest, ReportsSpecialFilesAndMarksTheirDirectoryIncomplete) {
   tree.write("d/f", "1");
   ASSERT_EQ(mkfifo((tree.root + "/d/fifo").c_str(), 0600), 0);
   ASSERT_EQ(tree.make(), "");
@@ -79,7 +79,7 @@ TEST_F(PackBuilderTest, ReportsEntriesThatAreNoFilesAndMarksTheirDirectoryIncomp
   EXPECT_TRUE(PackListingReader(outer).is_complete());
 }
 
-TEST_F(PackBuilderTest, OnlyWhatAListNamesAndTheDirectoriesAbove) {
+TEST_F(PackBuilderTest, PacksOnlyListedPathsAndTheirParents) {
   tree.fill();
   TreePaths paths;
   for (const char* const path :

@@ -10,7 +10,7 @@
 namespace cube::cache {
 namespace {
 
-TEST(PackFormat, PathsThatLeadOutOfAPackAreNone) {
+TEST(PackFormat, PathsOutOfAPackAreRefused) {
   for (const char* const good : {"", "a", "a/b", "..a", "a..", ".a", "a/...", " ", "a/\n"})
     EXPECT_TRUE(is_pack_path(good)) << good;
   for (const char* const bad :

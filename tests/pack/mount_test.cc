@@ -37,7 +37,7 @@ struct PackMountTest : testing::Test {
   }
 };
 
-TEST_F(PackMountTest, ALinkThatLeadsOutIsNotWhatHasItsNameInside) {
+TEST_F(PackMountTest, LinkOutOfThePackDoesNotReachAnInnerFileOfThatName) {
   tree.write("outside", "inside, by the name of what lies outside");
   tree.write("b/x", "x");
   link("../../outside", "b/out");
@@ -71,7 +71,7 @@ TEST_F(PackMountTest, AnAbsoluteLinkLeadsOutUnlessItIsBelowThePrefix) {
 }
 
 // The search differs if links may lead to the path, so both ways are tested.
-TEST_F(PackMountTest, ErrorsAreThoseOfAFileSystem) {
+TEST_F(PackMountTest, ErrorsMatchThoseOfAFileSystem) {
   tree.write("d/f", "1");
   tree.write("d/e/g", "2");
   const std::string longest(255, 'n'), longer(256, 'n');

@@ -91,7 +91,7 @@ TEST_F(OriginsTest, GiveTheBytesOfAFileAndAFdOfIt) {
   EXPECT_EQ(bytes_of(*fd), "on the mount");
 }
 
-TEST_F(OriginsTest, SayWhatIsNoFileAndWhatIsNotThere) {
+TEST_F(OriginsTest, ReportDirectoriesAndMissingPaths) {
   tree.write("d/f", "1");
   tree.write("large", std::string(4 * k_most, 'x'));
   pack_it();
@@ -197,7 +197,7 @@ TEST_F(OriginsTest, OpenFilesForACallerThatCountsNoRequests) {
   }
 }
 
-TEST_F(OriginsTest, EachServesItsOwnRecordsAlone) {
+TEST_F(OriginsTest, EachServesOnlyItsOwnRecords) {
   tree.write("f", "in the pack");
   pack_it();
   tree.write("f", "on the mount");

@@ -78,7 +78,7 @@ class Neighbours(PackCase):
             (report["origin"]["reads"], report["misses"], report["prefetch"]["fetched"]),
             (COUNT, COUNT, 0))
 
-    def test_nor_where_not_all_of_it_fits(self):
+    def test_nothing_is_fetched_ahead_unless_all_of_it_fits(self):
         report = self.check("read_all(1)", CUBESHIM_RAM="8M")
         self.assertEqual(report["prefetch"]["fetched"], 0)
         self.assertEqual(report["misses"], report["ram"]["entries"])

@@ -100,7 +100,7 @@ TEST_F(PackReaderTest, DoesNotFindMissingPaths) {
   }
 }
 
-TEST_F(PackReaderTest, DirectoriesNameWhatLiesInThem) {
+TEST_F(PackReaderTest, DirectoriesListTheirEntries) {
   for (const auto& [path, expected] : std::map<std::string, std::set<std::string>>{
            {"", {"a", "a.b", "broken", "empty", "many", "odd", "sizes"}},
            {"odd", {"new\nline", "\xff\xfe", " space", "-dash", "link"}},

@@ -126,7 +126,7 @@ TEST_F(PackResume, OtherArgumentsStartOver) {
   EXPECT_EQ(tree.open()->header().files, 1U);
 }
 
-TEST_F(PackResume, GarbageInPlaceOfThePartialFileIsNoHindrance) {
+TEST_F(PackResume, GarbageInPlaceOfThePartialFileIsReplaced) {
   ASSERT_TRUE(tests::TempDir::write_file(partial, tests::content_of(100'000, 5)));
   EXPECT_EQ(finish(), 0U);
 }
