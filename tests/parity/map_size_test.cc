@@ -215,7 +215,7 @@ PARITY(MapSize, AChildGrowsWhatItInherits) {
   }
 }
 
-PARITY(MapSize, MemoryThatReplacesAPartIsNotOurs) {
+PARITY(MapSize, MemoryThatReplacesAPartIsLeftToTheProgram) {
   // Memory of the program in the middle of a mapping grows beyond the file's end and keeps its
   // contents.
   const std::size_t size = 40000;
