@@ -92,7 +92,7 @@ TEST_F(Orders, ANewEpochDropsTheOlder) {
   EXPECT_EQ(take(), Names{});
 }
 
-TEST_F(Orders, AnEndMayDropWhatIsLeft) {
+TEST_F(Orders, EndMayDropTheRemainingPaths) {
   open(0);
   say(0, {paths(0, 0, {"a", "b"}), end(0)});
   EXPECT_EQ(take(1), Names{"/data/a"});

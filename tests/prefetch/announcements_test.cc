@@ -40,7 +40,7 @@ TEST_F(Announced, ServerIdentifiesItself) {
 
 // Like a stop of the process between the start of the thread and its first step, during which
 // another process takes the lead.
-TEST_F(Announced, AThreadThatRunsAfterItsEndLeavesTheNameToItsOwner) {
+TEST_F(Announced, ThreadThatRunsAfterItsEndLeavesTheSocketToItsOwner) {
   AnnouncementsOptions options{.socket = socket, .prefixes = {"/data"}};
   options.leads = [](void*) { return false; };
   const CrewPtr<AnnouncementServer> late(new AnnouncementServer(std::move(options)));
@@ -182,7 +182,7 @@ TEST_F(Announced, TooManyClientsAreTurnedAwayAndSilentOnesGiveWay) {
   EXPECT_EQ(take(1), Names{"/data/b"});
 }
 
-TEST_F(Announced, SocketIsItsOwnersAndGoesWithTheServer) {
+TEST_F(Announced, SocketIsPrivateAndRemovedWithTheServer) {
   struct ::stat st {};
   ASSERT_EQ(lstat(socket.c_str(), &st), 0);
   EXPECT_TRUE(S_ISSOCK(st.st_mode));
@@ -247,7 +247,7 @@ TEST_F(Announced, ASocketThatADeadProcessLeftIsReplaced) {
   EXPECT_EQ(take(1), Names{"/data/a"});
 }
 
-TEST_F(Announced, FileThatIsNoSocketKeepsTheName) {
+TEST_F(Announced, StartFailsIfAnotherFileHasTheName) {
   const std::string file = dir.write("file.sock", "x"), link = dir / "link.sock",
                     folder = dir / "folder.sock";
   ASSERT_EQ(symlink(socket.c_str(), link.c_str()), 0);

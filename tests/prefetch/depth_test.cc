@@ -87,7 +87,7 @@ TEST_F(DepthByDemandTest, HalvesWhenDemandGetsSlow) {
   EXPECT_EQ(depth.depth(), 6U);
 }
 
-TEST_F(DepthByDemandTest, ALittleSlowerIsNoReason) {
+TEST_F(DepthByDemandTest, StaysIfDemandIsALittleSlower) {
   periods(100, 300'000);
   periods(10, 400'000);
   EXPECT_EQ(depth.depth(), 32U);
@@ -223,7 +223,7 @@ TEST_F(DepthByFetchesTest, MeasuresWhenNoMoreThanTheLimitAreInFlight) {
   EXPECT_LE(depth.depth(), servers + 2);
 }
 
-TEST_F(DepthByFetchesTest, DoesNotBindWhatItCannotMeasure) {
+TEST_F(DepthByFetchesTest, DoesNotLimitFetchesThatItCannotMeasure) {
   for (int i = 0; i < 60; ++i) tick(1, true);
   EXPECT_EQ(depth.depth(), 64U);
 }
@@ -274,7 +274,7 @@ struct ForeignDemandTest : ::testing::Test {
   }
 };
 
-TEST_F(ForeignDemandTest, IsThereWhileAJobFetchesUnplannedFiles) {
+TEST_F(ForeignDemandTest, IsSeenWhileAJobFetchesUnplannedFiles) {
   ticks(1, 0, 0);
   EXPECT_FALSE(is_there());
   ticks(1, 1, 0);
@@ -283,21 +283,21 @@ TEST_F(ForeignDemandTest, IsThereWhileAJobFetchesUnplannedFiles) {
   EXPECT_FALSE(is_there()) << "it is long ago";
 }
 
-TEST_F(ForeignDemandTest, IsNotThatOfAJobWhoseFilesAreFetchedAhead) {
+TEST_F(ForeignDemandTest, IgnoresAJobWhoseFilesAreFetchedAhead) {
   ticks(100, 4, 1);
   EXPECT_FALSE(is_there());
   ticks(100, 16, 1);
   EXPECT_TRUE(is_there()) << "few of its files are";
 }
 
-TEST_F(ForeignDemandTest, IsNotThatOfAJobThatHasOutrunThePrefetcher) {
+TEST_F(ForeignDemandTest, IgnoresAJobThatHasOutrunThePrefetcher) {
   ticks(100, 4, 0, 4);
   EXPECT_FALSE(is_there());
   ticks(100, 4, 0, 1);
   EXPECT_TRUE(is_there()) << "most of its files are of no plan";
 }
 
-TEST_F(ForeignDemandTest, IsNotThatOfAJobWithAList) {
+TEST_F(ForeignDemandTest, IgnoresAJobWithAList) {
   planned_job = jobs[0].job;
   ticks(100, 4, 0);
   EXPECT_FALSE(is_there());

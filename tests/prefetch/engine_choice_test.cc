@@ -283,7 +283,7 @@ TEST_F(AutoChoice, DecidesWhileTheDepthChanges) {
   expect_each_ended_once();
 }
 
-TEST_F(AutoChoice, BatchesOfDifferentDepthsAreNoPair) {
+TEST_F(AutoChoice, BatchesOfDifferentDepthsAreNotCompared) {
   start(100, 100);
   // The first batch runs at 16. The second one begins when it is over, and runs at 64.
   submit(64);
@@ -299,7 +299,7 @@ TEST_F(AutoChoice, BatchesOfDifferentDepthsAreNoPair) {
   expect_each_ended_once();
 }
 
-TEST_F(AutoChoice, StopEndsWhatIsHeldBack) {
+TEST_F(AutoChoice, StopCancelsFilesHeldBack) {
   start(100, 100);
   submit(500);
   engine->stop(10);

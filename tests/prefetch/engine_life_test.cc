@@ -49,7 +49,7 @@ struct EngineLife : BothEngines {
   }
 };
 
-TEST_P(EngineLife, StopCancelsWhatWaits) {
+TEST_P(EngineLife, StopCancelsWaitingFetches) {
   START_ENGINE({.depth = 1});
   const std::string path = dir.write("f", "abc");
   std::binary_semaphore inside{0}, go_on{0};
@@ -237,7 +237,7 @@ TEST(EngineRefused, WithoutIoUringSaysWhy) {
   }
 }
 
-TEST(EngineRefused, WithoutAnFdTableOfItsOwnThereIsNoEngine) {
+TEST(EngineRefused, StartFailsWithoutAPrivateFdTable) {
   for (const Kind kind : {Kind::threads, Kind::uring}) {
     EXPECT_EQ(tests::run_in_child([&] {
                 refuse(SYS_close_range, ENOSYS);

@@ -123,7 +123,7 @@ TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
   EXPECT_EQ(umount2(mount.target().c_str(), 0), 0) << strerror(errno);
 }
 
-TEST_P(SlowEngines, HangingRequestDoesNotHoldUpTheOthers) {
+TEST_P(SlowEngines, HangingRequestDoesNotDelayOthers) {
   START_ENGINE({.depth = 2});
   say("hold open 1");
   for (int i = 0; i < 40; ++i) engine->submit(order(mount.at(name(i))));
@@ -142,7 +142,7 @@ class SlowEnginesKnownNames : public SlowEngines {
 
 // The kernel then finds the name without asking the origin, and may wait where nobody expects it
 // to.
-TEST_P(SlowEnginesKnownNames, AnOpenThatHangsDoesNotHoldUpTheOthers) {
+TEST_P(SlowEnginesKnownNames, HangingOpenDoesNotDelayOthers) {
   START_ENGINE({.depth = 2});
   for (int i = 0; i < 40; ++i) EXPECT_EQ(fetch(mount.at(name(i))).result.ending, Ending::whole);
   for (const char* operation : {"open", "getattr", "read"}) {

@@ -122,7 +122,7 @@ TEST_P(Engines, WaitForNoOpenButForTheRead) {
   EXPECT_TRUE(GetParam() == Kind::threads || (at_end[0] & O_NONBLOCK) == 0);
 }
 
-TEST_P(Engines, SayTheKernelsErrors) {
+TEST_P(Engines, ReportTheKernelsErrors) {
   START_ENGINE();
   ASSERT_EQ(symlink("loop", (dir / "loop").c_str()), 0);
   const std::pair<std::string, int> cases[] = {{dir / "none", ENOENT},
@@ -171,7 +171,7 @@ TEST_P(Engines, OpenNoSpecialFile) {
   }
 }
 
-TEST_P(Engines, ReadNothingOfWhatIsDeclined) {
+TEST_P(Engines, ReadNothingOfDeclinedFiles) {
   START_ENGINE();
   client.most = 100;
   const Order& one = fetch(dir.write("f", bytes(101, 1)));
@@ -181,7 +181,7 @@ TEST_P(Engines, ReadNothingOfWhatIsDeclined) {
   EXPECT_EQ(fetch(dir.write("g", bytes(100, 1))).result.ending, Ending::whole);
 }
 
-TEST_P(Engines, TellLinksFromPlainPaths) {
+TEST_P(Engines, DistinguishLinksFromPlainPaths) {
   START_ENGINE();
   const std::string path = dir.write("f", "abc");
   ASSERT_EQ(symlink(".", (dir / "link").c_str()), 0);
@@ -237,7 +237,7 @@ TEST_P(Engines, SeeAFileThatChangesUnderThem) {
   EXPECT_EQ(after([] {}), Ending::whole);
 }
 
-TEST_P(Engines, SeeAFileWhoseSizeIsALie) {
+TEST_P(Engines, DetectAFileThatReportsAWrongSize) {
   START_ENGINE();
   EXPECT_EQ(fetch("/proc/self/status").result.ending, Ending::changed);
 }

@@ -105,7 +105,7 @@ TEST_F(EngineTogether, RecordThatIsNotAtItsPlaceIsFetchedAlone) {
   EXPECT_GT(reads(), 1U);
 }
 
-TEST_F(EngineTogether, ASpanThatCannotBeReadIsNoFilesLoss) {
+TEST_F(EngineTogether, UnreadableSpanLosesNoFile) {
   Fetch& first = chain();
   first.together.begin += 1ULL << 40;
   engine->submit(first);
@@ -113,7 +113,7 @@ TEST_F(EngineTogether, ASpanThatCannotBeReadIsNoFilesLoss) {
   expect_whole();
 }
 
-TEST_F(EngineTogether, CancellingWhatWaitsEndsEachOfThem) {
+TEST_F(EngineTogether, CancellingWaitingFetchesEndsEachFile) {
   run_in();
   Fetch& first = chain();
   Fetch& second = chain();

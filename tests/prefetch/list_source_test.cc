@@ -60,7 +60,7 @@ TEST_F(ListSourceTest, GivesEachOnceAndThenEnds) {
   EXPECT_FALSE(source->all_is_known());
 }
 
-TEST_F(ListSourceTest, RepeatsWhatDoesNotStay) {
+TEST_F(ListSourceTest, RepeatsFilesThatDoNotStay) {
   repeats = true;
   open_from(0, text({"a", "b"}));
   for (int round = 0; round < 3; ++round) {
@@ -124,7 +124,7 @@ TEST_F(ListSourceTest, NextLeaderStartsADirectoryAgain) {
   EXPECT_EQ(testing::sorted(take()), (Names{"d/x", "d/y"}));
 }
 
-TEST_F(ListSourceTest, NextLeaderRepeatsWhatTheLastOneHasJustCompleted) {
+TEST_F(ListSourceTest, NextLeaderRepeatsACompletedList) {
   repeats = true;
   open_from(2, text({"a", "b"}));
   EXPECT_EQ(take(), Names{});

@@ -25,7 +25,7 @@ ListingReads reads_of(std::uint64_t files, std::uint64_t early, std::uint64_t fe
   return reads;
 }
 
-TEST(ListingBound, IsTwiceWhatWasReadAsLongAsReadsDoNotFollow) {
+TEST(ListingBound, IsTwiceTheBytesReadUntilReadsFollow) {
   EXPECT_EQ(may_be_fetched(reads_of(9, 0, 0)), 18 * k_size);
   EXPECT_EQ(may_be_fetched(reads_of(9, 0, 18)), 0U);
   EXPECT_EQ(may_be_fetched(reads_of(9, 0, 30)), 0U);
@@ -96,7 +96,7 @@ struct ListingSourceTest : ::testing::Test {
   }
 };
 
-TEST_F(ListingSourceTest, FetchesNothingOfWhatIsOnlyListed) {
+TEST_F(ListingSourceTest, FetchesNothingOfADirectoryThatIsOnlyListed) {
   make("a", 100);
   EXPECT_TRUE(plan().empty());
 }
@@ -135,7 +135,7 @@ TEST_F(ListingSourceTest, FetchesNoMoreBytesThanTwiceThoseRead) {
 }
 
 // The origin was asked for each of them, without result.
-TEST_F(ListingSourceTest, CountsWhatItAsksForInVain) {
+TEST_F(ListingSourceTest, CountsRequestsWithoutResult) {
   const std::string a = make("a", 300);
   read(a, 10);
   std::size_t asked = 0;
@@ -206,7 +206,7 @@ TEST_F(ListingSourceTest, ANewLeaderGoesOnWithinTheBound) {
   EXPECT_LE(first + more, 22U);
 }
 
-TEST_F(ListingSourceTest, BoundOfOneFileIsNotThatOfTheNext) {
+TEST_F(ListingSourceTest, NextFileInheritsNoBound) {
   Plan plan(*cache.cache);
   PlannedFile file;
   file.allowance = std::make_shared<Allowance>();
@@ -216,7 +216,7 @@ TEST_F(ListingSourceTest, BoundOfOneFileIsNotThatOfTheNext) {
   EXPECT_EQ(file.most_bytes, UINT64_MAX);
 }
 
-TEST_F(ListingSourceTest, LetsGoOfWhatNobodyReads) {
+TEST_F(ListingSourceTest, DropsADirectoryThatIsNoLongerRead) {
   const std::string a = make("a", 300);
   read(a, 10);
   EXPECT_FALSE(plan().empty());

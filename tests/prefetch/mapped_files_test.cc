@@ -134,7 +134,7 @@ TEST_F(MappedFilesTest, PartOfAFileIsBroughtAsThatPart) {
   EXPECT_EQ(std::memcmp(bytes.data(), programs.data(), bytes.size()), 0);
 }
 
-TEST_F(MappedFilesTest, RowHasNothingOfItsFormerMapping) {
+TEST_F(MappedFilesTest, RowHasNothingOfItsPreviousMapping) {
   map(safetensors());
   mapped.advised(programs.data(), k_size, MADV_RANDOM);
   mapped.unmapped(programs.data(), k_size);

@@ -54,7 +54,7 @@ TEST_F(Walks, DoNotFollowLinksIntoDirectories) {
       << "for others to find out";
 }
 
-TEST_F(Walks, CountWhatIsNotAFile) {
+TEST_F(Walks, CountSpecialFiles) {
   make("file");
   ASSERT_EQ(mkfifo(in("fifo").c_str(), 0600), 0);
   EXPECT_EQ(read(prefix), (Names{"file"}));

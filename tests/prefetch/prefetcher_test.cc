@@ -81,7 +81,7 @@ struct PrefetcherTest : ::testing::Test {
   }
 };
 
-TEST_F(PrefetcherTest, FetchesWhatItIsOffered) {
+TEST_F(PrefetcherTest, FetchesOfferedFiles) {
   make(false);
   for (int i = 0; i < 100; ++i) offer(files.paths[i]);
   wait_until_idle();
@@ -101,7 +101,7 @@ TEST_F(PrefetcherTest, FetchesWhatItIsOffered) {
 }
 
 // The leader gives way according to these counts (pace/depth.h).
-TEST_F(PrefetcherTest, AJobsOwnFetchesAreToldFromWhatWasFetchedAheadForIt) {
+TEST_F(PrefetcherTest, DistinguishesFetchesOfAJobFromThoseAheadOfIt) {
   make(false);
   for (int i = 0; i < 10; ++i) offer(files.paths[i]);
   wait_until_idle();
@@ -143,7 +143,7 @@ TEST_F(PrefetcherTest, ReturnsUnfetchedFilesWithTheReason) {
   EXPECT_TRUE(prefetcher->take_refused().empty());
 }
 
-TEST_F(PrefetcherTest, WithoutARingWhatHasNoRoomComesBack) {
+TEST_F(PrefetcherTest, ReturnsFilesWithoutRoomIfThereIsNoRing) {
   make(false);
   for (const auto& path : files.paths) offer(path);
   wait_until_idle();
@@ -279,7 +279,7 @@ TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsThere) {
 }
 
 // One reader stands still, and the ring is full of its files.
-TEST_F(PrefetcherTest, FullRingHoldsUpNoOtherReader) {
+TEST_F(PrefetcherTest, FullRingDelaysNoOtherReader) {
   make(true);
   std::size_t n = fill();
   const auto more_of = [&](std::uint32_t reader) {
@@ -357,7 +357,7 @@ TEST_F(PrefetcherTest, AfterStopNothingIsTakenAndNothingIsFetched) {
   EXPECT_EQ(pins_of(cache.region(), cache.region().own_slot()), 0U);
 }
 
-TEST_F(PrefetcherTest, ProgramsAndPrefetchesAtOnceSeeRightBytes) {
+TEST_F(PrefetcherTest, ConcurrentProgramsAndPrefetchesSeeRightBytes) {
   make(true, base::EngineKind::automatic);
   std::atomic<int> wrong{0}, next{0};
   std::vector<std::thread> programs;

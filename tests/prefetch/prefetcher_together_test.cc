@@ -87,7 +87,7 @@ TEST_F(PrefetcherTogether, InAnyOtherOrderEachIsReadAlone) {
   expect_all();
 }
 
-TEST_F(PrefetcherTogether, CachedFilesEndAtOnce) {
+TEST_F(PrefetcherTogether, CachedFilesEndImmediately) {
   std::vector<std::string> middle(paths.begin() + 100, paths.begin() + 400);
   fetch(middle);
   fetch(paths);

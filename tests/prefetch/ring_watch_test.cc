@@ -87,7 +87,7 @@ struct RingWatchTest : ::testing::Test {
   }
 };
 
-TEST_F(RingWatchTest, TellsWhatWasOpenedOnceAndWhose) {
+TEST_F(RingWatchTest, ReportsOpenedFilesOnceWithTheirReader) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(add(7));
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(add(8));
   EXPECT_EQ(look(), 0U);
@@ -114,7 +114,7 @@ TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
 
 // Reads of the small files that the segment held before say nothing about the large ones that it
 // holds now.
-TEST_F(RingWatchTest, ReclaimedSegmentIsNotGivenUpForItsFormerFiles) {
+TEST_F(RingWatchTest, ReclaimedSegmentIsNotGivenUpForReadsOfItsOldFiles) {
   // The other segments belong to a reader that has not reached them.
   while (add(segments.empty() || segments.back() == segments.front() ? 7 : 8, 10'000)) {
   }
@@ -138,7 +138,7 @@ TEST_F(RingWatchTest, NothingIsGivenUpWithoutNeed) {
   EXPECT_EQ(give_up(false), 0U);
 }
 
-TEST_F(RingWatchTest, SegmentThatIsNoLongerWantedIsGivenUpAtOnce) {
+TEST_F(RingWatchTest, UnwantedSegmentIsGivenUpImmediately) {
   fill();
   const auto in_first = static_cast<std::uint32_t>(first_of_next_segment());
   order.passed_below[7] = in_first - 1;
@@ -227,7 +227,7 @@ TEST_F(RingWatchTest, UnknownFilesAreGivenUpLast) {
 }
 
 // In a region that was full before the ring was made, the ring's segments lie anywhere.
-TEST(LateRingWatch, FilesOfAFormerLeaderInAJoinedSegmentAreGivenUp) {
+TEST(LateRingWatch, FilesOfAPreviousLeaderInAJoinedSegmentAreGivenUp) {
   tests::TestRegion region{32 * k_mib};
   cache::RamTier tier{*region};
   cache::Ring& ring = tier.ring();
@@ -247,7 +247,7 @@ TEST(LateRingWatch, FilesOfAFormerLeaderInAJoinedSegmentAreGivenUp) {
 }
 
 // A reader was killed between the bit and its count: such a segment must not hide those after it.
-TEST_F(RingWatchTest, AWrongCountHoldsUpNothing) {
+TEST_F(RingWatchTest, WrongCountDoesNotHideLaterSegments) {
   fill();
   const std::uint32_t first = segments[0];
   const std::uint64_t next = first_of_next_segment();
@@ -302,7 +302,7 @@ struct RingStallTest : RingWatchTest {
   }
 };
 
-TEST_F(RingStallTest, IsTheTimeInWhichNobodyReadsFromItWhileProgramsFetch) {
+TEST_F(RingStallTest, CountsTheTimeWithoutReadsWhileProgramsFetch) {
   EXPECT_EQ(tick(100, true, false, 7), 0U);
   EXPECT_EQ(tick(300, true, false, 7), 0U) << "programs fetch nothing: they may not read at all";
   EXPECT_EQ(tick(400, true, false, 8), 300U);
@@ -362,14 +362,14 @@ TEST_F(RingNeedTest, IsLargeEnoughWhereProgramsFetchUnplannedFiles) {
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(tick(10, 0, 10, true));
 }
 
-TEST_F(RingNeedTest, AFewOfManyAreNoReason) {
+TEST_F(RingNeedTest, IsLargeEnoughIfProgramsFetchFewOfManyFiles) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_FALSE(tick(100, 0, 1, true));
     EXPECT_FALSE(tick(50, 1, 1, true));
   }
 }
 
-TEST_F(RingNeedTest, FetchesOfLongAgoAreNoReason) {
+TEST_F(RingNeedTest, IgnoresOldFetches) {
   tick(0, 0, 0, true);
   EXPECT_FALSE(tick(0, 0, 40, true));
   EXPECT_FALSE(tick(1000, 0, 0, false));

@@ -107,7 +107,7 @@ TEST_F(SidecarTest, NextLeaderTakesOver) {
 }
 
 // The sidecar is stopped while it begins, works, waits for the lead, or has nothing to do.
-TEST_F(SidecarTest, StopsWhateverItDoes) {
+TEST_F(SidecarTest, StopsAtAnyMoment) {
   std::minstd_rand random(7);
   for (int i = 0; i < 30; ++i) {
     Sidecar* const sidecar = Sidecar::start(cache, config);

@@ -187,7 +187,7 @@ TEST(StarterTraits, LowerIsNeverHigher) {
             0);
 }
 
-TEST(StarterTraits, AChosenDiskPriorityIsNotThatOfWorkInTheBackground) {
+TEST(StarterTraits, BackgroundWorkLowersAChosenDiskPriority) {
   EXPECT_EQ(tests::run_in_child([] {
               CHILD_CHECK(set_disk_here(IOPRIO_CLASS_BE, 0));
               const Traits plain = traits_of_ours(0), low = traits_of_ours(1);
