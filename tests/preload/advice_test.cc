@@ -83,7 +83,7 @@ os.close(second)
   EXPECT_EQ(job.report("materialized"), 0);
 }
 
-TEST(Parts, SecondOpenOfAnotherVersionIsTheKernels) {
+TEST(Parts, SecondOpenOfAnotherVersionIsLeftToTheKernel) {
   const LargeFileJob job;
   job.run_well(R"(
 import subprocess

@@ -15,7 +15,7 @@ from cluster_servers import DEADLINE_S, wait_until  # noqa: E402
 
 
 class Herd(Cluster):
-    def test_nodes_that_miss_one_file_at_once_open_it_once(self):
+    def test_nodes_that_miss_one_file_concurrently_open_it_once(self):
         prefix = self.mount(latency_us=4000)
         nodes = [self.node(f"n{i}", prefix) for i in range(3)]
         for node in nodes:
@@ -249,7 +249,7 @@ class Login(Cluster):
         self.last = node
         return node
 
-    def test_a_login_is_said_first(self):
+    def test_login_is_sent_first(self):
         login = self.scratch / "login"
         login.write_text("anna:secret\n")
         node = self.offered("right", CUBESHIM_CLUSTER_LOGIN_FILE=str(login))

@@ -3,13 +3,13 @@
 
 using cube::preload::Job;
 
-TEST(Fork, WithThreadsReading) {
+TEST(Fork, WorksWhileThreadsRead) {
   Job job;
   expect_well(job.helper({"fork-threads", job.data(), "10", "30"}));
   EXPECT_GT(job.report("hits.ram"), 300);
 }
 
-TEST(Fork, WithThreadsReadingInModeReal) {
+TEST(Fork, WorksWhileThreadsReadInModeReal) {
   Job job;
   job.env["CUBESHIM_MODE"] = "real";
   expect_well(job.helper({"fork-threads", job.data(), "10", "10"}));

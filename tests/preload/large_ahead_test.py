@@ -110,7 +110,7 @@ said["asked"] = wait_until_asked(4096)
         # The kernel takes no bytes for all of the rest, and begins to read it.
         self.assertLess(said["asked"], 1 << 20)
 
-    def test_reads_at_random_fetch_what_they_ask_for(self):
+    def test_reads_with_random_advice_fetch_only_their_pages(self):
         # Eight consecutive pages of each of six blocks: without the advice each block would come as
         # a whole, and so would the next ones.
         reads = """

@@ -281,7 +281,7 @@ with cubeshim.announce(order) as rest:
                 ]
             })
 
-    def test_wrong_range_that_is_announced_is_one_line(self):
+    def test_wrong_announced_range_is_reported_in_one_line(self):
         said = self.run_job(
             ANNOUNCE + START + f"""
 with cubeshim.announce([shard(0) + "@1M+", shard(1)]):

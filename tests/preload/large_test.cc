@@ -96,7 +96,7 @@ for n in (2, 3, 4):
 }
 
 // The kernel moves and grows a single mapping only.
-TEST(Large, APrivateMappingOfSeveralPartsMovesAndGrowsWithWhatWasWritten) {
+TEST(Large, PrivateMappingOfSeveralPartsKeepsItsWritesWhenMovedAndGrown) {
   BlocksJob job;
   job.env["CUBESHIM_PREFETCH"] = "0";
   write_large(job, 0, 4 << 20);

@@ -270,7 +270,7 @@ for flags in (2, 1):
   EXPECT_EQ(job.report("hits.ram"), 1);
 }
 
-TEST(Machine, AProcessShowsLittleOfTheRegionAsItsOwnMemory) {
+TEST(Machine, ResidentMemoryIncludesLittleOfTheRegion) {
   for (const char* bound : {"0", "16M"}) {
     SCOPED_TRACE(bound);
     Job job;
@@ -312,7 +312,7 @@ TEST(Identity, RegionGoesThoughPrivilegesWereDropped) {
   expect_well(job.helper({"identity", job.file(4), job.file(5)}));
 }
 
-TEST(Identity, AnotherUserHasARegionOfItsOwn) {
+TEST(Identity, AnotherUserHasASeparateRegion) {
   Job job;
   chmod(job.data().c_str(), 0755);
   const auto o = job.run({"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",

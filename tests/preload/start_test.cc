@@ -199,7 +199,7 @@ for call in (lambda: libc.statx(-100, bad, 0, 0, room), lambda: libc.setxattr(b'
   EXPECT_EQ(o.status, 0) << o.err;
 }
 
-TEST(Exports, AreThoseOfHooksDef) {
+TEST(Exports, MatchHooksDef) {
   std::set<std::string> wanted = {
       "vfork", "__vfork", "dlopen", "dlsym", "cubeshim_start_sidecar", "cubeshim_noted_opens"};
   std::ifstream rows(HOOKS_DEF);

@@ -12,25 +12,25 @@ TEST(Threads, OpenReadMapAndCloseTheSameFiles) {
   EXPECT_EQ(job.report("hits.ram"), 8 * 1500 - 10) << job.report_text();
 }
 
-TEST(Threads, InModeReal) {
+TEST(Threads, WorkInModeReal) {
   Job job;
   job.env["CUBESHIM_MODE"] = "real";
   expect_well(job.helper({"threads", job.data(), "10", "300"}));
 }
 
-TEST(Threads, WithARegionThatIsTooSmall) {
+TEST(Threads, ReadRightBytesIfTheRegionIsTooSmall) {
   Job job(600);
   job.env["CUBESHIM_RAM"] = "8M";
   expect_well(job.helper({"threads", job.data(), "600", "600"}));
   EXPECT_GT(job.report("bypassed.full"), 0) << job.report_text();
 }
 
-TEST(Threads, CloseWhatOthersRead) {
+TEST(Threads, CanCloseFilesThatOthersRead) {
   Job job;
   expect_well(job.helper({"close-race", job.data(), "10", "20000"}));
 }
 
-TEST(Threads, CloseWhatOthersOpen) {
+TEST(Threads, CanCloseFilesThatOthersOpen) {
   Job job;
   expect_well(job.helper({"hand-over", job.data(), "10", "30000"}));
   // The last close counts too.
