@@ -33,7 +33,7 @@ TEST_F(OpenRows, FileReadToItsEndIsWhole) {
   EXPECT_EQ(count(k_unread), 0U);
 }
 
-TEST_F(OpenRows, FileOpenedToBeWrittenIsNotOneThatNobodyReads) {
+TEST_F(OpenRows, FileOpenedForWritingIsNotUnread) {
   open();
   close();
   EXPECT_EQ(count(k_unread), 1U);
@@ -145,7 +145,7 @@ TEST_F(OpenRows, ManySeeksAndReadsAreAStorm) {
   EXPECT_EQ(count(k_tiny_files), 0U);
 }
 
-TEST_F(OpenRows, QuestionWhereItIsIsNoSeek) {
+TEST_F(OpenRows, QueryOfTheOffsetIsNotASeek) {
   open();
   for (int i = 0; i < 10; ++i) {
     note_seek(row(), 0, SEEK_CUR, i * 600, 1);
@@ -238,7 +238,7 @@ TEST_F(OpenRows, StatBeforeTheOpenCostsItsTime) {
   EXPECT_EQ(count(k_stat_first_us), 30U);
 }
 
-TEST_F(OpenRows, DirectoryIsNoFile) {
+TEST_F(OpenRows, DirectoryDoesNotCountAsAFile) {
   begin_open(all(), row(), 5, 0, k_directory);
   close();
   EXPECT_EQ(count(k_closed), 0U);
@@ -288,7 +288,7 @@ TEST_F(OpenRows, UsesOfAFileAreSummedUpByHowTheyWereAnswered) {
   EXPECT_EQ(count_of(k_file_memory_ns), 3U);
 }
 
-TEST_F(OpenRows, OpensSoonAfterAnotherAreNoOtherEpoch) {
+TEST_F(OpenRows, OpensSoonAfterAnotherAreInTheSameEpoch) {
   const auto open_and_close = [](std::uint64_t file) {
     open(file);
     read(100, 40);

@@ -149,7 +149,7 @@ TEST(RawProfile, SameFunctionOfTwoProcessesIsOneSite) {
   EXPECT_EQ(text_of_site(made.sites[0]), "load (job/train.py:12)");
 }
 
-TEST(RawProfile, UnknownFunctionsAndAddressesAreNoError) {
+TEST(RawProfile, UnknownFunctionsAndAddressesAreAccepted) {
   const Profile made = make_profile({parse_raw(k_head + site("open", "1234") + k_end)});
   ASSERT_EQ(made.sites.size(), 1U);
   EXPECT_EQ(text_of_site(made.sites[0]), "0x1005");
@@ -218,7 +218,7 @@ TEST(ProfileSites, InterpreterIsShownOnlyWhereNothingElseCalled) {
   EXPECT_EQ(natives_of("3005,2005,3006", "-"), "libc.so.6 libarrow.so libc.so.6 ");
 }
 
-TEST(ProfileSites, CallAtTheEndOfALibraryIsItsOwn) {
+TEST(ProfileSites, CallAtTheEndOfALibraryBelongsToIt) {
   EXPECT_EQ(natives_of("2fff", "-"), "libarrow.so ");
 }
 
