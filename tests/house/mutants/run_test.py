@@ -338,7 +338,7 @@ class Fold(unittest.TestCase):
         self.expect("void f() { // first\n  b(); }",
                     "void f() { <A: // fir \n x(); | // first\n b(); > }", ("st\n  b()", "\n x()"))
 
-    def test_a_bracket_in_a_text_or_comment_is_none(self):
+    def test_bracket_in_a_text_or_comment_is_ignored(self):
         self.expect(
             """void f() { a("}{", '{', R"x({)x"); /* } */ b(); // {
             c(); }""", """void f() { a("}{", '{', R"x({)x"); /* } */ <A: x(); | b(); > // {
