@@ -157,7 +157,7 @@ assert error_of(open, P + "/a") == errno.EISDIR
         self.assertEqual(len(lists), len(set(lists)), lists)
         self.assertLessEqual(set(lists), {"", "a", "a/no/such"})
 
-    def test_path_below_an_object_fails_with_enotdir_however_it_is_called(self):
+    def test_every_call_below_an_object_fails_with_enotdir(self):
         for consistency in ("immutable", "open"):
             self.check("""
 for _ in range(2):
