@@ -468,7 +468,7 @@ TEST(ClusterClient, ALeaseThatComesTooLateIsGivenBack) {
 }
 
 // A handler forks while its thread reads an answer.
-TEST(ClusterClient, AForkedChildMayGoOnReadingAnAnswer) {
+TEST(ClusterClient, ForkedChildCanReadAnAnswerToItsEnd) {
   const std::string bytes(300'000, 'x');
   FakeServer server([&](const std::string& line) { return value(line, bytes); });
   Running running({server.name()});

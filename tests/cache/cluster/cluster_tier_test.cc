@@ -166,7 +166,7 @@ TEST(ClusterTier, LeaseThatCannotBeKeptIsGivenBack) {
   EXPECT_GT(given_back, 0);
 }
 
-TEST(ClusterTier, NodeThatOffersNothingTakesNoLease) {
+TEST(ClusterTier, TakesNoLeaseIfItOffersNothing) {
   std::atomic<int> asked{0}, leases{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
     ++asked;

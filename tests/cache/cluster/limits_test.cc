@@ -255,7 +255,7 @@ TEST(AheadWindow, LeavesRequestsToProgramsWhileAnswersAreHeld) {
 }
 
 // A node whose leases come to nothing does not make the others wait for each block.
-TEST(LeaseWaits, AreForNodesWhoseBytesCome) {
+TEST(LeaseWaits, AreRareIfTheBytesDoNotCome) {
   LeaseWaits waits;
   const auto waited_of_64 = [&](bool comes) {
     int waited = 0;
