@@ -104,7 +104,7 @@ TEST(DiskWriters, KilledAnywhereNothingIsWrong) {
   }
 }
 
-TEST(DiskWriters, AFileWhoseWriterLivesIsLeftToIt) {
+TEST(DiskWriters, LeavesAFileToItsLivingWriter) {
   DiskFixture f;
   Gate written, go_on;
   Child writer([&] {

@@ -137,7 +137,7 @@ TEST(SegmentFile, AFlippedBitInAnyRowOfTheFooterIsFound) {
   EXPECT_TRUE(read_footer(fd.get(), 1));
 }
 
-TEST(SegmentFile, AWalkEndsAtTheFirstRecordWhoseDataDoNotFit) {
+TEST(SegmentFile, WalkEndsAtTheFirstRecordWithWrongData) {
   const OneFile file(false);
   const auto before = walk_records(file.open().get(), 1);
   ASSERT_TRUE(before);
