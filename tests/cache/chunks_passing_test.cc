@@ -272,7 +272,7 @@ TEST(PassingSteps, ChunkThatAReaderComesToWhileItsMemoryIsGivenBackKeepsItOrIsGo
 }
 
 // The reader is stopped before each of the last steps to its pin, where its chunk is replaced.
-TEST(PassingSteps, ReaderWhoseChunkIsReplacedBeforeItsPinDoesNotGetTheOther) {
+TEST(PassingSteps, ReaderDoesNotPinTheReplacementOfItsChunk) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_before = tests::k_asan ? 160 : 40;
   constexpr int k_got_it = 10, k_got_none = 11, k_got_another = 12;

@@ -129,7 +129,7 @@ TEST_F(ChunksTest, SecondMakerGetsTheSameChunk) {
   EXPECT_EQ(chunks.make(k_file, 0, Chunks::k_none).place(), first.place());
 }
 
-TEST_F(ChunksTest, TwoFilesGetPlacesSideBySideOfTheirOwn) {
+TEST_F(ChunksTest, TwoFilesGetSeparateRunsOfPlaces) {
   const std::uint32_t first = chunks.place_for(3), second = chunks.place_for(3);
   ASSERT_NE(first, Chunks::k_none);
   ASSERT_NE(second, Chunks::k_none);

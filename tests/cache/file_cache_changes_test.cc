@@ -99,7 +99,7 @@ TEST_F(WritersTest, ACopyForMappingTakesTheRecordsPlace) {
 
 // The index no longer has the old record, but it must be marked: files that are open on it would
 // serve the old bytes, and a second copy of it would bring them back.
-TEST_F(WritersTest, ARecordWhosePlaceACopyHasTakenIsStillMarked) {
+TEST_F(WritersTest, RecordReplacedByAMappableCopyIsStillMarked) {
   const std::string path = dir.write("f", "old");
   const OpenOutcome first = cache->open(request_for(path));
   ASSERT_TRUE(first.pin);

@@ -99,7 +99,7 @@ TEST_F(WritersTest, AFetchThatRacesWithARenameOfItsDirectoryDoesNotCacheTheFile)
 }
 
 // A death between the index and the count of records must not make the cache look empty.
-TEST_F(WritersTest, TreeChangedSeesARecordWhosePublisherWasKilledBeforeCountingIt) {
+TEST_F(WritersTest, TreeChangedDropsARecordThatWasPublishedButNotCounted) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   mkdir((dir / "d").c_str(), 0755);
   const std::string path = dir.write("d/f", "old");

@@ -759,7 +759,7 @@ TEST(JobReport, OffWritesNothingAndNoOpensNothingToStderr) {
   EXPECT_TRUE(testing::internal::GetCapturedStderr().starts_with("cubeshim: served: 3 file opens"));
 }
 
-TEST(JobReport, AFileThatCannotBeWrittenIsOneClearLine) {
+TEST(JobReport, FileThatCannotBeWrittenIsReportedInOneLine) {
   const TestRegion region;
   base::Config config = tests::config_for(region.options);
   config.stats = "/no/such/dir/report";

@@ -100,7 +100,7 @@ TEST_F(Origin, ARewrittenFileOfTheSameSizeIsSeenByItsTime) {
   EXPECT_FALSE(file->is_unchanged(stats.get()));
 }
 
-TEST_F(Origin, ARewrittenFileWhoseTimeWasPutBackIsSeenByItsCtime) {
+TEST_F(Origin, RewriteThatRestoredTheTimeIsDetectedByItsCtime) {
   const std::string path = dir.write("f", "abc");
   const timespec old[2] = {{1000, 0}, {1000, 0}};
   utimensat(AT_FDCWD, path.c_str(), old, 0);

@@ -344,7 +344,7 @@ TEST_F(MountMetadataTest, FileThatBreaksAWayIsNotAbsent) {
 }
 
 // The change comes between the entry in the index and the confirmation.
-TEST_F(MountMetadataTest, RecordWhoseWatchSeesAChangeAfterItsEntryIsNotShown) {
+TEST_F(MountMetadataTest, RecordIsNotShownIfItsWatchSeesAChangeAfterItIsIndexed) {
   struct {
     mutable int looks = 0;
     bool is_unchanged() const { return ++looks == 1; }

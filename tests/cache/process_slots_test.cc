@@ -226,7 +226,7 @@ TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
 }
 
 // If the sum over all jobs fell, Prometheus would take it for a new cache.
-TEST(ProcessSlots, CountsOfJobsWhoseRowsAreUsedAgainStayInTheSum) {
+TEST(ProcessSlots, CountsOfJobsWithReusedRowsStayInTheSum) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
   const std::uint32_t jobs = region->layout().job_rows + 5;

@@ -92,7 +92,7 @@ TEST(RegionSweep, SparesOneThatItsMakerMayStillJoin) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesAYoungOneWhoseJobMayGoOnInAnotherPidNamespace) {
+TEST(RegionSweep, SparesAYoungRegionOfAnotherPidNamespace) {
   RegionName name;
   leave_behind(name, Age::young,
                [](Region& made) { ++made.job_row(made.own_job()).leader.pid_namespace; });
@@ -108,7 +108,7 @@ TEST(RegionSweep, SparesARegionInUse) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesOneWhoseReportIsDue) {
+TEST(RegionSweep, SparesARegionBeforeItsReport) {
   RegionName name;
   const base::ProcessId leader = base::current_process();  // lives, and has not reported
   ASSERT_EQ(run_in_child([&] {
@@ -174,7 +174,7 @@ TEST(RegionSweep, SparesAListeningSocket) {
   EXPECT_TRUE(tests::exists(socket.path));
 }
 
-TEST(RegionSweep, SparesASocketWhoseMakerMayBeAboutToListen) {
+TEST(RegionSweep, SparesAYoungSocket) {
   const RegionName name;
   const Socket socket(name, Age::young);
   begin_a_job();

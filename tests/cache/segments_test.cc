@@ -279,7 +279,7 @@ TEST(Segments, TakenOverFromOneWhoDiedBeforeReservingHasMemory) {
 }
 
 // Segments that a dead writer of a large file had leased must become free again.
-TEST(Segments, ARunWhoseWriterDiedBeforePublishingIsFreeAgain) {
+TEST(Segments, UnpublishedRunOfADeadWriterBecomesFree) {
   const TestRegion region;
   const std::uint32_t free_before = count_state(region, SegmentState::free);
   const int status = tests::run_in_child([&] {

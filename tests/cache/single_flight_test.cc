@@ -89,7 +89,7 @@ TEST(SingleFlight, PathsThatShareASlotDoNotWaitForEachOther) {
 }
 
 // While another path has the slot of a path, only one process fetches the path.
-TEST(SingleFlight, APathWhoseSlotIsTakenIsStillFetchedByOne) {
+TEST(SingleFlight, PathIsFetchedByOneThoughItsSlotIsTaken) {
   const TestRegion region;
   SingleFlight flights(*region);
   const std::uint64_t step = std::uint64_t{k_flight_slots} << 16;
