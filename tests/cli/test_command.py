@@ -494,7 +494,7 @@ class Clear(Case):
         self.assertIn(b"is used by ", done.stderr)
         self.assertFalse(self.region.exists())
 
-    def test_a_file_that_is_no_region_needs_force(self):
+    def test_clear_of_another_file_needs_force(self):
         self.region.write_bytes(b"something else")
         self.region.chmod(0o600)
         done = self.command("clear", "--name", self.name)

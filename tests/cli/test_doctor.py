@@ -403,7 +403,7 @@ class Programs(Case):
             done = self.command("doctor", "-p", self.data, "--ram", "32M", "--", "script", env=env)
             self.assertIn(wanted, done.stdout.decode())
 
-    def test_files_that_are_no_program(self):
+    def test_files_other_than_programs_are_reported(self):
         path = self.place / "text"
         path.write_text("no program")
         path.chmod(0o755)

@@ -290,7 +290,7 @@ class Hostile(ExporterCase):
             file.seek(at)
             file.write(data)
 
-    def test_files_that_are_no_regions(self):
+    def test_invalid_regions_are_reported_once(self):
         region = self.kept_region("sound")
         self.spoil(self.copy_of(region, "version"), 8, b"\xff\0\0\0")
         self.copy_of(region, "short", PAGE * 3)

@@ -215,7 +215,7 @@ for i in range(60):
             job.stdin.flush()
         self.assertEqual(job.communicate()[1], "")
 
-    def test_a_page_without_an_etag_is_no_object(self):
+    def test_page_without_an_etag_is_not_taken_for_an_object(self):
         self.store.objects = {"train/a": b"a" * 1000}
         read = "import sys; print(len(open(sys.argv[1] + '/a', 'rb').read()))"
         self.store.fault = [None, "page"]
@@ -379,7 +379,7 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
             self.assertIn("s3://bucket/train/large: the store ignores ranges", done.stderr)
         self.let_gateways_end()
 
-    def test_a_range_that_is_longer_than_asked_for_is_one_line_and_eio(self):
+    def test_range_longer_than_requested_gives_one_line_and_eio(self):
         self.store.objects = {"train/large": os.urandom(20 << 20)}
         self.store.fault = [None, *["long"] * 99]  # after the listing
         read = "import os, sys; os.pread(os.open(sys.argv[1] + '/large', 0), 1000, 5 << 20)"
@@ -402,7 +402,7 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
             self.assertIn("OSError: [Errno 5]", done.stderr)
         self.let_gateways_end()
 
-    def test_an_absent_bucket_is_one_line_and_one_request(self):
+    def test_missing_bucket_gives_one_line_after_one_request(self):
         done = self.run_job(
             "import sys\n"
             "try: open(sys.argv[1] + '/a/b/c')\n"

@@ -256,7 +256,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         self.assertRegex(self.table(a, b, c), r"\nmemory was full +by 2\.0 s +yes +no\n")
         self.assertNotIn("memory was full", self.table(c))
 
-    def test_without_a_course_the_page_says_how_to_get_one(self):
+    def test_page_without_a_course_explains_how_to_record_one(self):
         html, text, charts = self.page(self.made("a.json", {}))
         self.assertEqual(charts, [])
         self.assertIn("CUBESHIM_STATS_INTERVAL=1", text)

@@ -113,7 +113,7 @@ class Help(Texts):
                               capture_output=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
 
-    def test_the_brief_help_says_how_to_see_the_rest(self):
+    def test_brief_help_explains_how_to_see_all_options(self):
         brief, full = self.help_of("run", "-h"), self.help_of("run", "--help-all")
         self.assertNotIn("--io-engine", brief)
         self.assertRegex(full, r"(?s)\nMemory:\n.*--ram .*\nPrefetching:\n.*--io-engine ")

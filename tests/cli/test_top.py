@@ -178,7 +178,7 @@ class Top(Case):
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
-    def test_large_files_have_figures_of_their_own(self):
+    def test_large_files_have_separate_figures(self):
         job = self.start_large_job()
         top, table = self.top("--json"), self.top()
         self.assertEqual(json.loads(top.stdout.readline())["jobs"][0]["large"], LARGE_ZEROS)
@@ -214,7 +214,7 @@ class Top(Case):
         self.assertRegex(last,
                          rf"^job {job.pid} has ended: .* from the origin, 6.0M of large files\n$")
 
-    def test_names_have_figures_of_their_own(self):
+    def test_metadata_has_separate_figures(self):
         for i in range(8):
             (self.data / f"d{i}").mkdir()
             os.utime(self.data / f"d{i}", (1e9, 1e9))

@@ -124,7 +124,7 @@ class Servers(Case):
         self.job(server.name)
         self.until(server.name, lambda sight: sight["state"] == "full")
 
-    def test_without_a_cluster_there_is_none(self):
+    def test_no_servers_are_shown_without_a_cluster(self):
         self.keep_a_region()
         self.assertEqual(self.sights(), {})
         self.assertNotIn("SERVER",

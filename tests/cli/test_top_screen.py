@@ -104,7 +104,7 @@ class Screen(TopCase):
         top.press(ESCAPE)
         top.until(r"^cubeshim top: ")
 
-    def test_a_small_terminal_shows_what_fits(self):
+    def test_small_terminal_shows_the_columns_that_fit(self):
         job = self.job(opens=9)
         top = self.top(40, 10)
         top.until(rf"^ +{job.pid} ")

@@ -378,7 +378,7 @@ class Background(Warmup):
 
 
 class Shows(Warmup):
-    def test_lines_where_there_is_no_terminal(self):
+    def test_prints_lines_without_a_terminal(self):
         self.script("hold open 20 1000")
         child = self.start(*self.words("--interval", "1", "--prefetch-depth", "1", self.mount),
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
