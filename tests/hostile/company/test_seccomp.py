@@ -56,7 +56,7 @@ class Before(Job):
                     self.assertGreater(shim.hits, 20, str(shim))
                     self.remove_regions()
 
-    def test_calls_without_which_there_is_no_cache(self):
+    def test_there_is_no_cache_without_these_calls(self):
         for call, says in NO_CACHE_WITHOUT:
             for error in ("EPERM", "ENOSYS"):
                 with self.subTest(call=call, error=error):

@@ -137,7 +137,7 @@ class Squatter(Case):
                 os.close(fd)
             signal.signal(signal.SIGIO, before)
 
-    def test_with_a_region_of_his_own(self):
+    def test_with_a_region_of_another_user(self):
         """Sound in every way, but another user's: its bytes must not be served."""
         self.assert_well(self.job.read(as_user(NOBODY), CUBESHIM_RAM_KEEP="1",
                                        CUBESHIM_STATS="off"))

@@ -127,7 +127,7 @@ class Report(Case):
                 self.assertTrue(os.path.exists(self.job.path(expected)),
                                 os.listdir(self.job.directory))
 
-    def test_with_an_endless_path_is_one_line_or_none(self):
+    def test_with_an_endless_path_gives_at_most_one_line(self):
         for path in ("/" + "a" * 4093, "a/" * 2040, self.job.directory + "/%p" * 1300,
                      "b" * 100_000):
             with self.subTest(length=len(path)):
