@@ -200,7 +200,7 @@ PARITY(MapSize, ADuplicateGrows) {
   }
 }
 
-PARITY(MapSize, AChildGrowsWhatItInherits) {
+PARITY(MapSize, ChildGrowsAnInheritedMapping) {
   for (const int flags : {MAP_SHARED, MAP_PRIVATE}) {
     for (const std::size_t size : {9000UL, 40000UL}) {
       char* const at = mapped(t, size, flags, size);

@@ -282,7 +282,7 @@ PARITY(Open, ReadOnlyWithTruncateEmptiesTheFile) {
   CALL(close(fd));
 }
 
-PARITY(Open, NumberedDescriptorLimitIsTheKernels) {
+PARITY(Open, NumberedDescriptorLimitMatchesTheKernel) {
   t.file("a");
   CALL(openat(-1, "a", O_RDONLY));
   EXPECT_EQ(errno, EBADF);
