@@ -204,7 +204,7 @@ TEST_F(Announced, ListeningCanBeEndedByAnotherThreadAndTwice) {
 
 // A connection to the socket's name wakes the listening thread, which must also end if the name is
 // gone.
-TEST_F(Announced, AThreadWhoseSocketWasRemovedEndsToo) {
+TEST_F(Announced, ThreadEndsThoughItsSocketWasRemoved) {
   const AnnounceClient silent = client();
   ASSERT_EQ(unlink(socket.c_str()), 0);
   source.reset();

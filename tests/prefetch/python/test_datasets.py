@@ -147,7 +147,7 @@ class DataSets(Heard):
         self.assertEqual(self.heard(both, sampler=[8, 0, 5, -1, 3]),
                          ["/data/b2", "/data/a0", "/data/b0", "/data/a3"])
 
-    def test_entries_that_are_no_file_are_left_out(self):
+    def test_entries_other_than_files_are_skipped(self):
         class Odd(Files):
             def __init__(self):
                 self.draws = False

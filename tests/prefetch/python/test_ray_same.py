@@ -171,7 +171,7 @@ class Common:
             list(self.loader(Slow(5), num_workers=3, timeout=1))
         self.assertEqual(len(list(self.loader(Items(5), num_workers=3, timeout=100))), 5)
 
-    def test_leaving_a_loop_and_two_at_once(self):
+    def test_leaving_a_loop_and_two_concurrent_loops(self):
         def loop(loader):
             out = [next(iter(loader)) for _ in range(2)]
             return out + list(zip(loader, loader))
