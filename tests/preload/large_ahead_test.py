@@ -101,7 +101,7 @@ said["asked"] = asked()
 """)
         self.assertEqual(said, {"errors": [22, 22, -1, -1], "kept": [0, 0], "asked": 0})
 
-    def test_readahead_of_no_bytes_brings_none(self):
+    def test_readahead_of_no_bytes_fetches_none(self):
         said = self.run_job(WAIT + """
 said["told"] = [libc.readahead(file, 5 << 20, 0), libc.readahead(file, 0, 4096)]
 said["asked"] = wait_until_asked(4096)

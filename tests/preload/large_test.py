@@ -330,7 +330,7 @@ class LargerThanMemory(Job):
     direct = True
     region = {"CUBESHIM_RAM": "24M"}
 
-    def test_readers_share_one_fetch_and_what_is_kept_is_not_read_again(self):
+    def test_readers_share_one_fetch_and_kept_blocks_are_not_read_again(self):
         said = self.run_job(
             """
 # Each of four processes reads a megabyte after the previous one.
@@ -668,7 +668,7 @@ said["asked"] = asked() - before
 """)
         self.assertLess(said["asked"], 5 << 20)
 
-    def test_a_mapping_that_is_populated_takes_what_is_there_and_reads_the_rest(self):
+    def test_populated_mapping_uses_present_pages_and_reads_the_rest(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)
 while os.lseek(file, 0, os.SEEK_CUR) < 8 << 20:

@@ -106,7 +106,7 @@ TEST(Report, NamesAFileThatWasOpenedByAnotherName) {
   EXPECT_EQ(job.run({"/bin/sh", "-c", read + "true"}).err, "");
 }
 
-TEST(Report, SaysThatNothingBelowAPrefixWasOpened) {
+TEST(Report, ReportsThatNothingBelowAPrefixWasOpened) {
   Job job;
   job.env["CUBESHIM_STATS"] = "stderr";
   job.env["CUBESHIM_STATS_FORMAT"] = "text";
