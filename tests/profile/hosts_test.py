@@ -92,7 +92,7 @@ class Hosts(unittest.TestCase):
         self.assertEqual(parent.count("stat", number=ERRORS), 100)
         self.assertEqual((child.count("open"), child.dropped[NO_NATIVE]), (1, 0))
 
-    def test_children_of_raw_clones_write_figures_of_their_own(self):
+    def test_children_of_raw_clones_write_separate_figures(self):
         processes = self.processes_of("unseen_forks")
         for process, reads in zip(processes, (3, 5, 7), strict=True):
             self.assertEqual((process.sections, process.count("open"), process.count("read")),

@@ -64,7 +64,7 @@ TEST_F(OpenRows, HeadOfAFileOfUnknownSizeIsNotAllOfIt) {
   EXPECT_EQ(count(k_whole), 1U);
 }
 
-TEST_F(OpenRows, FileWhoseHeadIsReadFirstIsOpenedAgain) {
+TEST_F(OpenRows, FileReadAfterItsHeadCountsAsOpenedAgain) {
   open();
   read(4096, 4096);
   close();

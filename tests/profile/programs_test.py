@@ -251,7 +251,7 @@ for child in children:
                     opens[function] = opens.get(function, 0) + site["calls"]
         return opens
 
-    def test_many_functions_are_told_apart_though_few_stacks_are_walked(self):
+    def test_many_functions_are_distinguished_though_few_stacks_are_walked(self):
         opens = self.opens_by_function(
             self.profile(
                 """

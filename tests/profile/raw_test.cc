@@ -116,7 +116,7 @@ TEST(RawProfile, StackLongerThanTheProfilerWritesIsRefused) {
 }
 
 // Many short processes, one after another, would fill a page if each had its own bins.
-TEST(RawProfile, TimeLineHoldsAllProcessesInAsManyBinsAsThoseOfOne) {
+TEST(RawProfile, TimeLineOfManyProcessesHasAsManyBinsAsThatOfOne) {
   const auto process = [](std::uint64_t begin) {
     std::string text = "cubeshim-profile\t3\t43\t42\t" + std::to_string(begin) + "\t" +
                        std::to_string(begin + 1000) + "\t1\t0\n";
@@ -182,7 +182,7 @@ ProfileSite with_frames(std::vector<ProfileFrame> frames) {
   return made;
 }
 
-TEST(ProfileSites, FunctionOfTheProgramIsShownBehindThoseOfALibrary) {
+TEST(ProfileSites, ProgramFunctionIsShownAfterThoseOfALibrary) {
   const ProfileFrame main{"main", "/job/train.py", 1}, load{"load", "/job/train.py", 5};
   const ProfileFrame open{"open", "/usr/lib/python3.11/zipfile.py", 7},
       read{"read", "/v/lib/python3.12/site-packages/w/r.py", 8};
