@@ -146,7 +146,7 @@ class Tool(unittest.TestCase):
         self.assertIn("SURVIVES 0 tests", said)
         self.assertIn("0 %", said)
 
-    def test_a_fault_that_cannot_be_switched_has_a_build_of_its_own(self):
+    def test_fault_that_cannot_be_switched_is_built_separately(self):
         rows = (row("k_first = 0", "k_first = 9") + row("a + b", "a - b", **{"as": "build"}) +
                 row("a + b", "a * b", tests=""))
         status, said = self.run_with(rows)
