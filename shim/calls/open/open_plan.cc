@@ -178,7 +178,7 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   const bool is_kernels_error = outcome.error != 0 && !outcome.is_known_absent;
   const bool was_fetched = outcome.was_fetched, has_waited_for_stat = outcome.has_waited_for_stat;
   serve(std::move(outcome));
-  if (result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
+  if (is_kernels_error && result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
     own_threads::gather_metadata_near(cache, path_.key());
   // The program opens files, and need not open the others of a large directory.
   if (has_waited_for_stat && cache.metadata().note_look(path_.key())) {
