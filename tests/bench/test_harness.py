@@ -48,7 +48,7 @@ class Machine(ScratchTest):
 
 
 class OtherWork(ScratchTest):
-    def test_own_work_is_not_that_of_others(self) -> None:
+    def test_own_work_is_not_counted_as_that_of_others(self) -> None:
         before = own_seconds()
         subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)
         self.assertGreater(own_seconds(), before)
@@ -74,7 +74,7 @@ class Shimmed(ScratchTest):
                              "CUBESHIM_STATS", "CUBESHIM_STATS_FORMAT"
                          })
 
-    def test_the_last_report_is_read_and_its_file_goes(self) -> None:
+    def test_last_report_is_read_and_its_file_removed(self) -> None:
         stats = self.scratch / "stats"
         for text in ('{"n": 2}', '{"n": 1}\n{"n": 2}\n', json.dumps({"n": 2}, indent=1)):
             stats.write_text(text)
