@@ -31,7 +31,7 @@ Pin listing_of(tests::TestCache& cache, const BucketMount& mount, std::string_vi
                                            base::hash_path(path));
 }
 
-TEST(BucketMount, MakesTheSameStatsInEachProcessAndOthersForEachVersion) {
+TEST(BucketMount, StatsAgreeAcrossProcessesAndDifferAcrossVersions) {
   const BucketMount own = mount();
   const ObjectInfo object{5, 1'700'000'000, mark_of_etag("\"abc\"")};
   const FileStat stat = own.stat_of_object("a/x", object);
@@ -109,7 +109,7 @@ TEST(ListedObjects, HoldsMoreNamesThanASegmentOfMetadata) {
     EXPECT_EQ(names->find("object-" + std::to_string(i))->object.size, i);
 }
 
-TEST(ObjectNames, ReadsNothingOutsideADamagedRecord) {
+TEST(ObjectNames, ReadsStayWithinADamagedRecord) {
   std::vector<std::uint64_t> room(64);
   auto& record = *reinterpret_cast<Record*>(room.data());
   std::byte* const data = reinterpret_cast<std::byte*>(room.data()) + sizeof(Record);
@@ -208,7 +208,7 @@ TEST(CopyDesk, DropsCopiesOnceNoRequestWantsThem) {
   unlink(path.c_str());
 }
 
-TEST(CopyStat, IsTheObjectsByFdAndByEachLink) {
+TEST(CopyStat, MatchesTheObjectByFdAndByEachLink) {
   const FileStat stat = mount().stat_of_object("x", {5, 1'700'000'000, 1});
   const auto file = copy_of_bytes(reinterpret_cast<const std::byte*>("hello"), stat, O_CLOEXEC);
   ASSERT_TRUE(file);
@@ -236,7 +236,7 @@ TEST(CopyStat, IgnoresAnOrdinaryFileNamedLikeACopy) {
   EXPECT_FALSE(stat_of_copy(fd.get(), seen)) << "it has no name in a directory, either";
 }
 
-TEST(CopyStat, IsKnownOfACopyOnTheDisk) {
+TEST(CopyStat, IsFoundForACopyOnDisk) {
   const tests::TempDir dir;
   if (setxattr(dir.path().c_str(), "user.cubeshim.test", "x", 1, 0) != 0)
     GTEST_SKIP() << "the file system has no attributes";

@@ -324,7 +324,7 @@ for _ in range(2):
     else: raise AssertionError("it was loaded")
 """, CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="64K", CUBESHIM_BLOCK=block)
 
-    def test_a_library_is_loaded_again_though_the_fd_of_its_copy_is_another_files(self):
+    def test_library_is_loaded_again_though_the_fd_of_its_copy_was_reused(self):
         library, = Path("/usr/lib").glob("*/libz.so.1")
         (self.data / "libown.so").write_bytes(library.read_bytes())
         self.check("""
@@ -426,7 +426,7 @@ for _ in range(2):
                    CUBESHIM_PREFETCH="0",
                    AWS_TEST_FAULT="no_room")
 
-    def test_served_files_become_real_by_their_bytes(self):
+    def test_served_files_are_materialized_by_their_bytes(self):
         self.check("""
 import subprocess, mmap
 with open(P + "/large", "rb", buffering=0) as file:
@@ -530,7 +530,7 @@ for name in {names}:
         fetched = self.requests("GET") + self.requests("COPY")
         self.assertEqual(fetched, ["a/last (ahead)", "a/x (ahead)"])
 
-    def test_a_change_is_seen_as_the_consistency_says(self):
+    def test_change_is_seen_as_the_consistency_promises(self):
         for consistency, is_seen in (("immutable", False), ("ttl:100", False), ("ttl:0", True),
                                      ("open", True)):
             with self.subTest(consistency):
@@ -582,7 +582,7 @@ for _ in range(2):
         os.close(fd)
 """, CUBESHIM_PREFETCH="0", CUBESHIM_MODE="real")
 
-    def test_a_gateway_that_dies_costs_time_only(self):
+    def test_death_of_the_gateway_costs_only_time(self):
         copies = {"CUBESHIM_MAX_FILE": "1M", "CUBESHIM_BLOCK": "0"}
         for fault, settings in (("die", {}), ("die_copy", copies), ("lost_copy", copies)):
             with self.subTest(fault):
