@@ -50,7 +50,7 @@ TEST(ClusterClient, EachAnswerReachesItsAsker) {
   EXPECT_EQ(running.count(base::Counter::cluster_trips), 0U);
 }
 
-TEST(ClusterClient, AMissIsAMissAndNoTrouble) {
+TEST(ClusterClient, MissDoesNotTripTheCircuitBreaker) {
   FakeServer server([](const std::string& line) {
     return line.starts_with("mg") ? std::string("EN\r\n")
                                   : std::string("SERVER_ERROR out of memory\r\n");
@@ -61,7 +61,7 @@ TEST(ClusterClient, AMissIsAMissAndNoTrouble) {
 }
 
 // The client waits once for a server that says nothing, and never uses its connection again.
-TEST(ClusterClient, AServerThatHangsIsLeftAlone) {
+TEST(ClusterClient, StopsAskingAServerThatHangs) {
   FakeServer server([](const std::string&) { return std::string(); });
   Running running({server.name()}, 5 * k_ms);
   // If a busy machine keeps the thread from sending a request in time, that says nothing about the
@@ -76,7 +76,7 @@ TEST(ClusterClient, AServerThatHangsIsLeftAlone) {
   EXPECT_EQ(running.count(base::Counter::cluster_trips), 1U);
 }
 
-TEST(ClusterClient, AServerThatHangsEndsNoRequestOfAnother) {
+TEST(ClusterClient, HangingServerEndsNoRequestOfAnother) {
   std::atomic<bool> is_held{true}, is_asked{false};
   FakeServer silent([](const std::string&) { return std::string(); });
   FakeServer slow([&](const std::string& line) {
@@ -154,7 +154,7 @@ TEST(ClusterClient, TrialAnsweredInTimeSucceedsThoughItsAskerGaveUp) {
   EXPECT_EQ(running.count(base::Counter::cluster_trips), 1U);
 }
 
-TEST(ClusterClient, ServerIsLeftAloneThoughEachOfItsLateAnswersFreesTheRowForTheNext) {
+TEST(ClusterClient, LateAnswersTripTheBreakerThoughTheyFreeTheRow) {
   std::atomic<bool> is_held{false};
   const std::string slow(ClusterKey("t", 1, "slow").text());
   FakeServer server([&](const std::string& line) {
@@ -265,7 +265,7 @@ TEST(ClusterClient, UnsolicitedStartOfALineEndsTheConnection) {
 }
 
 // A second connection would not be better.
-TEST(ClusterClient, AServerThatSpeaksFirstIsLeftAlone) {
+TEST(ClusterClient, StopsAskingAServerThatSpeaksFirst) {
   FakeServer server([](const std::string& line) { return value(line, "x"); },
                     "VA 1 c1 O0\r\nx\r\n");
   Running running({server.name()}, 50 * k_ms);
@@ -274,7 +274,7 @@ TEST(ClusterClient, AServerThatSpeaksFirstIsLeftAlone) {
   EXPECT_LE(server.connections(), 2);
 }
 
-TEST(ClusterClient, TooManyConnectionsLeaveTheServerAlone) {
+TEST(ClusterClient, StopsAskingAServerWithTooManyConnections) {
   FakeServer server([](const std::string&) { return std::string("close"); },
                     "ERROR Too many open connections\r\n");
   Running running({server.name()});
@@ -397,7 +397,7 @@ TEST(ClusterClient, AnotherTrialFollowsAnUnansweredOne) {
 }
 
 // A server without an address is asked for no figures.
-TEST(ClusterClient, LeaderWithoutNewsAsksLessAndLessOften) {
+TEST(ClusterClient, LeaderWithoutNewsBacksOff) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
   bool is_slow = false;
@@ -447,7 +447,7 @@ TEST(ClusterClient, LeaderHearsOfNewsRightAfterItHasAsked) {
   EXPECT_GE(quick, 3);
 }
 
-TEST(ClusterClient, ALeaseThatComesTooLateIsGivenBack) {
+TEST(ClusterClient, ReturnsALeaseThatComesTooLate) {
   std::atomic<bool> is_asked{false}, is_held{true}, is_given_back{false};
   FakeServer server([&](const std::string& line) {
     const bool wants_lease = line.find(" N2") != std::string::npos;
@@ -496,7 +496,7 @@ TEST(ClusterClient, UsesOneRowForOneThreadAtATime) {
   EXPECT_EQ(rows.size(), 1U);
 }
 
-TEST(ClusterClient, MoreAskersThanRowsAreNotKeptWaiting) {
+TEST(ClusterClient, RequestsBeyondTheRowsAreSkippedWithoutWaiting) {
   std::atomic<bool> is_held{true};
   FakeServer server([&](const std::string& line) {
     while (is_held) std::this_thread::yield();
@@ -544,7 +544,7 @@ TEST(ClusterClient, LeaderReportsOnEachServer) {
   EXPECT_EQ(running.rows[2].told_ns, 0);
 }
 
-TEST(ServerRow, ALongNameIsCut) {
+TEST(ServerRow, TruncatesALongName) {
   base::ServerRow row{};
   row.set_name(std::string(300, 'x'));
   EXPECT_EQ(row.name_text(), std::string(8 * base::ServerRow::k_name_words - 1, 'x'));

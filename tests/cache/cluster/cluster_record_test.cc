@@ -51,7 +51,7 @@ class InRegion {
   Record* record_;
 };
 
-TEST(ClusterRecordStat, OfAnotherNodeDiffersInItsInodeAlone) {
+TEST(ClusterRecordStat, DiffersOnAnotherNodeOnlyInTheInode) {
   const FileStat one = stat_of(10);
   FileStat other = one;
   other.inode = 43;
@@ -84,7 +84,7 @@ Wire wire_of(const Record& record, const ClusterTags& tags = {.job = 11, .node =
   return wire;
 }
 
-TEST(ClusterRecord, ComesBackAsItWas) {
+TEST(ClusterRecord, SurvivesARoundTrip) {
   for (const std::uint64_t size : {0, 1, 63, 64, 5000, 40000, 200000}) {
     const InRegion record(size, stat_of(size));
     Wire wire = wire_of(*record);
@@ -103,7 +103,7 @@ TEST(ClusterRecord, ComesBackAsItWas) {
 }
 
 // Flips each bit of the header, of the path and of the zeros, and changes each byte of the data.
-TEST(ClusterRecord, NoFlippedByteIsTakenForARecord) {
+TEST(ClusterRecord, RejectsEveryFlippedBit) {
   const InRegion record(300, stat_of(300));
   Wire wire = wire_of(*record);
   ASSERT_NE(check_cluster_value(wire.bytes(), RecordKind::file, "d/file"), nullptr);

@@ -11,7 +11,7 @@ namespace {
 
 using base::Counter;
 
-TEST(ClusterTier, AFileOfOneNodeIsServedToTheNext) {
+TEST(ClusterTier, ServesAFileOfOneNodeToAnother) {
   const SharedFiles files;
   const std::string path = files.write("f", "content");
   FakeMemcached server;
@@ -90,7 +90,7 @@ TEST(ClusterTier, OffersRefusedRecordsAgainLater) {
 }
 
 // The thread starts over, as that of the next leader does, and finds all records in memory.
-TEST(ClusterTier, SendsNothingThatTheServerHas) {
+TEST(ClusterTier, SendsNoRecordTheServerHas) {
   const SharedFiles files;
   std::atomic<int> sent{0}, looks{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
@@ -153,7 +153,7 @@ struct EndlessFetches final : Tier::Judge {
   void begin(int number) { EXPECT_FALSE(tier->visit(files.dir / std::to_string(number), *this)); }
 };
 
-TEST(ClusterTier, LeaseThatCannotBeKeptIsGivenBack) {
+TEST(ClusterTier, ReturnsALeaseItCannotKeep) {
   std::atomic<int> given_back{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
     given_back += line.starts_with("md") ? 1 : 0;

@@ -87,7 +87,7 @@ TEST(ClusterPaths, PlaceDoesNotDependOnMountPoints) {
       << "the prefix has a place of its own: its listing";
 }
 
-TEST(ClusterSettings, ServersAreReadOrRefusedAsAWhole) {
+TEST(ClusterSettings, ServerListIsAcceptedOrRefusedAsAWhole) {
   const auto servers_of = [](const char* text) {
     const auto parsed = base::parse_config(
         [&](std::string_view name) { return name == "CUBESHIM_CLUSTER" ? text : nullptr; });
@@ -108,7 +108,7 @@ TEST(ClusterSettings, ServersAreReadOrRefusedAsAWhole) {
     EXPECT_EQ(servers_of(wrong), "wrong") << wrong;
 }
 
-TEST(ClusterSettings, NoVariableOfALauncherNamesTheJob) {
+TEST(ClusterSettings, JobComesFromNoVariableOfALauncher) {
   const auto job_of = [](std::string_view variable) {
     return base::parse_config(
                [&](std::string_view name) { return name == variable ? "7" : nullptr; })
@@ -152,7 +152,7 @@ TEST(CircuitBreaker, AbandonedTrialPassesToTheNextAsker) {
   EXPECT_TRUE(trip.note_answer(/*is_late=*/true)) << "it is a trial still";
 }
 
-TEST(CircuitBreaker, ThreeOfTheLast64LateAreTooMany) {
+TEST(CircuitBreaker, TripsAtThreeLateAnswersOfTheLast64) {
   CircuitBreaker trip;
   EXPECT_FALSE(trip.note_answer(true));
   for (int i = 0; i < 40; ++i) EXPECT_FALSE(trip.note_answer(false));
@@ -176,7 +176,7 @@ TEST(TokenBucket, KeepsToItsRateAndAllowsAShortBurst) {
   EXPECT_TRUE(TokenBucket::take(word, 4 * k_s, 1, k_rate)) << "nobody has made that";
 }
 
-TEST(TokenBucket, AFileThatTakesMinutesIsPaidFor) {
+TEST(TokenBucket, LargeFileBlocksTheBucketForItsFullTime) {
   std::atomic<std::uint64_t> word{0};
   constexpr std::uint64_t k_rate = 64 << 10, k_size = 16 << 20;
   EXPECT_TRUE(TokenBucket::take(word, k_s, k_size, k_rate));
@@ -186,7 +186,7 @@ TEST(TokenBucket, AFileThatTakesMinutesIsPaidFor) {
 }
 
 // The word lies where other processes can write to it.
-TEST(TokenBucket, AnyWordIsEitherBelievedOrNot) {
+TEST(TokenBucket, CorruptWordCausesNoOverflow) {
   for (const std::uint64_t rate : {std::uint64_t{1}, std::uint64_t{64} << 20, UINT64_MAX}) {
     for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1} << 24, UINT64_MAX}) {
       std::atomic<std::uint64_t> word{UINT64_MAX};
