@@ -51,7 +51,7 @@ TEST(DiskIndex, FindsInsertedEntriesUntilTheyAreRemoved) {
   EXPECT_EQ(count_found(index, hash_of_number(5), 4096 + 5 * 320), 0U);
 }
 
-TEST(DiskIndex, APlaceHasRoomForTheRecordAndNotMuchMore) {
+TEST(DiskIndex, PlaceFitsItsRecordWithLittleSlack) {
   const IndexFile file;
   DiskIndex index = file.make();
   for (const std::uint64_t bytes : {256ULL, 1024ULL, 1025ULL, 5000ULL, 112'640ULL, 16ULL << 20,
@@ -70,7 +70,7 @@ TEST(DiskIndex, APlaceHasRoomForTheRecordAndNotMuchMore) {
   }
 }
 
-TEST(DiskIndex, ATentativeEntryIsTakenOnceEitherByItsWriterOrByARemoval) {
+TEST(DiskIndex, TentativeEntryIsTakenOnceByItsWriterOrARemoval) {
   const IndexFile file;
   DiskIndex index = file.make();
   const std::uint64_t hash = hash_of_number(1);
@@ -140,7 +140,7 @@ TEST(DiskIndex, IsRefusedAfterARebootUnlessItIsInUse) {
   EXPECT_TRUE(DiskIndex::open(file.path.c_str(), k_boot)->is_shared());
 }
 
-TEST(DiskIndex, IsNotUsedAnyMoreWhenItsUserWasKilled) {
+TEST(DiskIndex, IsNotInUseOnceItsUserIsKilled) {
   const IndexFile file;
   { const DiskIndex made = file.make(); }
   tests::Gate ready;
@@ -173,7 +173,7 @@ TEST(DiskIndex, ADamagedHeaderIsRefused) {
   EXPECT_EQ(open_error(file, k_boot), EBADMSG);
 }
 
-TEST(DiskIndex, AFileThatWasCutOffUnderItIsEmptyAndNoFault) {
+TEST(DiskIndex, FileTruncatedUnderItReadsAsEmpty) {
   const IndexFile file;
   DiskIndex index = file.make();
   const std::uint64_t hash = hash_of_number(1);

@@ -62,7 +62,7 @@ TEST(DiskWriters, ConcurrentWritesOfTheSameFilesStayRight) {
   EXPECT_EQ(look_for_files(*open_store(f.options), 500).right, 500U);
 }
 
-TEST(DiskWriters, KilledWriterLosesNothingThatWasPublished) {
+TEST(DiskWriters, KilledWriterLosesNoPublishedRecord) {
   DiskFixture f;
   EXPECT_EQ(Child([&] { return write_files(f, 0, 300, true); }).wait(), -SIGKILL);
   for (const bool with_index : {true, false}) {
@@ -71,7 +71,7 @@ TEST(DiskWriters, KilledWriterLosesNothingThatWasPublished) {
   }
 }
 
-TEST(DiskWriters, KilledAnywhereNothingIsWrong) {
+TEST(DiskWriters, KillAtAnyMomentLeavesNoWrongByte) {
   DiskFixture f;
   f.options.size_bound = 10 << 20;
   f.options.segment_bytes = 1 << 20;
@@ -153,7 +153,7 @@ TEST(DiskWriters, AForkedChildDoesNotHoldItsParentsFile) {
   finish.give();
 }
 
-TEST(DiskWriters, ReadersOfFilesThatLeaveGetRightBytesOrNone) {
+TEST(DiskWriters, ReadersDuringEvictionGetRightBytesOrNone) {
   DiskFixture f;
   f.options.size_bound = 8 << 20;
   f.options.segment_bytes = 1 << 20;

@@ -63,7 +63,7 @@ TEST(DiskIndexBuilder, FindsEachRecordOnceWithAnyWindow) {
   }
 }
 
-TEST(DiskIndexBuilder, ManyMoreThanItWasMadeForGoToFurtherTables) {
+TEST(DiskIndexBuilder, OverflowGoesToFurtherTables) {
   for (const bool is_private : {false, true}) {
     NewIndex made(2000, is_private);
     const auto [added, passes] =

@@ -45,7 +45,7 @@ TEST(DiskTrailer, EveryFlippedBitIsFound) {
   EXPECT_TRUE(is_sound(t, 7, file_bytes(t)));
 }
 
-TEST(DiskTrailer, NumbersThatWrapAroundAreRefusedThoughTheHashFits) {
+TEST(DiskTrailer, RefusesOverflowingNumbersDespiteAMatchingHash) {
   const auto refused = [](auto change) {
     DiskTrailer t = sound_trailer(1);
     const std::uint64_t bytes = file_bytes(t);
@@ -171,7 +171,7 @@ TEST(DiskFormat, RecordFetchedWithinAStepOfItsTimesIsRacy) {
   EXPECT_FALSE(racy(1000, 1, 123'456'789)) << "a fine clock tells of the next change";
 }
 
-TEST(DiskFormat, AnotherVersionIsToldByEachTimeAndRight) {
+TEST(DiskFormat, EachTimeAndRightDistinguishesVersions) {
   FileStat stat{};
   stat.inode = 7;
   stat.size = 100;
