@@ -32,7 +32,7 @@ void expect_taken(const std::string& name, const std::string& value) {
   EXPECT_TRUE(errors.empty()) << errors[0];
 }
 
-TEST(Config, HoldsTheDefaultsWhereNothingIsSet) {
+TEST(Config, HasTheDefaultsIfNothingIsSet) {
   const auto [config, errors] = parse({});
   EXPECT_TRUE(errors.empty());
   EXPECT_TRUE(config.prefixes.empty());
@@ -51,7 +51,7 @@ TEST(Config, HoldsTheDefaultsWhereNothingIsSet) {
   EXPECT_FALSE(config.strict);
 }
 
-TEST(Config, EveryDefaultIsAValueItTakes) {
+TEST(Config, AcceptsEveryDefault) {
   for (const auto& row : config_rows()) {
     if (!row.default_text.empty())
       expect_taken(std::string(row.variable), std::string(row.default_text));
@@ -260,7 +260,7 @@ TEST(Config, StatsAndLogAreChecked) {
   expect_refused("CUBESHIM_LOG", "verbose", "error, warn, info or debug", "\"warn\"");
 }
 
-TEST(Config, LineForACallerThatEndsNamesNoDefault) {
+TEST(Config, ErrorNamesNoDefaultIfTheCallerEnds) {
   const auto lookup = [](const char* variable) {
     return std::string_view(variable) == "CUBESHIM_LOG" ? "y" : nullptr;
   };

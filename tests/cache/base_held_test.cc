@@ -87,12 +87,12 @@ void expect_the_same_memory_after_jumps() {
   EXPECT_LE(std::count_if(g_held.begin(), g_held.end(), is_mapped), 2);
 }
 
-TEST_F(HeldByAJump, PiecesAsideAreGivenBack) {
+TEST_F(HeldByAJump, OffStackMemoryIsFreed) {
   expect_the_same_memory_after_jumps<OffStack>();
   std::thread(expect_the_same_memory_after_jumps<OffStack>).join();
 }
 
-TEST_F(HeldByAJump, ScratchesAreGivenBack) {
+TEST_F(HeldByAJump, ScratchMemoryIsFreed) {
   expect_the_same_memory_after_jumps<Scratch>();
   std::thread(expect_the_same_memory_after_jumps<Scratch>).join();
 }

@@ -67,7 +67,7 @@ TEST_F(Log, LongTextIsCutAndStillEndsInANewline) {
   }
 }
 
-TEST_F(Log, ShowsTextAndNothingThatATerminalObeys) {
+TEST_F(Log, ReplacesTerminalControlSequences) {
   const std::pair<const char*, const char*> shown[] = {
       {"a\tb\x1b[2Jc\x7f", "a?b?[2Jc?"},
       {"\u540d\u524d \u00e4 \U0001f600", "\u540d\u524d \u00e4 \U0001f600"},

@@ -109,7 +109,7 @@ TEST(ProcessId, LivenessIsRightDespiteProcOfAnotherPidNamespace) {
 }
 
 // Without /proc, two processes with pid 1 must not be taken for one.
-TEST(ProcessId, WithoutProcTheSamePidTwiceIsTwoProcesses) {
+TEST(ProcessId, EqualPidsWithoutProcAreTwoProcesses) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -197,7 +197,7 @@ TEST(ProcessId, WrongTextIsRefused) {
   }
 }
 
-TEST(ProcessId, FormatKeepsToItsRoom) {
+TEST(ProcessId, FormatStaysWithinItsBuffer) {
   char text[8];
   std::memset(text, '#', sizeof text);
   format_process_id({123456, 789, 12}, text, 5);

@@ -80,7 +80,7 @@ TEST_F(SignalFrame, IsSeenOnAnAlternateStackAboveTheThreadsStack) {
   }).join();
 }
 
-TEST_F(SignalFrame, IsNotSeenWhereASignalWithAHandlerIsOnlyBlocked) {
+TEST_F(SignalFrame, IsNotSeenIfASignalWithAHandlerIsOnlyBlocked) {
   // This must not lie on the stack: after the first sigaction of a signal, libc reports the address
   // to which its handlers return, and that word would look like a frame.
   static struct sigaction before;

@@ -84,7 +84,7 @@ TEST_F(PassingTest, OnlyOneThatMayPassGetsAPlace) {
   EXPECT_EQ(found(k_kept, 0, places), places - 1);
 }
 
-TEST_F(PassingTest, NoMoreThanThePartIsUsedAndTheOldestGoesFirst) {
+TEST_F(PassingTest, PassingChunksStayWithinTheirPartAndReplaceTheOldest) {
   for (std::uint32_t number = 0; number < 5 * places; ++number) {
     ASSERT_TRUE(pass(number)) << number;
     const std::uint32_t last = number + 1;
@@ -154,7 +154,7 @@ TEST_F(PassingTest, RegionOfFewPlacesHasNoPart) {
 }
 
 // The process is killed at one instruction of a replacement after the other.
-TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
+TEST_F(PassingTest, DeathAtAnyInstructionOfAReplacementIsHarmless) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   tests::Survivor survivor(*region);
   tests::KillCounts counts;
@@ -266,7 +266,7 @@ TEST(PassingSteps, ReaderDuringAReplacementGetsTheOldOrTheNewChunk) {
       [](Chunks& chunks) { chunks.make(k_passing, 0, Chunks::k_none, Chunks::Pass::may_pass); });
 }
 
-TEST(PassingSteps, ChunkThatAReaderComesToWhileItsMemoryIsGivenBackKeepsItOrIsGone) {
+TEST(PassingSteps, ReaderDuringAGiveBackGetsAWholeChunkOrNone) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   claim_around([](Chunks& chunks) { chunks.give_back_memory(0, /*whatever=*/true); });
 }
@@ -321,7 +321,7 @@ TEST(PassingSteps, ReaderDoesNotPinTheReplacementOfItsChunk) {
 }
 
 // Processes make, read and check chunks of the same files in a full region, and some are killed.
-TEST_F(PassingTest, NeverAWrongByteWithManyProcesses) {
+TEST_F(PassingTest, ManyProcessesReadNoWrongByte) {
   constexpr std::uint32_t k_numbers = 400;
   const auto work = [&](std::uint64_t seed, int rounds) {
     return tests::Child([&, seed, rounds] {

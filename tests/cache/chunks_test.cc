@@ -61,7 +61,7 @@ TEST_F(ChunksTest, ChunkIsFoundWithThePagesThatArePresent) {
   EXPECT_FALSE(chunks.find(k_next_version, 3));
 }
 
-TEST_F(ChunksTest, PagesThatWereFetchedAheadAreTakenOnce) {
+TEST_F(ChunksTest, PrefetchedPagesAreTakenOnce) {
   const auto claim = chunks.make(k_file, 0, Chunks::k_none);
   chunks.note_ahead(claim, {60, 70});
   fill(claim, {60, 70}, 'a');
@@ -102,7 +102,7 @@ TEST_F(ChunksTest, WithoutAChunkAllPagesAreAbsent) {
   EXPECT_FALSE(none.has_all({3, 9}));
 }
 
-TEST_F(ChunksTest, RunsOfPagesGoOnFromWordToWord) {
+TEST_F(ChunksTest, PageRunsSpanWords) {
   const auto claim = chunks.make(k_file, 0, Chunks::k_none);
   fill(claim, {60, 70}, 'a');
   fill(claim, {128, 512}, 'b');
@@ -215,7 +215,7 @@ TEST_F(ChunksTest, ChunkThatGivesItsMemoryBackLeavesTheIndex) {
   EXPECT_EQ(taken(), 0);
 }
 
-TEST_F(ChunksTest, PlaceThatADeadProcessWasNamingIsFreeAgain) {
+TEST_F(ChunksTest, PlaceADeadProcessWasNamingBecomesFree) {
   const std::uint32_t place = chunks.make(k_file, 0, Chunks::k_none).place();
   tests::Child child([&] {
     Region* const own = tests::attach(region.options);
@@ -234,7 +234,7 @@ TEST_F(ChunksTest, PlaceThatADeadProcessWasNamingIsFreeAgain) {
   EXPECT_EQ(chunks.make(k_other, 0, place).place(), place);
 }
 
-TEST_F(ChunksTest, ChunkThatADeadProcessWasReclaimingIsAsBefore) {
+TEST_F(ChunksTest, ChunkADeadProcessWasReclaimingIsRestored) {
   const auto claim = chunks.make(k_file, 0, Chunks::k_none);
   fill(claim, {0, 1}, 'a');
   tests::Child child([&] {
@@ -253,7 +253,7 @@ TEST_F(ChunksTest, ChunkThatADeadProcessWasReclaimingIsAsBefore) {
 }
 
 // The room is checked for many pages at once, unless that much is not left.
-TEST(ChunksRoomTest, LastRoomOfTheFileSystemIsLeftToOthers) {
+TEST(ChunksRoomTest, LeavesTheLastSpaceOfTheFileSystemToOthers) {
   const tests::TmpfsMount tmpfs("200m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "needs to mount";
   tests::TestRegion region(80 * tests::k_mib, tmpfs.path());

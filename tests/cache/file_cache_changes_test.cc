@@ -81,7 +81,7 @@ TEST_F(WritersTest, TreeChangedDropsAllBelow) {
   EXPECT_EQ(cache.count(Counter::hits_ram), 1U);
 }
 
-TEST_F(WritersTest, ACopyForMappingTakesTheRecordsPlace) {
+TEST_F(WritersTest, MappableCopyReplacesTheRecord) {
   const std::string path = dir.write("f", "old");
   const OpenOutcome first = cache->open(request_for(path));
   ASSERT_TRUE(first.pin);

@@ -39,7 +39,7 @@ TEST_F(WritersTest, OpenWriterKeepsOnlyItsFileOutOfTheCache) {
   EXPECT_EQ(open(written), "old");
 }
 
-TEST_F(WritersTest, NothingIsCachedWhileItIsOpenForWriting) {
+TEST_F(WritersTest, FileIsNotCachedWhileItIsOpenForWriting) {
   const std::string path = dir.write("f", "old");
   EXPECT_EQ(open(path), "old");
   const FileStat stat = stat_of(path);
@@ -55,7 +55,7 @@ TEST_F(WritersTest, NothingIsCachedWhileItIsOpenForWriting) {
 }
 
 // The writer bypasses the library: only its first store moves the times.
-TEST_F(WritersTest, FileThatIsOpenForWritingPastTheLibraryIsNotCached) {
+TEST_F(WritersTest, FileWrittenWithoutTheLibraryIsNotCached) {
   const std::string path = dir.write("f", "old"), other = dir.write("g", "other");
   auto writer = base::open_fd(path.c_str(), O_RDWR);
   ASSERT_TRUE(writer);
@@ -96,7 +96,7 @@ TEST_F(WritersTest, FileIsCachedIfItsWritersCannotBeQueried) {
 }
 
 // The writer is stopped there, the file is fetched, and the writer goes on.
-TEST_F(WritersTest, RecordFetchedAtAnyStepOfAWritersBeginIsNotServedAfterIt) {
+TEST_F(WritersTest, RecordFetchedAtAnyStepOfWritingBeginsIsNotServedLater) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   tests::Tracee child([&] {
     FileCache* const mine = tests::attach_cache(cache.config, cache.options.job);

@@ -187,7 +187,7 @@ TEST(FileStat, DetectsAChangeThatRestoredTheTime) {
   }
 }
 
-TEST(FileStat, FileWithAnotherBirthIsAnotherFileThoughTheInodeIsTheSame) {
+TEST(FileStat, ReusedInodeWithAnotherBirthTimeIsAnotherFile) {
   const tests::TempDir dir;
   const base::UniqueFd fd(open(dir.write("f", "x").c_str(), O_RDONLY | O_CLOEXEC));
   const auto now = stat_fd(fd.get());

@@ -72,7 +72,7 @@ TEST(Index, HoldsTheLargestPlaceAndTheOddestHashes) {
   }
 }
 
-TEST(Index, VisitStopsWhenItIsTold) {
+TEST(Index, VisitStopsOnRequest) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
@@ -134,7 +134,7 @@ TEST(Index, SlotsOfDeadGenerationsAreTakenOver) {
   }
 }
 
-TEST(Index, ATableGetsMemoryWhenThoseBeforeAreFull) {
+TEST(Index, TableIsAllocatedOnceEarlierOnesAreFull) {
   const TestRegion region(64 * k_mib);
   make_readable(*region, 1);
   Index index(*region);
@@ -245,7 +245,7 @@ TEST(Index, ConcurrentInsertsLoseNone) {
     ASSERT_TRUE(holds(index, hash_of(n), place_of(*region, n))) << n;
 }
 
-TEST(Index, ThreadsThatFightForTheSameSlotLoseNone) {
+TEST(Index, ThreadsCompetingForOneSlotLoseNone) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);

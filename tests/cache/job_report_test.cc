@@ -200,7 +200,7 @@ TEST(JobReport, TimesHaveTheUnitThatFits) {
   EXPECT_EQ(text_of(3600e9 * 300), "300 h");
 }
 
-TEST(JobReport, TimeSavedIsSaidOnlyIfItWasMeasured) {
+TEST(JobReport, TimeSavedIsReportedOnlyIfItWasMeasured) {
   const std::string begin = "cubeshim: time saved: ";
   JobTotals job = totals({{Counter::large_opens, 1}});
   EXPECT_EQ(line_of(job, begin),
@@ -289,7 +289,7 @@ TEST(JobReport, NoTimeIsSavedAtALocalDisk) {
             "from the cache");
 }
 
-TEST(JobReport, TextHasALineMoreForTrouble) {
+TEST(JobReport, TextHasAnExtraLineForProblems) {
   JobTotals job = totals(
       {{Counter::hits_ram, 1}, {Counter::prefetch_fetched, 100}, {Counter::prefetch_wasted, 9}});
   job.tiers[0] = {.capacity = 44, .used = 33, .entries = 22, .unwritten = 0, .is_there = true};
@@ -399,7 +399,7 @@ TEST(JobReport, TextOfAJobThatOpensNoFileIsOneLine) {
             "negative entries\n");
 }
 
-TEST(JobReport, TextNamesTheCallsThatTookFilesAwayToo) {
+TEST(JobReport, TextNamesTheCallsThatMaterializedFiles) {
   const TestRegion region;
   for (const char* call : {"flock", "flock", "fork"})
     count_materialized(*region, region->own_job(), call);
@@ -435,7 +435,7 @@ TEST(JobReport, ClassicReportsMetadataAnsweredFromMemory) {
   EXPECT_EQ(text.find("no file below"), std::string::npos) << text;
 }
 
-TEST(JobReport, ClassicNamesTheCallsThatTookFilesAway) {
+TEST(JobReport, ClassicNamesTheCallsThatMaterializedFiles) {
   const TestRegion region;
   JobTotals job = collect(*region, region->own_job());
   for (const char* call : {"flock", "copy_file_range_and_more", "flock", "fork"})
@@ -567,7 +567,7 @@ TEST(JobReport, ProgressCoversTheIntervalAndNamesTheBottleneck) {
                              "almost nothing new is cached: this is the last line\n"));
 }
 
-TEST(JobReport, ProgressEndsWhenHardlyAnythingIsCachedAnyMore) {
+TEST(JobReport, ProgressEndsOnceLittleMoreIsCached) {
   TestRegion region;
   std::string why;
   constexpr std::uint64_t k_second = 1'000'000'000;
@@ -624,7 +624,7 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
 }
 
 // nlohmann keeps the last of two fields with the same name.
-TEST(JobReport, JsonHasEachFigureOfTheTableOnceAndNoOther) {
+TEST(JobReport, JsonHasExactlyTheFiguresOfTheTable) {
   JobTotals job;
   for (auto& tier : job.tiers) tier.capacity = 1;
   for (std::size_t i = 0; i < base::k_counters; ++i) job.totals.counters[i] = 1'000'000 + i;
@@ -743,7 +743,7 @@ TEST(JobReport, IsAppendedAsJsonLines) {
   EXPECT_EQ(lines, 3);
 }
 
-TEST(JobReport, OffWritesNothingAndNoOpensNothingToStderr) {
+TEST(JobReport, NothingIsWrittenIfOffAndToStderrWithoutOpens) {
   const TestRegion region;
   base::Config config = tests::config_for(region.options);
   testing::internal::CaptureStderr();

@@ -86,7 +86,7 @@ int work_until_killed(const TestRegion& region, const Files& files, unsigned see
   }
 }
 
-TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
+TEST(Kill, WritersKilledAtRandomMomentsLeaveNoWrongByte) {
   const int kills = tests::k_tsan || tests::k_asan ? 40 : tests::rounds(80, 250);
   const Files files(48);
   auto region = std::make_unique<TestRegion>(48 * k_mib);

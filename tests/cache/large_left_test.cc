@@ -79,7 +79,7 @@ struct LargeLeftTest : testing::Test {
   std::uint64_t claims() const { return pins_of(cache->region(), cache->region().own_slot()); }
 };
 
-TEST_F(LargeLeftTest, PinOfAReadThatAJumpHasLeftEndsWithTheNextRead) {
+TEST_F(LargeLeftTest, NextReadEndsThePinOfAReadLeftByAJump) {
   if (tests::k_asan)
     GTEST_SKIP()
         << "AddressSanitizer has handlers of its own, and larger frames that keep old words";

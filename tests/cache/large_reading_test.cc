@@ -54,7 +54,7 @@ struct LargeReading : testing::Test {
   }
 };
 
-TEST_F(LargeReading, OpenWaitsForPagesThatAreOnTheirWay) {
+TEST_F(LargeReading, OpenWaitsForPagesBeingFetched) {
   SingleFlight::Ticket other = cache->large().begin_reading(*file),
                        reading = cache->large().begin_reading(*file);
   ASSERT_NE(reading.hold().slot, nullptr);
@@ -67,7 +67,7 @@ TEST_F(LargeReading, OpenWaitsForPagesThatAreOnTheirWay) {
   close(opened);
 }
 
-TEST_F(LargeReading, ReaderAheadLetsAnOpenGoFirst) {
+TEST_F(LargeReading, ReadAheadYieldsToAnOpen) {
   SingleFlight flights(cache->region());
   SingleFlight::Ticket opening, reading;
   ASSERT_EQ(flights.begin(base::hash_path(path), opening), SingleFlight::Outcome::mine);

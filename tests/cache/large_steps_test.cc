@@ -185,7 +185,7 @@ TEST_F(LargeSteps, ReaderThatWaitsForABlockIsWokenAfterEachStepAhead) {
 }
 
 // A read-ahead must not hold up the program's lock or mount.
-TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
+TEST_F(LargeSteps, ReadAheadEndsWithinOneStepOfAClose) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";
   for (int n = 1; n <= 2; ++n) {
     SCOPED_TRACE(n);

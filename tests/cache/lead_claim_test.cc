@@ -83,7 +83,7 @@ TEST(LeadClaim, MovesOnFromALeaderThatDoesNotBeat) {
 
 // The clock of a suspended machine or container jumps, and a stopped follower has not asked in that
 // time.
-TEST(LeadClaim, IsNotLostToALeapOfTheClock) {
+TEST(LeadClaim, SurvivesAJumpOfTheClock) {
   const TestRegion region;
   Follower leader(*region), other(*region);
   ASSERT_TRUE(leader.look());
@@ -95,7 +95,7 @@ TEST(LeadClaim, IsNotLostToALeapOfTheClock) {
   for (int i = 0; i < 1000; ++i) EXPECT_FALSE(other.claim.look(other.now_ns + 1));
 }
 
-TEST(LeadClaim, IsLostByAsManyLeadersAsThereAreMutexes) {
+TEST(LeadClaim, PassesOverAsManyStoppedLeadersAsThereAreMutexes) {
   const TestRegion region;
   std::vector<std::unique_ptr<Follower>> stopped;
   for (std::uint32_t i = 0; i < k_lead_locks; ++i) {

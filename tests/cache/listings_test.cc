@@ -82,7 +82,7 @@ TEST(Listings, ArePostedToEachLeaderOnce) {
   EXPECT_FALSE(listings.post("/" + std::string(2000, 'x'))) << "too long";
 }
 
-TEST(Listings, BeyondTheBoundThoseStayThatAreRead) {
+TEST(Listings, ReadListingsStayBeyondTheBound) {
   const TestRegion region;
   Listings listings(*region);
   const std::uint32_t rows = region->layout().listed_rows();

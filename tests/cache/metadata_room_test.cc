@@ -59,7 +59,7 @@ struct MetadataRoomTest : testing::Test {
   }
 };
 
-TEST_F(MetadataRoomTest, RecordsFillAsManySegmentsAsThereMayBe) {
+TEST_F(MetadataRoomTest, RecordsFillAsManySegmentsAsTheLimitAllows) {
   const int count = fill();
   EXPECT_EQ(count, 2 * k_of_a_segment);
   EXPECT_EQ(tier.metadata_room().count(), 2U);
@@ -124,7 +124,7 @@ TEST_F(MetadataRoomTest, PinnedSegmentKeepsItsBytes) {
   EXPECT_EQ(tier.metadata_room().count(), 1U);
 }
 
-TEST_F(MetadataRoomTest, FilesAndTheRingKeepOutOfTheirSegments) {
+TEST_F(MetadataRoomTest, FilesAndTheRingDoNotUseMetadataSegments) {
   ASSERT_TRUE(put(path_of(0), 0, limits));
   const std::uint32_t own = segment_of(path_of(0));
   int files = 0;
@@ -145,7 +145,7 @@ TEST_F(MetadataRoomTest, FilesAndTheRingKeepOutOfTheirSegments) {
   EXPECT_EQ(segment_of(path_of(1)), own);
 }
 
-TEST_F(MetadataRoomTest, RegionWithoutAFreeSegmentHasNoneForThem) {
+TEST_F(MetadataRoomTest, ReserveFailsIfNoSegmentIsFree) {
   const std::string bytes(200'000, 'x');
   for (int files = 0; files < 400 && tests::put(tier, "/data/file" + std::to_string(files), bytes);)
     ++files;

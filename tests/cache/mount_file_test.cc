@@ -91,7 +91,7 @@ TEST_F(Origin, FileThatReportsAWrongSizeIsRefused) {
   EXPECT_FALSE(read(*file, got, stats.get()));
 }
 
-TEST_F(Origin, ARewrittenFileOfTheSameSizeIsSeenByItsTime) {
+TEST_F(Origin, RewriteOfTheSameSizeIsDetectedByItsTime) {
   const std::string path = dir.write("f", "abc");
   const timespec old[2] = {{1000, 0}, {1000, 0}};
   utimensat(AT_FDCWD, path.c_str(), old, 0);
@@ -113,7 +113,7 @@ TEST_F(Origin, RewriteThatRestoredTheTimeIsDetectedByItsCtime) {
   EXPECT_FALSE(file->is_unchanged(stats.get()));
 }
 
-TEST_F(Origin, AFileThatIsTruncatedAllTheTimeIsWholeOrRefused) {
+TEST_F(Origin, ConstantlyTruncatedFileIsWholeOrRefused) {
   const std::string whole(300'000, 'x');
   const std::string path = dir.write("f", whole);
   std::atomic<bool> stop{false};

@@ -76,7 +76,7 @@ TEST(ProcessSlots, DeadProcessesLeaveNoPins) {
   EXPECT_EQ(pins_of(*region, slot), 0U);
 }
 
-TEST(ProcessSlots, LeasesOfTheDeadAreTakenOver) {
+TEST(ProcessSlots, LeasesOfDeadProcessesAreReclaimed) {
   const TestRegion region;
   Child child = tests::attached_child(region.options, [](Region& mine) {
     RamTier theirs(mine);
@@ -118,7 +118,7 @@ TEST(ProcessSlots, AProcessWhoseFirstThreadHasEndedIsAlive) {
   EXPECT_EQ(reap(*region), 1U);
 }
 
-TEST(ProcessSlots, CountersOfTheDeadGoToTheirJobExactlyOnce) {
+TEST(ProcessSlots, CountersOfDeadProcessesAreAddedToTheirJobExactlyOnce) {
   const TestRegion region;
   region->stats().count(Counter::bytes_served, 5);
   for (int i = 0; i < 3; ++i) {
@@ -214,7 +214,7 @@ TEST(ProcessSlots, TooManyJobsAreReportedInOneLine) {
 
 // The row of a job must become free even if its leader was in another pid namespace (a container
 // that is gone).
-TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
+TEST(ProcessSlots, JobRowsOfEndedContainersAreReused) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
   for (std::uint32_t i = 1; i < region->layout().job_rows + 5; ++i) {

@@ -107,7 +107,7 @@ TEST_F(RamTierTest, MarkStaleTreeMarksExactlyTheFilesBelow) {
   EXPECT_TRUE(tests::find(tier, "/e/d/a"));
 }
 
-TEST_F(RamTierTest, MarkStaleOfTheRootIsEverything) {  // must not search for "/" + "/"
+TEST_F(RamTierTest, MarkStaleTreeOfTheRootMarksEveryRecord) {  // must not search for "/" + "/"
   ASSERT_TRUE(put(tier, "/a", "x"));
   EXPECT_EQ(tier.mark_stale_tree("/"), 1U);
 }

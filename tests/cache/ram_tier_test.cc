@@ -114,7 +114,7 @@ TEST_F(RamTierTest, AbandonedReservationLeavesTheFillOfANewOwnerAlone) {
   }
 }
 
-TEST_F(RamTierTest, AnotherPathWithTheSameHashIsNotTakenForIt) {
+TEST_F(RamTierTest, PathsWithTheSameHashAreDistinguished) {
   ASSERT_TRUE(put(tier, "/a", "right"));
   EXPECT_FALSE(tier.find("/b", base::hash_path("/a")));
   EXPECT_FALSE(tier.find("/aa", base::hash_path("/a")));
@@ -122,7 +122,7 @@ TEST_F(RamTierTest, AnotherPathWithTheSameHashIsNotTakenForIt) {
   EXPECT_EQ(own_pins(), 0U);
 }
 
-TEST_F(RamTierTest, ARecordOfASegmentThatIsUsedAgainIsNotFoundAndNotPinned) {
+TEST_F(RamTierTest, RecordOfAReusedSegmentIsNeitherFoundNorPinned) {
   ASSERT_TRUE(put(tier, "/a", "x"));
   auto& word = region->segment_row(0).word;
   const SegmentWord before = SegmentWord::of_word(word.load());
@@ -138,7 +138,7 @@ TEST_F(RamTierTest, ARecordOfASegmentThatIsUsedAgainIsNotFoundAndNotPinned) {
   EXPECT_TRUE(tests::find(tier, "/a"));
 }
 
-TEST_F(RamTierTest, ManyPathsOfFewTagsAreToldApart) {
+TEST_F(RamTierTest, PathsWithTheSameTagAreDistinguished) {
   std::vector<std::string> paths;
   for (int i = 0; i < 3000; ++i) paths.push_back("/dir/" + std::to_string(i));
   for (const auto& path : paths) ASSERT_TRUE(put(tier, path, path));
@@ -149,7 +149,7 @@ TEST_F(RamTierTest, ManyPathsOfFewTagsAreToldApart) {
   }
 }
 
-TEST_F(RamTierTest, WithoutItsNameNoSegmentIsTakenAndNothingElseFails) {
+TEST_F(RamTierTest, RegionWithoutItsFileTakesNoSegmentButStillFindsRecords) {
   ASSERT_TRUE(put(tier, "/a", "x"));
   tier.release_lease();
   unlink(region.path().c_str());
@@ -204,7 +204,7 @@ TEST_F(RamTierTest, RecordsAroundTheSegmentsSizeAllFit) {
   }
 }
 
-TEST_F(RamTierTest, AnAbandonedRunIsFreeAgain) {
+TEST_F(RamTierTest, AbandonedRunBecomesFree) {
   for (int i = 0; i < 10; ++i) {
     const auto room = tier.reserve(10, 8 * k_mib);
     ASSERT_TRUE(room) << i;

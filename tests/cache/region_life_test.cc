@@ -238,7 +238,7 @@ TEST(RegionLife, ConcurrentDetachAndAttachNeverSplitTheNode) {
 
 // The slot is given back, and its mutex must not stay locked by the thread of the process that has
 // left.
-TEST(RegionLife, ASlotsMutexIsFreeForTheNextAfterDetach) {
+TEST(RegionLife, DetachUnlocksTheMutexOfItsSlot) {
   TestRegion region;
   const Child first = tests::attached_child(region.options, [](Region& mine) { mine.detach(); });
   Child second = tests::attached_child(region.options);

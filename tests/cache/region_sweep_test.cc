@@ -76,7 +76,7 @@ TEST(RegionSweep, RemovesTheRegionOfKilledProcessesForAJobWithoutRoom) {
   EXPECT_FALSE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesOneThatIsToBeKept) {
+TEST(RegionSweep, SparesARegionToBeKept) {
   RegionName name;
   name.options.keep = true;
   leave_behind(name, Age::old);
@@ -84,7 +84,7 @@ TEST(RegionSweep, SparesOneThatIsToBeKept) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesOneThatItsMakerMayStillJoin) {
+TEST(RegionSweep, SparesARegionThatItsMakerMayStillJoin) {
   RegionName name;
   leave_behind(name, Age::young,
                [](Region& made) { made.job_row(made.own_job()).leader = base::ProcessId{}; });
@@ -148,7 +148,7 @@ struct Socket {
 };
 
 // The socket must not stay until a job of the same name comes.
-TEST(RegionSweep, TakesAwayASocketThatADeadLeaderHasLeft) {
+TEST(RegionSweep, RemovesTheSocketOfADeadLeader) {
   const RegionName name;
   const Socket socket(name, Age::old);
   begin_a_job();
@@ -156,7 +156,7 @@ TEST(RegionSweep, TakesAwayASocketThatADeadLeaderHasLeft) {
 }
 
 // The socket of a region that all have left, but that stays.
-TEST(RegionSweep, TakesAwayTheSocketBesideARegionThatIsToBeKept) {
+TEST(RegionSweep, RemovesTheSocketOfARegionToBeKept) {
   RegionName name;
   name.options.keep = true;
   leave_behind(name, Age::old);

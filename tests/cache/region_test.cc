@@ -70,7 +70,7 @@ TEST(Region, AttachMakesAFileOfMode0600RegardlessOfUmask) {
   EXPECT_LT(static_cast<std::uint64_t>(st.st_blocks) * 512, region->layout().file_bytes);
 }
 
-TEST(Region, OnlyOneThatIsThereIsTakenWhereCreateIsOff) {
+TEST(Region, AttachWithoutCreateTakesOnlyAnExistingRegion) {
   RegionName name;
   name.options.create = false;
   std::string why = "unset";
@@ -131,7 +131,7 @@ TEST(Region, WithAForgedLayoutIsRefused) {
   expect_refused(name, EPROTO, "not a sound region");
 }
 
-TEST(Region, NothingElseInItsPlaceIsFollowedOrTaken) {
+TEST(Region, OtherFilesOfItsNameAreNeitherFollowedNorTaken) {
   const RegionName name;
   const tests::TempDir dir;
   const RegionName real;
@@ -294,7 +294,7 @@ bool is_resident(const base::Mapping& mapping) {
   return (entry >> 63) != 0;
 }
 
-TEST(ResidentPages, AllViewsLoseThemEachTimeTheBoundWasRead) {
+TEST(ResidentPages, AllViewsDropThemEachTimeTheBoundWasRead) {
   auto data = base::Mapping::shared_zeros(k_mib), writable = base::Mapping::shared_zeros(k_mib);
   ASSERT_TRUE(data && writable);
   ResidentPages pages;

@@ -155,7 +155,7 @@ TEST_F(TierRightsTest, RecordOfOtherRightsCostsAnOpenAndNoRead) {
   }
 }
 
-TEST_F(TierRightsTest, RecordThatThisProcessMayNotOpenIsNotShown) {
+TEST_F(TierRightsTest, RecordOfAFileThatTheProcessMayNotOpenIsHidden) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   // The server decides by itself: everything that the node knows about the file says yes.
   ASSERT_EQ(chown(path.c_str(), 1234, 1234), 0);
@@ -249,7 +249,7 @@ TEST_F(RemoteFillTest, WriterThatEndsDuringTheRevalidationLeavesNoOldBytes) {
   }
 }
 
-TEST_F(RemoteFillTest, ReportsOnceThatNothingIsFetched) {
+TEST_F(RemoteFillTest, GivesTheFetchBackOnce) {
   other.record->stat.modified.seconds -= 1;
   {
     BackgroundFill fill(parts, path, false);

@@ -29,7 +29,7 @@ using tests::LateRing;
 
 struct LateRingTest : testing::Test, LateRing {};
 
-TEST_F(LateRingTest, GetsItsSegmentsOneByOneFromThoseThatStay) {
+TEST_F(LateRingTest, TakesResidentSegmentsOneByOne) {
   EXPECT_FALSE(ring.came_too_late());
   EXPECT_FALSE(ring.is_in_use());
   EXPECT_EQ(ring.room(), 2 * k_mib);
@@ -104,7 +104,7 @@ TEST(LateRings, TakeNoneWhileTheyHaveSegmentsToLease) {
 }
 
 // A child may have inherited the mapping, so that no pin shows it.
-TEST_F(LateRingTest, NeverGetsASegmentThatAProgramHasMapped) {
+TEST_F(LateRingTest, NeverTakesAMappedSegment) {
   {
     const std::vector<Pin> pins = one_of_each();
     for (std::uint32_t segment = 0; segment + 1 < pins.size(); ++segment)
@@ -174,7 +174,7 @@ TEST_F(LateRingTest, SkipsSegmentsThatAreNotOnDiskYet) {
   EXPECT_EQ(ring.room(), 2 * k_mib) << "a disk that nobody writes is not awaited";
 }
 
-TEST_F(LateRingTest, LeavesTheSegmentsThatProcessesFill) {
+TEST_F(LateRingTest, SkipsSegmentsThatProcessesFill) {
   // All except the first belong to others.
   for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment) {
     const SegmentWord word = tests::word_of(*region, segment);
@@ -187,7 +187,7 @@ TEST_F(LateRingTest, LeavesTheSegmentsThatProcessesFill) {
   EXPECT_EQ(joined(), 1U);
 }
 
-TEST(LateRings, LeaveARoomThatIsBeingFilled) {
+TEST(LateRings, SkipARoomThatIsBeingFilled) {
   tests::TestRegion region{32 * k_mib};
   RamTier tier{*region};
   auto room = tier.reserve(10, k_late_bytes);
@@ -211,7 +211,7 @@ TEST(LateRings, LeaveARoomThatIsBeingFilled) {
   EXPECT_FALSE(ring.came_too_late());
 }
 
-TEST(LateRings, LeaveRuns) {
+TEST(LateRings, SkipRuns) {
   tests::TestRegion region{32 * k_mib};
   RamTier tier{*region};
   std::vector<std::string> runs;

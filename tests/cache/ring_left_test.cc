@@ -14,7 +14,7 @@ using tests::Gate;
 using tests::k_mib;
 using tests::put_in_ring;
 
-TEST_F(RingTest, ALostRoomIsLostForGood) {
+TEST_F(RingTest, LostRoomIsNeverReused) {
   {
     auto room = tier.reserve_in_ring(10, k_bytes);
     ASSERT_TRUE(room);
@@ -55,7 +55,7 @@ TEST_F(RingTest, LostRunStaysReservedWhileItsProcessRuns) {
 }
 
 // A process was killed between the bit and its count.
-TEST_F(RingTest, ACountThatIsTooHighIsSettled) {
+TEST_F(RingTest, TooHighACountIsCorrected) {
   fill();
   const std::uint32_t segment = segment_of(paths.front());
   region->segment_row(segment).unread.fetch_add(1);
@@ -71,7 +71,7 @@ TEST_F(RingTest, ACountThatIsTooHighIsSettled) {
   EXPECT_FALSE(ring.settle_count(segment));
 }
 
-TEST_F(RingTest, GivingUpSettlesTheCountToo) {
+TEST_F(RingTest, GivingUpCorrectsTheCount) {
   fill();
   const std::uint32_t segment = segment_of(paths.front());
   region->segment_row(segment).unread.fetch_add(1);
@@ -79,7 +79,7 @@ TEST_F(RingTest, GivingUpSettlesTheCountToo) {
   EXPECT_EQ(ring.room(), 2 * k_mib);
 }
 
-TEST_F(RingTest, KilledWhileASegmentWasTakenItIsReadAsBefore) {
+TEST_F(RingTest, SegmentStaysReadableIfItsTakerIsKilled) {
   fill();
   const std::vector<std::string> opened = open_first_segment();
   const std::uint32_t segment = segment_of(opened.front());

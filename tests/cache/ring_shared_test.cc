@@ -65,7 +65,7 @@ struct RingSharedTest : testing::Test {
   }
 };
 
-TEST_F(RingSharedTest, TwoFillOneSegment) {
+TEST_F(RingSharedTest, TwoProcessesFillOneSegment) {
   RamTier other(*region);
   std::uint32_t segment = UINT32_MAX;
   for (int i = 0; i < 6; ++i) {
@@ -108,7 +108,7 @@ TEST_F(RingSharedTest, OpenFilesLeaveNoRoom) {
   EXPECT_TRUE(put_shared(tier, next_path()));
 }
 
-TEST_F(RingSharedTest, PrefetchedFilesAreNotPushedOut) {
+TEST_F(RingSharedTest, PrefetchedFilesAreNotEvicted) {
   ASSERT_TRUE(tests::put_in_ring(tier, "/ahead", content("/ahead")));
   tier.release_ring_lease();
   EXPECT_EQ(fill(), 400);
@@ -128,7 +128,7 @@ TEST_F(RingSharedTest, SegmentThatIsFilledIsNotTheLeaders) {
   EXPECT_TRUE(put_shared(tier, next_path()));
 }
 
-TEST_F(RingSharedTest, BesideALeaderWhoHasAllTheRestItIsUsedAgainAndAgain) {
+TEST_F(RingSharedTest, SegmentIsReusedWhileALeaderHasTheRest) {
   tier.prepare_shared();
   EXPECT_TRUE(ring.filling().is_any);
   int put = 0;
@@ -172,7 +172,7 @@ TEST_F(RingSharedTest, DoesNotWaitForRecordsFromTheDisk) {
   EXPECT_EQ(fill(/*from_disk=*/true), 400);
 }
 
-TEST_F(RingSharedTest, AKilledOneLeavesAHole) {
+TEST_F(RingSharedTest, KilledProcessLeavesAHole) {
   Gate ready;
   Child child([&] {
     Region* const own = tests::attach(region.options);
@@ -200,7 +200,7 @@ TEST_F(RingSharedTest, AKilledOneLeavesAHole) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingSharedTest, RecordInsideOfDataIsNotTakenForOne) {
+TEST_F(RingSharedTest, RecordWithinTheDataOfAFileIsIgnored) {
   // A file that holds a record, as a pack does.
   const auto inner = tests::put(tier, "/inner", "inner");
   ASSERT_TRUE(inner);

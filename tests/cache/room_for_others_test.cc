@@ -62,7 +62,7 @@ struct RoomForOthersTest : testing::Test {
   std::uint64_t everything() const { return UINT64_MAX; }
 };
 
-TEST_F(RoomForOthersTest, GivesBackAsMuchAsIsMissingAndKeepsTheRest) {
+TEST_F(RoomForOthersTest, GivesBackOnlyAsMuchAsIsMissing) {
   fill();
   const std::uint64_t before = allocated();
   const std::size_t files = found();
@@ -279,7 +279,7 @@ TEST_F(RoomForOthersTest, DeathAtAnyInstructionLosesNoSegment) {
   EXPECT_LT(given, kills);
 }
 
-TEST(SharedRoom, ALeastPartAndASixteenthStayFree) {
+TEST(SharedRoom, MinimumAndASixteenthStayFree) {
   using base::SharedRoom;
   EXPECT_EQ((SharedRoom{64 * k_mib, 64 * k_mib}.most_for_region(false)), 32 * k_mib);
   EXPECT_EQ((SharedRoom{64 * k_mib, 20 * k_mib}.most_for_region(false)), 0U);

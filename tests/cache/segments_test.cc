@@ -206,7 +206,7 @@ TEST(Segments, ThreadsAndProcessesNeverLeaseTheSameOne) {
   for (auto& child : children) EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, SegmentsOfTheDeadCanBeLeasedAgainAndKeepTheirRecords) {
+TEST(Segments, SegmentsOfADeadProcessAreLeasedAgainAndKeepTheirRecords) {
   const TestRegion region;
   const int status = tests::run_in_child([&] {
     Region* const mine = tests::attach(region.options);
@@ -224,7 +224,7 @@ TEST(Segments, SegmentsOfTheDeadCanBeLeasedAgainAndKeepTheirRecords) {
 
 // The ring takes no segment that others have leased, so segments of the dead at the ring's places
 // must be leased again.
-TEST(Segments, SegmentOfTheDeadAmongTheRingsIsLeasedAgainUnlessItIsTheRings) {
+TEST(Segments, SegmentOfADeadProcessIsReusableUnlessItBelongsToTheRing) {
   const TestRegion region(32 * k_mib);
   Ring ring(*region);
   const std::uint32_t last = region->layout().segment_count - 1;
@@ -254,7 +254,7 @@ TEST(Segments, SegmentOfTheDeadAmongTheRingsIsLeasedAgainUnlessItIsTheRings) {
 
 // A segment must have its memory before it is taken. Otherwise a process that takes over after a
 // death in between writes into a hole, which on a full tmpfs is SIGBUS in the host.
-TEST(Segments, TakenOverFromOneWhoDiedBeforeReservingHasMemory) {
+TEST(Segments, SegmentOfAProcessKilledBeforeReservingHasMemory) {
   const tests::TmpfsMount tmpfs("64m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "cannot mount a tmpfs";
   const TestRegion region(24 * k_mib, tmpfs.path());
@@ -317,7 +317,7 @@ TEST(Segments, ARunThatWasPublishedOutlivesItsWriter) {
 
 // A search for a run holds all free segments for a moment. A process that finds none at that moment
 // says "full", and that must be taken back.
-TEST(Segments, FullIsUnsaidWhenARunGivesSegmentsBack) {
+TEST(Segments, ReleasedRunClearsTheFullMark) {
   const TestRegion region;
   RamTier tier(*region);
   {

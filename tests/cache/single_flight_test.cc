@@ -66,7 +66,7 @@ TEST(SingleFlight, FreeFlightIsOursAndCanBeTakenAgain) {
     EXPECT_EQ(region->flight_slot(i).word.load(), 0U);
 }
 
-TEST(SingleFlight, HashesOfZerosAndOnesWorkToo) {
+TEST(SingleFlight, AcceptsHashesOfZerosAndOnes) {
   const TestRegion region;
   SingleFlight flights(*region);
   for (const std::uint64_t hash :
@@ -228,7 +228,7 @@ TEST(SingleFlight, WaitsForOneFlightOfAStoppedFetcher) {
   waiter.join();
 }
 
-TEST(SingleFlight, AFetcherThatGetsOnIsNotTakenForStopped) {
+TEST(SingleFlight, ProgressingFetcherIsNotTakenForStopped) {
   std::uint64_t stuck_at = 1;
   // On a busy machine the patience may end before this thread continues.
   for (std::uint64_t patience_ns = k_second / 20; stuck_at != 0 && patience_ns < 100 * k_second;
@@ -260,7 +260,7 @@ TEST(SingleFlight, TicketOfAnEndedFlightEndsNoOther) {
   EXPECT_EQ(region->flight_slot(7).word.load(), theirs);
 }
 
-TEST(SingleFlight, DoesNotWaitIfTheCallerMayNot) {
+TEST(SingleFlight, DoesNotWaitIfTheCallerForbidsIt) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket held, ticket;
