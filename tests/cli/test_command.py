@@ -208,7 +208,7 @@ class Run(Case):
         job.stdin.close()
         job.wait(60)
 
-    def test_dies_with_the_program_and_the_program_with_it(self):
+    def test_command_and_program_die_together(self):
         job = self.serve_until_killed()
         job.kill()
         # The program has the other end of its stdout.
@@ -384,7 +384,7 @@ class Run(Case):
                 self.assertEqual((done.returncode, done.stderr.count(b"\n")), (2, 1))
                 self.assertIn(f'--prefix "{wanted}" is not usable'.encode(), done.stderr)
 
-    def test_a_prefix_that_is_not_there_ends_the_command(self):
+    def test_missing_prefix_ends_the_command(self):
         """A prefix from the environment may be made later; it is reported, and fails only if the
         user is strict."""
         missing = self.data / "dta"
@@ -437,7 +437,7 @@ class Run(Case):
         self.assertEqual((done.stdout, report["misses"], report["hits"]["ram"]),
                          (CONTENT * 2, 1, 1))
 
-    def test_an_option_goes_before_the_environment(self):
+    def test_option_overrides_the_environment(self):
         done = self.command("run", "-p", self.data, "--name", self.name, "printenv",
                             "CUBESHIM_NAME", env={"CUBESHIM_NAME": "other"})
         self.assertEqual(done.stdout.decode().strip(), self.name)
@@ -479,7 +479,7 @@ class Stats(Case):
 
 
 class Clear(Case):
-    def test_takes_a_kept_region_away(self):
+    def test_removes_a_kept_region(self):
         self.keep_a_region()
         done = self.command("clear", "--name", self.name)
         self.assertEqual((done.returncode, self.region.exists()), (0, False), done.stderr)
@@ -503,7 +503,7 @@ class Clear(Case):
         self.assertEqual(self.command("clear", "--force", "--name", self.name).returncode, 0)
         self.assertFalse(self.region.exists())
 
-    def test_takes_a_socket_away_that_a_killed_job_left(self):
+    def test_removes_the_socket_of_a_killed_job(self):
         path = Path(f"{self.region}.sock")
         self.addCleanup(lambda: path.unlink(missing_ok=True))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:

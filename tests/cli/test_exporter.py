@@ -182,7 +182,7 @@ class Figures(ExporterCase):
 
 
 class Textfile(ExporterCase):
-    def test_it_is_whole_at_any_time_and_goes_with_the_exporter(self):
+    def test_file_is_whole_at_any_time_and_removed_with_the_exporter(self):
         self.kept_region()
         file = self.data / "cubeshim.prom"
         child = self.start("exporter", "--textfile", file, "--every", "1", "--ram-dir",

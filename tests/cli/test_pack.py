@@ -253,7 +253,7 @@ class Looking(Pack):
         self.assertIn(b"a: damaged in the pack", done.stderr)
         self.assertEqual(os.listdir(self.out), ["b"])
 
-    def test_a_file_is_replaced_by_a_sound_one_alone(self):
+    def test_file_is_replaced_only_by_a_sound_one(self):
         for name, content in (("a", b"A" * 5000), ("b", b"B" * 5000)):
             (self.data / name).write_bytes(content)
         os.link(self.data / "b", self.data / "c")
@@ -396,7 +396,7 @@ class Trouble(Pack):
         self.assert_one_line(self.command("pack", self.data, self.work / "none/set.cube"),
                              "No such file or directory")
 
-    def test_killed_and_run_again_it_comes_to_the_same_bytes(self):
+    def test_run_after_a_kill_gives_the_same_bytes(self):
         for i in range(3000):
             folder = self.data / f"{i % 10}"
             folder.mkdir(exist_ok=True)

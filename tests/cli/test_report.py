@@ -111,7 +111,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         self.assertIn("many.json (the last of 2 jobs in it)\n", text)
         self.assertRegex(text, r"\nfile opens +70\n")
 
-    def test_a_job_that_opened_less_and_took_longer_is_another_one(self):
+    def test_job_that_opened_less_and_took_longer_starts_a_new_one(self):
         path = self.made("two.json", {"milliseconds": 1000, "opens": 100, "origin.reads": 500},
                          {"milliseconds": 2000, "opens": 50})
         first, last = map(json.loads, path.read_text().splitlines())

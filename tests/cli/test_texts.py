@@ -237,7 +237,7 @@ class Completion(Texts):
         self.assertEqual(self.ask_bash("run", "--mode", "="), ["virtual", "real", "off"])
         self.assertEqual(self.ask_bash("run", "--consistency", "t"), ["ttl:"])
 
-    def test_the_words_of_the_program_are_not_ours(self):
+    def test_arguments_of_the_program_are_not_completed_as_options(self):
         program = ["run", "-p", str(self.data), "--name=x", "--", "cat"]
         self.assertEqual(self.ask_bash(*program, "--mo"), [])
         self.assertEqual(self.ask_bash(*program, "--mode", "virt"), [])

@@ -99,7 +99,7 @@ class Top(Case):
     # come late. So the test runs several jobs.
     TRIES = 5
 
-    def test_every_column_has_its_own_figure(self):
+    def test_every_column_shows_its_figure(self):
         """The figures are right in the object and in the table, even if the samples divide the
         job's one moment of work."""
         for attempt in range(self.TRIES):

@@ -132,7 +132,7 @@ class Screen(TopCase):
             top.press("q")
             self.assertEqual(top.child.wait(30), 0)
 
-    def test_another_size_is_drawn_anew(self):
+    def test_resize_redraws_the_screen(self):
         job = self.job()
         top = self.top()
         top.until(rf"^ +{job.pid} ")
@@ -197,7 +197,7 @@ class Screen(TopCase):
         top.until(r"1 cache, 1 job;")
         self.assertEqual(top.text().count(" has ended: "), 3, top.text())
 
-    def test_a_terminal_that_goes_ends_it(self):
+    def test_top_ends_when_its_terminal_closes(self):
         self.job()
         # The terminal does not control top, so no signal tells it that the terminal goes.
         top = self.top(controls=False)

@@ -99,7 +99,7 @@ class Load(Warmup):
         self.assertEqual((status, summary, self.region.exists()), (3, None, True))
         self.assertIn("would not take over what is there", errors)
 
-    def test_a_cache_that_goes_with_its_job_is_reported(self):
+    def test_cache_removed_with_its_job_is_reported(self):
         job = self.start_job()
         self.script("hold open 30")
         child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE,
@@ -208,7 +208,7 @@ class Lists(Warmup):
         status, summary, _ = self.load_list(b"a/1\0a/with\nnewline\0")
         self.assertEqual((status, summary["fetched"]), (0, 2))
 
-    def test_a_line_that_leads_nowhere_is_named_with_its_number(self):
+    def test_line_with_an_unusable_path_is_named_with_its_number(self):
         status, summary, _ = self.load_list(b"a/1\n/etc/hostname\n", "-p", self.mount)
         self.assertEqual((status, summary["fetched"]), (1, 1))
         self.assertEqual(summary["reasons"][0]["first"], "/etc/hostname (line 2)")
@@ -347,7 +347,7 @@ class Evicts(Warmup):
 
 
 class Background(Warmup):
-    def test_it_goes_on_after_the_command_has_ended(self):
+    def test_continues_after_the_command_has_ended(self):
         self.script("hold open 30")
         log = self.data.parent / "log"
         with open(log, "wb") as out:
@@ -418,7 +418,7 @@ class Shows(Warmup):
         self.assertNotIn("\n", got)
         self.assertTrue(got.endswith("\r\x1b[K"), got)
 
-    def test_nothing_where_it_shall_be_quiet(self):
+    def test_prints_nothing_if_quiet(self):
         self.script("hold open 20 1000")
         master, slave = pty.openpty()
         child = self.start(*self.words("-q", "--prefetch-depth", "1", self.mount),
@@ -463,7 +463,7 @@ class Large(Warmup):
         again = self.warmup(self.mount, ram="64M")
         self.assertEqual((again[0], again[1]["fetched"], again[1]["cached"]), (0, 0, 63))
 
-    def test_how_much_of_them_is_there_and_forgetting_it(self):
+    def test_check_and_evict_count_cached_bytes(self):
         path, part = f"{self.mount}/a/large0", f"{self.mount}/a/large0@1M+2M"
         for words, status, cached, cached_bytes, absent_bytes in (([
                 "--dry-run", path
@@ -552,7 +552,7 @@ class Large(Warmup):
                          (130, True, 0, b""))
         self.assertEqual(self.warmup(self.mount / "a/large0")[1]["fetched"], 1)
 
-    def test_blocks_of_0_leave_them_out_as_ever(self):
+    def test_blocks_of_0_skip_large_files(self):
         status, summary, _ = self.warmup(self.mount / "a/large0", block="0")
         self.assertEqual((status, self.reasons(summary)), (1, {"larger than CUBESHIM_MAX_FILE": 1}))
 
@@ -584,7 +584,7 @@ class Packed(Warmup):
         self.assertEqual((report["hits"]["ram"], report["misses"], report["origin"]["reads"]),
                          (60, 0, 0))
 
-    def test_how_much_of_it_is_there(self):
+    def test_check_counts_cached_files_of_a_pack(self):
         for status, cached, absent in (1, 0, 60), (0, 60, 0):
             found = self.warmup("--check", self.prefix / "a", self.prefix / "b/c",
                                 *(self.prefix / f"b/{i}" for i in range(20)))
