@@ -47,7 +47,7 @@ class Before(Job):
         self.assertEqual((shim.status, shim.out, shim.theirs), (0, plain.out, plain.err), str(shim))
         return shim
 
-    def test_calls_it_can_do_without(self):
+    def test_refused_calls_that_the_cache_does_not_need(self):
         for call in WORKS_WITHOUT:
             for error in ("EPERM", "ENOSYS", "EACCES"):
                 with self.subTest(call=call, error=error):

@@ -150,7 +150,7 @@ class Squatter(Case):
 
 
 class Removed(Case):
-    def test_while_it_is_used_and_a_fifo_stands_there(self):
+    def test_while_it_is_used_and_a_fifo_replaces_it(self):
         """Memory for the next segment and mappings need the name: neither waits for a writer of the
         FIFO."""
         region = self.job.region()

@@ -170,7 +170,7 @@ class Directory(Case):
                     or directory in ("relative", "/no/such") else b"", done.stderr)
                 self.assertLess(len(done.stderr), 1200)
 
-    def test_that_is_a_link_is_the_one_it_leads_to(self):
+    def test_that_is_a_link_is_followed(self):
         link = self.job.path("link")
         os.symlink(self.job.ram_dir, link)
         done = self.job.python(
