@@ -141,7 +141,7 @@ struct RewrittenPack : PackMountTest {
   }
 };
 
-TEST_F(RewrittenPack, GivesErrorsAndNoBytesOfTheOther) {
+TEST_F(RewrittenPack, FailsInsteadOfServingTheNewBytes) {
   put(other, 0);
   set_time(1'000'000'000);
   for (const char* name : {"d/f", "d/g", "d", "none"}) {
@@ -151,7 +151,7 @@ TEST_F(RewrittenPack, GivesErrorsAndNoBytesOfTheOther) {
   EXPECT_FALSE(mount->reader().is_untouched());
 }
 
-TEST_F(RewrittenPack, IsNoticedToTheHeaderWhereItsTimeIsPutBack) {
+TEST_F(RewrittenPack, IsDetectedByItsHeaderIfItsTimeIsRestored) {
   const auto before = *stat_path(AT_FDCWD, tree.pack.c_str(), 0);
   std::string changed = tests::bytes_of(tree.pack);
   changed[100] = static_cast<char>(changed[100] ^ 1);
@@ -164,7 +164,7 @@ TEST_F(RewrittenPack, IsNoticedToTheHeaderWhereItsTimeIsPutBack) {
   EXPECT_EQ(read("d/g"), EIO);
 }
 
-TEST_F(RewrittenPack, GoesOnWhereItWasOnlyRenamedOrGivenOtherRights) {
+TEST_F(RewrittenPack, StaysUsableIfOnlyRenamedOrGivenOtherRights) {
   ASSERT_EQ(::rename(tree.pack.c_str(), (tree.pack + ".old").c_str()), 0);
   EXPECT_EQ(read("d/g"), 0);
   ASSERT_EQ(::chmod((tree.pack + ".old").c_str(), 0600), 0);

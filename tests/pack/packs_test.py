@@ -263,7 +263,7 @@ except OSError as error: assert error.errno == errno.ELOOP, error
 else: assert False
 """)
 
-    def test_names_that_are_opened_as_such(self):
+    def test_opens_with_o_path(self):
         self.check("""
 import stat
 def name(root, path, *flags):

@@ -175,7 +175,7 @@ TEST_F(PackReaderTest, ManyThreadsLookUpAtTheSameTime) {
   EXPECT_EQ(found, 4 * tree.files.size());
 }
 
-TEST(PackSlots, MoreThanFitInMemoryAreSortedAllTheSame) {
+TEST(PackSlots, MoreThanFitInMemoryAreSorted) {
   PackSlots slots("/tmp");
   constexpr std::uint64_t k_count = 200'001;
   for (std::uint64_t i = 0; i < k_count; ++i) {

@@ -35,7 +35,7 @@ struct PackResume : testing::Test {
   }
 };
 
-TEST_F(PackResume, GoesOnWhereItWasStopped) {
+TEST_F(PackResume, ContinuesWhereItWasStopped) {
   std::uint64_t last = 0;
   for (const int looks : {1, 5, 12, 20, 25}) {
     stop_after(looks);

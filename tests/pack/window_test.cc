@@ -102,7 +102,7 @@ TEST_F(PackWindowsTest, WindowShrinksIfBandwidthIsTheBottleneck) {
   EXPECT_EQ(size_now(), PackWindows::k_least);
 }
 
-TEST_F(PackWindowsTest, AnOriginMayBecomeSlower) {
+TEST_F(PackWindowsTest, AdaptsToAnOriginThatBecomesSlower) {
   know_latency();
   for (int i = 0; i < 100; ++i) know_latency(3000 * k_us);
   take_one(3500 * k_us);
@@ -219,7 +219,7 @@ TEST_F(PackNeighboursTest, ALinkLeadsToAWindow) {
   EXPECT_EQ(wrong(all_but("d0/f0")), "");
 }
 
-TEST_F(PackNeighboursTest, APackWithinAFileIsNotTakenForRecords) {
+TEST_F(PackNeighboursTest, PackWithinAFileIsNotReadAsRecords) {
   SampleTree inner;
   for (int i = 0; i < 60; ++i)
     inner.write("f" + std::to_string(i), tests::content_of(10'000, i + 77));
