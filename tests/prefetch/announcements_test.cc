@@ -52,7 +52,7 @@ TEST_F(Announced, ThreadThatRunsAfterItsEndLeavesTheSocketToItsOwner) {
   client();
 }
 
-TEST_F(Announced, ArrivalsAreCalledWhenThereWasNothing) {
+TEST_F(Announced, ArrivalsAreReportedIfNothingWasThere) {
   PlannedFile file;
   EXPECT_EQ(source->next(file), PathSource::Next::none_yet);
   const auto one = client();
@@ -123,7 +123,7 @@ TEST_F(Announced, ClientThatLeavesAFullSocketBehindIsDropped) {
   EXPECT_FALSE(has_more());
 }
 
-TEST_F(Announced, InvalidMessageEndsItsConnectionAndNoOther) {
+TEST_F(Announced, InvalidMessageEndsOnlyItsConnection) {
   ::testing::internal::CaptureStderr();
   const auto good = client();
   ASSERT_TRUE(good.say(begin(0, "/data")));
@@ -211,7 +211,7 @@ TEST_F(Announced, ThreadEndsThoughItsSocketWasRemoved) {
   EXPECT_TRUE(wait_for_background_threads(20'000));
 }
 
-TEST_F(Announced, AForkedChildLeavesItAlone) {
+TEST_F(Announced, ForkedChildLeavesTheServerRunning) {
   const pid_t child = fork();
   if (child == 0) {
     source.reset();

@@ -93,7 +93,7 @@ TEST_F(DepthByDemandTest, StaysIfDemandIsALittleSlower) {
   EXPECT_EQ(depth.depth(), 32U);
 }
 
-TEST_F(DepthByDemandTest, AnOriginThatHasBecomeSlowForGoodIsGotUsedTo) {
+TEST_F(DepthByDemandTest, AdaptsToAnOriginThatStaysSlow) {
   periods(100, 300'000);
   periods(200, 600'000);
   EXPECT_GT(depth.depth(), 16U);
@@ -156,12 +156,12 @@ struct DepthByFetchesTest : ::testing::Test {
   }
 };
 
-TEST_F(DepthByFetchesTest, DoesNotBindWithoutForeignDemand) {
+TEST_F(DepthByFetchesTest, DoesNotLimitWithoutForeignDemand) {
   run(100, false);
   EXPECT_EQ(depth.depth(), 64U);
 }
 
-TEST_F(DepthByFetchesTest, BeginsWithOneAndSettlesWhereTheOriginHasNoQueue) {
+TEST_F(DepthByFetchesTest, StartsAtOneAndSettlesWithoutAQueueAtTheOrigin) {
   run(1, true);
   EXPECT_EQ(depth.depth(), 1U);
   unsigned least = 64, most = 0;
@@ -187,7 +187,7 @@ TEST_F(DepthByFetchesTest, HardlyOvershootsOnItsWayUp) {
   EXPECT_LE(most, servers + servers / 3);
 }
 
-TEST_F(DepthByFetchesTest, ComesToTheMostWhereAnOriginIsFarAndHasNoQueue) {
+TEST_F(DepthByFetchesTest, ReachesTheMaximumForADistantOriginWithoutAQueue) {
   service_ms = 40;
   servers = 1000;
   run(200, true);
@@ -230,7 +230,7 @@ TEST_F(DepthByFetchesTest, DoesNotLimitFetchesThatItCannotMeasure) {
 
 // Large files that take minutes, or fetches that hang, are in flight for longer than the program
 // waits.
-TEST_F(DepthByFetchesTest, DoesNotBindForFetchesThatDoNotEnd) {
+TEST_F(DepthByFetchesTest, DoesNotLimitIfFetchesDoNotEnd) {
   for (int i = 0; i < 30; ++i) {
     tick(8, true);
     EXPECT_EQ(depth.depth(), 1U);
@@ -312,7 +312,7 @@ TEST_F(ForeignDemandTest, IsSeenBesideAJobWhoseFilesAreFetchedAhead) {
   EXPECT_TRUE(is_there());
 }
 
-TEST_F(ForeignDemandTest, AJobThatWasThereBeforeIsNotCountedFromItsBegin) {
+TEST_F(ForeignDemandTest, IgnoresEarlierFetchesOfAnOlderJob) {
   jobs[0] = {.job = 4, .fetches = 1'000'000};
   ticks(1, 0, 0);
   EXPECT_FALSE(is_there());

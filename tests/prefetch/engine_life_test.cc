@@ -161,7 +161,7 @@ TEST_P(EngineLife, ThreadsTakeNoSignalsOfTheHost) {
   EXPECT_FALSE(blocked >> 32 & 1);
 }
 
-TEST_P(EngineLife, WithoutDescriptorsAFetchFailsAndTheNextIsTried) {
+TEST_P(EngineLife, FetchWithoutDescriptorsFailsButTheNextIsTried) {
   const std::string path = dir.write("f", "abc");
   EXPECT_EQ(tests::run_in_child([&] {
               start({.depth = 4});
@@ -223,7 +223,7 @@ void refuse(long number, int error) {
   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-TEST(EngineRefused, WithoutIoUringSaysWhy) {
+TEST(EngineRefused, ReasonIsGivenIfIoUringIsUnavailable) {
   for (const int error : {ENOSYS, EPERM}) {
     EXPECT_EQ(tests::run_in_child([&] {
                 refuse(SYS_io_uring_setup, error);
@@ -251,7 +251,7 @@ TEST(EngineRefused, StartFailsWithoutAPrivateFdTable) {
   }
 }
 
-TEST(EngineRefused, WithoutOpenat2LinksAreAskedOfProc) {
+TEST(EngineRefused, LinksAreReadFromProcWithoutOpenat2) {
   EXPECT_EQ(tests::run_in_child([&] {
               refuse(SYS_openat2, ENOSYS);
               const tests::TempDir dir;

@@ -45,7 +45,7 @@ class SlowEngines : public BothEngines {
   lagfs::testing::Mount mount;
 };
 
-TEST_P(SlowEngines, AReadThatHangsIsAbandonedAndItsRoomSaidToBeLost) {
+TEST_P(SlowEngines, HangingReadIsAbandonedAndItsRoomReportedLost) {
   START_ENGINE({.depth = 4});
   say("hold read 1");
   for (int i = 0; i < 8; ++i) engine->submit(order(mount.at(name(i))));
@@ -158,7 +158,7 @@ TEST_P(SlowEnginesKnownNames, HangingOpenDoesNotDelayOthers) {
 
 // More than a ring has workers unless more are requested; both with threads that start and with
 // threads that rest.
-TEST_P(SlowEngines, AsManyWaitForTheOriginAsTheDepthSaysAndNoMore) {
+TEST_P(SlowEngines, ExactlyDepthRequestsWaitForTheOrigin) {
   constexpr unsigned k_depth = 30;
   START_ENGINE({.depth = k_depth, .idle_ms = 3'600'000});
   const auto opens = [&] {
@@ -178,7 +178,7 @@ TEST_P(SlowEngines, AsManyWaitForTheOriginAsTheDepthSaysAndNoMore) {
   for (const auto& one : orders) EXPECT_EQ(one->result.ending, Ending::whole);
 }
 
-TEST_P(SlowEngines, ErrorsOfTheReadAndTheStatAreTold) {
+TEST_P(SlowEngines, ReportErrorsOfReadsAndOpens) {
   START_ENGINE({.depth = 1});
   say("fail read EIO 1");
   Order& read = fetch(mount.at(name(0)));
@@ -190,7 +190,7 @@ TEST_P(SlowEngines, ErrorsOfTheReadAndTheStatAreTold) {
   EXPECT_EQ(fetch(mount.at(name(0))).result.ending, Ending::whole);
 }
 
-TEST_P(SlowEngines, AProcessThatIsKilledOrExitsWhileAFetchHangsGoesAway) {
+TEST_P(SlowEngines, ProcessEndsThoughAFetchHangs) {
   for (const bool killed : {true, false}) {
     say("hold read 1");
     tests::Gate ready;

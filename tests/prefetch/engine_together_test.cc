@@ -89,7 +89,7 @@ struct EngineTogether : ::testing::Test {
   std::unique_ptr<IoEngine> engine;
 };
 
-TEST_F(EngineTogether, SingleRequestBringsAllOfThem) {
+TEST_F(EngineTogether, SingleRequestFetchesAllOfThem) {
   engine->submit(chain());
   engine->drain();
   expect_whole();
@@ -133,7 +133,7 @@ TEST_F(EngineTogether, CancellingWaitingFetchesEndsEachFile) {
   expect_whole();
 }
 
-TEST_F(EngineTogether, AReadThatHangsIsAbandonedAndNoneOfThemLosesRoom) {
+TEST_F(EngineTogether, HangingReadIsAbandonedAndNoFileLosesRoom) {
   run_in();
   Fetch& first = chain();
   say("hold read 1");

@@ -74,7 +74,7 @@ struct ShortListLeadTest : LeadTest {
   ShortListLeadTest() : LeadTest(20) {}
 };
 
-TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileThatThereWasNoRoomFor) {
+TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileWithoutRoom) {
   ASSERT_NO_FATAL_FAILURE(begin());
   ASSERT_NO_FATAL_FAILURE(fill());
   end();

@@ -73,7 +73,7 @@ TEST_F(ListSourceTest, RepeatsFilesThatDoNotStay) {
   EXPECT_TRUE(is_at_end());
 }
 
-TEST_F(ListSourceTest, AListOfNothingDoesNotRepeat) {
+TEST_F(ListSourceTest, EmptyListDoesNotRepeat) {
   repeats = true;
   open_from(0, "# nothing\n");
   EXPECT_EQ(take(), Names{});
@@ -100,7 +100,7 @@ TEST_F(ListSourceTest, DirectoriesComeWhenTheyAreKnownAsSuch) {
   EXPECT_TRUE(is_at_end());
 }
 
-TEST_F(ListSourceTest, NextLeaderGoesOnWhereTheLastOneWas) {
+TEST_F(ListSourceTest, NextLeaderContinuesWhereTheLastOneStopped) {
   open_from(2, text({"a", "b", "c", "d"}));
   EXPECT_EQ(take(), (Names{"c", "d"}));
   EXPECT_EQ(source->dealt_with(), 4U);

@@ -33,13 +33,13 @@ TEST(ListingBound, IsTwiceTheBytesReadUntilReadsFollow) {
   EXPECT_EQ(may_be_fetched(reads_of(12, 12, 24)), 0U) << "some files show nothing";
 }
 
-TEST(ListingBound, IsFourTimesAheadWhereReadsFollow) {
+TEST(ListingBound, IsFourTimesTheBytesReadIfReadsFollow) {
   EXPECT_EQ(may_be_fetched(reads_of(16, 8, 32)), 40 * k_size) << "eight early, and 64 ahead of 16";
   EXPECT_EQ(may_be_fetched(reads_of(1000, 1000, 1000)), 4000 * k_size);
   EXPECT_EQ(may_be_fetched(reads_of(1000, 900, 4900)), 0U);
 }
 
-TEST(ListingBound, IsALittleInAnyCase) {
+TEST(ListingBound, IsAtLeast64KiB) {
   ListingReads reads;
   reads.read = 2 * k_kib;
   reads.files = 2;
@@ -101,7 +101,7 @@ TEST_F(ListingSourceTest, FetchesNothingOfADirectoryThatIsOnlyListed) {
   EXPECT_TRUE(plan().empty());
 }
 
-TEST_F(ListingSourceTest, GoesOnAsFarAsReadsFollow) {
+TEST_F(ListingSourceTest, PlansFurtherAsReadsFollow) {
   const std::string a = make("a", 300);
   read(a, 10);
   const std::size_t first = plan().size();
@@ -119,7 +119,7 @@ TEST_F(ListingSourceTest, GoesOnAsFarAsReadsFollow) {
   EXPECT_TRUE(plan().empty());
 }
 
-TEST_F(ListingSourceTest, FetchesNoMoreBytesThanTwiceThoseRead) {
+TEST_F(ListingSourceTest, FetchesAtMostTwiceTheBytesRead) {
   const std::string a = make("a", 300);
   read(a, 10);
   // The files that are planned are three times as large as those that were read.
@@ -170,7 +170,7 @@ TEST_F(ListingSourceTest, EachDirectoryHasItsOwnBound) {
 
 // More directories than are kept open, none of whose names are kept: each continues where it
 // stopped.
-TEST_F(ListingSourceTest, GoesOnInDirectoriesThatWereClosed) {
+TEST_F(ListingSourceTest, ContinuesInDirectoriesThatWereClosed) {
   constexpr int k_directories = 20, k_files = 40;
   std::vector<std::string> directories;
   for (int d = 0; d < k_directories; ++d)
@@ -189,7 +189,7 @@ TEST_F(ListingSourceTest, GoesOnInDirectoriesThatWereClosed) {
   EXPECT_EQ(times, given.size()) << "each is given once";
 }
 
-TEST_F(ListingSourceTest, ANewLeaderGoesOnWithinTheBound) {
+TEST_F(ListingSourceTest, NewLeaderStaysWithinTheBound) {
   const std::string a = make("a", 300);
   read(a, 10);
   const std::size_t first = fetch_all();
@@ -227,7 +227,7 @@ TEST_F(ListingSourceTest, DropsADirectoryThatIsNoLongerRead) {
   EXPECT_FALSE(source.is_following_reads());
 }
 
-TEST_F(ListingSourceTest, ADirectoryThatIsLetGoOfTakesNoOtherAlong) {
+TEST_F(ListingSourceTest, DroppedDirectoryLeavesOthers) {
   const std::string a = make("a", 300), b = make("b", 300);
   for (const auto& directory : {a, b}) read(directory, 10);
   EXPECT_FALSE(plan().empty());

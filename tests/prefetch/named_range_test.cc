@@ -29,7 +29,7 @@ TEST(NamedRange, ValidRangesAreParsed) {
   }
 }
 
-TEST(NamedRange, MalformedRangesAreWrong) {
+TEST(NamedRange, MalformedRangesAreRejected) {
   for (const char* const text :
        {"/a@+", "/a@5+", "/a@+5", "/a@5+0", "/a@-1+5", "/a@1.5+2", "/a@1+2+3", "/a@16777216T+1",
         "/a@1+2-3", "/a@18446744073709551615+1", "/a@1Q+1"}) {

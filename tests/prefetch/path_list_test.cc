@@ -166,7 +166,7 @@ TEST_F(Lists, OnlyRegularFilesAreLists) {
   EXPECT_EQ(PathList::open({"", {prefix}, true}, why), nullptr);
 }
 
-TEST_F(Lists, AnEmptyListIsOne) { EXPECT_EQ(read(""), Names{}); }
+TEST_F(Lists, EmptyListIsAccepted) { EXPECT_EQ(read(""), Names{}); }
 
 TEST_F(Lists, LinesAcrossBlocksAreWhole) {
   // Names of many lengths, so that every boundary of a block falls into some of them.
@@ -238,7 +238,7 @@ TEST_F(Lists, KeepTheirDescriptorOutOfTheWay) {
   close(after);
 }
 
-TEST_F(Lists, GarbageIsCountedAndDoesNoHarm) {
+TEST_F(Lists, GarbageIsCountedAndGivesNoWrongPath) {
   std::mt19937 random(7);
   const std::string_view pieces[] = {"/",  "..", ".",    "-",    "#", "\n",
                                      "\r", " ",  "\xff", "data", "x"};

@@ -104,7 +104,7 @@ TEST_F(Walks, EndBelowPathsThatAreTooLongOrTooDeep) {
   EXPECT_EQ(refused(Refusal::too_long), 2U);
 }
 
-TEST_F(Walks, AreNotDisturbedByFilesThatComeAndGo) {
+TEST_F(Walks, ContinueThoughFilesComeAndGo) {
   for (int i = 0; i < 2000; ++i) make("f" + std::to_string(i));
   write(prefix);
   ASSERT_TRUE(open());

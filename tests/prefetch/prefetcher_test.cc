@@ -154,7 +154,7 @@ TEST_F(PrefetcherTest, ReturnsFilesWithoutRoomIfThereIsNoRing) {
   for (const RefusedFile& file : prefetcher->take_refused()) EXPECT_EQ(file.why, Refused::no_room);
 }
 
-TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
+TEST_F(PrefetcherTest, RingHasEachFileBeforeItIsRead) {
   make(true);
   SmallCache::Counts counts;
   std::uint32_t opened = 0;
@@ -185,7 +185,7 @@ TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
 }
 
 // The files that filled the memory were not announced.
-TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
+TEST_F(PrefetcherTest, FilesPassThroughTheRingOnceMemoryIsFull) {
   SmallCache::Counts before;
   for (const auto& path : files.paths) files.open(cache, path, before);
   const auto resident = static_cast<int>(count(Counter::misses));
@@ -217,7 +217,7 @@ TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
   EXPECT_EQ(tests::counters_of(cache.region()), "right");
 }
 
-TEST_F(PrefetcherTest, AFullRingAsksNothingOfTheOrigin) {
+TEST_F(PrefetcherTest, FullRingMakesNoRequests) {
   make(true);
   const std::size_t offered = fill();
   ASSERT_LT(offered, files.paths.size());
@@ -234,7 +234,7 @@ TEST_F(PrefetcherTest, AFullRingAsksNothingOfTheOrigin) {
 
 // The resident pool has at least 64 KiB left in its last segment, so it does not count as full, but
 // each file is larger.
-TEST_F(PrefetcherTest, APoolThatIsFullForTheseFilesIsFull) {
+TEST_F(PrefetcherTest, PoolWithoutRoomForTheseFilesCountsAsFull) {
   for (auto& path : files.paths) ASSERT_EQ(truncate(path.c_str(), 300'000), 0);
   make(true);
   fill();
@@ -247,7 +247,7 @@ TEST_F(PrefetcherTest, APoolThatIsFullForTheseFilesIsFull) {
   EXPECT_LE(count(Counter::origin_opens), before + 40);
 }
 
-TEST_F(PrefetcherTest, MemoryThatCannotBeHadIsNotAskedForWithoutEnd) {
+TEST_F(PrefetcherTest, UnavailableMemoryIsNotRequestedForever) {
   make(true);
   // No more segments can be leased.
   ASSERT_EQ(unlink(files.cache.path().c_str()), 0);
@@ -263,7 +263,7 @@ TEST_F(PrefetcherTest, MemoryThatCannotBeHadIsNotAskedForWithoutEnd) {
   EXPECT_FALSE(prefetcher->first_unended(3)) << "one that waits for room is not under way";
 }
 
-TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsThere) {
+TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsFree) {
   make(true);
   const std::size_t offered = fill();
   const std::uint64_t before = prefetcher->counts().fetched;
@@ -342,7 +342,7 @@ TEST_F(PrefetcherTest, WatchesFilesAgainThatAreReadAgainFromTheRing) {
   EXPECT_EQ(settled(), 1U);
 }
 
-TEST_F(PrefetcherTest, AfterStopNothingIsTakenAndNothingIsFetched) {
+TEST_F(PrefetcherTest, AcceptsAndFetchesNothingAfterAStop) {
   make(true);
   fill();
   prefetcher->stop(1000);

@@ -201,7 +201,7 @@ TEST_F(RingWatchTest, ReadersWithoutOrderMayStillComeToASegment) {
   EXPECT_EQ(give_up(true), 0U);
 }
 
-TEST_F(RingWatchTest, NextToAllOfASegmentIsEnoughWhenStuck) {
+TEST_F(RingWatchTest, AlmostFullyReadSegmentIsGivenUpWhenStuck) {
   // The files are so small that one of them is less than three in a hundred.
   fill(10'000);
   const std::uint64_t next = first_of_next_segment();
@@ -311,14 +311,14 @@ TEST_F(RingStallTest, CountsTheTimeWithoutReadsWhileProgramsFetch) {
 
 // A loaded machine may take longer for a segment than the leader waits, and what is given up must
 // be fetched again.
-TEST_F(RingStallTest, BeginsAnewWithEachFileThatIsReadFromIt) {
+TEST_F(RingStallTest, RestartsWithEachFileReadFromTheRing) {
   tick(100, true, false, 7);
   EXPECT_EQ(tick(400, true, true, 9), 0U);
   EXPECT_EQ(tick(500, true, false, 9), 0U);
   EXPECT_EQ(tick(600, true, false, 10), 200U);
 }
 
-TEST_F(RingStallTest, EndsWhereThereIsRoom) {
+TEST_F(RingStallTest, EndsOnceThereIsRoom) {
   tick(100, true, false, 7);
   EXPECT_EQ(tick(200, false, false, 9), 0U);
   EXPECT_EQ(tick(300, true, false, 10), 0U);
@@ -344,7 +344,7 @@ struct RingNeedTest : ::testing::Test {
   }
 };
 
-TEST_F(RingNeedTest, IsTooSmallWhereProgramsFetchPlannedFilesWhileItIsFull) {
+TEST_F(RingNeedTest, IsTooSmallIfProgramsFetchPlannedFilesWhileItIsFull) {
   EXPECT_FALSE(tick(10, 0, 0, true));
   EXPECT_FALSE(tick(0, 0, 3, true));
   // The prefetcher comes to the files that programs have fetched when there is room again.
@@ -352,13 +352,13 @@ TEST_F(RingNeedTest, IsTooSmallWhereProgramsFetchPlannedFilesWhileItIsFull) {
   EXPECT_FALSE(tick(10, 0, 0, true)) << "it starts over";
 }
 
-TEST_F(RingNeedTest, IsLargeEnoughWhereTheProgramsOvertookItForAnotherReason) {
+TEST_F(RingNeedTest, IsLargeEnoughIfProgramsOvertookItWhileItHadRoom) {
   EXPECT_FALSE(tick(0, 0, 40, false));
   EXPECT_FALSE(tick(10, 40, 0, true)) << "at the begin of an epoch the prefetcher is not ahead yet";
   EXPECT_FALSE(tick(20, 0, 0, true));
 }
 
-TEST_F(RingNeedTest, IsLargeEnoughWhereProgramsFetchUnplannedFiles) {
+TEST_F(RingNeedTest, IsLargeEnoughIfProgramsFetchUnplannedFiles) {
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(tick(10, 0, 10, true));
 }
 

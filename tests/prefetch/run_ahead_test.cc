@@ -123,7 +123,7 @@ TEST_F(RingRoomTest, RoomThatIsPromisedToOthersIsNotPromisedAgain) {
   EXPECT_FALSE(take_room(records));
 }
 
-TEST_F(RingRoomTest, RecordThatWasPlacedEndsThePauseOfOneThatFoundNoRoom) {
+TEST_F(RingRoomTest, PlacedRecordEndsThePauseOfOneWithoutRoom) {
   ASSERT_TRUE(take_room());
   find_no_room(20);
   ASSERT_FALSE(take_room());

@@ -28,7 +28,7 @@ class Heard(Case):
         self.assertEqual(heard, dataset.paths(got))
         self.assertEqual(len(got), 3000)
 
-    def test_a_long_order_goes_on_as_the_loop_does(self):
+    def test_long_order_is_announced_as_the_loop_advances(self):
         server = self.serve()
         dataset = Files(150_000)
         iterator, first = begun(DataLoader(dataset, batch_size=500, shuffle=True, collate_fn=as_is))
@@ -151,7 +151,7 @@ class Heard(Case):
 
 class Servers(Case):
     """Tests an order's fate if the server misbehaves. The loop goes on in any case."""
-    def test_the_next_server_goes_on_where_the_last_ended(self):
+    def test_next_server_continues_where_the_last_stopped(self):
         first = self.serve(takes=False)
         dataset = Files(3000)
         iterator, batch = begun(DataLoader(dataset, batch_size=10, shuffle=True, collate_fn=as_is))

@@ -129,7 +129,7 @@ class Jobs(Case):
             with self.subTest(more):
                 self.check(more)
 
-    def test_it_goes_with_the_job_or_stays_on_the_disk(self):
+    def test_index_is_removed_with_the_job_unless_it_is_on_disk(self):
         disk = self.dir / "disk"
         disk.mkdir()
         learned = f"cubeshim-learned-{os.geteuid()}-test"

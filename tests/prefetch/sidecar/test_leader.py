@@ -181,7 +181,7 @@ class Leaders(FaultCase):
         self.wait_for_opens(before + self.count + 1)
         self.check_reads(last)
 
-    def test_one_whose_list_is_another(self):
+    def test_leader_with_another_list(self):
         # A leader serves its own job's list. The next leader serves the other's.
         half = self.count // 2
         names = [f"{self.data}/f{n}" for n in range(self.count)]
