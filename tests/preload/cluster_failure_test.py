@@ -35,7 +35,7 @@ class Herd(Cluster):
         self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)
         self.assertGreater(sum(report["hits"]["cluster"] for report in reports), 0)
 
-    def test_a_node_ahead_of_the_others_goes_on_taking_leases_at_a_slow_origin(self):
+    def test_node_ahead_of_the_others_keeps_taking_leases_at_a_slow_origin(self):
         names = [f"many/{i}" for i in range(300)]
         (self.source / "many").mkdir()
         for name in names:
@@ -220,7 +220,7 @@ class Full(Cluster):
 class Few(Cluster):
     server_options = ("-c", "20")
 
-    def test_too_many_connections_leave_the_server_alone(self):
+    def test_server_with_too_many_connections_is_not_asked(self):
         prefix = self.mount()
         held = [socket.create_connection(("127.0.0.1", self.pool[0].port)) for _ in range(40)]
         for connection in held:

@@ -76,7 +76,7 @@ said["read"] = asked() - said["fetched"]
         self.assertLessEqual(said["fetched"], 32 << 20)
         self.assertEqual(self.blocks()["wasted"], 0)
 
-    def test_a_range_that_is_there_is_not_asked_for_again(self):
+    def test_present_range_is_not_requested_again(self):
         said = self.run_job("""
 wanted = os.POSIX_FADV_WILLNEED
 """ + WAIT + """

@@ -219,7 +219,7 @@ TEST(Region, ExistsOnlyDuringTheJob) {
   EXPECT_FALSE(cube::preload::exists(job.region()));
 }
 
-TEST(Region, GoesWithTheLastOfForkedProcesses) {
+TEST(Region, IsRemovedWithTheLastForkedProcess) {
   Job job;
   expect_well(job.python(R"(
 check(6)
@@ -236,7 +236,7 @@ os._exit(0)
   EXPECT_FALSE(cube::preload::exists(job.region()));
 }
 
-TEST(Region, WithoutANameServesNothingOnceAChildHasEnded) {
+TEST(Region, ServesNothingOnceItIsUnlinkedAndAChildHasEnded) {
   Job job;
   job.checks_region = false;
   job.env["REGION"] = job.region();

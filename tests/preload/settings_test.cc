@@ -51,7 +51,7 @@ constexpr Wrong k_wrong[] = {
 
 }  // namespace
 
-TEST(Settings, EachWrongOneIsNamedInOneLine) {
+TEST(Settings, EachInvalidOneIsNamedInOneLine) {
   for (const Wrong& wrong : k_wrong) {
     SCOPED_TRACE(std::string(wrong.variable) + "=" + wrong.value);
     Job job;
@@ -247,7 +247,7 @@ TEST(Machine, LimitOfFileSize) {
 }
 
 // The program's lock never includes the region, neither for existing mappings nor for later ones.
-TEST(Machine, LockedMemoryHasNothingOfTheRegion) {
+TEST(Machine, LockedMemoryExcludesTheRegion) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a right to lock memory";
   Job job;
   const auto outcome = job.python(R"(
@@ -304,7 +304,7 @@ TEST(Identity, ChangedIdentitySwitchesServingOff) {
   job.checks_region = false;  // the next test
 }
 
-TEST(Identity, RegionGoesThoughPrivilegesWereDropped) {
+TEST(Identity, RegionIsRemovedThoughPrivilegesWereDropped) {
   GTEST_SKIP()
       << "known limit: a sticky /dev/shm refuses the unlink to the new user: doc/SEMANTICS.md";
   Job job;

@@ -315,7 +315,7 @@ std::string documented(const Row& row) {
          " | " + words[row.open] + " |\n";
 }
 
-TEST(FreshnessTable, HasARowForEachEventAndSoHasTheDocument) {
+TEST(FreshnessTable, HasARowForEachEventAsTheDocumentDoes) {
   std::ifstream file(SEMANTICS_MD);
   const std::string document{std::istreambuf_iterator<char>(file), {}};
   for (const Event& event : events()) {
@@ -354,7 +354,7 @@ TEST(FreshnessKept, NextJobSeesChangesMadeBetweenJobs) {
 
 // Uses the real clock, because the tests above turn it. The reader only opens the file: the seconds
 // may end between an open and a stat.
-TEST(FreshnessTtl, IsOverAfterThatManySeconds) {
+TEST(FreshnessTtl, ExpiresAfterItsSeconds) {
   constexpr std::uint64_t k_second = 1'000'000'000;
   Stage stage("renamed_over", {"ttl", "ttl:1", "virtual", &Row::ttl});
   Program reader(stage.new_job());
