@@ -149,7 +149,7 @@ class Hosts(unittest.TestCase):
             r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: (File too large|No space left on device)\n$"
         )
 
-    def test_two_processes_of_one_pid_do_not_write_at_a_time(self):
+    def test_two_processes_of_one_pid_do_not_write_concurrently(self):
         common = self.data / "common"
         common.touch()
         with common.open("a") as other:

@@ -157,7 +157,7 @@ TEST_F(OpenRows, QueryOfTheOffsetIsNotASeek) {
   EXPECT_EQ(count(k_jumps), 0U);
 }
 
-TEST_F(OpenRows, ReadsHereAndThereByPreadAreAStormToo) {
+TEST_F(OpenRows, ScatteredPreadsAreAStorm) {
   open();
   for (int i = 0; i < 10; ++i) note_read(row(), i * 1000, 600, 600, 10);
   close();
@@ -179,7 +179,7 @@ TEST_F(OpenRows, ReadByPreadLeavesTheOffsetWhereItIs) {
   EXPECT_EQ(count(k_jumps), 2U);
 }
 
-TEST_F(OpenRows, StormOfTinyReadsHasOneName) {
+TEST_F(OpenRows, StormOfTinyReadsDoesNotCountAsTiny) {
   open();
   for (int i = 0; i < 20; ++i) {
     seek(i * 1000);
@@ -198,7 +198,7 @@ TEST_F(OpenRows, ManyShortReadsAreTiny) {
   EXPECT_EQ(count(k_storms), 0U);
 }
 
-TEST_F(OpenRows, LargeFileReadHereAndThereIsRandom) {
+TEST_F(OpenRows, LargeFileReadOutOfOrderIsRandom) {
   open();
   for (int i = 0; i < 10; ++i) note_read(row(), (20LL << 20) - i * 100000, 4096, 4096, 5);
   close();
@@ -208,7 +208,7 @@ TEST_F(OpenRows, LargeFileReadHereAndThereIsRandom) {
   EXPECT_EQ(count(k_storms), 0U);
 }
 
-TEST_F(OpenRows, LargeFileReadInTurnIsNotRandom) {
+TEST_F(OpenRows, LargeFileReadInOrderIsNotRandom) {
   open();
   for (int i = 0; i < 20; ++i) read(1 << 20, 1 << 20);
   close();

@@ -94,7 +94,7 @@ TEST(ObservedRun, InvalidFilesAreRefusedWithTheReason) {
   EXPECT_NE(why_not("").find("empty"), std::string::npos);
 }
 
-TEST(ObservedRun, ProcessesThatReadAtOneTimeAreReaders) {
+TEST(ObservedRun, ProcessesThatReadConcurrentlyAreReaders) {
   const auto half = [](std::uint64_t from) {
     std::vector<Use> uses;
     for (std::uint64_t i = 0; i < 50; ++i)
