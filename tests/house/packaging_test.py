@@ -35,7 +35,7 @@ class Symbols(unittest.TestCase):
 
 
 class Wheel(unittest.TestCase):
-    def test_page_stands_alone(self):
+    def test_page_has_no_relative_links(self):
         page = wheels.metadata()
         self.assertIn(f"\nVersion: {targets.version()}\n", page)
         self.assertEqual(re.findall(r"\]\((?!http)[^)]*\)", page), [])

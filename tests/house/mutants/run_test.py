@@ -179,7 +179,7 @@ class Tool(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertIn("the mark can go", said)
 
-    def test_a_test_that_fails_anyway_has_found_nothing(self):
+    def test_failure_without_the_fault_does_not_count(self):
         status, said = self.run_with(row("= 5", "= 6", tests="broken"))
         self.assertEqual(status, 1, said)
         self.assertIn("toy.broken fails without the fault, too", said)
