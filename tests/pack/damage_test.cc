@@ -161,7 +161,7 @@ TEST_F(PackDamage, AForgedHeaderIsRefused) {
   }
 }
 
-TEST_F(PackDamage, PathsThatLeadOutOfThePackAreDamageHoweverSoundTheirRecord) {
+TEST_F(PackDamage, PathsOutOfThePackAreDamageEvenInASoundRecord) {
   const std::string long_name(256, 'n');
   for (const char* const path : {"../f", "/f", "a/../../f", "a//f", "f/", long_name.c_str()}) {
     SampleTree other;
@@ -184,7 +184,7 @@ TEST_F(PackDamage, PathsThatLeadOutOfThePackAreDamageHoweverSoundTheirRecord) {
   }
 }
 
-TEST_F(PackDamage, SaysWhatIsWrong) {
+TEST_F(PackDamage, ErrorNamesTheDefect) {
   EXPECT_NE(why_not("").find("is not a pack"), std::string::npos);
   EXPECT_NE(why_not(std::string(10'000, 'x')).find("is not a pack: it has no header of a pack"),
             std::string::npos);

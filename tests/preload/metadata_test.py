@@ -11,6 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from bench.harness.mount import SlowMount  # noqa: E402
+from tests.preload.stopped import FORKS, FUTEX, GETPPID, Stopped  # noqa: E402
 
 LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
 PYTHON, OLD, DEADLINE_S = "/usr/bin/python3", (1e9, 1e9), 120
@@ -70,7 +71,7 @@ class Names(unittest.TestCase):
 
 
 class Sequences(Names):
-    def test_changes_by_any_process_and_path_are_seen_at_once(self):
+    def test_changes_by_any_process_and_path_are_seen_immediately(self):
         alias = self.scratch / "alias"
         alias.symlink_to(self.tree)
         answered = 0
@@ -210,6 +211,28 @@ for line in sys.stdin:
                 "'/.lagfs/counters.json'))",
                 str(self.mount.path), prefix=self.mount.path)
             self.assertEqual(said, "True\n")
+
+
+class Absent(Names):
+    JOB = """
+import ctypes, os, sys, threading
+libc, root = ctypes.CDLL(None), sys.argv[1]
+os.listdir(root + "/d0")
+names = [f"{root}/d0/absent{i}".encode() for i in range(300)]
+print(threading.get_native_id())
+sys.stdin.readline()
+for name in names:
+    libc.open(name, 0)
+libc.getppid()
+"""
+
+    def test_open_of_a_known_absent_name_wakes_no_thread(self):
+        self.make_tree(self.tree)
+        job = self.start_job(self.JOB, str(self.tree), CUBESHIM_METADATA_TTL="job")
+        opener = Stopped(int(job.stdout.readline()))
+        self.addCleanup(opener.go_on)
+        print(file=job.stdin, flush=True)
+        self.assertEqual(opener.run_to_any(FUTEX, *FORKS, GETPPID), GETPPID)
 
 
 class Disk(Names):

@@ -178,7 +178,7 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   const bool is_kernels_error = outcome.error != 0 && !outcome.is_known_absent;
   const bool was_fetched = outcome.was_fetched, has_waited_for_stat = outcome.has_waited_for_stat;
   serve(std::move(outcome));
-  if (result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
+  if (is_kernels_error && result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
     own_threads::gather_metadata_near(cache, path_.key());
   // Has the stats of the directory gathered for later opens. A large directory is left out, because
   // the program may open only a few of its files.
