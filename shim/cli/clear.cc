@@ -49,7 +49,8 @@ Done clear_region(const base::Config& config, bool force) {
     const std::uint32_t users = region->count_processes();
     if (users != 0 && !force) {
       tell(
-          "cubeshim: {} is used by {}: end these processes, or give --force (they go on, and cache nothing new)\n",
+          "cubeshim: {} is used by {}: end these processes, or give --force (they go on, and cache "
+          "nothing new)\n",
           region->path(), counted(users, "process", "processes"));
       return Done::failed;
     }
@@ -127,9 +128,10 @@ Done clear_disk(const base::Config& config, bool force) {
   if (!force && !directory->check_version(true, why)) return fail_with(why + ", or give --force");
   const auto removed = cache::remove_disk(*directory, force);
   if (!removed && removed.error().value == EBUSY)
-    return fail_with(fmt::format(
-        "{} is used by a job: end it, or give --force (the job goes on, and keeps nothing on the disk)",
-        directory->path()));
+    return fail_with(
+        fmt::format("{} is used by a job: end it, or give --force (the job goes on, and keeps "
+                    "nothing on the disk)",
+                    directory->path()));
   if (!removed)
     return fail_with(fmt::format("cannot remove {}: {}", directory->path(),
                                  base::text_of_error(removed.error().value)));

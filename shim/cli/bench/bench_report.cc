@@ -169,7 +169,8 @@ std::string conclusion(const BenchResult& r) {
 
 constexpr const char* k_not_measured =
     "Not measured: decoding and other work of the job, several nodes at the same time, the load at "
-    "other hours. Caches of the server, and metadata that this client has cached, cannot be emptied "
+    "other hours. Caches of the server, and metadata that this client has cached, cannot be "
+    "emptied "
     "from here: a cold mount may be slower than these figures.\n";
 
 Json json_of(const Pass& pass, const Timings& timings) {

@@ -80,8 +80,8 @@ void check_sizes(const std::string& prefix, const std::vector<std::string>& samp
   }
   if (too_large == 0) return;
   const std::string what = fmt::format(
-      "prefix {}: {} of {} files that were checked are larger than CUBESHIM_MAX_FILE ({})",
-      prefix, too_large, looked_at, in_units(config.max_file));
+      "prefix {}: {} of {} files that were checked are larger than CUBESHIM_MAX_FILE ({})", prefix,
+      too_large, looked_at, in_units(config.max_file));
   const std::string why = why_no_blocks(config);
   if (why.empty()) {
     say(findings, Health::well, "", "{} and are served in blocks of {}", what,

@@ -56,7 +56,8 @@ bool check_answers(const ServerProbe& look, bool has_login, Findings& findings) 
   if (look.was_refused) {
     say(findings, Health::broken,
         has_login ? "correct USER:PASSWORD in the file of CUBESHIM_CLUSTER_LOGIN_FILE"
-                  : "set CUBESHIM_CLUSTER_LOGIN_FILE to a file with USER:PASSWORD, as in the server's -Y file",
+                  : "set CUBESHIM_CLUSTER_LOGIN_FILE to a file with USER:PASSWORD, as in the "
+                    "server's -Y file",
         "server {} wants {} login: {}", look.name, has_login ? "another" : "a", look.trouble);
   } else if (!look.trouble.empty()) {
     say(findings, Health::broken,

@@ -50,18 +50,21 @@ void check_copies(Findings& findings) {
   if (tried == prefetch::k_killed)
     return say(findings, Health::slow,
                "allow close_range, and what a new thread calls, in the seccomp profile",
-               "large files are not read ahead: the seccomp filter kills the process for a call that the threads make");
+               "large files are not read ahead: the seccomp filter kills the process for a call "
+               "that the threads make");
   if (tried != 0) none = {"close_range(CLOSE_RANGE_UNSHARE)", tried, "5.9"};
   if (!is_filtered()) std::jthread([&] { none = try_copies(number->get()); }).join();
   if (tried == 0 && is_filtered())
     return say(findings, Health::well, "",
-               "large files are read ahead of programs, through files that the library opens itself (seccomp)");
+               "large files are read ahead of programs, through files that the library opens "
+               "itself (seccomp)");
   if (none.call.empty())
     return say(findings, Health::well, "", "large files are read ahead of programs");
   if (none.call != "close_range(CLOSE_RANGE_UNSHARE)" &&
       (none.error == EPERM || none.error == EACCES || none.error == ENOSYS))
     return say(findings, Health::well, "",
-               "large files are read ahead of programs, through files that the library opens itself ({}: {})",
+               "large files are read ahead of programs, through files that the library opens "
+               "itself ({}: {})",
                none.call, base::text_of_error(none.error));
   const std::string effect = "programs wait for each part that they read for the first time";
   say(findings, Health::slow,
@@ -94,7 +97,8 @@ void check_large_files(const base::Config& config, Findings& findings) {
         fmt::format("raise CUBESHIM_RAM to {} at least", in_units(k_enough)),
         "{} of memory is little for blocks of large files", in_units(ram));
   if (base::kernel_page() != cache::k_page)
-    say(findings, Health::well, "", "the kernel makes all mappings of large files: its pages are {}",
+    say(findings, Health::well, "",
+        "the kernel makes all mappings of large files: its pages are {}",
         in_units(base::kernel_page()));
   if (config.prefetch) check_copies(findings);
 }

@@ -191,15 +191,16 @@ int exporter(Exporter options) {
 }  // namespace
 
 void add_exporter(CLI::App& app, int& status) {
-  CLI::App* const command =
-      app.add_subcommand("exporter",
-                         "Report the figures of this user's caches to Prometheus. It answers by HTTP, or "
-                         "writes a file for node_exporter");
+  CLI::App* const command = app.add_subcommand(
+      "exporter",
+      "Report the figures of this user's caches to Prometheus. It answers by HTTP, or "
+      "writes a file for node_exporter");
   const auto options = std::make_shared<Exporter>();
-  add_value(*command, "--listen", "ADDRESS:PORT", options->listen,
-            fmt::format("The address for scrapes, such as [::1]:9437; the default is {}. Anyone who "
-                        "reaches it can read the metrics",
-                        k_default_address));
+  add_value(
+      *command, "--listen", "ADDRESS:PORT", options->listen,
+      fmt::format("The address for scrapes, such as [::1]:9437; the default is {}. Anyone who "
+                  "reaches it can read the metrics",
+                  k_default_address));
   add_value(*command, "--textfile", "FILE", options->textfile,
             "Write the metrics to this file instead, for node_exporter's textfile collector; its "
             "name ends in .prom");

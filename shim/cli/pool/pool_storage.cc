@@ -34,8 +34,8 @@ std::string PoolStorage::take(const std::string& path, const std::string& accoun
     if (!S_ISREG(st.st_mode)) return fmt::format("{}: not a file", path);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK)
-        return fmt::format("{} is in use by another memcached: --name or --nvme keeps them apart",
-                           path);
+        return fmt::format(
+            "{} is in use by another memcached: choose another --name or --nvme DIRECTORY", path);
       return fmt::format("{}: it cannot be locked (flock): {}", path, base::text_of_error(errno));
     }
     if (!is_at(path, st)) continue;

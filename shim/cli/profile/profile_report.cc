@@ -142,7 +142,7 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
           d[shim::profile::k_no_code] !=
       0)
     text += fmt::format(
-        "\nleft out, because the tables were full: {} calls, {} looks at files, {} texts, {} "
+        "\nleft out, because the tables were full: {} calls, {} uses of files, {} texts, {} "
         "functions\n",
         d[shim::profile::k_no_site], d[shim::profile::k_no_file], d[shim::profile::k_no_text],
         d[shim::profile::k_no_code]);

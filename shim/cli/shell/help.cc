@@ -233,7 +233,7 @@ std::string help_of_all(const CLI::App& app) {
   }
   for (std::size_t i = 0; i < std::size(joint); ++i)
     text += fmt::format("  {}: {}\n", fmt::join(joint[i], ", "), k_joint_lines[i].heading);
-  return text + "\ncubeshim COMMAND --help says more about one of them; cubeshim docs has pages.\n";
+  return text + "\ncubeshim COMMAND --help describes a command; cubeshim docs lists documents.\n";
 }
 
 }  // namespace

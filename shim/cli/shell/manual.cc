@@ -146,10 +146,11 @@ std::string manual(const CLI::App& app) {
       with_most = &command;
   }
   text += ".SH OPTIONS\n" + rows_of(common.options);
-  text += ".SH SETTINGS\n" + filled(
-                                 "Each is also an environment variable: --ram-dir is "
-                                 "CUBESHIM_RAM_DIR, --prefix is CUBESHIM_PREFIXES, with a colon "
-                                 "between several. An option takes precedence over the environment.");
+  text +=
+      ".SH SETTINGS\n" + filled(
+                             "Each is also an environment variable: --ram-dir is "
+                             "CUBESHIM_RAM_DIR, --prefix is CUBESHIM_PREFIXES, with a colon "
+                             "between several. An option takes precedence over the environment.");
   std::vector<OptionText> settings;
   if (with_most != nullptr) {
     std::copy_if(with_most->options.begin(), with_most->options.end(), std::back_inserter(settings),

@@ -26,7 +26,8 @@ constexpr const char* k_help[] = {
     ""};
 
 constexpr const char* k_help_on_figures =
-    "Figures are per second since the last update; p50 is the median, and 99 of 100 opens take less than p99. The page of a job has more: files that were not served, and why, since "
+    "Figures are per second since the last update; p50 is the median, and 99 of 100 opens take "
+    "less than p99. The page of a job has more: files that were not served, and why, since "
     "it began. Directories are not counted: that would cost each hit some time.";
 
 // Adds a line for each tier and server, and one for the gateways.
