@@ -77,7 +77,8 @@ void seal() {
   materialize_all(/*only_inherited=*/false, "seccomp");
   region_fd::drop();
   leave();
-  // Comes last: after a clone that may share memory, a sealed process does not own its fd table.
+  // Comes last, because after a clone that may share memory, owns_table() is false in a sealed
+  // process.
   process::g_sealed.store(true, std::memory_order_relaxed);
 }
 

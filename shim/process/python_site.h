@@ -16,8 +16,7 @@ std::string find_beside(const char* library);
 // The log line for an empty result, with the library's path.
 inline constexpr std::string_view k_is_missing =
     "data loaders of Python announce nothing: {} has no directory site of the package cubeshim "
-    "beside it, or others may have put "
-    "it there";
+    "beside it, or another user may have put it there";
 
 // True if a program of this file name is a Python: python3.11, python3.13t, python3-dbg, pypy3.10.
 bool is_interpreter(std::string_view name);

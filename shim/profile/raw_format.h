@@ -103,8 +103,8 @@ enum CostCount : std::size_t {
   k_stacks,         // native stacks that were walked
   k_stacks_timed,
   k_stack_ns,
-  k_clock_ns,  // the cost of one reading of the clock: a call takes one more than its time
-               // includes, and two with a walk
+  // Cost of one reading of the clock. A call's time leaves out one reading, or two with a walk.
+  k_clock_ns,
   k_start_ns,  // start of the profiler in this process
   k_write_ns,  // writing of its file
   k_cost_counts
