@@ -384,8 +384,7 @@ TEST(JobReport, TextOfAJobThatOpensNoFileIsOneLine) {
   EXPECT_EQ(report_as_text(job, prefixes).view(),
             begin +
                 "no file below /mnt/a, /mnt/b was opened (is that how the program spells it? "
-                "`cubeshim doctor` looks at the "
-                "prefixes)\n");
+                "`cubeshim doctor` checks the prefixes)\n");
   std::strcpy(job.misspelled, "/other/f");
   EXPECT_EQ(report_as_text(job, prefixes).view(),
             begin +

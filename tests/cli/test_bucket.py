@@ -167,7 +167,7 @@ class PacksBuckets(BucketCase):
         self.assertEqual((done.returncode, done.stderr), (1, b""))
         reasons = {row["reason"]: row["files"] for row in json.loads(done.stdout)["reasons"]}
         self.assertEqual(reasons, {
-            "objects whose keys are no paths": 3,
+            "objects whose keys are not paths": 3,
             "changed while they were read": 1
         })
         self.assertEqual(self.packed(), {"good": b"12345", "a/b": b"12345"})

@@ -533,7 +533,7 @@ class Clear(Case):
         done = self.command(*words)
         self.assertEqual(
             done.stdout.decode(),
-            "".join(f"removed {path}, what was learned of data sets\n" for path in learned),
+            "".join(f"removed {path}, what was learned about data sets\n" for path in learned),
             done.stderr)
         self.assertFalse(any(path.exists() for path in learned))
         self.assertIn(b"nothing to clear", self.command(*words).stdout)

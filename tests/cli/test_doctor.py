@@ -80,7 +80,7 @@ class Doctor(Case):
             "files larger than CUBESHIM_MAX_FILE (58.6 KiB) are served in blocks of 64.0 KiB")
         self.finding(
             findings,
-            f"prefix {self.data}: 1 of 2 files that were looked at are larger than "
+            f"prefix {self.data}: 1 of 2 files that were checked are larger than "
             "CUBESHIM_MAX_FILE (58.6 KiB) and are "
             "served in blocks of 64.0 KiB")
         self.finding(findings, "large files are read ahead of programs")
@@ -89,7 +89,7 @@ class Doctor(Case):
             self.assertEqual(
                 (status,
                  self.finding(findings,
-                              "read ahead of programs, by opens of the library's own")[0]),
+                              "read ahead of programs, through files that the library opens itself")[0]),
                 (0, "ok"), findings)
         status, findings = self.large_files(preexec_fn=lambda: refuse(CLOSE_RANGE))
         health, advice = self.finding(

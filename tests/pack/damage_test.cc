@@ -155,7 +155,7 @@ TEST_F(PackDamage, AForgedHeaderIsRefused) {
                               at == offsetof(PackHeader, data_bytes) ||
                               at == offsetof(PackHeader, data_bytes) + 4;
       if (is_a_place) continue;
-      EXPECT_NE(why_not(bytes).find("header is not as it was written"), std::string::npos)
+      EXPECT_NE(why_not(bytes).find("the checksum of its header is wrong"), std::string::npos)
           << at << " " << value;
     }
   }
@@ -186,7 +186,7 @@ TEST_F(PackDamage, PathsOutOfThePackAreDamageEvenInASoundRecord) {
 
 TEST_F(PackDamage, ErrorNamesTheDefect) {
   EXPECT_NE(why_not("").find("is not a pack"), std::string::npos);
-  EXPECT_NE(why_not(std::string(10'000, 'x')).find("is not a pack: it does not begin as one"),
+  EXPECT_NE(why_not(std::string(10'000, 'x')).find("is not a pack: it has no header of a pack"),
             std::string::npos);
   EXPECT_NE(why_not(whole.substr(0, whole.size() - 1)).find("bytes and should have"),
             std::string::npos);
