@@ -113,7 +113,7 @@ bool PackReader::read_frame(std::string& why) {
   if (*got < sizeof header_ || header_.magic != PackHeader::k_magic) {
     why = *got >= sizeof(PackJournal) && header_.magic == PackJournal::k_magic
               ? "is an unfinished pack: the same cubeshim pack command continues it"
-              : "is not a pack: it does not begin as one";
+              : "is not a pack: it has no header of a pack";
     return false;
   }
   if (header_.version != k_pack_version) {
@@ -122,7 +122,7 @@ bool PackReader::read_frame(std::string& why) {
     return false;
   }
   if (header_.header_hash != hash_of(header_) || !is_consistent(header_)) {
-    why = "is damaged: its header is not as it was written";
+    why = "is damaged: the checksum of its header is wrong";
     return false;
   }
   if (stat->size != header_.file_bytes) {

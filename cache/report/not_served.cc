@@ -58,7 +58,7 @@ void append_not_seen(ReportText& text, const char* before, const JobTotals& job,
       append(text, "{} {}", &prefix == prefixes.data() ? "" : ",", prefix);
     append(
         text,
-        " was opened (is that how the program spells it? `cubeshim doctor` looks at the prefixes)");
+        " was opened (is that how the program spells it? `cubeshim doctor` checks the prefixes)");
   }
 }
 

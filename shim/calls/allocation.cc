@@ -16,11 +16,11 @@ namespace {
 
 namespace sys = base::sys;
 
-// Each gift may be taken by another program.
+// Another program may take the memory each time the region gives some back.
 constexpr int k_most_tries = 32;
 
-// The region, if it lies in this file system. Attaches to the region of others if need be: this
-// process may have read nothing.
+// Returns the region if it lies in this file system. Attaches to an existing region if needed,
+// because this process may not have read any file yet.
 cache::Region* region_in(dev_t device) {
   if (!process::tells()) return nullptr;
   struct ::stat directory {};
@@ -31,7 +31,8 @@ cache::Region* region_in(dev_t device) {
   return cache == nullptr ? nullptr : &cache->region();
 }
 
-// How many of these bytes the file seems to have already. A file with holes may have fewer.
+// Returns how many of these bytes seem to be allocated already. In a file with holes, it may be
+// fewer.
 off_t allocated(const struct ::stat& file, off_t at, off_t bytes) {
   return std::min<off_t>(std::clamp<off_t>(file.st_size - at, 0, bytes), file.st_blocks * 512);
 }

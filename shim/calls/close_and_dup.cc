@@ -22,7 +22,7 @@ Answer close(int fd) {
   const OpenFileRef file = g_fds.take(fd);
   if (!file) return {};
   if (!file->is_placeholder() || file->kind != OpenFile::Kind::served) {
-    // Done while the fd still refers to the file, so that no other file can get the fd.
+    // Done before the close, while no other file can get the fd.
     if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1)
       file->fill->finish_at_close(fd);
     const std::uint32_t kept = cache::PosixLocks::kept_mark(fd);

@@ -64,17 +64,17 @@ void materialize_named_fds(unsigned long request, const void* argument) {
 }  // namespace
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
-  // The copy has its row by now, so check whether the file has moved. The mover first announces the
-  // move and then checks the rows (tell_before_rows in materialize.cc), so one of the two sees the
-  // other.
+  // The copy has its row, so now check whether another thread is materializing the file. That
+  // thread first announces this and then checks the rows (tell_before_rows in materialize.cc), so
+  // one of the two sees the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (file.is_origin()) [[unlikely]]
     follow_origin(from, copy);
   if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
-  // The copy must be of the kernel file: another thread that moves the file may not have put it
-  // there yet.
+  // The copy must be a dup of the kernel file, which the materializing thread may not have put at
+  // `from` yet.
   if (materialize_slow(from, "dup") < 0) return;
-  // If the thread that made it a kernel file has seen the copy's row, it has handled the copy;
+  // If the materializing thread has seen the copy's row, it has replaced the copy as well;
   // otherwise we do.
   if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
 }
@@ -126,7 +126,7 @@ Answer fcntl(int fd, int command, long argument) {
       // materializes the others.
       const long copy = sys::fcntl(fd, F_DUPFD_CLOEXEC, argument);
       if (copy == -EPERM || copy == -EACCES || copy == -ENOSYS)
-        break;  // a sandbox that has dup, but not this
+        break;  // a sandbox may allow only dup
       if (sys::failed(copy)) return copy;
       g_fds.forget(static_cast<int>(copy));
       // libc's own streams read fds 0 to 2 with internal calls that bypass us.
@@ -164,7 +164,7 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
     if (file->large != nullptr) {
       if (const Answer done = large_maps::map_object(*file, request)) return done;
     }
-    // The program may touch the whole mapping.
+    // The program may access any page of the mapping.
     if (file->is_filling()) origins::bring_all(*file, fd);
     if (file->large == nullptr && !file->record->is_stale() &&
         mappings::map(*file, request, address) == mappings::MapResult::done) {

@@ -1,7 +1,7 @@
-// The POSIX meaning of each call on a served file. Every function looks its fd up itself and
-// returns nothing if the fd is not served (or has just been materialized): the caller then asks
-// libc. Results are the kernel's: a value or -errno. Thread-safe and async-signal-safe. A read, a
-// seek or a stat makes no system call.
+// The POSIX meaning of each call on a served file. Every function looks up its fd itself. It
+// returns a value or -errno, as the kernel would, or nothing if the fd is not served (or has just
+// been materialized): the caller then asks libc. Thread-safe and async-signal-safe. A read, a seek
+// or a stat makes no system call.
 #pragma once
 
 #include <optional>
@@ -24,9 +24,9 @@ Answer lseek(int fd, std::int64_t offset, int whence);
 // stat_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
-// The fd to pass on if stat and statx have no answer: to libc, or to the library that answers stat
-// in its place (real::stat_is_anothers). For a served file, it is the origin's own file, opened for
-// its path only, which costs a lookup and no open.
+// The fd for which libc is asked if stat and statx have no answer, or another library that answers
+// stat in libc's place (real::stat_is_anothers). For a served file, this is an O_PATH fd of the
+// origin's own file, which costs a lookup and no open.
 class StatFd {
  public:
   explicit StatFd(int fd) : fd_(fd) {
@@ -54,8 +54,7 @@ Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int6
 // close_and_dup.cc: about the fd itself. `close` answers for parked and served fds; `note_close` is
 // for all others, before libc closes them.
 Answer close(int fd);
-// The lifetime of the object spans a close of the fd by libc. The destructor ends the file's
-// writer, and counts the fd as free.
+// Lives while libc closes the fd. The destructor ends the file's writer, and counts the fd as free.
 class ClosingFd {
  public:
   ClosingFd() = default;

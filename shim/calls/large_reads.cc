@@ -19,7 +19,7 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_most_bytes = 0x7ffff000;  // the most that the kernel moves in one call
 
-// A reference that is dropped even if the read is left by a jump. It lives on its user's stack.
+// A reference that is dropped even if a jump leaves the read. It lives on its user's stack.
 class KeptFile {
  public:
   explicit KeptFile(int fd) {
@@ -52,8 +52,8 @@ struct Parts {
   int count;
 };
 
-// Returns how many bytes fit into the parts; nothing if the kernel must report what is wrong with
-// them.
+// Returns how many bytes fit into the parts, or nothing if they are invalid and the kernel must
+// report why.
 std::optional<std::size_t> total_of(const Parts& to) {
   if (to.count <= 0 || to.count > IOV_MAX ||
       is_bad_pointer(to.parts, sizeof *to.parts * static_cast<std::size_t>(to.count)))
@@ -75,7 +75,8 @@ bool may_be_shown(OpenFile& file, int fd) {
   return cache != nullptr && cache->large().may_be_shown(*file.large, fd);
 }
 
-// True if this fd is the file's. It remains so while an FdEpoch made before this call goes_on().
+// True if this fd refers to the file. This holds as long as goes_on() of an FdEpoch that was made
+// before this call.
 bool is_fd_of(int fd, const OpenFile& file) {
   return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
 }
@@ -94,7 +95,7 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
-// Whether the kernel would accept the read. It refuses reads only of a direct file.
+// Whether the kernel would accept the read. It refuses only reads of a file opened with O_DIRECT.
 bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at) {
   if (!file.is_direct()) [[likely]]
     return true;
@@ -103,8 +104,8 @@ bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at
   });
 }
 
-// The threads of the reader fetch the other blocks of a wide read with O_DIRECT at the same time:
-// the kernel would request all of it in one go.
+// Lets the threads of the block reader fetch the other blocks of a read with O_DIRECT in parallel,
+// as the kernel would request the whole read at once.
 void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
                         cache::LargeFile::FdsLeft fds_left, std::uint64_t at, std::uint64_t n) {
   const std::uint64_t block = cache.large().block();
@@ -119,7 +120,7 @@ void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
   cache::FileCache* const cache = attachment::cache();
   cache::LargeFile& large = *file.large;
-  // Both are taken before the fd is known to be the file's.
+  // Both are taken before the check that the fd still refers to this file.
   const cache::LargeFile::FdsLeft fds_left = large.fds_left();
   const cache::FdEpoch epoch(fd);
   std::size_t done = 0;
@@ -135,7 +136,8 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
       file.count_in_steps(got);
     }
     while (got < wanted) {
-      // At its end, a direct file accepts only the length that the program gave.
+      // At the end of a file opened with O_DIRECT, the kernel accepts only the length that the
+      // program gave.
       const std::size_t asked = (large.is_direct() ? to.parts[i].iov_len : wanted) - got;
       const long rest = std::min(read_origin(file, fd, bytes + got, asked, at + done + got),
                                  static_cast<long>(wanted - got));
@@ -151,7 +153,8 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
     if (!range.is_empty()) {
       if (auto* const reader = own_threads::reader(); reader != nullptr)
         reader->submit(large, fd, fds_left, range);
-      // The program may read such a file for long before it opens the next one.
+      // The program may read such a file for a long time before its next open, which would make
+      // this offer.
       own_threads::offer(*cache);
     }
   }
@@ -177,7 +180,7 @@ Answer read_at_offset(int fd, const Parts& to) {
   const std::int64_t granted = accepted ? std::clamp<std::int64_t>(size - at, 0, n) : 0;
   // Done now, because others may seek while the bytes are being fetched.
   if (granted < n) sys::lseek(fd, granted - n, SEEK_CUR);
-  // The file may have grown past its end.
+  // The file may have grown beyond its known end.
   if (granted == 0) return {};
   const long got =
       copy(*file, fd, to, static_cast<std::uint64_t>(at), static_cast<std::size_t>(granted));
@@ -228,16 +231,16 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   const auto begin = static_cast<std::uint64_t>(at), bytes = static_cast<std::uint64_t>(n);
   const std::uint64_t end =
       n == 0 || bytes > large.size() ? large.size() : std::min(begin + bytes, large.size());
-  // The file may have grown past its end.
+  // The file may have grown beyond its known end.
   if (begin >= end || !cache->large().may_be_shown(large, fd)) return false;
   if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_fd_of(fd, *file);
-  // If another thread has closed this fd, any other fd of the file will do.
+  // If another thread has closed this fd, any other fd of the file serves as well.
   const bool is_its = is_fd_of(fd, *file);
   auto* const reader = own_threads::reader();
   const bool is_taken =
       reader != nullptr &&
       reader->submit(large, is_its ? fd : -1, fds_left, cache->large().wanted(large, {begin, end}));
-  // The program already has a mapping, which is backed by the kernel's pages.
+  // The program already has a mapping, which shows the kernel's pages.
   return is_its && is_taken && !large.own_mappings().is_any();
 }
 

@@ -22,8 +22,8 @@ Answer readv_slow(int fd, const struct ::iovec* parts, int count);
 Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 
 // Handles POSIX_FADV_WILLNEED for [at, at + n) of the fd's file; n = 0 means to its end. Returns
-// true if the pages are present, or are fetched ahead from now on. The kernel is then not asked,
-// because it would read them from the origin once more.
+// true if the pages are present, or are fetched ahead from now on. In that case the kernel must not
+// get the advice, because it would read the pages from the origin once more.
 bool bring_wanted(int fd, std::int64_t at, std::int64_t n);
 // The kernel has taken this advice (POSIX_FADV_*, except WILLNEED) for the fd's file.
 void note_advice(int fd, int advice);

@@ -92,7 +92,7 @@ struct Look {
   Range libc, ours;
   std::uintptr_t unwinder = 0;  // a function of the profiler's libunwind
   unsigned long long unloaded = 0;
-  std::vector<Target> targets;   // calls that lead elsewhere, to be tried
+  std::vector<Target> targets;   // calls that lead to other functions, to be tried
   Target past_us{};              // one that leads to libc itself
   bool is_unbound_seen = false;  // another thread's dlopen has mapped a library but not bound it
 };
@@ -137,7 +137,8 @@ void find_slots(const ::dl_phdr_info& info, Library& library) {
       dynamic = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
   }
   if (dynamic == nullptr) return;
-  // glibc has turned these into addresses, except those of the kernel's own library (vdso).
+  // glibc has already turned these offsets into addresses, except in the kernel's own library
+  // (vdso).
   const auto pointer = [&](std::uintptr_t value) {
     return library.range.has(value) ? value : info.dlpi_addr + value;
   };
@@ -189,10 +190,10 @@ void look_at(const Library& library, const char* name, Look& look) {
   }
 }
 
-// Runs with the loader's lock held: calls nothing of the host's.
+// Runs with the loader's lock held, so it calls no code of the host.
 int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto& look = *static_cast<Look*>(data);
-  // An unloaded library may have made room for another one.
+  // Another library may have been loaded at the addresses of an unloaded one.
   if (info->dlpi_subs != g_unloaded) {
     g_libraries->clear();
     g_unloaded = info->dlpi_subs;
@@ -240,7 +241,7 @@ struct TrialRecord {
 };
 constinit TrialRecord g_trial;
 
-// A served file of one byte that has changed: a call that comes to us materializes it.
+// A served file of one byte, marked as changed, so that a call that reaches us materializes it.
 class TrialFile {
  public:
   TrialFile() {
@@ -313,17 +314,18 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-// Returns whether a call may bypass this library; if one does, it has been reported.
+// Returns true if a call may bypass this library, which it then has reported.
 bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
   Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()),
             0,      {},     {}};
-  // This library was loaded by dlopen, so it gets only calls that look it up.
+  // This library was loaded by dlopen, so no other library's calls are bound to it.
   if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);
-  // Entries that are not bound yet also lead there, whichever function is called first.
+  // Entries that are not bound yet also lead to the first definition, whichever function is called
+  // first.
   if (!look.ours.has(g_first_read))
     look.targets.push_back(target(g_first_read, &k_calls[0], "a library before it in LD_PRELOAD"));
   if (look.past_us.call != nullptr) {

@@ -1,4 +1,4 @@
-// Checks whether the loaded libraries' calls reach this library. They do not if a library was
+// Checks whether the calls of the loaded libraries reach this library. They do not if a library was
 // loaded with a scope of its own (RTLD_DEEPBIND), if another library has rewritten the tables
 // through which libraries call each other (UCX's hooks), or if a library before ours in LD_PRELOAD
 // calls libc itself. On a served file such a call finds a placeholder: EBADF. The process is then
@@ -19,8 +19,8 @@ void look_if_due();
 // Call it before a dlopen that may load a library with its own scope: files are served as in mode
 // real until the next check.
 void before_dlopen(int flags);
-// Called before an open that is served as in mode real: checks whether it has to be, because a
-// library with a scope of its own was loaded.
+// Call it before an open that is served as in mode real: checks whether a library with a scope of
+// its own has made that necessary.
 void look_if_doubted();
 
 }  // namespace cube::shim::loaded_calls

@@ -1,10 +1,10 @@
 // Locks on served files (flock, lockf, fcntl). The kernel keeps them on the origin's own file,
 // which takes the placeholder's place; reads are still answered from memory, so that a reader that
 // locks its files reads the origin once. If the lock had to wait, another process may have written
-// under its exclusive lock. So after each lock the file is revalidated, and if it has changed, it
-// is the kernel's from then on. A large file already has the origin's own fd. A lock that belongs
-// to its open file must not outlast the program's fds, so the library may not hold that open file
-// then (cache/fill/large/large_file.h). Thread-safe and async-signal-safe.
+// under its exclusive lock. So after each lock the file is revalidated, and if it has changed, the
+// kernel answers its reads from then on. A large file already has the origin's own fd. A lock that
+// belongs to the open file must end with the program's last fd, so the library may not keep that
+// open file then (cache/fill/large/large_file.h). Thread-safe and async-signal-safe.
 #pragma once
 
 #include <fcntl.h>
@@ -65,7 +65,7 @@ int made(int fd, Owner owner, Call&& call) {
   // A file outside the prefixes may be a hard link of one below them.
   if (!is_served) return take();
   if (show_origin(fd) != 0) {
-    // The kernel has never seen this open file, so it holds no lock.
+    // The kernel does not have this open file yet, so it holds no lock.
     if (releases(owner)) return 0;
     errno = ENOLCK;
     return -1;

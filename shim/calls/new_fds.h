@@ -15,8 +15,8 @@ inline int noted(int fd) {
   return fd;
 }
 
-// Notes a dup: the copy of a file that is being written is another way to write it, and the copy of
-// a served directory is the same directory.
+// Notes a dup: a file that is being written can also be written through the copy, and the copy of a
+// served directory is served, too.
 inline int noted_dup(int from, int fd, bool close_on_exec) {
   // A dup2 over itself changes nothing.
   if (fd == from) return fd;

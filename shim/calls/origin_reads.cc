@@ -20,10 +20,11 @@ namespace {
 namespace sys = base::sys;
 using cache::PartialFill;
 
-// The bytes that are fetched and copied out at a time, while the processor has them at hand.
+// Bytes are fetched and copied out in steps of this size, which stay in the processor's cache.
 constexpr std::size_t k_step = 512 << 10;
 
-// True if this fd is the file's. It remains so while an FdEpoch made before this call goes_on().
+// True if this fd refers to the file. This holds as long as goes_on() of an FdEpoch that was made
+// before this call.
 bool is_fd_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
 
 PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
@@ -33,8 +34,8 @@ PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::si
 }
 
 // Reads through the fd. If another thread has closed it, the read goes on, as in the kernel. If the
-// file cannot be opened again then, the bytes are right only if the fd has not become another
-// file's.
+// file cannot be opened again then, the bytes are right only if the fd does not refer to another
+// file.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   base::note_way_out();
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));
@@ -82,8 +83,8 @@ long read_blocks(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   return static_cast<long>(done);
 }
 
-// Reads n bytes. A lower count means that the file has become shorter, or that an error came after
-// some bytes.
+// Reads n bytes. A lower count means that the file was truncated, or that an error came after some
+// bytes.
 long read_at(const OpenFile& file, int fd, void* to, std::size_t n, std::uint64_t at) {
   if (file.large != nullptr) return read_blocks(file, fd, static_cast<std::byte*>(to), n, at);
   std::size_t done = 0;
@@ -115,7 +116,7 @@ long counted(OpenFile& file, long result) {
   return result;
 }
 
-// Whether the fd is the kernel's file that has taken the place of this one.
+// True if the fd is the kernel file that has replaced this one.
 bool has_become_kernels(int fd, const OpenFile& file) {
   const auto now = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
   return now && !is_fd_of(fd, file) &&
@@ -123,8 +124,8 @@ bool has_become_kernels(int fd, const OpenFile& file) {
                                 : now->same_file(file.record->stat));
 }
 
-// Moves the offset back by `n`, which was claimed up to `end` and not read. Meanwhile another
-// thread may have given the offset to the kernel.
+// Moves the offset back by `n` bytes that were claimed, up to `end`, but not read. Another thread
+// may have materialized the file since, so that the kernel has the offset.
 void give_back(OpenFile& file, int fd, std::uint64_t end, std::size_t n) {
   const BlockSignals block;
   const ReplacesFds replaces(file);
@@ -135,7 +136,7 @@ void give_back(OpenFile& file, int fd, std::uint64_t end, std::size_t n) {
     sys::lseek(fd, -static_cast<std::int64_t>(n), SEEK_CUR);
 }
 
-// Moves the offset back from the end of what was claimed to the end of what was read.
+// Moves the offset back from the end of the claimed bytes to the end of the bytes that were read.
 long told(OpenFile& file, int fd, std::uint64_t at, std::size_t claimed, long result) {
   const std::size_t got = sys::failed(result) ? 0 : static_cast<std::size_t>(result);
   if (got < claimed) give_back(file, fd, at + claimed, claimed - got);

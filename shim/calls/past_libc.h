@@ -1,6 +1,6 @@
-// Handles readers that bypass this library: the kernel's thread of a ring (io_uring), or code whose
-// calls do not reach our functions. They would find placeholders (EBADF), so from then on the
-// process is served as in mode real. Thread-safe.
+// Handles readers that bypass this library: the kernel thread of an io_uring, or code whose calls
+// do not reach our functions. They would find placeholders (EBADF), so from then on the process is
+// served as in mode real. Thread-safe.
 #pragma once
 
 #include <string_view>
@@ -12,16 +12,16 @@ namespace cube::shim::past_libc {
 // Opens get kernel files from now on. Returns false if that changes nothing.
 bool begin();
 void undo();
-// Until a check has decided, opens get kernel files: trust() if all calls come to us, otherwise
-// begin(). doubt() returns false if opens get kernel files already.
+// From doubt() on, opens get kernel files until a check has decided: trust() if all calls reach us,
+// otherwise begin(). doubt() returns false if opens already get kernel files.
 bool doubt();
 bool is_doubted();
 void trust();
 // Materializes files that are open already; one line says why.
 void end(base::LogLevel level, const char* who, std::string_view call);
 
-// Wraps the call that makes such a reader (unless its result is negative), because no open may come
-// between begin() and the call.
+// Wraps the call that makes such a reader, because no open may come between begin() and the call. A
+// negative result means that no reader was made.
 template <typename Call>
 auto with_reader(const char* who, Call&& call) {
   const bool is_new = begin();

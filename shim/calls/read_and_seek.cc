@@ -18,9 +18,9 @@ namespace sys = base::sys;
 constexpr std::size_t k_most_bytes = 0x7ffff000;       // the most that the kernel moves in one call
 constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system takes offsets up to here
 
-// Mode real: makes a call that the kernel answers at the copy's offset. Returns nothing if another
-// thread is giving the file to the kernel, because this call would still move the offset. In that
-// case, releases the file and waits for that thread.
+// In mode real, makes a call that the kernel answers at the copy's offset. If another thread is
+// materializing the file, this call could still move the offset, so it is not made: releases the
+// file, waits for that thread, and returns nothing.
 template <typename Call>
 Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call,
                          const char* caller = __builtin_FUNCTION()) {
@@ -33,14 +33,14 @@ Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call,
   return {};
 }
 
-// Like the kernel, counts up to where the request would end, not what the file has.
+// Like the kernel, checks where the request would end, not how many bytes the file has.
 bool overflows(std::int64_t at, std::size_t n) {
   std::int64_t end = 0;
   return __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end);
 }
 
 // Claims up to n bytes at the shared offset, as the kernel does under its position lock: two
-// readers never get the same bytes. Returns false if the file has just moved to the kernel.
+// readers never get the same bytes. Returns false if the file has just been materialized.
 bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& granted) {
   at = file.offset.load(std::memory_order_acquire);
   do {
@@ -63,8 +63,8 @@ long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t&
   }
   std::size_t total = 0;
   for (int i = 0; i < count; ++i) {
-    // The kernel cuts a single part to what a call moves before it checks where the part ends
-    // (since Linux 6.4).
+    // Since Linux 6.4, the kernel cuts a single part to the most that a call moves before it checks
+    // where the part ends.
     const std::size_t length =
         count == 1 ? std::min(parts[i].iov_len, k_most_bytes) : parts[i].iov_len;
     if (is_bad_range(parts[i].iov_base, length)) return -EFAULT;
@@ -87,7 +87,8 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   return static_cast<long>(done);
 }
 
-// The answer if the first non-empty part has no address: an error, unless no bytes are left.
+// Returns the answer if the first non-empty part has no address: an error, unless no bytes are
+// left.
 long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
   return faults && at < file.size ? -EFAULT : 0;
 }
@@ -132,7 +133,7 @@ Answer read(int fd, void* to, std::size_t n) {
       return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
     if (!claim(*file, std::min(n, k_most_bytes), at, granted)) {
       file.reset();
-      materialize_slow(fd);  // waits for the thread that moves it
+      materialize_slow(fd);  // waits for the thread that materializes it
       continue;
     }
     if (!file->has_bytes()) [[unlikely]]
@@ -223,7 +224,8 @@ Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, 
 }
 
 Answer lseek(int fd, std::int64_t offset, int whence) {
-  // A memfd has no holes, takes other offsets, and ends where the file did when it was copied.
+  // A memfd has no holes, has another limit of offsets, and ends where the file ended when it was
+  // copied.
   const bool is_for_origin = whence > SEEK_END || offset > k_sure_offset;
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {
@@ -270,7 +272,7 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
       default: return -EINVAL;
     }
     if (overflows || target > k_sure_offset) {
-      // The file system decides how far one may seek.
+      // The file system decides how far a program may seek.
       file.reset();
       materialize_slow(fd);
       return {};

@@ -8,8 +8,8 @@ namespace cube::shim::file_calls {
 
 enum class Copies : bool { left_to_the_kernel, too };
 
-// Returns a served file whose bytes may be shown. Returns nothing if the fd is not served, or if
-// the file has changed since (it is then a kernel file).
+// Returns a served file whose bytes may be returned. Returns nothing if the fd is not served, or if
+// the file has changed since its open and is now a kernel file.
 [[gnu::always_inline]] inline OpenFileRef readable(int fd,
                                                    Copies copies = Copies::left_to_the_kernel) {
   OpenFileRef file = g_fds.acquire(fd);

@@ -15,8 +15,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// Whether the kernel's file is a copy of an object, whose stat is that of the path. The fd is
-// unparked: if it is only parked, it is closed as far as the program knows.
+// True if the kernel's file is a copy of an object; sets `stat` to that of the object's path. A
+// parked fd is unparked first, because for the program it is closed.
 bool is_copy_of_object(int fd, cache::FileStat& stat) {
   placeholder::unpark_if(fd);
   return process::has_buckets() && !real::stat_is_anothers() && cache::stat_of_copy(fd, stat);

@@ -1,5 +1,5 @@
 // System calls by number, for programs that call syscall() themselves: which of their arguments are
-// fds, and what else they mean for us. Thread safety: constants.
+// fds, and what else the shim must do for them. Thread safety: constants.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ inline constexpr long k_process_madvise = 440, k_epoll_pwait2 = 441, k_mount_set
                       k_fchmodat2 = 452, k_lsm_set_self_attr = 460, k_setxattrat = 463,
                       k_getxattrat = 464, k_listxattrat = 465, k_removexattrat = 466,
                       k_open_tree_attr = 467, k_file_getattr = 468, k_file_setattr = 469;
-// The table knows all calls up to this number (Linux 6.18).
+// The table has all calls up to this number (Linux 6.18).
 inline constexpr long k_last_known = 469;
 
 enum class SyscallKind : std::uint8_t {

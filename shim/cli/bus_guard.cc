@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// Written by this thread and its handler.
+// Shared by a thread and its own signal handler.
 thread_local volatile bool t_is_guarded = false, t_has_missed = false;
 
 void put_zeros_there(int signal, siginfo_t* info, void* /*context*/) {
@@ -21,7 +21,8 @@ void put_zeros_there(int signal, siginfo_t* info, void* /*context*/) {
     t_has_missed = true;
     return;
   }
-  // The access is repeated, and then ends the process as it would without this handler.
+  // The access is repeated after the return, and then ends the process as it would without this
+  // handler.
   struct sigaction plain {};
   plain.sa_handler = SIG_DFL;
   sigaction(signal, &plain, nullptr);

@@ -6,8 +6,8 @@
 
 namespace cube::cli {
 
-// In alphabetical order. Leaves out files that no cache would have made (a socket, an unusual
-// name).
+// Returns the names in alphabetical order, without files that no cache can have made (a socket, an
+// unusual name).
 std::vector<std::string> names_of_caches(const std::string& directory);
 
 }  // namespace cube::cli

@@ -1,5 +1,5 @@
-// cubeshim clear: removes what a cache has left: its region, its socket, its directory on disk,
-// what was learned.
+// cubeshim clear: removes what a cache has left: its region, its socket, its directory on disk, and
+// what was learned about data sets.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -49,7 +49,7 @@ Done clear_region(const base::Config& config, bool force) {
     const std::uint32_t users = region->count_processes();
     if (users != 0 && !force) {
       tell(
-          "cubeshim: {} is used by {}: end what uses it, or give --force (it goes on, and caches "
+          "cubeshim: {} is used by {}: end these processes, or give --force (they go on, and cache "
           "nothing new)\n",
           region->path(), counted(users, "process", "processes"));
       return Done::failed;
@@ -70,7 +70,7 @@ Done clear_region(const base::Config& config, bool force) {
     tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(static_cast<int>(-removed)));
     return Done::failed;
   }
-  fmt::print("{} {}, which was no region of this version\n", removed_word(), path);
+  fmt::print("{} {}, which was not a region of this version\n", removed_word(), path);
   return Done::removed;
 }
 
@@ -96,8 +96,7 @@ Done clear_socket(const std::string& path) {
   return Done::removed;
 }
 
-// Has as many characters as the word that it replaces, so that socket_path_of() shortens the same
-// paths.
+// As long as the word that it replaces, so that socket_path_of() shortens the same paths.
 constexpr const char* k_any_socket = "????????";
 
 // Removes the sockets of announcements and of gateways.
@@ -129,9 +128,10 @@ Done clear_disk(const base::Config& config, bool force) {
   if (!force && !directory->check_version(true, why)) return fail_with(why + ", or give --force");
   const auto removed = cache::remove_disk(*directory, force);
   if (!removed && removed.error().value == EBUSY)
-    return fail_with(fmt::format(
-        "{} is used by a job: end it, or give --force (it goes on, and keeps nothing on the disk)",
-        directory->path()));
+    return fail_with(
+        fmt::format("{} is used by a job: end it, or give --force (the job goes on, and keeps "
+                    "nothing on the disk)",
+                    directory->path()));
   if (!removed)
     return fail_with(fmt::format("cannot remove {}: {}", directory->path(),
                                  base::text_of_error(removed.error().value)));
@@ -141,7 +141,7 @@ Done clear_disk(const base::Config& config, bool force) {
   return Done::removed;
 }
 
-// The files from which Python's workers know what a data set reads
+// The files that tell Python's workers which files a data set reads
 // (prefetch/python/cubeshim/_learned.py). Nothing relies on them, so they are removed even while
 // they are used.
 Done clear_learned(const std::string& parent, const std::string& name) {
@@ -158,7 +158,7 @@ Done clear_learned(const std::string& parent, const std::string& name) {
     tell("cubeshim: cannot remove {}: {}\n", path, base::text_of_error(errno));
     return Done::failed;
   }
-  fmt::print("{} {}, what was learned of data sets\n", removed_word(), path);
+  fmt::print("{} {}, what was learned about data sets\n", removed_word(), path);
   return Done::removed;
 }
 
@@ -166,7 +166,8 @@ int clear(const Clear& clear) {
   const auto parsed = clear.settings.parse();
   if (tell_errors(parsed)) return 2;
   const base::Config& config = parsed.config;
-  // A user of the region may also use the disk, so nothing is removed if the region must stay.
+  // A process that uses the region may also use the disk, so nothing is removed if the region must
+  // stay.
   const Done region = clear_region(config, clear.force);
   if (region == Done::failed) return 1;
   const Done rest[] = {

@@ -12,19 +12,18 @@ namespace cube::cli {
 
 enum class Color { good, fair, bad, strong };
 
-// Colours of the 256-colour palette, because they are the same on all terminals. The contrast of
-// these is at least 3.8 both on black and on white. Most terminals' own yellow cannot be read on
-// white.
+// Colours of the 256-colour palette, which are the same on all terminals. Their contrast is at
+// least 3.8 both on black and on white; most terminals' own yellow is illegible on white.
 inline constexpr const char* k_good = "\x1b[38;5;28m";
 inline constexpr const char* k_fair = "\x1b[38;5;130m";
 inline constexpr const char* k_bad = "\x1b[1;38;5;160m";
 
 // Adds --color auto|always|never.
 void add_color_option(CLI::App& command);
-// The text in this colour, if `stream` shows colours.
+// Returns the text, in this colour if `stream` shows colours.
 std::string painted(std::string_view text, Color color, std::FILE* stream = stdout);
 
-// The text, in which the beginning of a line is in its colour if it is one of these.
+// Returns the text. If a line begins with one of these words, the word is coloured.
 struct PaintedBeginning {
   std::string_view begin;
   Color color;

@@ -1,6 +1,6 @@
-// The subcommands of `cubeshim`. Each adds itself to the parser. If it was asked for, its callback
-// returns the exit status through `status`: 0 success, 1 a problem that the output names, 2 wrong
-// usage.
+// The subcommands of `cubeshim`. Each function adds one to the parser. If the user chose it, its
+// callback stores the exit status in `status`: 0 for success, 1 for a problem that the output
+// names, 2 for wrong usage.
 #pragma once
 
 #include <CLI/CLI.hpp>

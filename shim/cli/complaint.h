@@ -1,4 +1,4 @@
-// Prints, in one line, why a command cannot go on, or what it leaves out. Thread-safe.
+// Prints one line that says why a command cannot go on, or what it leaves out. Thread-safe.
 #pragma once
 
 #include <fmt/core.h>
@@ -19,7 +19,7 @@ void tell(fmt::format_string<Values...> text, Values&&... values) {
   tell_text(fmt::format(text, std::forward<Values>(values)...));
 }
 
-// Returns `status`, with which the command ends.
+// Returns `status`, as the exit status of the command.
 inline int complain(int status, std::string_view why) {
   tell("cubeshim: {}\n", why);
   return status;

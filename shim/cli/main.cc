@@ -1,5 +1,5 @@
-// The `cubeshim` command: runs programs with the library, shows what the library does, and finds
-// out what keeps it from working.
+// The `cubeshim` command: runs programs with the library, shows what the library does, and
+// diagnoses why it does not work.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -49,7 +49,7 @@ int run_command(int argc, char** argv) {
     words.erase(words.begin());
     words.emplace_back("--help");
   }
-  // The parser takes words from the back of the vector.
+  // The parser takes words from the end of the vector.
   std::reverse(words.begin(), words.end());
   try {
     app.parse(std::move(words));
@@ -70,8 +70,8 @@ int run_command(int argc, char** argv) {
 constexpr const char* k_cannot_write = "cubeshim: cannot write to standard output\n";
 
 // Occupies closed standard fds. Otherwise a file that this command opens could become its stdin,
-// stdout or stderr, and text would be written into it. The stand-ins fail as closed fds do, and are
-// closed in programs that this command runs.
+// stdout or stderr, and text would be written into it. Calls on these fds fail as on closed ones,
+// and programs that this command runs do not inherit them.
 void occupy_standard_fds() {
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
     if (fcntl(fd, F_GETFD) >= 0) continue;

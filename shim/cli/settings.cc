@@ -21,7 +21,7 @@ namespace {
 constexpr std::string_view k_variable_head = "CUBESHIM_";
 constexpr std::string_view k_prefixes = "CUBESHIM_PREFIXES";
 
-// The short form of the values of a setting, for the help and the completions: "text|json" for
+// Returns the short form of a setting's values, for the help and the completions: "text|json" for
 // "text or json".
 std::string value_name(std::string_view takes) {
   std::string words;
@@ -55,13 +55,13 @@ bool takes_directory(std::string_view variable) {
   return row != rows.end() && value_name(row->takes) == "DIRECTORY";
 }
 
-// True for a relative path and for one that goes up.
+// True for a relative path, and for one with "..".
 bool needs_a_base(std::string_view path) {
   return !path.starts_with('/') || path.find("/../") != std::string_view::npos ||
          path.ends_with("/..");
 }
 
-// Expands each part of "a:/b" to all names that the job may use for it.
+// Expands each part of "a:/b" to all names under which the job may use it.
 std::string absolute_prefixes(std::string_view given) {
   std::string all;
   for (std::size_t at = 0; at <= given.size();) {
@@ -109,7 +109,7 @@ std::map<std::string, std::string> Settings::given() const {
   std::map<std::string, std::string> result;
   for (const auto& [variable, value] : values_) {
     if (value.empty()) continue;
-    // The kernel's name of the working directory comes last; one name is enough for these.
+    // The kernel's name of the working directory comes last; these settings need only one name.
     const auto names = takes_directory(variable) && needs_a_base(value)
                            ? absolute_names(value)
                            : std::vector<std::string>{};

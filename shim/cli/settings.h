@@ -1,5 +1,5 @@
 // The settings of config.def as options of a subcommand: CUBESHIM_RAM_DIR is --ram-dir,
-// CUBESHIM_PREFIXES is --prefix (once for each). A setting that is not given comes from the
+// CUBESHIM_PREFIXES is --prefix (once for each). A setting without an option comes from the
 // environment.
 #pragma once
 
@@ -29,7 +29,8 @@ class Settings {
 
   // The settings that were given as options: variable and value.
   std::map<std::string, std::string> given() const;
-  // `further` has the values of settings that neither an option nor the environment gives.
+  // `further` has the values of settings that are neither given as an option nor set in the
+  // environment.
   base::ParsedConfig parse(const std::map<std::string, std::string>& further = {}) const;
 
  private:
@@ -37,14 +38,14 @@ class Settings {
   std::map<std::string, std::string> values_;
 };
 
-// Prints what is wrong with the settings. Returns true if anything is.
+// Prints what is wrong with the settings. Returns true if anything is wrong.
 bool tell_errors(const base::ParsedConfig& parsed);
 
 // "--ram-dir" for "CUBESHIM_RAM_DIR".
 std::string option_name(std::string_view variable);
 
-// Opens the region of these settings, but does not become one of its users. Null if there is none,
-// or if something is wrong: `why` then says what.
+// Opens the region of these settings without attaching to it. Returns null if there is none, or if
+// it is unusable: `why` then gives the reason.
 cache::Region* look_at_region(const base::Config& config, std::string& why);
 
 // Like look_at_region, but reports on stderr if there is none.
@@ -52,7 +53,7 @@ cache::Region* region_or_complaint(const base::Config& config);
 // "/dev/shm/...: 1.5 GiB of 2.0 GiB used by 12 files, 3 processes"
 std::string region_line(cache::Region& region);
 
-// CUBESHIM_RAM in bytes if this much memory is available.
+// Returns CUBESHIM_RAM in bytes, if this much memory is available.
 std::uint64_t wanted_ram(const base::Config& config, std::uint64_t memory);
 // The size that a new region would have, limited by the room of its directory.
 std::uint64_t expected_room(const base::Config& config);

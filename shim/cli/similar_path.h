@@ -1,5 +1,5 @@
-// The path that somebody may have meant. Thread safety: pure functions, except that they list a
-// directory.
+// Suggests the path that a user may have meant. Thread safety: pure functions, except that they
+// list a directory.
 #pragma once
 
 #include <string>

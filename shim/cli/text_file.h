@@ -6,10 +6,10 @@
 
 namespace cube::cli {
 
-// False on failure, with errno.
+// Returns false with errno set on failure.
 bool write_whole(int fd, std::string_view text);
 
-// Replaces the contents of the file. Returns the line that says why it failed; empty on success.
+// Replaces the contents of the file. Returns a line that says why it failed; empty on success.
 std::string write_text_file(const std::string& path, std::string_view text);
 
 }  // namespace cube::cli

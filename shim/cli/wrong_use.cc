@@ -54,8 +54,8 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
   const auto is = [&](CLI::ExitCodes code) {
     return wrong.get_exit_code() == static_cast<int>(code);
   };
-  // A word before the command belongs to no command; in particular, not to the one that follows it.
-  // To the parser, words after a wrong option and "--" do not belong to a command either.
+  // A word before the command belongs to no command, in particular not to the one that follows. The
+  // parser also assigns words after a wrong option and "--" to no command.
   const auto early = app.remaining(), late = command.remaining();
   if (!commands.empty() && !late.empty() && late.front().starts_with('-'))
     return fmt::format("{} is not an option of {}{}{}", late.front(), name,

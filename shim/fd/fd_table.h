@@ -29,7 +29,7 @@ enum class RowKind : std::uint8_t {
   mount_stream = 7
 };
 
-// Whether the kernel also has the file of such an fd open, so that it can dup the fd.
+// True if the kernel also has the file open under such an fd, so that it can dup the fd.
 inline bool is_of_kernel(RowKind kind) {
   return kind == RowKind::writer || kind == RowKind::unmounted_directory || kind == RowKind::large;
 }
@@ -61,10 +61,10 @@ class FdTable {
     }
   }
 
-  // Waits while the row is BUSY, because the kernel may not have the file of such an fd yet.
+  // Waits while the row is BUSY, because the kernel may not have opened the file under that fd yet.
   RowKind kind(int fd) const { return is_within(fd) ? kind_of(settled_row(fd)) : RowKind::none; }
   bool is_within(int fd) const { return static_cast<unsigned>(fd) < k_capacity; }
-  // Nothing if the fd is not served. Waits while the row is BUSY.
+  // Returns nothing if the fd is not served. Waits while the row is BUSY.
   std::optional<bool> close_on_exec(int fd) const {
     const std::uint64_t row = is_within(fd) ? settled_row(fd) : 0;
     if (kind_of(row) != RowKind::served) return {};
@@ -88,10 +88,10 @@ class FdTable {
   // their fds if they are placeholders. In the child, no thread replaces the fds of a file.
   void end_busy_rows();
 
-  // Makes the row BUSY once no other thread holds it, and returns what it was.
+  // Makes the row BUSY once no other thread holds it, and returns its previous value.
   std::uint64_t lock(int fd);
-  // Makes the row BUSY, and sets `was` to what it was, only if it still refers to `file` and is of
-  // this kind. Does not wait.
+  // If the row still refers to `file` and is of this kind, makes it BUSY and sets `was` to its
+  // previous value. Does not wait.
   bool lock_if(int fd, const OpenFile* file, std::uint64_t& was, RowKind kind = RowKind::served);
   void unlock(int fd, std::uint64_t row) { row_of(fd).store(row, std::memory_order_release); }
   static OpenFileRef reference_in(std::uint64_t row);
@@ -112,8 +112,8 @@ class FdTable {
       const std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
       if (kind_of(row) != RowKind::busy) [[likely]]
         return row;
-      // In a child that was forked past libc, no thread completes the change, so this empties the
-      // row.
+      // In a child of a fork that bypassed libc, no thread will complete the change, so this call
+      // empties the row.
       process::owns_table();
       sched_yield();
     }

@@ -48,7 +48,7 @@ int write_memfd(const cache::Record& record, unsigned flags = 0) {
 int made_read_only(int fd, int status = 0) {
   if (fd < 0) return fd;
   const long read_only = sys::open(base::ProcFdName(fd).c_str(), O_RDONLY | O_CLOEXEC | status);
-  // The lower of the two fds is the one that the program would have got.
+  // Keeps the lower of the two fds, because the program would have got that one.
   if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
   sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
   return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
@@ -56,14 +56,14 @@ int made_read_only(int fd, int status = 0) {
 
 constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
 
-// Whether the file at the record's path is still the same file, but with other bytes.
+// True if the record's path still leads to the same file, but its bytes have changed.
 bool is_same_in_place(const cache::Record& record, Accept accept) {
   return accept == Accept::same_file ? !record.was_removed() : record.was_changed_in_place();
 }
 
-// Whether the fd's file is the one of the record. A kernel fd sees later writes to its file, but
-// never a new file of the same name. The new file may have the same inode, because the placeholder
-// does not keep the inode in use. Birth times tell the two apart, if the file system has them.
+// True if the fd refers to the file of the record. A kernel fd sees later writes to its file, but
+// never a new file of the same name. A new file may reuse the inode, because the placeholder does
+// not keep it in use. Birth times tell the two apart, if the file system has them.
 bool is_file_of(int fd, const cache::Record& record, Accept accept) {
   const bool may_differ = accept == Accept::same_file || record.is_stale();
   const auto now = cache::stat_fd(fd, may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
@@ -77,14 +77,14 @@ bool is_file_of(int fd, const cache::Record& record, Accept accept) {
   return successor && is_same_in_place(*successor, accept);
 }
 
-// Gives the fd, or -errno, the flags of the program's open.
+// Sets the flags of the program's open on the fd. Passes a -errno through.
 int opened_like(long fd, const OpenFile& file) {
   if (!sys::failed(fd) && (file.flags & O_NONBLOCK) == 0)
     sys::fcntl(static_cast<int>(fd), F_SETFL, file.flags & ~k_only_at_open & ~O_CLOEXEC);
   return static_cast<int>(fd);
 }
 
-// The path leads to nothing, or to something else.
+// True if the path leads to nothing, or to another kind of file.
 bool leads_elsewhere(int error) {
   return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -ESTALE ||
          error == -ENXIO;
@@ -95,7 +95,7 @@ bool leads_elsewhere(int error) {
 int open_origin(const OpenFile& file, Accept accept) {
   const cache::Record& record = *file.record;
   const int flags = (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK;
-  // Opening a FIFO would unblock its writer.
+  // The path may lead to a FIFO by now, and opening it would unblock its writer.
   const auto there = cache::stat_path(AT_FDCWD, record.path_text(), AT_STATX_DONT_SYNC);
   long fd = !there || there->is_regular() ? sys::open(record.path_text(), flags) : -ESTALE;
   if (!sys::failed(fd) && !is_file_of(static_cast<int>(fd), record, accept)) {
@@ -109,7 +109,7 @@ int open_origin(const OpenFile& file, Accept accept) {
 
 namespace {
 
-// Gives a copy the file's attributes, except inode, link count and blocks, which cannot be set.
+// Gives a copy the file's attributes, except for inode, link count and blocks, which cannot be set.
 int looking_like(int copy, const cache::FileStat& stat) {
   if (copy < 0) return copy;
   const auto& time = stat.modified;
@@ -134,7 +134,7 @@ int open_or_copy(const OpenFile& file, Accept accept) {
   if (file.large != nullptr) return copy_of_object(file);
   const int fd = open_origin(file, accept);
   if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
-  // The origin still has the file, and a lock or a change of a copy would not reach it.
+  // The origin still has the file, which a lock or a change of a copy would not affect.
   if (accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(fd)) return fd;
   return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
                       file.record->stat);
@@ -150,8 +150,8 @@ int sealed_copy(const OpenFile& file) {
   return copy;
 }
 
-// Needs no fd: each thread has a directory there, so the directory's link count is the number of
-// threads plus two.
+// Counts the threads without an fd: each has a directory in /proc/self/task, so the link count of
+// that directory is the number of threads plus two.
 bool has_other_threads() {
   struct ::statx x {};
   constexpr nlink_t k_alone = 3;
@@ -161,12 +161,12 @@ bool has_other_threads() {
 }
 
 // At the fd limit, the old and the new file cannot be open at the same time, so this closes the old
-// fd first. It does so only in a process of one thread: another thread might take the fd meanwhile,
-// or fork a child that inherits nothing.
+// fd first. It does so only in a process with one thread, because another thread could take the fd
+// meanwhile, or fork a child that then lacks it.
 int open_at_limit(const OpenFile& file, Accept accept, int fd) {
   if (has_other_threads()) return -EMFILE;
   struct ::rlimit limit {};
-  // The limit may have been lowered since the open, and the kernel hands out no fd at or above it.
+  // The limit may have been lowered since the open, and the kernel returns no fd at or above it.
   if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))) ||
       limit.rlim_cur <= static_cast<rlim_t>(fd))
     return -EMFILE;

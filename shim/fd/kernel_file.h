@@ -13,12 +13,12 @@ enum class Accept : bool { same_content, same_file };
 
 // The origin's own file, if it is still the one that the program has opened.
 int open_origin(const OpenFile& file, Accept accept);
-// The origin's own file or a copy, with the flags of the program's open. `fd`, which is locked, is
-// a placeholder of the file: it is closed if the process is at its limit of fds and has one thread.
-// The result may then be the same number.
+// The origin's own file or a copy, with the flags of the program's open. `fd`, whose row is locked,
+// is a placeholder of the file. It is closed if the process is at its limit of fds and has one
+// thread; the result may then be the same number.
 int open(const OpenFile& file, Accept accept, int fd);
 // A read-only memfd with the bytes of a record; for mode real, and for mappings.
 int copy_bytes_of(const cache::Record& record);
-// Such a memfd without bytes.
+// Like copy_bytes_of, but empty.
 int make_empty();
 }  // namespace cube::shim::kernel_file

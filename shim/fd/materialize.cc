@@ -28,8 +28,8 @@ using kernel_file::Accept;
 int materialize_accepting(int fd, Accept accept, const char* call,
                           ForkSide side = ForkSide::parent);
 
-// Call it after announcing that a file moves and before loading the rows of its other fds; pairs
-// with the fence in follow_if_moved.
+// Call it after announcing that a file is being materialized, and before loading the rows of its
+// other fds; pairs with the fence in follow_if_moved.
 void tell_before_rows() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 // Waits for the calls that began to move a copy's offset before k_moved was set. Such calls wait
@@ -68,15 +68,15 @@ bool is_path_only(int fd) {
   return sys::failed(flags) || (flags & O_PATH) != 0;
 }
 
-// Whether this fd of the file is the origin's own. If a file's bytes come as they are read, its fd
-// has been the origin's from the start. That fd must not be replaced, because memory does not have
+// True if this fd of the file is the origin's own. A file whose bytes arrive as they are read has
+// had the origin's fd from the start. That fd must not be replaced, because memory does not have
 // all bytes.
 bool has_origin(const OpenFile& file, int fd) {
   return file.is_origin() && (file.fill != nullptr || !is_path_only(fd));
 }
 
-// Calls replace(fd, row) for this fd, whose row the caller has locked, and for each dup of it,
-// until the file has no more than `refs_left` references. replace() unlocks the row.
+// Calls replace(fd, row), which unlocks the row, for this fd, whose row the caller has locked, and
+// for each dup of it. Stops when the file has no more than `refs_left` references.
 template <typename Replace>
 void for_each_fd(OpenFile& file, int fd, std::uint64_t own_row, std::uint32_t refs_left,
                  Replace&& replace) {
@@ -89,8 +89,8 @@ void for_each_fd(OpenFile& file, int fd, std::uint64_t own_row, std::uint32_t re
   }
 }
 
-// Puts the kernel's file over all fds of the file, which keep their rows: our reference and that of
-// `fd` are left.
+// Puts the kernel's file over all dups of `fd`, which keep their rows. The two references that are
+// left are ours and that of `fd`.
 void put_over_all(int kernel_fd, OpenFile& file, int fd, std::uint64_t own_row) {
   for_each_fd(file, fd, own_row, /*refs_left=*/2, [&](int other_fd, std::uint64_t row) {
     put_over(kernel_fd, other_fd, O_CLOEXEC);
@@ -108,9 +108,10 @@ void count_materialized(const char* call) {
                             call + (is_export ? k_ours.size() : 0));
 }
 
-// Hands the fds of a file over to the kernel, which already has the file open at them: one by one,
-// without a dup3, which would drop the program's record locks. A child has no locks to lose, and
-// its lseek would move the offset of its parent, which may have handed the file over by now.
+// Leaves the fds of a file, which are the origin's own, to the kernel. Clears their rows one by
+// one, without a dup3, which would drop the program's record locks. In a child, the offset is not
+// set: its lseek would also move the offset of the parent, which may have left the file to the
+// kernel by now.
 void hand_over(OpenFile& file, int fd, std::uint64_t row, ForkSide side) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
   base::UniqueFd own;
@@ -157,7 +158,7 @@ int show_origin(int fd) {
     // Another thread has changed the fd.
     if (!g_fds.lock_if(fd, file.get(), own_row)) continue;
     const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
-    // In a child, a thread of the parent may have begun to move the file.
+    // In a child, a thread of the parent may have begun to materialize the file.
     const bool has_moved = file->is_copy() || (offset & OpenFile::k_moved) != 0;
     const int kernel_fd = has_moved ? -ESTALE : kernel_file::open_origin(*file, Accept::same_file);
     if (kernel_fd < 0) {
@@ -191,7 +192,7 @@ void tell_offset(int fd) {
   if (!file) return;
   const ReplacesFds replaces(*file);
   std::uint64_t row = 0;
-  // If the row has changed, the fd was closed, or given to the kernel with its offset.
+  // If the row has changed, the fd was closed, or materialized with its offset.
   if (!g_fds.lock_if(fd, file.get(), row)) return;
   const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
   if (file->is_origin() && (offset & OpenFile::k_moved) == 0)
@@ -223,8 +224,8 @@ int materialize_slow(int fd, const char* call) {
 
 namespace {
 
-// Puts a kernel file over all fds of the file, of which `fd` is locked. Returns 0; or -errno, and
-// the file stays served.
+// Puts a kernel file over all fds of the file; the row of `fd` is locked. Returns 0, or -errno, in
+// which case the file stays served.
 int put_kernel_file(OpenFile& file, Accept accept, int fd, std::uint64_t own_row) {
   std::uint64_t offset = take_offset(file, fd);
   const int kernel_fd = kernel_file::open(file, accept, fd);
@@ -395,7 +396,7 @@ void materialize_other_names(const cache::FileStat& target, const char* call) {
 
 void let_writer_outlive_us(int fd, cache::Sharing how) {
   if (g_fds.kind(fd) != RowKind::writer) return;
-  // The row stays, because a mapping may follow a fork.
+  // Keeps the row, because a mapping may be made after a fork.
   if (const OpenFileRef file = g_fds.acquire_writer(fd)) open_files::let_writing_last(*file, how);
 }
 
@@ -405,8 +406,8 @@ void let_writers_outlive_us() {
 
 void let_inherited_writers_outlive_us() {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
-    // Asks the kernel whether an exec closes the fd, because F_SETFD does not update the row of a
-    // writer.
+    // Asks the kernel whether an exec closes the fd, because the row of a writer is not updated by
+    // F_SETFD.
     if (g_fds.kind(fd) == RowKind::writer && (sys::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
       let_writer_outlive_us(fd);
   }

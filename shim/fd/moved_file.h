@@ -7,8 +7,8 @@
 namespace cube::shim::moved_file {
 
 // Opens the file with the inode of the record: by another name in a directory of its path, or by
-// the rest of its path below a directory beside one of those. Looks at a bounded number of entries.
-// Returns the fd or -errno; ENOENT: not found. `flags` as for open.
+// the rest of its path below a directory beside one of those. Examines a bounded number of entries.
+// Returns the fd or -errno, -ENOENT if it is not found. `flags` are those of open(2).
 int open(const cache::Record& record, int flags);
 
 }  // namespace cube::shim::moved_file

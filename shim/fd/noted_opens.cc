@@ -45,7 +45,7 @@ void* claim(std::size_t* size) {
 
 void note_slow(std::string_view path) {
   const std::uint32_t used = g_room.used;
-  // The program also writes `used`.
+  // The program also writes `used`, so check it.
   if (used > sizeof g_room.text || path.size() + 1 > sizeof g_room.text - used) return;
   std::memcpy(g_room.text + used, path.data(), path.size());
   g_room.text[used + path.size()] = '\0';

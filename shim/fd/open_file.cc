@@ -11,10 +11,10 @@
 namespace cube::shim {
 namespace {
 
-// Nothing is destroyed at exit: destructors of other libraries still read files.
+// Not destroyed at exit, because destructors of other libraries still read files.
 constinit base::LazyPool<OpenFile, open_files::k_capacity> g_pool;
-// Free lists: count of pops:32 | index + 1:32, so that a pop cannot be fooled by a push and pop in
-// between. An object goes to the list of the thread that ended it.
+// Free lists: count of pops:32 | index + 1:32. The count lets a pop notice other pops and pushes in
+// between. An object goes to the list of the thread that dropped its last reference.
 constinit base::Lane<std::atomic<std::uint64_t>> g_free[base::k_lanes];
 constinit std::atomic<std::uint32_t> g_fresh{0};
 
@@ -41,7 +41,7 @@ OpenFile* pop_free(std::uint32_t lane) {
   return nullptr;
 }
 
-// Returns an object from another thread's list, or one that was never used. Null: there is none.
+// Returns an object from another thread's list, or one that was never used; null if there is none.
 [[gnu::noinline, gnu::cold]] OpenFile* find_free() {
   const std::uint32_t own = base::own_lane();
   for (std::uint32_t i = 1, n = base::lanes_reached(); i < n; ++i) {

@@ -1,10 +1,10 @@
 // One open file description of the program, which several fds share after dup. It is one of these:
 // a served file (a pin, its bytes, the offset); a served directory; a large file that is served in
 // blocks; a file under a prefix that is open for writing, which no process may cache until it is
-// closed. Objects live in a pool and are never freed, so that a stale reference finds a counter,
-// not garbage. Invariants: refs counts fds and calls in progress; the last one releases the pin.
-// The offset holds k_moved once the file is being materialized: a call that sees it drops its
-// reference and loads the fd's row again. Thread-safe, lock-free and async-signal-safe.
+// closed. Objects live in a pool and are never freed, so that a stale reference still finds a valid
+// counter. Invariants: refs counts fds and calls in progress; the last one releases the pin. The
+// offset holds k_moved once the file is being materialized: a call that sees it drops its reference
+// and loads the fd's row again. Thread-safe, lock-free and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,8 @@ struct alignas(64) OpenFile {
   // The kernel's file under the fds. `blocks`: a placeholder, of an object whose bytes come in
   // blocks. `copy`: a memfd, which keeps the offset and answers reads (mode real); the memfd of an
   // object in blocks only keeps the offset, for parent and child. `origin`: the origin's own file,
-  // for locks; the bytes and the offset are still ours, and the kernel is told the offset.
+  // for locks; we still have the bytes and the offset, and repeat each change of the offset in the
+  // kernel.
   enum class FdKind : std::uint8_t { placeholder, blocks, copy, origin };
 
   std::atomic<std::uint32_t> refs{0};
@@ -42,9 +43,9 @@ struct alignas(64) OpenFile {
       0};                                 // calls that may move the offset of a copy (CopyUse)
   int flags = 0;                          // the program's, for F_GETFL
   std::atomic<bool> is_replacing{false};  // a thread is replacing its fds (ReplacesFds)
-  // For the report only; the region has them after the last close, or tell_counts(). If threads
-  // read one file at the same time, a count may be lost or reported twice; preventing that is not
-  // worth a locked add for each call.
+  // For the report only; added to the region's counts at the last close, or by tell_counts(). If
+  // threads read one file at the same time, a count may be lost or reported twice; preventing that
+  // is not worth a locked add for each call.
   std::atomic<std::uint32_t> calls_saved{0};
   std::atomic<std::uint64_t> bytes_served{0};
   [[gnu::always_inline]] void count(std::uint64_t bytes) {
@@ -61,26 +62,26 @@ struct alignas(64) OpenFile {
   // `fd_kind` is stored before the fds change (show_origin); pairs with the loads of it after a
   // dup.
   bool is_placeholder() const { return fd_kind.load(std::memory_order_acquire) <= FdKind::blocks; }
-  // For a file that is not a copy. False: the functions of calls/origin_reads.h read it.
+  // For a file that is not a copy. If false, the functions of calls/origin_reads.h read it.
   bool has_bytes() const { return fd_kind.load(std::memory_order_acquire) == FdKind::placeholder; }
   bool is_origin() const { return fd_kind.load(std::memory_order_acquire) == FdKind::origin; }
   // The fill that fetches the bytes as the program reads them, or that has done so; null for most
   // files. The record is unconfirmed until all bytes are there.
   cache::PartialFill* fill = nullptr;
-  // Whether its record may be used: not if it has changed since, nor if its fill was given up.
+  // True if its record may be used: the file has not changed since, and its fill was not given up.
   bool is_current() const { return !record->is_stale() || is_filling(); }
   // Not inlined, to keep it out of the path of a hit.
   [[gnu::noinline, gnu::cold]] bool is_filling() const;
   cache::Pin pin;
   cache::FileStat written;              // of a writer
   cache::Listing* directory = nullptr;  // of a directory
-  // Of a large file, whose fd is the origin's own, or of an object that is served in blocks.
+  // Set for a large file, whose fd is the origin's own, and for an object that is served in blocks.
   cache::LargeFile* large = nullptr;
 };
 
-// Mode real: the scope of a call that moves the offset of a copy, which the kernel keeps. While a
-// scope that began before k_moved was set is alive, no thread moves the offset to another file. The
-// memory orders of users_of_copy and of k_moved pair with await_users_of_copy.
+// Mode real: the scope of a call that moves the offset of a copy, which the kernel keeps. As long
+// as a scope lives that began before k_moved was set, no thread moves the offset to another file.
+// The memory orders of users_of_copy and of k_moved pair with await_users_of_copy.
 class CopyUse {
  public:
   explicit CopyUse(OpenFile& file) : file_(file) {
@@ -117,10 +118,10 @@ class OpenFileRef {
   OpenFile* operator->() const { return file_; }
   OpenFile& operator*() const { return *file_; }
   OpenFile* get() const { return file_; }
-  // Here, because it is on the path of a hit.
+  // Defined here because it is on the path of a hit.
   void reset() {
     OpenFile* const file = std::exchange(file_, nullptr);
-    // acq_rel: the thread that ends the file sees all that was done with it.
+    // acq_rel: the thread that drops the last reference sees all earlier uses of the file.
     if (file != nullptr && file->refs.fetch_sub(1, std::memory_order_acq_rel) == 1) end(file);
   }
   // The reference is kept in a row of the fd table.
@@ -144,16 +145,17 @@ inline constexpr std::uint32_t k_capacity = 1 << 16;
 
 // Call it for a writer that a child or a mapping may go on to use after its last close here.
 void let_writing_last(OpenFile& file, cache::Sharing how);
-// Empty if all objects are in use, or if there is no memory for any; the caller then uses the
-// kernel.
+// Returns an empty reference if all objects are in use, or if there is no memory for one; the
+// caller then leaves the call to the kernel.
 OpenFileRef make();
 std::uint32_t index_of(const OpenFile* file);
 OpenFile* at(std::uint32_t index);
-// Reserves the room of all objects now instead of at the first make(). False: there is none.
+// Reserves the memory of all objects now instead of at the first make(). Returns false if there is
+// not enough.
 bool reserve();
 // Empty before the first make().
 std::span<const std::byte> memory();
-// In a forked child: the pins and the counts are the parent's.
+// In a forked child: the pins and the counts belong to the parent.
 void forget_pins();
 // Takes a reference, unless the last one was already dropped.
 bool try_acquire(OpenFile* file);

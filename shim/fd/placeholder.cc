@@ -34,17 +34,17 @@ void raise_bound(std::uint64_t before, int fd) {
 // earlier may lie beyond it.
 constinit std::atomic<int> g_limit{INT_MAX};
 
-// The fd handed out last. A dup of it costs a fifth of an open, if it is still a placeholder.
+// The fd returned last. If it is still a placeholder, a dup of it costs a fifth of an open.
 constinit std::atomic<int> g_model{-1};
 
 int dup_model(int least) {
   const int model = g_model.load(std::memory_order_relaxed);
-  // Never dups an fd that may be the program's file: closing the dup again would drop the program's
-  // record locks on that file.
+  // Does not dup an fd that may refer to a file of the program, because closing the dup would drop
+  // the program's record locks on that file.
   const OpenFileRef held = g_fds.acquire(model);
   if (!held || !held->is_placeholder()) return -EBADF;
   const int fd = static_cast<int>(sys::fcntl(model, F_DUPFD_CLOEXEC, least));
-  // The fd may have become the program's between the check and the dup.
+  // The program may have got the fd between the check and the dup.
   if (fd < 0 || (held->is_placeholder() && g_fds.acquire(model).get() == held.get())) return fd;
   sys::close(fd);
   return -EBADF;
@@ -64,7 +64,7 @@ void close_parked(int fd) {
   note_freed(fd);
 }
 
-// Calls look(lane, fd) for each parked fd until look returns true. Returns whether it did.
+// Calls look(lane, fd) for each parked fd until look returns true. Returns false if it never did.
 template <typename Look>
 bool for_each_parked(Look&& look) {
   for (std::uint64_t left = g_parking.load(std::memory_order_seq_cst); left != 0;
@@ -76,9 +76,8 @@ bool for_each_parked(Look&& look) {
   return false;
 }
 
-// Takes the lowest parked fd if the kernel has no lower fd free; -1: a new fd of the kernel would
-// be the lowest. If another thread has parked that fd, its lane gets the fd that the calling thread
-// has parked.
+// Takes the lowest parked fd, or returns -1 if the kernel has a lower fd free. If that fd was
+// parked by another thread, puts the fd that the calling thread has parked into that thread's lane.
 int take_lowest() {
   std::atomic<int>& own = g_parked[base::own_lane()].of;
   while (true) {
@@ -95,13 +94,13 @@ int take_lowest() {
     const int mine = found == &own ? 0 : own.exchange(0, std::memory_order_seq_cst);
     int parked = lowest + 1;
     if (!found->compare_exchange_strong(parked, mine, std::memory_order_seq_cst)) {
-      // No row and no lane now has `mine`.
+      // `mine` is now in no row and in no lane.
       if (mine != 0) close_parked(mine - 1);
       continue;
     }
     if (is_below_bound(lowest)) return lowest;
-    // A lower fd has become free since this one was parked, or this one is the lowest and the
-    // kernel will return it again.
+    // Either a lower fd has become free since this one was parked, or this one is the lowest and
+    // the kernel will return it again.
     close_parked(lowest);
     return -1;
   }
@@ -149,7 +148,7 @@ void release(int fd) {
   std::atomic<int>& own = g_parked[lane].of;
   int parked = own.load(std::memory_order_relaxed);
   const bool lowest = is_below_bound(fd) && fd < g_limit.load(std::memory_order_relaxed);
-  // The lower of two free fds is the one to keep.
+  // Keeps the lower of two free fds.
   while (lowest && (parked == 0 || parked > fd + 1)) {
     if (!own.compare_exchange_weak(parked, fd + 1, std::memory_order_seq_cst)) continue;
     const std::uint64_t bit = std::uint64_t{1} << lane;

@@ -4,8 +4,8 @@
 //
 // When a program closes a served file, its placeholder may stay open ("parked") in the lane of the
 // thread (cache/base/lane.h). The next served open of that thread then needs no system call. POSIX
-// requires the lowest free fd, so an fd is parked or reused only if the kernel has no lower one
-// free. Other calls that create or list fds close the parked ones first. A thread that has parked
+// requires the lowest free fd, so an fd is parked or reused only if no lower one is free in the
+// kernel. Other calls that create or list fds close the parked ones first. A thread that has parked
 // no fd takes a lower one that another thread has parked. A thread with a parked fd checks for a
 // lower one only at every k_between_looks-th open, because each check reads the lines that the
 // other threads write. On 16 cores, 16 threads that check at every 64th open take 2.3 times the
@@ -32,19 +32,19 @@ extern constinit std::atomic<std::uint64_t> g_parking;
 extern constinit thread_local std::uint32_t t_opens [[gnu::tls_model("initial-exec")]];
 void unpark_slow();
 bool is_parked_slow(int fd);
-// Whether the fd is closed as far as the program knows, but still open in the kernel.
+// True if the program has closed the fd, but it is still open in the kernel.
 inline bool is_parked(int fd) {
   return fd >= 0 && g_parking.load(std::memory_order_relaxed) != 0 && is_parked_slow(fd);
 }
 // No fd below the bound is free, except parked ones. Version:32 | bound:32; each close by the
-// program makes a new version when it ends, so that an open that began earlier cannot store a bound
-// that is now outdated.
+// program ends with a new version, so that an open that began earlier cannot store an outdated
+// bound.
 extern constinit std::atomic<std::uint64_t> g_bound;
 inline bool is_below_bound(int fd) {
   return fd < static_cast<int>(static_cast<std::uint32_t>(g_bound.load(std::memory_order_acquire)));
 }
 int acquire_slow(int least);
-// Returns an fd, or -errno. `least`: F_DUPFD's lower bound; 0: any.
+// Returns an fd, or -errno. `least` is the lower bound of F_DUPFD, or 0.
 inline int acquire(int least = 0) {
   if (least == 0 && ++t_opens % k_between_looks != 0) {
     std::atomic<int>& own = g_parked[base::own_lane()].of;
@@ -66,8 +66,8 @@ inline void unpark_if(int fd) {
   if (is_parked(fd)) [[unlikely]]
     unpark_slow();
 }
-// Call it after the close of an fd that was not a placeholder. A signal handler or another thread
-// that opens a file during the close still finds the fd taken.
+// Call it after the close of an fd that was not a placeholder. Not before the close, because until
+// it ends, opens by signal handlers and other threads still find the fd taken.
 inline void note_freed(int fd) {
   std::uint64_t before = g_bound.load(std::memory_order_relaxed);
   std::uint64_t after = 0;
@@ -81,8 +81,8 @@ inline void fd_was_freed(int fd) {
   note_freed(fd);
   unpark();
 }
-// Call it when the program may have set RLIMIT_NOFILE: no fd from the limit on is parked, because
-// the kernel would not give it out again.
+// Call it when the program may have set RLIMIT_NOFILE: fds at or above the limit are not parked,
+// because the kernel would not return them again.
 void note_limit();
 // Call it when the host closes a range of fds: closes the parked ones in it.
 void forget_parked_in(unsigned first, unsigned last);

@@ -9,8 +9,8 @@
 namespace cube::shim {
 
 // One thread at a time replaces the fds of a file: another one would skip the rows that this one
-// has made BUSY, and open a second file with an offset of its own. A child has none of the parent's
-// threads (FdTable::end_busy_rows).
+// has made BUSY, and open a second file with an offset of its own. In a child,
+// FdTable::end_busy_rows empties such rows, because the parent's threads do not exist there.
 class ReplacesFds {
  public:
   explicit ReplacesFds(OpenFile& file) : file_(file) {

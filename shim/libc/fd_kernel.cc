@@ -15,8 +15,8 @@ using cube::shim::to_c;
 
 namespace {
 
-// Call it before a change of the file that the fd leads to. The times of a directory say nothing
-// about what lies below it, but its attributes may hold an access list.
+// Call it before a change of the fd's file. A change of a directory's times does not affect what
+// lies below it, but a change of its attributes may be one of its access list.
 shim::Passage passage_before(std::string_view call, int fd) {
   if (call.starts_with("futime")) return {};
   return call.ends_with("xattr") ? shim::passage_by_attribute(fd, "", "system.")
@@ -68,7 +68,7 @@ CUBE_NEW_FD_OF(accept4, fd, (int fd, struct ::sockaddr* a, socklen_t* n, int fla
   }
 CUBE_FOREIGN_FD_OF(open_by_handle_at, mount, (int mount, struct ::file_handle* handle, int flags),
                    mount, handle, flags)
-// The fd that a process takes may be one of its own.
+// `target` may be in this process.
 CUBE_FOREIGN_FD_OF(pidfd_getfd, target, (int pidfd, int target, unsigned flags), pidfd, target,
                    flags)
 

@@ -1,5 +1,5 @@
-// Calls that name a file by its fd (/proc/self/fd) or by a link, attributes by path, and the
-// working directory.
+// Calls with a path that may name an fd (/proc/self/fd) or a link; attributes by path; the working
+// directory.
 #include <linux/seccomp.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
@@ -100,7 +100,7 @@ int give(const FileSystem& ours, FileSystem* to) {
 
 }  // namespace
 
-// The made-up file system of our paths.
+// Reports a made-up file system for our paths.
 #define CUBE_FILE_SYSTEM(name, type)                                                              \
   int export_##name(const char* path, struct ::type* s) {                                         \
     if (shim::path_filter::is_unmapped(path)) return real::name(path, s);                         \
@@ -121,7 +121,7 @@ CUBE_FILE_SYSTEM(statvfs64, statvfs)
 long export_pathconf(const char* path, int name) {
   if (shim::path_filter::is_unmapped(path)) return real::pathconf(path, name);
   follow(path);
-  // -1 with the same errno means that there is no limit.
+  // If -1 comes with an unchanged errno, there is no limit.
   const int before = std::exchange(errno, 0);
   const long result = shim::told(real::pathconf(path, name), AT_FDCWD, path, false);
   if (errno == 0) errno = before;
@@ -152,7 +152,7 @@ int export_name_to_handle_at(int dir, const char* path, struct ::file_handle* ha
                     {.dir = dir, .path = path, .no_follow = (flags & AT_SYMLINK_FOLLOW) == 0});
 }
 
-// A watch on the placeholder's file would never report anything.
+// Materializes the fd, because a watch on the placeholder's file would never report anything.
 int export_inotify_add_watch(int fd, const char* path, std::uint32_t mask) {
   shim::materialize(fd);
   if (!shim::path_filter::is_unmapped(path)) follow(path);

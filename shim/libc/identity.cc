@@ -1,4 +1,4 @@
-// Calls after which permissions or paths mean something else: setuid, chroot, setns, seccomp.
+// Calls that change permissions or the meaning of paths: setuid, chroot, setns, seccomp.
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 
@@ -28,7 +28,7 @@ namespace real = cube::shim::real;
 // file.
 namespace {
 
-// For some calls libc makes each thread that it knows change its rights, and waits for it. libc
+// For some calls, libc makes every thread that it knows change its rights, and waits for it. It
 // does not know our threads (prefetch/threads).
 shim::own_threads::Hanging hanging_at(const char* name) {
   const std::string_view call = name != nullptr ? name : "";
@@ -38,10 +38,10 @@ shim::own_threads::Hanging hanging_at(const char* name) {
                            : shim::own_threads::Hanging::is_left;
 }
 
-// No thread of ours may run during such a call: it would fetch with the new rights, or from the new
-// root, for processes with the old ones. Some calls also require that a process has only one
-// thread. `name` is the name of a call that changes what paths or permissions mean; null for other
-// calls.
+// No thread of ours may run during such a call, because it would fetch with the new rights, or from
+// the new root, for processes that still have the old ones. Some calls also require that a process
+// has only one thread. `name` is the name of a call that changes what paths or permissions mean;
+// null for other calls.
 template <typename Call>
 int change_identity(const char* name, Call&& call) {
   if (!shim::process::is_active() || !shim::process::owns_table()) return call();
@@ -99,8 +99,8 @@ int export_unshare(int flags) {
   const bool changes_names = (flags & (CLONE_FILES | CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER)) != 0;
   return change_identity(changes_names ? "unshare" : nullptr, [&] { return real::unshare(flags); });
 }
-// Seals if the call sets a filter, or the strict mode. Without a filter's program, the call only
-// asks whether seccomp exists.
+// Seals the process if the call sets a filter or the strict mode. Without a filter program, the
+// call only asks whether seccomp exists.
 int export_prctl(int option, ...) {
   va_list list;
   va_start(list, option);

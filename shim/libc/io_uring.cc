@@ -1,4 +1,4 @@
-// io_uring through liburing as a shared library. liburing contains its own system call
+// io_uring through liburing as a shared library. liburing makes system calls by its own
 // instructions, so we see that a ring is made, but none of its requests.
 #include <cerrno>
 
@@ -12,8 +12,8 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 
-// Calls liburing's own function if it is loaded where we can look it up; otherwise the one that the
-// caller's library has. Returns -errno on failure.
+// Calls liburing's own function if liburing is loaded where we can look it up, otherwise the
+// function that the caller's library uses. Returns -errno on failure.
 #define CUBE_RING(name, declaration, ...)                                                         \
   int export_##name declaration {                                                                 \
     using Function = int declaration;                                                             \

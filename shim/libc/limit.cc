@@ -16,8 +16,7 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Materializes open files that the process could not materialize under the new limit: there would
-// be no fd for them, or no room for a copy.
+// Materializes the open files for which the new limit would leave no fd, or no room for a copy.
 void before_limit(int resource, std::uint64_t soft, std::uint64_t hard) {
   if (resource == RLIMIT_NOFILE) shim::expect_new_fd();
   const bool may_be_too_low =

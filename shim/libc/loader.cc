@@ -1,5 +1,5 @@
 // dlopen and dlsym. A library or a language binding (ctypes, JNA) that looks up `read` in libc
-// itself gets ours, because libc's own would read the placeholder of a served file. Called by
+// itself gets our `read`, because libc's own would read the placeholder of a served file. Called by
 // jumps.S.
 #include <dlfcn.h>
 
@@ -23,7 +23,7 @@ extern "C" {
 
 namespace {
 
-// Our function that replaces this one of libc. Null: none does.
+// Our function that replaces this one of libc, or null if none does.
 void* function_in_front_of(const void* function) {
   if (function == nullptr) return nullptr;
   if (function == real::g_vfork.find()) return reinterpret_cast<void*>(&cube_shim_vfork);
@@ -35,37 +35,38 @@ void* function_in_front_of(const void* function) {
   return nullptr;
 }
 
-// UCX and Open MPI look up the functions of mappings behind them, write a jump to a hook of theirs
-// into the code that they find, and let the hook make the system call. If that code were ours, the
-// jump would replace our function, and the hook's syscall() would lead back to the hook.
+// UCX and Open MPI look up mmap and its kin in the libraries after them, overwrite the code that
+// they find with a jump to their own hook, and let the hook make the system call. If that code were
+// ours, the jump would replace our function, and the hook's syscall() would lead back to the hook.
 bool may_be_overwritten(const void* function) {
   return function == real::mmap.found() || function == real::munmap.found() ||
          function == real::mremap.found() || function == real::madvise.found();
 }
 
-// Our function, if it comes before the next definition after the caller's library. Null: the answer
-// is libc's.
+// Our function, if it comes before the next definition after the caller's library; null if libc
+// must answer.
 //
-// Libc finds the next one only for a library that calls dlsym itself. We ask for the function that
-// the caller and the libraries it needs have. If this is the one after ours, it is also the next
-// one for the caller, which itself comes after us.
+// libc finds the next definition only for a library that calls dlsym itself. So we look up the
+// function that the caller, with the libraries that it needs, would call. If that is the definition
+// after ours, it is also the next one for the caller, which itself comes after us.
 void* ours_instead_of_next(const char* name, const void* caller) {
   const void* const next = real::symbol_of_caller(name, caller);
   return next == nullptr || may_be_overwritten(next) ? nullptr : function_in_front_of(next);
 }
 
-// Whether the answer may be ours. A library after ours that itself defines some of our functions
-// gets libc's, because our own calls may end in that library.
+// True if dlsym may return our function. A library after ours that defines some of our functions
+// itself gets libc's functions, because our own calls may end in that library.
 bool may_be_ours(void* library, const char* name, const void* caller) {
   if (library == RTLD_DEFAULT || shim::is_in_library(caller)) return false;
   const bool is_loaded = process::is_loaded();
   if (is_loaded && !process::is_active()) return false;
-  // The functions of a library before ours lead to ours.
+  // The functions of a library before ours end up calling ours.
   if (library == RTLD_NEXT && (!real::is_hooked(name) || !real::comes_after_us(caller)))
     return false;
   if (!is_loaded) {
-    // An allocator or a sanitizer looks up functions as it starts, and could not answer calls of
-    // ours then. Either it has those functions itself, or we do not have them.
+    // An allocator or a sanitizer looks up functions as it starts, when it could not serve our own
+    // allocations. At that time, it looks up only functions that it defines itself, or that we do
+    // not have.
     if (!real::is_hooked(name) || real::is_next_of_caller(name, caller)) return false;
     real::resolve_all();
   }

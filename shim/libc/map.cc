@@ -1,4 +1,4 @@
-// mmap and its kin. An allocator's mmap has no fd and goes straight through.
+// mmap and its kin. An allocator's mmap has no fd and goes straight to libc.
 #include <sys/syscall.h>
 
 #include <cstdarg>
@@ -39,7 +39,8 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
     }
   }
   void* const mapped = shim::by_kernel(libcs(at, n, protection, flags, fd, offset));
-  // A new mapping replaces any of our mappings at its addresses, however those were unmapped.
+  // A new mapping proves that any of ours at its addresses is gone, even if we did not see it
+  // unmapped.
   if (mapped != MAP_FAILED && shim::mappings::any()) shim::mappings::unmapped(mapped, n);
   return mapped;
 }
@@ -50,7 +51,7 @@ int unmap(void* at, size_t n, int (*libcs)(void*, size_t)) {
   return libcs(at, n);
 }
 
-// The kernel has taken the advice. The threads that read mappings ahead also follow the advice.
+// The kernel has taken the advice; the threads that read mappings ahead follow it, too.
 int note_advice(int result, void* at, size_t n, int advice) {
   const bool is_about_reading = advice >= MADV_NORMAL && advice <= MADV_WILLNEED;
   if (is_about_reading && result == 0 && shim::mappings::any()) [[unlikely]]
@@ -88,7 +89,7 @@ int export_munmap(void* at, size_t n) {
 int export_madvise(void* at, size_t n, int advice) {
   return note_advice(real::madvise(at, n, advice), at, n, advice);
 }
-// POSIX_MADV_* of reading are MADV_*.
+// The POSIX_MADV_* values about reading equal those of MADV_*.
 int export_posix_madvise(void* at, size_t n, int advice) {
   return note_advice(real::posix_madvise(at, n, advice), at, n, advice);
 }

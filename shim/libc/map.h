@@ -1,4 +1,4 @@
-// mmap, munmap, mremap and mlockall as syscall() requests them: the kernel is called by number.
+// mmap, munmap, mremap and mlockall as requested through syscall(): they call the kernel by number.
 // tcmalloc's mmap calls syscall(), so a call from there to the function named mmap, which may be
 // tcmalloc's, would never end. Thread safety: as libc's.
 #pragma once

@@ -1,4 +1,4 @@
-// Mounts through functions that newer libcs have: they mean what the system calls mean.
+// Mounts through functions of newer libcs, which do the same as the system calls.
 #include <sys/syscall.h>
 
 #include "shim/calls/syscall_table.h"

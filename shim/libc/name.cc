@@ -1,5 +1,5 @@
-// Calls that change names or what files hold: libc makes them, and the cache immediately drops what
-// it knew of the files.
+// Calls that change names or what files hold: libc makes them, and the cache immediately drops its
+// entries for these files.
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -28,7 +28,8 @@ using cube::shim::refuse;
 
 namespace {
 
-// For calls with two paths, which would not fit on the smallest stacks.
+// For calls with two paths: the changes are kept off the stack, because two would not fit on the
+// smallest stacks.
 template <typename Call>
 int change_both(int from_dir, const char* from, int to_dir, const char* to, unsigned flags,
                 Call&& call) {
@@ -172,7 +173,7 @@ char* export_mkdtemp(char* pattern) {
 }
 CUBE_CHANGES_ONE(rmdir, AT_FDCWD, path, NameChange::Of::name, (const char* path), path)
 
-// Everything below a mount point is another tree from now on.
+// From now on, another tree lies below the mount point.
 CUBE_CHANGES_ONE(mount, AT_FDCWD, target, NameChange::Of::mount_point,
                  (const char* source, const char* target, const char* type, unsigned long flags,
                   const void* data),

@@ -1,4 +1,4 @@
-// Opens a file for the hooks of several topics. For the files of this folder alone. Thread safety:
+// The common part of all hooks that open a file. Only for the files of this folder. Thread safety:
 // as libc's.
 #pragma once
 
@@ -20,7 +20,8 @@ __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open
   return unmounted_paths::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
 }
 
-// Does not take the caller's address, which would be one more argument on the path of a hit.
+// The caller's address is not a parameter, because that would be one more argument on the path of a
+// hit.
 template <typename Plain>
 __attribute__((noinline)) int watched_open(int dir, const char* path, int flags, Plain&& plain) {
   return profiled(

@@ -180,7 +180,7 @@ int export_pclose(FILE* stream) {
   return status;
 }
 
-// libc spawns a shell for each command substitution, with an internal call.
+// For each command substitution, libc spawns a shell by an internal call.
 int export_wordexp(const char* words, ::wordexp_t* expanded, int flags) {
   const bool may_run = (flags & WRDE_NOCMD) == 0 &&
                        (std::strchr(words, '`') != nullptr || std::strstr(words, "$(") != nullptr);
@@ -211,8 +211,8 @@ int export_waitid(idtype_t type, id_t child, siginfo_t* info, int options) {
   return result;
 }
 
-// Runs no pthread_atfork handlers. A libc without _Fork (before 2.34) has only fork for this use,
-// which runs them.
+// _Fork runs no pthread_atfork handlers. A libc before 2.34 has no _Fork, and its fork does run
+// them.
 pid_t export__Fork() {
   if (!real::_Fork.is_there()) return ::fork();
   lifecycle::prepare_child();

@@ -1,6 +1,6 @@
-// Calls that the profiler records (shim/profile). While the profiler is off, a call that is a
-// cancellation point costs a hit nothing, and any other call costs one load and an untaken jump.
-// For the files of this folder alone. Thread safety: as libc's.
+// Calls that the profiler records (shim/profile). While the profiler is off, this adds nothing to a
+// hit of a call that is a cancellation point, and one load and an untaken jump to any other call.
+// Only for the files of this folder. Thread safety: as libc's.
 #pragma once
 
 #include "cache/base/process/went_out.h"
@@ -10,8 +10,8 @@
 
 namespace cube::shim {
 
-// Not inlined, so that its frame is gone when the call is recorded. Even a small stack must have
-// room for the recording.
+// Not inlined, so that its frame is gone when the call is recorded: the recording must fit even on
+// a small stack.
 template <typename Plain>
 __attribute__((noinline)) auto by_itself(Plain& plain) -> decltype(plain()) {
   return plain();
@@ -28,8 +28,8 @@ __attribute__((noinline)) auto profiled(const profile::Subject& subject, Plain&&
   return result;
 }
 
-// Comes first in a cancellation point. Returns true if the profiler is on, because the profiler
-// sets the mark of a cancellation when it starts.
+// Call it first in a cancellation point. Returns true if the profiler is on. One check serves both,
+// because the profiler sets the mark of a cancellation when it starts.
 inline bool cancel_or_profile() {
   if (!g_may_be_cancelled.load(std::memory_order_relaxed)) [[likely]]
     return false;

@@ -68,10 +68,9 @@ CUBE_LSEEK(lseek)
 CUBE_LSEEK(lseek64)
 CUBE_LSEEK(__lseek)
 
-// posix_fadvise returns the error itself. An fd that is the origin's file stays as it is: the
-// kernel takes the advice, which also helps a fetch that reads through this fd
-// (cache/fill/partial_fill.h). For a file in blocks, we fetch the wanted ranges, and note other
-// advice that the kernel has accepted.
+// posix_fadvise returns the error itself. If the fd is the origin's own file, the kernel gets the
+// advice, which also helps a fetch that reads through this fd (cache/fill/partial_fill.h). For a
+// file in blocks, we fetch the wanted ranges, and note other advice that the kernel has accepted.
 #define CUBE_FADVISE(name)                                                                       \
   int export_##name(int fd, off_t at, off_t n, int advice) {                                     \
     const bool known = advice >= POSIX_FADV_NORMAL && advice <= POSIX_FADV_NOREUSE && n >= 0;    \

@@ -1,5 +1,5 @@
-// Streams (FILE*) over served files, made in stdio.cc by fopencookie. For the files of this folder
-// alone. Thread safety: pure functions, except for wide streams, which lock the stream.
+// Streams (FILE*) over served files, made in stdio.cc by fopencookie. Only for the files of this
+// folder. Thread safety: pure functions, except for wide streams, which lock the stream.
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// Sockets: messages may hand over fds, and an address in the file system is a path.
+// Sockets: messages may carry fds, and an address in the file system is a path.
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -25,8 +25,8 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// The path of a socket: its name in a directory, unless that is abstract (a zero first) or the
-// kernel makes one up.
+// The path of a socket. Empty if the address is abstract (begins with a zero byte), or if the
+// kernel is to choose one.
 struct SocketPath {
   // The terminating null may be missing.
   char text[sizeof(::sockaddr_un::sun_path) + 1] = {};
@@ -137,14 +137,14 @@ int export_sendmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flag
     for (unsigned i = 0; i < sent; ++i) materialize_sent(&messages[i].msg_hdr);
   }
   const int result = real::sendmmsg(socket, messages, n, flags);
-  // Returns an error only if the first message fails. If others were sent before it, the next call
-  // reports the error.
+  // sendmmsg returns an error only if the first message fails. If some were sent before the
+  // failure, the next call reports it.
   if (sent != 0) told_of_peer(result, &messages->msg_hdr);
   return result;
 }
 ssize_t export_recvmsg(int socket, struct ::msghdr* message, int flags) {
   shim::materialize(socket);
-  // Only a message with room for fds can carry fds.
+  // Only a message with a control buffer can carry fds.
   if (message != nullptr && message->msg_control != nullptr) shim::expect_new_fd();
   const ssize_t n = real::recvmsg(socket, message, flags);
   if (n >= 0) note_received(message);

@@ -96,9 +96,9 @@ bool statx_flags_are_known(int flags) {
   return flags_are_known(flags & ~AT_STATX_SYNC_TYPE) &&
          (flags & AT_STATX_SYNC_TYPE) != AT_STATX_SYNC_TYPE;
 }
-// True for fstatat(fd, "", AT_EMPTY_PATH), which is fstat and which CPython uses. If the other
-// flags are not `known`, the kernel examines the fd itself, so it is materialized; so does Linux
-// from 6.11 on if the path is null.
+// True for fstatat(fd, "", AT_EMPTY_PATH), which CPython uses for fstat. If there are flags that
+// are not `known`, the kernel must examine the fd, so it is materialized. Linux from 6.11 on treats
+// a null path like an empty one.
 bool names_the_fd(int fd, const char* path, int flags, bool known, const char* call) {
   shim::placeholder::unpark_if(fd);
   if ((flags & AT_EMPTY_PATH) == 0) return false;
@@ -171,7 +171,7 @@ int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::
       return 0;
     }
   }
-  // Even if more fields are requested, the kernel cannot say more about one of our paths.
+  // If more fields are requested, the kernel cannot fill them in for one of our paths, either.
   if ((mask & STATX__RESERVED) == 0 && statx_flags_are_known(flags) &&
       shim::unmounted_paths::stat(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
     if (shim::is_bad_pointer(x, sizeof *x)) return static_cast<int>(to_c(-EFAULT));

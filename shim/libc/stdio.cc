@@ -28,8 +28,8 @@ namespace {
 
 int fd_of(void* cookie) { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
 
-// libc fills the buffer of a cookie stream by BUFSIZ, and that of a file's stream by the file's
-// block size. A program can see how far a stream reads ahead.
+// libc reads BUFSIZ bytes at a time for a cookie stream, but the file's block size for a stream
+// over a file. A program can see how far a stream reads ahead.
 ssize_t cookie_read(void* cookie, char* to, size_t n) {
   constexpr std::size_t k_block = 4096;
   return export_read(fd_of(cookie), to, n == BUFSIZ ? k_block : n);
@@ -68,8 +68,8 @@ bool is_plain_read(const char* mode) {
          strchr(mode, ',') == nullptr;
 }
 
-// A bit of FILE::_flags2 that says that the stream was opened with "e". Before glibc 2.41, freopen
-// does not clear it.
+// The bit of FILE::_flags2 for a stream opened with "e". Before glibc 2.41, freopen does not clear
+// it.
 constexpr int k_close_on_exec_stream = 64;
 
 // In libc, a FILE is followed by a pointer to its table of functions. Only cookie streams have this
@@ -101,8 +101,8 @@ bool is_served(int fd) {
   return kind == shim::RowKind::served || kind == shim::RowKind::large;
 }
 
-// True if the profiler would miss libc's own reads by the stream. The file must be regular, and the
-// stream read-only.
+// True if the profiler would miss the reads that libc makes for the stream. The file must be
+// regular, and the stream read-only.
 bool is_to_be_watched(int fd, const char* mode) {
   if (!is_plain_read(mode) || !shim::profile::is_watched(fd)) return false;
   struct ::stat st {};
@@ -132,7 +132,7 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
   if (path == nullptr || mode == nullptr || !shim::process::tells()) return libcs(path, mode);
   const int flags = flags_of(mode);
   if (flags < 0) return libcs(path, mode);
-  // An open that libc must do itself is planned with a flag that is never served.
+  // An open that libc must make itself is planned with a flag that is never served.
   shim::OpenPlan plan(AT_FDCWD, path, is_plain_read(mode) ? flags : flags | O_NOATIME);
   if (plan.is_answered()) {
     const int fd = plan.result();

@@ -1,5 +1,6 @@
-// syscall(): a system call by number means for us what libc's function of that name means
-// (syscall_forward.cc). For all others, any served file among its fds is materialized first.
+// syscall(): a system call by number is forwarded to our export of libc's function of that name, if
+// there is one (syscall_forward.cc). For any other call, the served files among its fds are
+// materialized first.
 #include <linux/seccomp.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
@@ -42,7 +43,7 @@ std::uint64_t clone_flags(long number, const long (&arguments)[6]) {
   return number == SYS_clone3 && !shim::is_bad_pointer(flags, sizeof *flags) ? *flags : 0;
 }
 
-// Whether the call sets a limit under which open files may not be able to materialize.
+// True if the call sets a limit under which open files may fail to materialize.
 bool sets_limit_of_files(long number, const long (&arguments)[6]) {
   const bool is_of_any_process = number == SYS_prlimit64;
   const long resource = arguments[is_of_any_process ? 1 : 0];
@@ -76,7 +77,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       break;
     case shim::SyscallKind::forks:
       shim::lifecycle::prepare_clone(clone_flags(row.number, arguments));
-      // The call may be a vfork, or make a thread that libc does not know. From now on, each check
+      // The call may be a vfork, or make a thread that libc does not know. From then on, each check
       // of the fd table's owner costs a getpid.
       shim::lifecycle::expect_shared_memory_child();
       break;
@@ -93,14 +94,14 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::process::disable("a system call that changes what paths or permissions mean");
       break;
     case shim::SyscallKind::sandbox:
-      // Seals if the call sets a filter, or the strict mode. Without a filter's program, the call
-      // only asks whether seccomp exists.
+      // Seals the process if the call sets a filter or the strict mode. Without a filter program,
+      // the call only asks whether seccomp exists.
       if (arguments[0] == SECCOMP_SET_MODE_STRICT ||
           (arguments[0] == SECCOMP_SET_MODE_FILTER && arguments[2] != 0))
         shim::lifecycle::seal();
       break;
     case shim::SyscallKind::limits:
-      // As setrlimit does. The pointer to the limits may lead nowhere.
+      // Does the same as setrlimit. The pointer to the limits may be invalid.
       if (sets_limit_of_files(row.number, arguments))
         shim::materialize_all(/*only_inherited=*/false, k_syscall);
       shim::expect_new_fd();
@@ -111,8 +112,8 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::expect_new_fd();
       break;
     case shim::SyscallKind::unknown:
-      // The call affects no file except those whose fds it is given. An fd that it takes from a
-      // structure is a placeholder: EBADF.
+      // The call affects only files whose fds are among its arguments. If it takes an fd from a
+      // structure, it finds a placeholder there: EBADF.
       for (int i = 0; i < 6; ++i) shim::materialize(fd_at(i), k_syscall);
       shim::expect_new_fd();
       break;
@@ -233,11 +234,12 @@ long export_syscall(long number, ...) {
   va_end(list);
   long forwarded = 0;
   if (shim::process::tells()) {
-    // Unlike the calls of libc that some are forwarded to, syscall is not a cancellation point.
+    // syscall is not a cancellation point, unlike some functions of libc to which its calls are
+    // forwarded.
     const bool is_point = may_be_cancelled_in_libc(number);
     const std::optional<shim::NoCancel> no_cancel =
         is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
-    // If the caller is a function of a library after ours, our export has called it and knows the
+    // If the caller is a function of a library after ours, our export has called it and handles the
     // consequences. Our mmap and the like never call such a function.
     const bool is_own_way = real::is_behind(__builtin_return_address(0)) && number != SYS_mmap &&
                             number != SYS_munmap && number != SYS_mremap;

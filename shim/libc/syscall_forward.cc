@@ -32,7 +32,7 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Planned with a flag that is never served, because only the kernel understands the requests of
+// Planned with a flag that is never served, because only the kernel understands the features of
 // openat2 that openat lacks.
 long open_by_how(const long (&a)[6]) {
   const auto* const how = reinterpret_cast<const ::open_how*>(a[2]);
@@ -40,7 +40,7 @@ long open_by_how(const long (&a)[6]) {
       !shim::is_bad_pointer(how, sizeof *how) && a[3] >= static_cast<long>(sizeof *how);
   shim::materialize(static_cast<int>(a[0]), "openat2");
   const auto* path = reinterpret_cast<const char*>(a[1]);
-  // The directory is the root of such a path.
+  // With RESOLVE_IN_ROOT, an absolute path begins at the directory.
   if (known && (how->resolve & RESOLVE_IN_ROOT) != 0 &&
       shim::path_filter::is_readable_pointer(path))
     path = path[std::strspn(path, "/")] == '\0' ? "." : path + std::strspn(path, "/");
@@ -62,8 +62,8 @@ long change(long number, const long (&a)[6], int dir, long path, shim::NameChang
   return shim::told_of_change(result, dir, name, of);
 }
 
-// Answers cachestat. All bytes of a served file are in memory. The program does not read the pages
-// that the kernel may have of it.
+// Answers cachestat: all bytes of a served file are in memory. The kernel's pages of the file do
+// not count, because the program does not read them.
 long cache_of_file(const long (&a)[6]) {
   struct RangeArguments {
     std::uint64_t at, length;
@@ -79,7 +79,7 @@ long cache_of_file(const long (&a)[6]) {
   }
   const int before = errno;
   const long result = real::syscall(shim::k_cachestat, a[0], a[1], a[2], a[3], 0L, 0L);
-  // The kernel refused the placeholder, so it knows this call, and no filter forbids it.
+  // The kernel refused only the placeholder, so it has this call, and no filter forbids it.
   if (!file || file->is_copy() || result == 0 || errno != EBADF) return result;
   const auto* const range = reinterpret_cast<const RangeArguments*>(a[1]);
   auto* const pages = reinterpret_cast<Pages*>(a[2]);
@@ -193,7 +193,7 @@ bool forward_change(long number, const long (&a)[6], long& result) {
     case SYS_fchownat: return by(export_fchownat);
     case SYS_utimensat:
       if (path(1) != nullptr) return by(export_utimensat);
-      // Without a path it is futimens, which libc's utimensat refuses.
+      // Without a path, the call is futimens; libc's utimensat refuses a null path.
       return a[3] == 0 && number_at(0) >= 0 &&
              is(export_futimens(number_at(0), reinterpret_cast<const struct ::timespec*>(a[2])));
 #if defined(SYS_open)

@@ -1,5 +1,5 @@
-// System calls by number that mean what functions of libc mean: our exports know the consequences.
-// For syscall.cc alone. Thread safety: as libc's.
+// System calls by number that have a function in libc: they are forwarded to our export of it. For
+// syscall.cc alone. Thread safety: as libc's.
 #pragma once
 
 namespace cube::shim {

@@ -8,7 +8,7 @@ constinit std::atomic<bool> g_may_be_cancelled{false};
 }
 
 int export_pthread_cancel(pthread_t thread) {
-  // Set before the request; a thread that sees it too late acts at its next call.
+  // Set before the request. A thread that sees it late acts at its next call.
   cube::shim::g_may_be_cancelled.store(true, std::memory_order_seq_cst);
   return cube::shim::real::pthread_cancel(thread);
 }

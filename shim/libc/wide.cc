@@ -1,7 +1,7 @@
 // Wide characters. A cookie stream has no room for wide characters, and libc follows a bad pointer
-// if a program asks for one. So the first wide call on one materializes its file and gives it the
-// room that a stream of fdopen has: libc then makes it an ordinary wide stream, which reads the
-// kernel file through _fileno.
+// if a program asks for one. So the first wide call on a cookie stream materializes its file and
+// gives the stream the room that a stream of fdopen has: libc then makes it an ordinary wide
+// stream, which reads the kernel file through _fileno.
 #include <malloc.h>
 
 #include <array>
@@ -21,12 +21,12 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Parts in use, by which fclose distinguishes them from libc's own. Parts beyond this number are
-// not freed.
+// Our wide parts in use, so that fclose can tell them from libc's own. Parts beyond this number are
+// never freed.
 constinit std::array<std::atomic<void*>, 64> g_parts{};
 constinit std::atomic<int> g_parts_given{0};
 
-// libc marks streams without room this way.
+// libc marks streams without room for wide characters this way.
 bool has_room(const FILE* stream) {
   return reinterpret_cast<std::intptr_t>(stream->_wide_data) != -1;
 }
@@ -68,7 +68,8 @@ FILE* make_room(FILE* stream) {
   return stream;
 }
 
-// A stream without room (for lack of memory) stays a stream of bytes: the callers below then fail.
+// True for a stream that has no room for wide characters, because there was no memory for it. It
+// stays a byte stream, and the callers below fail.
 bool refuses(FILE* stream) { return shim::is_served_stream(stream) && !has_room(stream); }
 
 }  // namespace

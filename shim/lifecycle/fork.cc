@@ -22,14 +22,15 @@ void expect_shared_memory_child() {
 void prepare_child() {
   if (process::g_sealed.load(std::memory_order_relaxed) || !process::owns_table()) return;
   materialize_for_child(ForkSide::parent);
-  // The child's dup2 must find a parked fd closed, as the parent's does.
+  // A parked fd must also be closed for the child, whose dup2 must give the same result as the
+  // parent's.
   placeholder::unpark();
   let_writers_outlive_us();
 }
 
 void prepare_vforked_child() {
   const cache::Origins* const origins = process::origins();
-  // The child cannot attach, and asks the gateway for the program that it executes.
+  // The child cannot attach, but asks the gateway for the program that it executes.
   if (origins != nullptr && !origins->buckets().empty()) attachment::cache();
   attachment::existing_cache();
   prepare_child();
@@ -43,7 +44,7 @@ void end_fork() {
 
 void prepare_clone(std::uint64_t flags) {
   const bool shares_memory = (flags & CLONE_VM) != 0, shares_table = (flags & CLONE_FILES) != 0;
-  // Such a clone makes a thread like any other.
+  // Such a clone makes an ordinary thread.
   if (shares_memory && shares_table) return;
   if (shares_memory) attachment::existing_cache();
   prepare_child();
@@ -72,8 +73,8 @@ void become_child() {
   mappings::forget_after_fork();
   own_threads::become_child();
   attachment::become_child();
-  // Covers writers that another thread of the parent opened after prepare_child(). The parent
-  // counts them.
+  // Covers writers that another thread of the parent opened after prepare_child(); the child has
+  // them open, too.
   let_writers_outlive_us();
 }
 
@@ -90,7 +91,7 @@ void after_libc_fork() {
 }
 
 void in_libc_fork_child() {
-  // A call in another handler may have been the first to notice that this is a child.
+  // A call in another handler may already have noticed that this is a child.
   if (process::t_forking != process::Forking::is_child) become_child();
   process::t_forking = process::Forking::no;
 }

@@ -24,8 +24,8 @@ void become_child();
 
 // Handlers around libc's fork, for pthread_atfork: prepare, parent and child. A library that has
 // registered its handlers before us runs its `prepare` after ours, and its `child` before ours. So
-// the thread notes that it forks: what it opens meanwhile goes to the kernel, and a child that
-// shows itself before our handler runs is one of libc's.
+// the thread marks itself as forking: the kernel answers its opens meanwhile, and a child that is
+// noticed before our handler runs is known to be a child of libc's fork.
 void before_libc_fork();
 void after_libc_fork();
 void in_libc_fork_child();

@@ -22,7 +22,7 @@ namespace {
 
 // Completes process::disable().
 void end_serving(const char* why) {
-  // From now on, a living process does not prove that the namespaces of its view still exist.
+  // From now on, this process no longer shows that its view is in use.
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache != nullptr && process::owns_table()) cache->region().leave_view();
   own_threads::end_for_good();
@@ -72,12 +72,13 @@ void seal() {
   materialize_streams();
   process::disable("the process installs a seccomp filter");
   process::g_tells.store(false, std::memory_order_release);
-  // Notes all writers as shared, because later forks are not seen.
+  // Notes all writers as shared, because later forks will not be noticed.
   let_writers_outlive_us();
   materialize_all(/*only_inherited=*/false, "seccomp");
   region_fd::drop();
   leave();
-  // Comes last: after a clone that may share memory, a sealed process does not own its fd table.
+  // Comes last, because after a clone that may share memory, owns_table() is false in a sealed
+  // process.
   process::g_sealed.store(true, std::memory_order_relaxed);
 }
 
@@ -88,8 +89,8 @@ void report() {
   cache::FileCache* const cache = attachment::cache_to_report_by();
   if (cache != nullptr) {
     flush_counters();
-    // A cache was attached, so programs spell the prefix as the setting does. A process that has
-    // opened nothing below the prefix is a helper, and gets no line.
+    // Some process attached to a cache, so the programs spell the prefix as the setting does. A
+    // process that has opened nothing below the prefix is a helper, and gets no line.
     cache::write_last_report(cache->region(), cache->region().own_job(), *process::g_config);
   } else if (process::is_active()) {
     // Without a cache it is unknown what was opened.

@@ -11,9 +11,9 @@ namespace cube::shim::lifecycle {
 // when it ends.
 void start(const base::Config& config, const base::ProcessId& job, bool speaks);
 
-// Call it before a call that changes what paths or permissions mean, if process::disable() follows.
-// Open files are materialized, because the process may not be able to open them again. The region
-// is found by the user's name, so a process without a region could not report its changes
+// Call it before a call that changes permissions or the meaning of paths, if process::disable()
+// follows. Open files are materialized, because the process may not be able to open them again. The
+// region is found by the user's name, so a process without a region could not report its changes
 // afterwards.
 void prepare_identity(const char* call);
 // Call it before the program puts itself into a sandbox (seccomp), which may kill the process for
@@ -21,8 +21,8 @@ void prepare_identity(const char* call);
 // releases the cache, and from then on leaves every call to libc alone.
 void seal();
 
-// The program closes its stderr stream, as coreutils (timeout, nice ...) do before they end: this
-// is the last moment to report there.
+// The program closes its stderr stream, as coreutils (timeout, nice ...) do before they end. So
+// this is the last chance to report there.
 void stderr_ends();
 // Reports if this process speaks for the job, and releases the cache. Called once, at exit or
 // _exit.

@@ -69,7 +69,7 @@ base::JobVariable find_job(const base::ProcessId& self) {
   return job;
 }
 
-// Returns the command that came with this library. Empty: there is none.
+// Returns the command that came with this library, or an empty string if there is none.
 std::string find_command() {
   Dl_info library{};
   if (dladdr(reinterpret_cast<const void*>(&find_job), &library) == 0 ||
@@ -109,7 +109,7 @@ std::vector<std::string> open_origins(base::Config& config) {
     if (!absolute.empty()) setenv(cache::Origins::k_variable, absolute.c_str(), 1);
   }
   cache::BucketMount::use_store(cache::gateway_start::store_mark(environ));
-  // Never freed: calls come after every destructor.
+  // Never freed, because calls may still come after all destructors have run.
   const cache::Origins* const origins =
       cache::Origins::open(config.origins, config.buckets, errors).release();
   if (!config.buckets.empty()) ready_buckets(config);
@@ -119,7 +119,7 @@ std::vector<std::string> open_origins(base::Config& config) {
   return errors;
 }
 
-// Helps processes that are started in another directory.
+// Processes may be started in another directory.
 void make_list_absolute(base::Config& config) {
   char directory[PATH_MAX];
   if (config.prefetch_list.empty() || config.prefetch_list.front() == '/') return;
@@ -161,7 +161,7 @@ bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != 
 
 // When a thread is cancelled, or an exception of the program passes, the program's libgcc unwinds
 // our frames. That libgcc calls our copy of the C++ personality, which sets registers by our copy
-// of libgcc. Our copy aborts unless it has walked a stack itself before.
+// of libgcc. Our copy aborts unless it has walked a stack before.
 void ready_unwinder() {
   _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
 }
@@ -199,7 +199,7 @@ void complain_of_no_work() {
 }
 
 void start_by_settings() {
-  // Never freed: calls come after every destructor.
+  // Never freed, because calls may still come after all destructors have run.
   auto* const parsed = new (std::nothrow)
       base::ParsedConfig(base::parse_config([](const char* name) { return getenv(name); }));
   if (parsed == nullptr) return;

@@ -13,8 +13,8 @@ namespace cube::shim::path_filter {
 std::string_view working_directory(char* buffer);
 
 // Returns the null-terminated path of the directory in which relative paths begin; empty if there
-// is none, or if it is not certain to lead there. For changes, which must not be missed, the path
-// that the kernel reports suffices.
+// is none, or if the path may not lead there. For changes, which must not be missed, the path that
+// the kernel reports suffices.
 std::string_view directory_of(int dir, char* buffer, Care care);
 
 }  // namespace cube::shim::path_filter

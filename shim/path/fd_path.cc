@@ -78,7 +78,7 @@ void materialize_named_slow(const char* path, int dir) {
   if (const int bare = fd < 0 ? bare_fd(path) : -1; g_fds.kind(bare) == RowKind::served) {
     struct ::statfs fs {};
     constexpr decltype(fs.f_type) k_proc = 0x9fa0;
-    // Must not open an fd: a signal handler would park an fd above it, and the next open would
+    // Must not open an fd: a signal handler could then park an fd above it, and the next open would
     // return the parked one although the lower one is free again.
     const long error = dir == AT_FDCWD ? sys::raw(SYS_statfs, sys::arg("."), sys::arg(&fs))
                                        : sys::raw(SYS_fstatfs, dir, sys::arg(&fs));

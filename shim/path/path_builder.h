@@ -39,8 +39,8 @@ class PathBuilder {
     return true;
   }
 
-  // Returns false if the path does not fit, or if no record could have it: it contains "..", or has
-  // a trailing slash or dot.
+  // Returns false if the path does not fit, or if no record can have such a path: one with "..", or
+  // with a trailing slash or dot.
   bool append(std::string_view path, bool is_last) {
     for (std::size_t at = 0; at < path.size();) {
       const std::size_t end = std::min(path.find('/', at), path.size());
@@ -66,7 +66,7 @@ class PathBuilder {
     return true;
   }
 
-  // Resolves ".." by text alone, which is right unless a link precedes a "..".
+  // Resolves ".." by text alone, which is right unless the component before it is a link.
   bool fold(std::string_view path) {
     for (std::size_t at = 0; at < path.size();) {
       const std::size_t end = std::min(path.find('/', at), path.size());

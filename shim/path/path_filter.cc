@@ -17,16 +17,16 @@ namespace sys = base::sys;
 namespace path_filter {
 namespace {
 
-// Returns an empty view if the kernel takes no such path.
+// Returns an empty view if the kernel would refuse the path.
 std::string_view text_of(const char* path) {
   if (!is_readable_pointer(path)) return {};
   const std::size_t length = strnlen(path, PATH_MAX);
   return length == PATH_MAX ? std::string_view() : std::string_view(path, length);
 }
 
-// The working directory as it was last seen, only to decide quickly that a relative path is not
-// covered; if a path looks covered, the kernel is asked again. Two buffers alternate, so that a
-// reader of one sees no half of another.
+// The working directory when it was last read. It only serves to decide quickly that a relative
+// path is not covered; if a path seems covered, the kernel is asked again. Two buffers alternate,
+// so that a reader never sees one that is half written.
 struct WorkingDirectory {
   std::size_t length = 0;
   char text[PATH_MAX];
@@ -47,9 +47,9 @@ bool covered_by_prefix(std::string_view path) {
   return any_prefix([&](std::string_view prefix) { return base::is_below(path, prefix); });
 }
 
-// True if the path could be under a prefix once "." and "//" and ".." are resolved. It may be wrong
-// if it returns true, never if it returns false. Written so that the compiler vectorizes it: every
-// open outside the prefixes pays for it.
+// True if the path could be under a prefix once "." and "//" and ".." are resolved. A true may be
+// wrong, a false never is. Written so that the compiler vectorizes it: every open outside the
+// prefixes pays for it.
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("O3")))
 #endif
@@ -92,8 +92,8 @@ bool may_cover(std::string_view directory, std::string_view relative) {
   for (const auto& prefix : process::config().prefixes) {
     if (prefix == "/" || directory == prefix || base::is_below(directory, prefix)) return true;
     if (directory != "/" && !base::is_below(prefix, directory)) continue;
-    // The directory lies above the prefix: the path must begin with the part between them, or be
-    // spelled oddly.
+    // The directory lies above the prefix, so a covered path begins with the part between them,
+    // unless it contains "." or "//".
     const std::string_view rest =
         std::string_view(prefix).substr(directory == "/" ? 1 : directory.size() + 1);
     if (relative.starts_with(rest) || relative.starts_with("./") || has_odd_parts(relative))
@@ -111,8 +111,8 @@ auto with_room(Use&& use) {
   return base::use_off_stack<PathRoom>([&](PathRoom& room) { return use(room.text); });
 }
 
-// Calls use(directory) with the path of the directory at which relative paths begin. False: the
-// path is not known, or `use` returned false.
+// Calls use(directory) with the path of the directory at which relative paths begin. Returns false
+// if that path is not known, or if `use` returned false.
 template <typename Use>
 bool with_directory(int dir, Care care, Use&& use) {
   return with_room([&](auto& room) {
@@ -159,7 +159,7 @@ bool looks_covered_from_here(std::string_view path, CoveredPath& covered) {
       [&](auto& directory) { return looks_covered(working_directory(directory), path, covered); });
 }
 
-// The kernel is asked only about a path with ".." that looks covered.
+// The kernel is asked about a path with ".." only if it looks covered.
 bool covers_dot_dot(int dir, std::string_view directory, std::string_view path,
                     CoveredPath& covered, Care care) {
   return looks_covered(directory, path, covered) && resolve_dot_dot(dir, path, covered, care);
@@ -167,7 +167,7 @@ bool covers_dot_dot(int dir, std::string_view directory, std::string_view path,
 
 bool covers_absolute(std::string_view path, CoveredPath& covered, Care care) {
   if (!has_odd_parts(path)) {
-    // The common case: the path as the program gives it.
+    // The common case: the path can be used as the program gives it.
     PathBuilder builder(covered);
     return covered_by_prefix(path) && builder.copy(path);
   }
@@ -187,8 +187,8 @@ bool covers_from(int dir, std::string_view path, CoveredPath& covered, Care care
                         [&](std::string_view base) { return join_covered(base, path, covered); });
 }
 
-// Whether this path seems to lead under no prefix, by the working directory as last seen or by the
-// row of `dir`. Does not ask the kernel.
+// True if this path seems to lead under no prefix, judging by the last known working directory or
+// by the row of `dir`. Does not ask the kernel.
 bool stays_outside(int dir, std::string_view path) {
   if (dir == AT_FDCWD) {
     const WorkingDirectory* const seen = last_seen_directory();
@@ -287,10 +287,10 @@ std::string_view prefix_spelled(std::string_view text) {
   return {};
 }
 
-// Whether an absolute path is that of a prefix or of a directory above one.
+// True if an absolute path is that of a prefix or of a directory above one.
 bool names_prefix_or_above(std::string_view text) {
   while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
-  // For opens outside the prefixes, the first comparison saves all others.
+  // For most opens outside the prefixes, one comparison is enough.
   return any_prefix([&](std::string_view prefix) {
     return text.size() <= prefix.size() && base::is_at_or_below(prefix, text);
   });
@@ -307,8 +307,7 @@ bool covers_found(std::string_view path) { return covered_by_prefix(path); }
 bool passes_by(const char* path) {
   if (!is_readable_pointer(path) || *path != '/') return false;
   const std::string_view text(path);
-  // If the kernel does not know the paths of an origin, the origin's prefix is not covered, but is
-  // one of our paths.
+  // The prefix of a pack or bucket is not covered itself, but it is one of our paths.
   if (process::origin_metadata() != nullptr && process::origin_metadata()->of(text) != nullptr)
     return false;
   return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) &&

@@ -24,7 +24,7 @@ namespace {
 namespace sys = base::sys;
 
 using startup_directory::DirectoryLook;
-// The places of the prefixes. Never freed, because the program may still call us after all
+// The real paths of the prefixes. Never freed, because the program may still call us after all
 // destructors have run.
 constinit std::atomic<const std::vector<DirectoryLook>*> g_directories{nullptr};
 
@@ -48,8 +48,8 @@ PathKind kind_of(int fd) {
   return sys::failed(error) ? PathKind() : PathKind{S_ISREG(x.stx_mode), x.stx_dev_major == 0};
 }
 
-// Returns the real path of a prefix whose file may just have been opened: the kernel has cached the
-// way to it by now. Empty if it has not.
+// Returns the real path of a prefix, or an empty view if the kernel has not cached it. The kernel
+// has it after an open of a file below the prefix.
 std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
   const long opened = startup_directory::open_known(prefix.c_str());
   const std::string_view found = path_and_close(opened, path);
@@ -59,7 +59,7 @@ std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
   return found;
 }
 
-// True if the open file is one of this directory. `real` is the path at which it lies.
+// True if the open file lies below this directory. `real` is the file's real path.
 bool lies_in(std::string_view real, int fd, const DirectoryLook& directory) {
   if (lies_below(real, directory.path)) return kind_of(fd).is_regular;
   if (directory.place == DirectoryLook::Place::real) return false;
@@ -83,7 +83,7 @@ void start(const base::Config& config, std::vector<DirectoryLook> looks) {
 
 void look(int fd, const char* path) {
   const auto* const directories = g_directories.load(std::memory_order_acquire);
-  // Something below a prefix was opened by the prefix's name, so the spellings agree.
+  // A file was opened by a path that begins with a prefix, so the spellings agree.
   if (directories == nullptr || attachment::attached_cache() != nullptr) {
     g_opens.store(k_done, std::memory_order_relaxed);
     return;
@@ -91,13 +91,13 @@ void look(int fd, const char* path) {
   char room[PATH_MAX];
   const std::string_view real = path_of_fd(fd, room);
   const std::string_view spelled(path);
-  // A path that names an fd leads to a file that was opened before.
+  // A path that names an fd leads to a file that is already open.
   if (spelled.starts_with("/proc/") || spelled.starts_with("/dev/")) return;
   for (const auto& directory : *directories) {
     if (!lies_in(real, fd, directory)) continue;
     if (g_opens.exchange(k_done, std::memory_order_relaxed) == k_done) return;
     const KeepErrno keep;
-    // The report belongs to the job, so this process needs a row there.
+    // The note goes to the job's report, for which this process needs a cache.
     auto* const cache = attachment::cache();
     if (cache != nullptr)
       cache::note_misspelled(cache->region(), cache->region().own_job(),

@@ -1,11 +1,11 @@
 // Detects a program that opens files of a prefix under another path, for example through a symbolic
-// link. Such a program is not served, because paths are compared as they are spelled. Until it has
-// the cache, each process compares the real paths of files that it opens elsewhere; the first one
-// that finds such a file notes its path for the report of the job. No server is asked: prefixes
-// that may be on a server are looked up only in the kernel's caches, and only after a file was
-// opened that may be below one. Cost: a process without the cache pays a readlink for each of its
-// first opens, and for one in 64 later on. A process with the cache pays a load. Thread-safe and
-// async-signal-safe, except start.
+// link. Such a program is not served, because prefixes are compared with the text of a path. Until
+// it has the cache, each process compares the real paths of files that it opens elsewhere; the
+// first one that finds such a file notes its path for the report of the job. No server is asked:
+// prefixes that may be on a server are looked up only in the kernel's caches, and only after an
+// open of a file that may be below one. Cost: a process without the cache pays a readlink for each
+// of its first opens, and for one in 64 later on. A process with the cache pays a load. Thread-safe
+// and async-signal-safe, except start.
 #pragma once
 
 #include <atomic>
@@ -23,9 +23,9 @@ inline constexpr std::uint32_t k_done = ~0U;
 // other's counts.
 extern constinit std::atomic<std::uint32_t> g_opens;
 
-// Called at the start of a process. The first process of a job passes in `looks` where the prefixes
-// really lie, as far as this machine knows. The other processes pass nothing, and compare with the
-// prefixes as they are spelled.
+// Called at the start of a process. The first process of a job passes the real paths of the
+// prefixes in `looks`, as far as this machine knows them. The other processes pass nothing, and
+// compare with the prefixes as they are spelled.
 void start(const base::Config& config, std::vector<startup_directory::DirectoryLook> looks);
 void look(int fd, const char* path);
 

@@ -22,7 +22,7 @@ constexpr std::uint64_t k_resolve_cached = 0x20;
 
 namespace sys = base::sys;
 
-// Like file systems on a server, these have no device, but they have no server either.
+// Like the file systems of a server, these have no device, but they have no server, either.
 constexpr std::string_view k_local_kinds[] = {"tmpfs", "overlay", "btrfs",
                                               "zfs",   "ramfs",   "devtmpfs"};
 
@@ -43,7 +43,7 @@ std::size_t unescape(char* text, std::size_t n) {
   return out;
 }
 
-// The mounts on the way to a path, by the text of the path.
+// The mount points along a path, found by comparing text.
 struct Way {
   bool is_local = true;
   std::size_t mount_length = 0;  // of the last mount point on it; 0: none
@@ -80,7 +80,7 @@ Way way_to(std::string_view path) {
   const base::UniqueFd table(
       static_cast<int>(sys::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)));
   Way way;
-  // The unread end of a line, then what follows it.
+  // Holds the rest of an incomplete line, and what is read after it.
   char text[16 << 10];
   std::size_t held = 0;
   while (table.get() >= 0) {
@@ -106,9 +106,9 @@ long open_by_how(int dir, const char* path, std::uint64_t flags, std::uint64_t r
   return sys::raw(SYS_openat2, dir, sys::arg(path), sys::arg(&how), sizeof how);
 }
 
-// Opens a path without "." and ".." as an O_PATH fd if all file systems on its way are this
-// machine's own. -EREMOTE: the path lies on one that a server holds. -EXDEV: a link leads to
-// another file system of any kind.
+// Opens a path without "." and ".." as an O_PATH fd if all file systems along it are this machine's
+// own. Returns -EREMOTE if the path lies on a file system of a server, and -EXDEV if a link leads
+// to any other file system.
 long open_local(const char* path) {
   const Way way = way_to(path);
   if (!way.is_local || way.mount_length == 0) return -EREMOTE;
@@ -123,7 +123,8 @@ long open_local(const char* path) {
   const base::UniqueFd top(static_cast<int>(mount));
   // A link may lead to another file system.
   const long fd = open_by_how(top.get(), rest, 0, RESOLVE_NO_XDEV);
-  // The kernel is older than 5.6, or a filter refuses this call, with any of these errors.
+  // The kernel is older than 5.6, or a filter refuses this call; it may do so with any of these
+  // errors.
   return fd == -ENOSYS || fd == -EPERM || fd == -EACCES
              ? sys::openat(top.get(), rest, O_PATH | O_CLOEXEC)
              : fd;

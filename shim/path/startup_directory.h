@@ -18,8 +18,8 @@ struct DirectoryLook {
 // `path` has no "." and "..". Reads the table of mounts (50 us) only if the path is not on the
 // root's file system, or is new to the kernel. Signal handlers must not call it: it allocates.
 DirectoryLook look_at(const std::string& path);
-// Opens a directory if the kernel has cached each component of its path by now. -EAGAIN: a server
-// would have to be asked.
+// Opens a directory if the kernel has cached each component of its path. Returns -EAGAIN if a
+// server would have to be asked.
 long open_known(const char* path);
 
 }  // namespace cube::shim::startup_directory

@@ -20,14 +20,14 @@ constinit std::atomic<cache::FileCache*> g_cache{nullptr};
 
 namespace {
 
-// A process without a cache may use this one for its buckets.
+// A process without a cache of its own may use this one for its buckets.
 constinit std::atomic<cache::FileCache*> g_spare{nullptr};
 constinit std::atomic<bool> g_has_told{false};
 
 enum class Attachment : int { none, busy, attached, failed, left };
 
 constinit std::atomic<Attachment> g_attachment{Attachment::none};
-// Whether a child has ended before there was a cache to report it to.
+// True if a child ended before there was a cache to report it to.
 constinit std::atomic<bool> g_has_untold_child{false};
 constinit std::atomic<bool> g_is_child_of_attached{false};
 // How often the program has queried files without a cache, and when to search for a cache again
@@ -69,7 +69,7 @@ base::Result<cache::FileCache*> attach_spare(std::string& why) {
         cache::gateway_start::use_region(config.ram_dir, config.name);
         return cache;
       }
-      // No other name helps.
+      // After any other error, another name does not help.
       if (cache.error().value != EBUSY && cache.error().value != EPERM &&
           cache.error().value != EACCES)
         break;
@@ -97,7 +97,7 @@ void go_without(std::string_view why) try {
 cache::FileCache* attach(bool create) {
   const auto state = g_attachment.load(std::memory_order_acquire);
   if (state != Attachment::none && state != Attachment::busy) return attached_cache();
-  // If a handler jumped away, all other threads would wait for this one forever.
+  // If a handler jumped out of this, all other threads would wait for this one forever.
   const base::BlockSignals block;
   auto expected = Attachment::none;
   while (!g_attachment.compare_exchange_strong(expected, Attachment::busy,
@@ -131,12 +131,12 @@ cache::FileCache* attach(bool create) {
 
 }  // namespace
 
-// owns_table() comes first, because it may be the first to notice a fork that bypassed the shim,
-// and then it switches serving off.
+// owns_table() comes first, because it may notice a fork that bypassed the shim, and then switches
+// serving off.
 cache::FileCache* attach_to_serve() {
   if (!process::owns_table() || !process::is_active()) return nullptr;
-  // Called before anything is served, but not for a report at the end, when other libraries may
-  // already have been finalized.
+  // before_attaching() is called before anything is served, but not for a report at the end of the
+  // process, when other libraries may already be finalized.
   if (g_attachment.load(std::memory_order_relaxed) == Attachment::none)
     process::g_upcalls->before_attaching();
   return attach(true);
@@ -167,7 +167,7 @@ void note_child_ended(std::uint32_t pid) {
 
 cache::FileCache* cache_for_buckets() {
   cache::FileCache* const own = cache();
-  // A child of vfork reads by its parent's.
+  // A child of vfork reads through its parent's cache.
   cache::FileCache* const attached = own != nullptr ? own : attached_cache();
   return attached != nullptr ? attached : g_spare.load(std::memory_order_acquire);
 }
@@ -202,13 +202,13 @@ bool may_have_cache_to_look_at() {
 }
 
 cache::FileCache* cache_to_look_at() {
-  // A region is worthwhile for a program that queries this many files.
+  // A program that queries this many files is worth a region.
   return process::has_list() || looks_through_names() ? cache() : existing_cache();
 }
 
 cache::FileCache* cache_to_report_by() {
-  // The first process of a job may have read nothing itself, but may have changed its namespaces
-  // (unshare) for processes that have.
+  // The first process of a job may have read nothing, but have changed its namespaces (unshare) for
+  // processes that do read.
   const base::Config& config = process::config();
   const bool may_attach = config.mode != base::Mode::off && !config.prefixes.empty();
   return attached_cache() == nullptr && may_attach ? attach(false) : attached_cache();
@@ -233,7 +233,7 @@ void become_child() {
   cache::FileCache* const spare = g_spare.exchange(nullptr, std::memory_order_acq_rel);
   if (spare != nullptr) spare->abandon();
   const auto was = g_attachment.load(std::memory_order_acquire);
-  // A failed attach is not tried again, unless the child needs a spare cache of its own.
+  // After a failed attach, the child does not try again, unless it needs a spare cache of its own.
   if (spare != nullptr || was != Attachment::failed)
     g_attachment.store(Attachment::none, std::memory_order_release);
 }

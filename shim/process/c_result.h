@@ -14,7 +14,7 @@ inline long to_c(long kernel_result) {
   return -1;
 }
 
-// Keeps errno: if a call succeeds, our work inside it must not change errno.
+// Keeps errno: a call that succeeds must not change errno.
 class KeepErrno {
  public:
   KeepErrno() : saved_(errno) {}

@@ -1,8 +1,8 @@
 // Cancellation (pthread_cancel): a call that is a cancellation point in libc is also one when it is
-// answered in user space. A request is pending in its target thread, where a check for it would
-// cost a call. So pthread_cancel first leaves a mark in the process, and without the mark no thread
-// checks: a hit pays one load. A pthread_cancel that bypasses the shim (dlvsym) is noticed by the
-// next call that libc answers. Thread-safe and async-signal-safe.
+// answered in user space. To check for a pending request, a thread has to make a call. So
+// pthread_cancel first sets a mark in the process, and without the mark no thread checks: a hit
+// pays one load. A pthread_cancel that bypasses the shim (dlvsym) is noticed by the next call that
+// libc answers. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <pthread.h>

@@ -21,7 +21,7 @@ void note_ended(std::uint32_t pid) {
   attachment::note_child_ended(pid);
 }
 
-// Whether the kernel reaps children. If it does, a wait that finds none has seen the end of all.
+// True if the kernel reaps children. A wait that finds none then means that all have ended.
 bool are_reaped_unseen() {
   struct KernelAction {
     void (*handler)(int);

@@ -1,5 +1,5 @@
-// Hooks that cannot be C functions. Each calls a function of this library, and jumps to the
-// function whose address that call returns: libc's.
+// Hooks that cannot be C functions. Each calls a function of this library, which returns the
+// address of libc's function, and jumps there.
 //   vfork   A function around it would return twice over one stack frame. Before the jump, what the
 //           child would inherit is materialized, and the thread is marked (process.h).
 //   dlopen  Libc takes the library search path (RPATH) from the library that contains the return

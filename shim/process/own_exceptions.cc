@@ -1,7 +1,7 @@
-// The functions that the C++ runtime calls to throw, for this library alone (the version script
-// hides them): they use our own heap and libc's list of loaded libraries, even if a preloaded
-// library interposes these. Our own threads throw when memory is short, and must not run the host's
-// code. Thread-safe.
+// The functions that the C++ runtime calls to throw an exception, for this library alone (the
+// version script hides them). They use our own heap and libc's list of loaded libraries, even if a
+// preloaded library interposes malloc or dl_iterate_phdr. Our own threads throw when memory is
+// short, and must not run the host's code. Thread-safe.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -25,7 +25,8 @@ namespace {
 // The runtimes of gcc and clang expect their header, zeroed, before the exception.
 constexpr std::size_t k_header = 128;
 
-// Keeps room for exceptions that report a lack of memory. Nearly all have a few bytes.
+// Keeps room for exceptions that report a lack of memory; nearly all exceptions need only a few
+// bytes.
 struct Reserve {
   std::atomic<bool> is_taken{false};
   alignas(16) std::byte room[512];
@@ -77,7 +78,7 @@ void __cxa_free_exception(void* exception) noexcept {
 #endif
 
 int dl_iterate_phdr(int (*callback)(dl_phdr_info*, std::size_t, void*), void* data) {
-  // The constructor of another library that runs before ours may look up functions.
+  // The constructor of another library may run before ours, and throw.
   if (g_iterate.load(std::memory_order_relaxed) == nullptr) find_iterate();
   const Iterate iterate = g_iterate.load(std::memory_order_relaxed);
   return iterate != nullptr ? iterate(callback, data) : 0;

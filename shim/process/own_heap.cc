@@ -22,11 +22,11 @@ constexpr std::size_t k_alignment = 16, k_least = 32, k_most = 64 << 10, k_chunk
 constexpr std::size_t k_lists = 12;  // 32 bytes, 64, ... 64 KiB, header included
 
 struct alignas(k_alignment) Header {
-  // For a block from a list: the index of the list. For a mapping: its length, which is larger than
-  // any index.
+  // The index of the list that the block came from, or the length of its own mapping, which is
+  // larger than any index.
   std::uint64_t kind;
-  // In a list: the next block. For a mapping: its beginning. A thread that loses a race for the
-  // block also reads it.
+  // The next block of the list, or the beginning of the mapping. A thread that loses a race for the
+  // block also reads this.
   std::atomic<std::uint64_t> link;
 };
 static_assert(sizeof(Header) == k_alignment);
@@ -67,7 +67,7 @@ Header* cut_from_chunk(std::size_t bytes) {
     }
     void* const fresh = map(k_chunk);
     if (fresh == nullptr) return nullptr;
-    // Release: a thread that finds the chunk finds its count.
+    // Release: a thread that loads the pointer sees the chunk initialized.
     if (!g_chunk.compare_exchange_strong(chunk, new (fresh) Chunk, std::memory_order_acq_rel))
       sys::munmap(fresh, k_chunk);
   }

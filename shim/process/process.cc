@@ -33,7 +33,7 @@ constinit std::atomic<int> g_owner{0};
 
 }  // namespace
 
-// The mark has a page of its own, which a fork hands to the child as zeros.
+// The mark has a page of its own, which is zero in the child of a fork.
 void make_fork_mark() {
   const long at = sys::mmap(base::own_place(4096), 4096, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -66,22 +66,22 @@ bool owns_table_slow() {
   if (g_sealed.load(std::memory_order_relaxed)) return false;
   const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
   if (mark != nullptr && *mark == 0) {
-    // A fork that bypassed the shim. A wait for rows that another thread of the parent was changing
-    // would never end, so these rows are emptied first, as in every child.
+    // A fork that bypassed the shim. Rows that another thread of the parent was changing are
+    // emptied first, as in every child, because a wait for them would never end.
     note_owner();
     if (g_upcalls != nullptr) g_upcalls->become_child();
     if (is_forking()) {
       t_forking = Forking::is_child;
     } else {
-      // In such a child, libc has the wrong thread id, and the kernel does not know of the robust
-      // mutexes, so no process would notice its death.
+      // In such a child, libc has the wrong thread id, and the kernel does not know the child's
+      // robust mutexes, so its death would go unnoticed.
       disable("a fork that bypassed libc");
       g_tells.store(false, std::memory_order_release);
     }
     return true;
   }
   if (sys::getpid() != g_owner.load(std::memory_order_relaxed)) return false;
-  // A handler blocks its own signal. It may run before the child exists.
+  // A handler, which blocks its own signal, may run before the child exists.
   if (t_vforked && (base::blocked_signals() & ~t_blocked_at_vfork) == 0) t_vforked = false;
   return true;
 }

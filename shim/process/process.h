@@ -2,10 +2,10 @@
 // whether the process owns the fd table, its settings and its job. lifecycle.h changes the state.
 //
 // A vforked child runs on our memory with an fd table of its own. Code that changes the fd table
-// calls owns_table() first. vfork leaves a mark in the thread (jumps.S), clone without CLONE_FILES
-// leaves one in the process, and after a mark getpid decides; a fork that bypassed the shim is
-// recognized by a page that the kernel wipes in the child. So a hit pays for a few loads, not for a
-// system call. Thread-safe. owns_table and is_active are async-signal-safe.
+// calls owns_table() first. vfork sets a mark in the thread (jumps.S), clone without CLONE_FILES
+// sets one in the process, and while there is a mark, getpid decides; a fork that bypassed the shim
+// is recognized by a page that the kernel wipes in the child. So a hit pays for a few loads, not
+// for a system call. Thread-safe. owns_table and is_active are async-signal-safe.
 #pragma once
 
 #include "cache/base/log.h"
@@ -19,19 +19,19 @@ extern constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]];
 extern constinit std::atomic<bool> g_memory_is_shared;
 extern constinit std::atomic<const std::uint32_t*> g_fork_mark;
 bool owns_table_slow();
-// Marks the calling thread, which is about to call vfork, until owns_table() is asked in the
-// parent.
+// Marks the calling thread, which is about to call vfork. The mark is removed by the next
+// owns_table() in the parent.
 void expect_vfork();
 
-// Whether prefixes are set, the mode is not off, and nothing has happened that changes what a path
-// means (setuid, chroot ...). Acquire: a thread that another library has started before our
-// constructor finds the settings; pairs with start().
+// True if prefixes are set, the mode is not off, and no call has changed what a path means (setuid,
+// chroot ...). Acquire: a thread that another library has started before our constructor sees the
+// settings; pairs with start().
 inline bool is_active() { return g_active.load(std::memory_order_acquire); }
-// Whether our constructor has run. Constructors of other libraries may come first.
+// True once our constructor has run. Constructors of other libraries may run earlier.
 extern constinit std::atomic<bool> g_is_loaded;
 inline bool is_loaded() { return g_is_loaded.load(std::memory_order_acquire); }
-// Whether this process reports its changes to processes that have a file cached. It does so while
-// it serves files, and also after setuid, chroot and the like, when it no longer serves any.
+// True if this process reports its changes to processes that have a file cached. It does so even
+// after setuid, chroot and the like, when it no longer serves files.
 inline bool tells() { return g_tells.load(std::memory_order_acquire); }
 // From now on this process serves nothing. `why`: for the log. Upcalls::disabled ends what depends
 // on serving.
@@ -47,8 +47,8 @@ void disable(const char* why);
   return true;
 }
 
-// Mode real: an open gets a kernel file over the cached bytes. The process does so from the
-// beginning (CUBESHIM_MODE=real), or as soon as some code reads fds without libc.
+// Mode real: an open returns a kernel file that holds the cached bytes. The process is in this mode
+// from the beginning (CUBESHIM_MODE=real), or as soon as some code reads fds without libc.
 enum class Copies : std::uint8_t { no, for_now, yes };
 extern constinit std::atomic<Copies> g_serves_copies;
 inline bool serves_copies() {
@@ -58,8 +58,7 @@ inline bool serves_copies() {
 // The origin of each prefix; null before start().
 extern constinit std::atomic<const cache::Origins*> g_origins;
 inline const cache::Origins* origins() { return g_origins.load(std::memory_order_acquire); }
-// The metadata of files that the kernel does not have; null: the kernel has all metadata, which is
-// the usual case.
+// The metadata of files that the kernel does not have. Usually null: the kernel has all files.
 extern constinit std::atomic<const cache::AllMetadata*> g_origin_metadata;
 inline const cache::AllMetadata* origin_metadata() {
   return g_origin_metadata.load(std::memory_order_acquire);
@@ -70,21 +69,22 @@ inline const base::Config& config() { return *g_config; }
 // The first process of the job.
 const base::ProcessId& job();
 void set_job(const base::ProcessId& job);
-// From here on, a fork that bypasses the shim is noticed.
+// Call it once; from then on, a fork that bypasses the shim is noticed.
 void make_fork_mark();
 // Notes that this process owns its memory and its fd table. Called at load, and in each child.
 void note_owner();
 extern constinit std::atomic<bool> g_speaks;  // this process writes the job's report at its exit
 extern constinit std::atomic<bool> g_sealed;  // in a sandbox: every call is left to libc
 // False before the library's constructor has run: constructors of other libraries may call this
-// earlier. False in a sandbox, too, which may kill for a call that looks for copies of objects.
+// earlier. False in a sandbox, too, which may kill the process for a call that looks for copies of
+// objects.
 inline bool has_buckets() {
   return g_config != nullptr && !g_config->buckets.empty() &&
          !g_sealed.load(std::memory_order_relaxed);
 }
 bool has_list();
 
-// Whether this thread is in the middle of libc's fork (fork.h).
+// The state of this thread while it runs libc's fork (fork.h).
 enum class Forking : std::uint8_t { no, begun, is_child };
 extern constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]];
 inline bool is_forking() { return t_forking != Forking::no; }

@@ -20,7 +20,7 @@ constexpr const char* k_python_path = "PYTHONPATH";
 
 // Paths of `site` relative to the directory of the library, in this order: PREFIX/lib or lib64
 // (also of a wheel's prefix), PREFIX/lib/MACHINE (Debian), a directory that holds both, and a build
-// directory. Relative to other directories, the path to the sources may exist by accident.
+// directory. Relative to any other directory, the last path could lead somewhere else.
 constexpr const char* k_places[] = {"../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site",
                                     "../../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site", "site",
                                     CUBESHIM_SITE_FROM_BUILD};
@@ -51,8 +51,8 @@ class TrustedOwners {
   uid_t owner_;
 };
 
-// The real path of `place`. Empty: it is not a directory that holds a sitecustomize, or another
-// user may have made it.
+// Returns the real path of `place`; empty if it is not a directory with a sitecustomize, or if
+// another user may have made it.
 std::string real_site(const std::string& place, const TrustedOwners& owners) {
   const long opened = sys::open(place.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (sys::failed(opened)) return {};
@@ -105,8 +105,8 @@ void add(const std::string& site) {
   if (holds(list, site)) return;
   // An empty entry at the end would be the working directory.
   const std::string value = list.empty() ? site : (site + ":").append(list);
-  // With a longer value, the program could not start other programs: the kernel accepts no string
-  // of more than 32 pages.
+  // With a longer value, the program could not start any other program: the kernel accepts no
+  // string of more than 32 pages.
   constexpr std::size_t k_longest = 32 * 4096 - sizeof "PYTHONPATH=";
   if (value.size() <= k_longest) setenv(k_python_path, value.c_str(), 1);
 }

@@ -9,17 +9,16 @@
 
 namespace cube::shim::python_site {
 
-// The site directory that belongs to the library at this path, by its real path. Empty: there is
-// none, PYTHONPATH cannot hold its name, or a user other than this one, root and the owner of the
-// library could have made it.
+// Returns the real path of the site directory that belongs to the library at this path. Empty if
+// there is none, if PYTHONPATH cannot hold its name, or if it could have been made by a user other
+// than this one, root and the owner of the library.
 std::string find_beside(const char* library);
 // The log line for an empty result, with the library's path.
 inline constexpr std::string_view k_is_missing =
     "data loaders of Python announce nothing: {} has no directory site of the package cubeshim "
-    "beside it, or others may have put "
-    "it there";
+    "beside it, or another user may have put it there";
 
-// Whether a program of this file name is a Python: python3.11, python3.13t, python3-dbg, pypy3.10.
+// True if a program of this file name is a Python: python3.11, python3.13t, python3-dbg, pypy3.10.
 bool is_interpreter(std::string_view name);
 
 // Puts `site` in front of PYTHONPATH, unless PYTHONPATH already has that entry, or no program could
@@ -27,7 +26,7 @@ bool is_interpreter(std::string_view name);
 void add(const std::string& site);
 
 // Runs before main, in the library: if this program is a Python and the package lies next to the
-// library, add(). `says_why`: logs (info) if the package does not lie there.
+// library, add(). With `says_why`, logs (info) if the package is not there.
 void start(bool says_why);
 
 }  // namespace cube::shim::python_site

@@ -34,14 +34,14 @@ constinit const Names k_names = {
 namespace {
 
 // Before glibc 2.36, RTLD_NEXT finds the oldest of several versions of a function (glibc bug
-// 14932): a realpath that takes no null, a posix_spawn that passes what it cannot execute to a
-// shell.
+// 14932): a realpath that accepts no null, or a posix_spawn that runs a file by a shell if it
+// cannot execute it.
 bool finds_the_oldest() {
   static const bool result = !is_libc_from("2.36");
   return result;
 }
 
-// Kept open, because libc stays loaded anyway.
+// Never closed, because libc stays loaded anyway.
 void* libc_handle() {
   static void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   return libc;
@@ -96,9 +96,10 @@ void* JumpTarget::find() {
 void* dlsym_target() {
   static constinit std::atomic<void*> g_known{nullptr};
   void* known = g_known.load(std::memory_order_relaxed);
-  // A call of dlsym would be ours. Newer versions of libc keep the first version of the symbol.
+  // A call of dlsym would reach our own, so this uses dlvsym. Newer versions of libc keep the first
+  // version of the symbol.
   if (known == nullptr) {
-    // libc's own, which also finds the dlsym of a library after ours.
+    // libc's own dlsym, which also finds the dlsym of a library after ours.
     auto* const libcs = reinterpret_cast<void* (*)(void*, const char*)>(
         dlvsym(RTLD_NEXT, "dlsym", k_first_libc_version));
     void* const next = libcs != nullptr ? libcs(RTLD_NEXT, "dlsym") : nullptr;
@@ -115,7 +116,7 @@ void* next_symbol(const char* name) {
 
 namespace {
 
-// Whether the function after ours belongs to a library that is neither libc nor a sanitizer.
+// True if the function after ours belongs to a library that is neither libc nor a sanitizer.
 // Compares with libc's own symbol first, like newest_version().
 bool is_anothers(const char* name) {
   ::Dl_info found{}, libc{};

@@ -1,6 +1,6 @@
 // The functions after ours: real::NAME(...) for each row of hooks.def. The constructor resolves all
 // of them. Before that, those with a stand-in (stand_ins.h) are raw system calls, because
-// allocators and other constructors call them while dlsym may not be called yet; the rest are
+// allocators and other constructors call them while dlsym may not be called yet; the others are
 // resolved by their first call. Thread safety: all threads write the same value to a pointer.
 #pragma once
 
@@ -29,8 +29,8 @@ inline const char* name_at(NameOffset offset) {
   return reinterpret_cast<const char*>(&k_names) + offset;
 }
 
-// Whether this library has a function of that name. Calls no function of libc: a sanitizer that
-// has only begun to start may have replaced it.
+// True if this library has a function of that name. Calls no function of libc, because a sanitizer
+// that is not fully started may have replaced it.
 bool is_hooked(const char* name);
 
 // The version of libc's oldest functions.
@@ -41,8 +41,8 @@ inline constexpr const char* k_first_libc_version = "GLIBC_2.17";
 #endif
 
 void* next_symbol(const char* name);
-// Searches the libraries of the caller for a function. This also finds a library that only its
-// users see (RTLD_LOCAL). Null: none of them has the function.
+// Searches the libraries of the caller for a function, even those that only their users see
+// (RTLD_LOCAL). Returns null if none has it.
 void* symbol_of_caller(const char* name, const void* caller);
 
 // libc's address for a hook that is a jump (jumps.S). Found without next_symbol(), which calls
@@ -57,7 +57,7 @@ class JumpTarget {
   NameOffset name_;
 };
 extern constinit JumpTarget g_vfork, g_dlopen;
-// The address of libc's dlsym. Null if libc has none, which never happens.
+// The address of libc's dlsym.
 void* dlsym_target();
 
 template <typename Signature>
@@ -77,7 +77,7 @@ class Function {
     }
     return function(arguments...);
   }
-  // Keeps the old address of a function that libc does not have (io_submit belongs to libaio,
+  // If libc does not have a function, keeps the old address (io_submit belongs to libaio,
   // close_range is newer than glibc 2.33).
   void resolve() {
     if (void* const symbol = next_symbol(name_at(name_)); symbol != nullptr) {
@@ -85,7 +85,7 @@ class Function {
       is_found_.store(true, std::memory_order_relaxed);
     }
   }
-  // Null: this library has none after ours.
+  // Null if there is no such function after ours.
   const void* found() const {
     return is_found_.load(std::memory_order_relaxed)
                ? reinterpret_cast<const void*>(function_.load(std::memory_order_relaxed))
@@ -115,22 +115,22 @@ class Function {
 // lookup from a library whose constructor runs first.
 void resolve_all();
 
-// Whether this code belongs to a library that comes after ours in the lookup order.
+// True if this code belongs to a library that comes after ours in the lookup order.
 bool comes_after_us(const void* address);
-// Whether the function of that name after ours belongs to the library of this code. Calls no
-// function that may be replaced by a library that has not finished starting.
+// True if the function of that name after ours belongs to the library of this code. Calls no
+// function that may be replaced by a library that is not fully started.
 bool is_next_of_caller(const char* name, const void* caller);
 
-// Whether this code belongs to a library other than libc that has one of the functions after ours.
-// Such a function may only call syscall(); if that led back to our function, the recursion would
+// True if this code belongs to a library other than libc that has one of the functions after ours.
+// Such a function may just call syscall(); if that led back to our function, the recursion would
 // never end. Async-signal-safe.
 bool is_behind(const void* address);
 
-// Whether libc has this version ("2.36") or a newer one.
+// True if libc has this version ("2.36") or a newer one.
 bool is_libc_from(const char* version);
 
-// Whether another preloaded library after ours answers stat in its own way (libfakeroot: other
-// owners), so that it must be asked. The interceptors of sanitizers only observe.
+// True if another preloaded library after ours changes the results of stat (libfakeroot: other
+// owners), so that it must be called. The interceptors of sanitizers only observe.
 inline constinit std::atomic<bool> g_stat_is_anothers{false};
 void find_stat_of_others();
 inline bool stat_is_anothers() { return g_stat_is_anothers.load(std::memory_order_relaxed); }

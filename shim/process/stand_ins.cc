@@ -57,7 +57,7 @@ int close_range(unsigned first, unsigned last, int flags) {
 void closefrom(int first) {
   const int least = first < 0 ? 0 : first;
   if (!sys::failed(sys::raw(SYS_close_range, least, ~0U, 0))) return;
-  // A kernel older than 5.9.
+  // The kernel is older than 5.9.
   struct ::rlimit64 limit {};
   sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit));
   for (long fd = least; fd < static_cast<long>(limit.rlim_cur); ++fd)

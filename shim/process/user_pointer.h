@@ -1,7 +1,7 @@
-// Recognizes, by their value, pointers that the kernel would answer with EFAULT: those into the
+// Recognizes, by their value, pointers that the kernel would refuse with EFAULT: those into the
 // first page, and those beyond the end of a program's addresses. The value does not show whether a
-// pointer leads to unmapped memory; path_filter::is_unmapped asks the kernel, when there is time
-// for it (doc/SEMANTICS.md). Thread safety: pure functions.
+// pointer leads to unmapped memory; path_filter::is_unmapped asks the kernel, for calls that can
+// afford it (doc/SEMANTICS.md). Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace cube::shim {
 
-// Programs never have the first page: null, and small numbers used as pointers.
+// No program has the first page mapped, to which null and small numbers lead.
 inline constexpr std::uintptr_t k_user_begin = 4096;
 #if defined(__x86_64__)
 inline constexpr std::uintptr_t k_user_end = 0x7ffffffff000, k_address_bits = ~std::uintptr_t{0};

@@ -31,8 +31,8 @@ bool is_free(const pthread_mutex_t& lock) {
   return now(lock.__data.__lock) == 0 && now(lock.__data.__owner) == 0;
 }
 
-// Finds a mutex that this thread has taken once. The loader's other locks are of the same kind, but
-// no library is being loaded now.
+// Finds a mutex that this thread holds, taken once. The loader's other locks look the same, but
+// they are free now, because no library is being loaded.
 const pthread_mutex_t* held_one(const Search& search) {
   for (std::uintptr_t at = search.begin; at + sizeof(pthread_mutex_t) <= search.end;
        at += alignof(pthread_mutex_t)) {

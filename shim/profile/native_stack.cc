@@ -26,20 +26,21 @@ constinit Backtrace* g_backtrace = nullptr;
 // The addresses of this library, from its first segment to its last.
 constinit std::uintptr_t g_own_begin = 0, g_own_end = 0;
 
-// Either the walker or the fork sees the other: a thread that walks increments the count and then
-// loads the gate; a fork closes the gate and then loads the count.
+// A thread that walks increments the count and then loads the gate; a fork closes the gate and then
+// loads the count. So one of the two sees the other.
 constinit std::atomic<std::uint32_t> g_walkers{0};
 constinit std::atomic<bool> g_is_closed{false};
-// A thread was inside libunwind or the loader at a fork, so in the child the locks that it held are
-// never released.
+// True in a child if a thread of the parent was inside libunwind or the loader at the fork: the
+// locks that it held are never released.
 constinit std::atomic<bool> g_is_broken{false};
 
 enum class Thread : std::uint8_t { is_new, ready, walking };
 constinit thread_local Thread t_thread [[gnu::tls_model("initial-exec")]] = Thread::is_new;
 
-// Room for libunwind's frames, even if it has to read a library's tables first.
+// Enough stack for libunwind's frames, even if it has to read a library's tables first.
 constexpr std::uintptr_t k_room = 24 << 10;
-// The known part of this thread's stack; `is_whole` if that includes its very beginning.
+// The known part of this thread's stack. `is_whole` says that it includes the beginning of the
+// stack.
 struct KnownStack {
   std::uintptr_t begin, end;
   bool is_whole;
@@ -65,7 +66,7 @@ void find_own_code() {
       nullptr);
 }
 
-// Replaces libunwind's test whether memory can be read, without its pipe (own_calls.h).
+// Replaces the pipe by which libunwind tests whether memory can be read (own_calls.h).
 constexpr int k_no_fd = -2;
 int pipe_of_libunwind(int* fds, int /*flags*/) {
   fds[0] = fds[1] = k_no_fd;
@@ -83,7 +84,7 @@ ssize_t read_of_libunwind(int fd, void* to, size_t n) {
   return -1;
 }
 int close_of_libunwind(int fd) { return fd != k_no_fd ? ::close(fd) : 0; }
-// libunwind also reads and writes by system call number.
+// libunwind also reads and writes through syscall().
 long syscall_of_libunwind(long number, long a, long b, long c, long d, long e, long f) {
   if (number == SYS_write)
     return write_of_libunwind(static_cast<int>(a), reinterpret_cast<const void*>(b),
@@ -125,7 +126,7 @@ bool make_quiet(void* library) {
   return take_calls(*map, others, std::size(others)) == 0 || has_write;
 }
 
-// Skips the first thread: its stack grows, and libc reads a file to tell its size.
+// Skips the first thread: its stack grows, and libc would have to read a file to find its size.
 void note_own_stack() {
   namespace sys = base::sys;
   pthread_attr_t all;
@@ -158,9 +159,8 @@ bool has_room() {
   return true;
 }
 
-// While an object lives, no handler that could jump out of the walk runs on this thread, and the
-// thread is not cancelled: libunwind opens files, which libc makes cancellation points, and holds
-// its locks then.
+// While an object lives, this thread runs no handler, which could jump out of the walk, and is not
+// cancelled: libunwind opens files, which are cancellation points, while it holds its locks.
 class Undisturbed {
  public:
   Undisturbed() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_before_); }
@@ -176,7 +176,7 @@ class Undisturbed {
 bool may_walk() {
   if (t_thread == Thread::walking || g_is_broken.load(std::memory_order_relaxed)) return false;
   if (t_thread == Thread::is_new) {
-    // The loader would allocate libunwind's part of this thread's data now.
+    // A walk would make the loader allocate libunwind's thread-local data now.
     if (base::may_be_in_handler()) return false;
     note_own_stack();
     t_thread = Thread::ready;
@@ -197,7 +197,7 @@ void start() {
   }
   find_own_code();
   loader_lock::find();
-  // Lets libunwind initialize itself, which opens files and calls the loader.
+  // Makes libunwind initialize itself, which opens files and calls the loader.
   Stack stack;
   walk(stack);
 }

@@ -4,14 +4,14 @@
 // if another thread of the parent held the loader's lock. Signals and cancellation are blocked
 // during a walk, and no walk is made if the stack has no room for libunwind. Thread-safe, except
 // start(). Async-signal-safe, with one exception: libunwind's thread-local data is allocated at a
-// thread's first call, so if that call is in a handler, it is left out.
+// thread's first call, so if that call comes from a handler, no stack is recorded.
 #pragma once
 
 #include "shim/profile/tables.h"
 
 namespace cube::shim::profile::native {
 
-// If there is no libunwind, says why in one line.
+// If libunwind cannot be used, one line says why.
 void start();
 // A function of libunwind, whose calls to libc this library has replaced. Null if libunwind is not
 // in use.

@@ -88,7 +88,7 @@ void note_use(Tables& tables, std::uint64_t path_hash, const FileUse& use) {
   const bool is_memory = use.way == base::Way::memory, is_tier = use.way == base::Way::tier;
   const std::uint64_t ns = use.end_ns - use.begin_ns;
   add(counts[is_memory ? k_file_memory_ns : is_tier ? k_file_tier_ns : k_file_origin_ns], ns);
-  // Threads may store it in another order, by less than one call.
+  // If threads store this out of order, the error is less than one call.
   counts[k_last_ns].store(use.end_ns, k_relaxed);
   if (use.is_read) {
     add(counts[k_file_bytes], use.bytes);
@@ -114,7 +114,7 @@ void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got,
   if (got < wanted) row.flags.fetch_or(k_saw_end, k_relaxed);
   if (at < 0) row.position.store(from + got, k_relaxed);
   if (got != 0) row.last_end.store(from + got, k_relaxed);
-  // The size may never have been asked for; then the bytes that were seen are a lower bound.
+  // If the program never asked for the size, the bytes that were seen are a lower bound.
   if (from + got > row.size.load(k_relaxed)) row.size.store(from + got, k_relaxed);
   add(row.bytes, got);
   add(row.ns, ns);
@@ -129,7 +129,7 @@ void note_seek(FdRow& row, std::int64_t offset, int whence, std::int64_t result,
   add(row.ns, ns);
   if (result < 0) return;
   if (whence == SEEK_END && offset == 0) note_size(row, static_cast<std::uint64_t>(result));
-  // A seek that only asks for the position moves nothing.
+  // lseek(fd, 0, SEEK_CUR) only asks for the position.
   if (whence != SEEK_CUR || offset != 0) row.seeks.fetch_add(1, k_relaxed);
   row.position.store(static_cast<std::uint64_t>(result), k_relaxed);
 }
@@ -145,7 +145,7 @@ void end_open(Tables& tables, FdRow& row) {
     size.store(std::max(size.load(k_relaxed), row.size.load(k_relaxed)), k_relaxed);
     if ((flags & k_mapped) != 0) add(file->counts[k_file_maps], 1);
   }
-  // Its copy, or the fd that it is a copy of, may have been read instead.
+  // The program may have read its copy, or the fd that it is a copy of, instead.
   if ((flags & (k_has_copy | k_mapped)) == k_has_copy && row.reads.load(k_relaxed) == 0) return;
   auto& counts = tables.sites[row.site.load(k_relaxed)].opens;
   const std::uint64_t reads = row.reads.load(k_relaxed), seeks = row.seeks.load(k_relaxed),
@@ -194,7 +194,7 @@ void end_open(Tables& tables, FdRow& row) {
 
 void end_all(Tables& tables) {
   if (tables.opens.load(k_relaxed) == 0) return;
-  // Copies come first, because their fds are higher.
+  // In reverse, so that copies, which have higher fds, are ended first.
   for (auto row = tables.fds.rbegin(); row != tables.fds.rend(); ++row) {
     if (row->file.load(k_relaxed) != 0) end_open(tables, *row);
   }

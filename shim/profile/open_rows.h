@@ -1,6 +1,6 @@
-// The profiler's view of open files, by their fds: how each is read, and in which pattern, summed
-// up when it is closed. Thread-safe and async-signal-safe. Two threads that use one fd at a time
-// may mix up its offsets, but nothing else.
+// The profiler's view of open files, by their fds: how each is read, and in which pattern. The
+// figures are added up when it is closed. Thread-safe and async-signal-safe. If two threads use one
+// fd at the same time, only its offsets may be wrong.
 #pragma once
 
 #include "shim/profile/tables.h"

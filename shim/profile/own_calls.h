@@ -1,8 +1,8 @@
-// Redirects one library's calls of libc to functions of ours, by changing that library's table of
-// addresses. To test whether memory is readable, libunwind writes a byte of it into a pipe. The
-// program could close that fd and open a file under it, and the file would get the byte. In
-// addition, libunwind's locks must be libc's own. Not thread-safe: call it at the start of the
-// process.
+// Redirects one library's calls of libc to our functions, by changing that library's table of
+// addresses. This is for libunwind: to test whether memory is readable, it writes a byte of that
+// memory into a pipe. The program could close the pipe's fd and open a file under it, which would
+// then get the byte. In addition, libunwind's locks must be libc's own. Not thread-safe: call it at
+// the start of the process.
 #pragma once
 
 #include <cstddef>

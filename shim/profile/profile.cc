@@ -26,16 +26,16 @@ constinit std::atomic<bool> g_on{false};
 namespace {
 
 constinit const base::Config* g_profiled = nullptr;
-// The frame of the recorder that runs on this thread, or 0. A jump out of a handler may leave it
-// behind; a frame further up detects that.
+// The frame of the recorder that runs on this thread, or 0. A jump out of a handler may leave a
+// stale frame here, which is recognized by a later frame further up the stack.
 constinit thread_local std::uintptr_t t_recorder [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_not_walked [[gnu::tls_model("initial-exec")]] = 0;
 // How long the profiler's start took in this program; 0 after it was written.
 constinit std::uint64_t g_start_ns = 0;
 
-// Keeps the recorder from entering itself: it ignores libunwind's own calls, and those of handlers
-// that interrupt it.
+// Prevents recursion: while the recorder runs, libunwind's calls and those of handlers are not
+// recorded.
 class Recording {
  public:
   Recording() : here_(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0))) {
@@ -54,7 +54,7 @@ class Recording {
   bool is_entered_;
 };
 
-// A fork that bypassed libc has wiped the tables without our notice.
+// A fork that bypassed libc has wiped the tables.
 Tables* tables_in_use() {
   Tables* const tables = g_tables.load(std::memory_order_acquire);
   if (tables != nullptr && tables->magic.load(k_relaxed) == 0) [[unlikely]]
@@ -62,7 +62,7 @@ Tables* tables_in_use() {
   return tables;
 }
 
-// With any other error, the path may not be readable memory.
+// With any other error, the path may point to unreadable memory.
 bool has_read_path(int error) {
   constexpr int k_errors[] = {ENOENT, EACCES, ENOTDIR, EEXIST, EISDIR,
                               ELOOP,  EROFS,  EIO,     ESTALE, ETIMEDOUT};
@@ -84,8 +84,8 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walk
   auto& known = tables.quick[quick % Tables::k_quick];
   const std::uint64_t word = known.load(k_relaxed);
   const std::uint64_t high = quick >> 32 << 32;
-  // An open has no caller here. Without Python, nothing else would distinguish one open from
-  // another.
+  // A caller is not known for an open. Without Python, nothing else would distinguish one call site
+  // from another.
   const bool is_told = caller != nullptr || stack.pythons != 0;
   if (is_told && word != 0 && word >> 32 << 32 == high &&
       ++t_calls % g_profiled->profile_every != 0)
@@ -110,7 +110,7 @@ __attribute__((noinline)) std::uint32_t keep_path(Tables& tables, const Subject&
   return path.find(*g_profiled, subject.fd, subject.path) ? keep_text(tables, path.text()) : 0;
 }
 
-// Returns the shortest of some trials: the others were interrupted.
+// Returns the shortest of several trials, which is the least disturbed.
 std::uint64_t time_of_a_clock_reading() {
   constexpr std::uint64_t k_trials = 8, k_readings = 8;
   std::uint64_t least_ns = UINT64_MAX;
@@ -177,7 +177,7 @@ void start(const base::Config& config) {
   if (config.profile.empty()) return;
   if (config.prefixes.empty() && !config.profile_all) {
     base::log(base::LogLevel::warn,
-              "CUBESHIM_PROFILE: there is no prefix to look at: set CUBESHIM_PREFIXES, or "
+              "CUBESHIM_PROFILE: there is no prefix to record: set CUBESHIM_PREFIXES, or "
               "CUBESHIM_PROFILE_ALL=1");
     return;
   }
@@ -280,7 +280,7 @@ void Call::end(const Subject& subject, long result) {
 void Call::record_timed(const Subject& subject, long result, const Ending& ending) {
   record(subject, result, ending);
   if (!has_walked_ && ++t_not_walked % k_cost_sample != 0) return;
-  // Longer ones were interrupted while other threads ran.
+  // Longer times are those of interrupted calls, during which other threads ran.
   constexpr std::uint64_t k_longest_ns = 20'000, k_longest_walk_ns = 5'000'000;
   auto& cost = tables_in_use()->cost;
   const std::uint64_t ns = base::monotonic_ns() - ending.ns;
@@ -299,7 +299,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   if (subject.path != nullptr) {
     const bool opens = subject.kind == Kind::open || subject.kind == Kind::list;
     if (opens && !failed) row = row_of_fd(*tables, static_cast<int>(result));
-    // The fd was closed unseen.
+    // The fd was closed by a call that was not seen.
     if (row != nullptr) end_open(*tables, *row);
     path_hash_ = failed && !has_read_path(error) ? 0 : hash_of_path(subject);
     if (path_hash_ == 0) return;
@@ -322,7 +322,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
               .end_ns = end_ns});
   if (subject.path != nullptr && site->example.load(k_relaxed) == 0)
     site->example.store(keep_path(*tables, subject), k_relaxed);
-  // An open finds in the row what its fd was before.
+  // For an open, the row still describes what its fd was before.
   const bool is_of_directory = subject.kind == Kind::list || (subject.flags & O_DIRECTORY) != 0 ||
                                (subject.path == nullptr && row != nullptr &&
                                 (row->flags.load(k_relaxed) & k_directory) != 0);

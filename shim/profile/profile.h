@@ -24,7 +24,7 @@ struct Tables;
 struct SiteRow;
 struct FdRow;
 
-// Same order and names as k_kind_names in raw_format.h.
+// In the order of k_kind_names in raw_format.h.
 enum class Kind : std::uint8_t { open, read, seek, stat, access, close, list, map, lock, k_count };
 
 extern constinit std::atomic<bool> g_on;
@@ -36,7 +36,7 @@ inline bool is_on() { return g_on.load(std::memory_order_relaxed); }
 void start(const base::Config& config);
 // Writes the file and ends profiling for good. Called at the end of the process.
 void leave();
-// Called before an exec: writes what there is, and starts over in case the exec fails.
+// Call it before an exec: writes the file, and starts over in case the exec fails.
 void before_exec();
 // Called around a fork in the parent, and in the child.
 void before_fork();
@@ -82,11 +82,11 @@ class Call {
   bool has_walked_ = false;  // walked a native stack
 };
 
-// `copy` is the same open file as `fd`.
+// `copy` refers to the same open file as `fd`.
 void note_dup(int fd, int copy);
 // Notes that these fds are closed.
 void note_closed_from(unsigned first, unsigned last);
-// True if this fd is one of a recorded file.
+// True if this fd refers to a recorded file.
 bool is_watched(int fd);
 
 }  // namespace cube::shim::profile

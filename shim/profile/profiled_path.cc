@@ -9,7 +9,7 @@
 
 namespace cube::shim::profile {
 
-// No data sets lie below these, and the loader, allocators and libunwind read there.
+// The loader, allocators and libunwind read below these, and no data set lies there.
 constexpr std::string_view k_never[] = {"/proc", "/sys", "/dev"};
 
 bool ProfiledPath::append(const char* path) {

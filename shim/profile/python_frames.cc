@@ -25,7 +25,7 @@ constexpr Layout k_layouts[] = {
     {0x030b, 56, true, 8, 32, 48, 0, 72, 112, 120, 128, 48, 72},
     {0x030c, 56, true, 0, 0, 8, 70, 68, 112, 120, 128, 40, 56},
 };
-// The owner of a frame of the interpreter itself, between two Python frames with C between them.
+// The owner of a frame that the interpreter inserts if there is C code between two Python frames.
 constexpr std::uint8_t k_owned_by_c = 3;
 
 using Address = std::uintptr_t;

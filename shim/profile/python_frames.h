@@ -10,7 +10,7 @@
 
 namespace cube::shim::profile::python {
 
-// Finds out whether the program is a Python, and which.
+// Finds out whether the program is a Python, and of which version.
 void start();
 // Stores the innermost frames, as rows of the table of codes.
 void walk(Tables& tables, Stack& stack);

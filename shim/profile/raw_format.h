@@ -62,7 +62,7 @@ enum OpenCount : std::size_t {
   k_storms,      // files with 4 seeks or more and 8 reads or more; a read elsewhere by pread is a
                  // seek, too
   k_storm_ns,    // their reads and seeks
-  k_tiny_files,  // no storms, with 16 reads or more, most of them tiny
+  k_tiny_files,  // files without a seek storm, with 16 reads or more, most of them tiny
   k_tiny_ns,
   k_large,         // seen to be larger than 16 MiB
   k_large_random,  // of these large files, those with 8 reads or more, a third of which do not
@@ -103,8 +103,8 @@ enum CostCount : std::size_t {
   k_stacks,         // native stacks that were walked
   k_stacks_timed,
   k_stack_ns,
-  k_clock_ns,  // the cost of one reading of the clock: a call takes one more than its time
-               // includes, and two with a walk
+  // Cost of one reading of the clock. A call's time leaves out one reading, or two with a walk.
+  k_clock_ns,
   k_start_ns,  // start of the profiler in this process
   k_write_ns,  // writing of its file
   k_cost_counts

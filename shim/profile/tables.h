@@ -1,7 +1,7 @@
 // The memory of the profiler: fixed tables with open addressing in one private mapping that a fork
-// wipes (MADV_WIPEONFORK). A row of zeros is empty. Rows are taken by a swap of their key and are
-// never given back; counters are relaxed, because no other data depend on them. Each `ready` is
-// stored with release, and loaded with acquire before a row's plain fields are read. Thread-safe
+// wipes (MADV_WIPEONFORK). A row of zeros is empty. Rows are taken by a compare-and-swap of their
+// key and are never freed; counters are relaxed, because no other data depend on them. Each `ready`
+// is stored with release, and loaded with acquire before a row's plain fields are read. Thread-safe
 // and async-signal-safe.
 #pragma once
 
@@ -23,7 +23,7 @@ inline void add(Count& counter, std::uint64_t n) {
   counter.fetch_add(n, std::memory_order_relaxed);
 }
 
-// A call site: a kind of call, and the stacks that lead to it.
+// The stacks that lead to a call; with its kind, they make a call site.
 struct Stack {
   std::array<std::uintptr_t, k_most_native> native{};
   std::array<std::uint32_t, k_most_python> python{};  // rows of the code table, innermost first
@@ -120,8 +120,8 @@ inline const char* text_at(const Tables& tables, std::uint32_t at) {
 SiteRow* site_of(Tables& tables, std::uint32_t kind, const Stack& stack);
 FileRow* file_of(Tables& tables, std::uint64_t path_hash);
 
-// Returns the row with this key in any of these tables, or a free one, for which it sets `is_new`.
-// Returns null if the table is full near there.
+// Returns the row with this key. If there is none, takes a free row and sets `is_new`. Returns null
+// if the table is full near there.
 template <typename Row, std::size_t N>
 Row* find_row(std::array<Row, N>& rows, std::uint64_t key, bool& is_new) {
   constexpr std::size_t k_most_steps = 64;

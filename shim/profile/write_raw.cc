@@ -68,7 +68,7 @@ class RawWriter {
   int error_ = 0;
 };
 
-// Writes the lines of /proc/self/maps that are code; with them addresses are turned into names.
+// Writes the executable mappings from /proc/self/maps, by which addresses are turned into names.
 void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
   const long fd = sys::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (sys::failed(fd)) return;
@@ -187,7 +187,7 @@ void note_raw_file(const base::Config& config) {
   char directory[PATH_MAX] = "";
   if (config.profile.front() != '/' && sys::failed(sys::getcwd(directory, sizeof directory)))
     return;
-  // Each process has a file of its own; a device or a pipe (/dev/null) serves all.
+  // Each process has a file of its own, except that all share a device or a pipe (/dev/null).
   struct ::stat st {};
   const bool is_no_file = !sys::failed(sys::fstatat(AT_FDCWD, config.profile.c_str(), &st, 0)) &&
                           !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
@@ -204,7 +204,7 @@ bool write_raw(Tables& tables, const base::Config& config) {
     return site.ready.load(std::memory_order_acquire) != 0;
   };
   if (std::none_of(tables.sites.begin(), tables.sites.end(), is_used)) return true;
-  // Another thread may end the process while this one is starting a program.
+  // One thread may end the process while another one is in exec.
   if (g_is_writing.exchange(true, std::memory_order_acquire)) return false;
   const auto file = cache::open_report_file(g_raw_pattern,
                                             static_cast<std::uint32_t>(sys::getpid()), tables.path);

@@ -13,7 +13,7 @@ namespace cube::shim::profile {
 void note_raw_file(const base::Config& config);
 // Writes nothing if no call was recorded. Returns false if another thread is writing.
 bool write_raw(Tables& tables, const base::Config& config);
-// A forked child calls this, because it does not have that thread.
+// Called in a forked child, which does not have the writing thread.
 void forget_writer();
 
 }  // namespace cube::shim::profile

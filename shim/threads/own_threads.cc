@@ -27,13 +27,13 @@ namespace {
 
 constinit prefetch::Sidecar* g_sidecar = nullptr;
 
-// Threads of the program that are starting some of ours.
+// The number of the program's threads that are starting some of ours.
 constinit std::atomic<int> g_starting{0};
 constinit prefetch::EventCount g_started;
 constinit thread_local bool t_is_starting [[gnu::tls_model("initial-exec")]] = false;
 
-// Lives from before the check whether a start is allowed until after the store of what was started:
-// end() forbids new starts, and then waits for those under way. Signals are blocked while it lives.
+// Lives from before the check whether a start is allowed until the started object is stored. end()
+// forbids new starts, and then waits for those under way. Signals are blocked while it lives.
 class Starting {
  public:
   Starting() : is_outermost_(!std::exchange(t_is_starting, true)) {
@@ -54,7 +54,7 @@ class Starting {
     g_started.wait_until([own] { return g_starting.load(std::memory_order_seq_cst) <= own; },
                          k_patience_ns);
   }
-  // The child of a fork does not have the other threads.
+  // Call it in the child of a fork, where the other threads do not exist.
   static void forget_others() {
     g_starting.store(t_is_starting ? 1 : 0, std::memory_order_relaxed);
   }
@@ -68,7 +68,7 @@ class Starting {
 template <typename Crew>
 class OnDemand {
  public:
-  // Null: there is none, or it is being started or ended.
+  // Null if there is none, or if it is being started or ended.
   Crew* get() const { return crew_.load(std::memory_order_acquire); }
   // Calls start(), which may return null, unless it was called before. `may_be_tried` returns false
   // if it is too early for that.
@@ -163,14 +163,14 @@ bool may_start_cluster() {
          g_cluster.load(std::memory_order_seq_cst) == Cluster::allowed;
 }
 
-// Called by a miss in the midst of a fetch.
+// Called by a miss, in the middle of a fetch.
 void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
   // While the thread is not allowed to start, no try is counted, so that the first try afterwards
   // is not delayed.
   if (!may_start_cluster()) return;
-  // As in start_if_due, the check is expensive. It runs with only the program's own signals
-  // blocked, because if all signals are blocked, stale words on the stack can look like the frame
-  // of a handler.
+  // The check is as expensive as in start_if_due. It runs with only the program's own signals
+  // blocked, because with all signals blocked, stale words on the stack can look like the frame of
+  // a handler.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
@@ -181,7 +181,7 @@ void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
   tries.store(0, std::memory_order_relaxed);
 }
 
-// Returns false if the thread is unused, or if another caller holds it.
+// Returns false if the thread is unused, or if another caller already holds it back.
 bool hold_cluster() {
   auto allowed = Cluster::allowed;
   return g_cluster.compare_exchange_strong(allowed, Cluster::held, std::memory_order_seq_cst);
@@ -256,8 +256,8 @@ void allow_cluster() {
   const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
   if (!is_due || base::may_be_in_handler()) return;
   const cache::FetchAhead& ahead = cache.ahead();
-  // A thread that only watches the room for other users starts to prefetch as soon as a process
-  // wants that.
+  // A thread that so far only keeps room free for other users starts to prefetch as soon as a
+  // process wants that.
   const bool is_for_room = process::config().prefetch && ahead.wants_thread() &&
                            !ahead.is_wanted() && !process::has_list();
   is_for_room ? start_threads() : start();
@@ -266,8 +266,8 @@ void allow_cluster() {
 void offer_slow(cache::FileCache& cache) {
   const bool wants_thread =
       process::config().prefetch && (cache.ahead().wants_thread() || process::has_list());
-  // One process of the node writes to the disk. The others need no thread for that until that
-  // process is gone.
+  // One process of the node writes to the disk. The others need no such thread until that process
+  // is gone.
   if (wants_thread || prefetch::DiskFlusher::is_wanted(cache)) start_if_due(cache);
 }
 

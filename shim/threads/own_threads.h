@@ -14,8 +14,8 @@ namespace cube::shim::own_threads {
 // Starts the threads even if they are not needed yet. Returns false if there are none.
 bool start();
 // pause() ends all threads until resume(), and returns whether there were any. If a thread hangs at
-// the origin, pause() waits for some time, or until the thread ends, because the thread keeps the
-// rights that it began with.
+// the origin, pause() waits for some time, or until the thread ends, because a thread that goes on
+// keeps its old rights.
 enum class Hanging : bool { is_left, is_waited_for };
 bool pause(Hanging hanging = Hanging::is_left);
 void resume();

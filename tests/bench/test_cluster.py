@@ -114,7 +114,7 @@ class Nodes(ScratchTest):
             network.set_cable(1, "up")
             network.nodes[0].connect(network.servers[1].address).close()
 
-    def test_nothing_is_left_however_it_ends(self) -> None:
+    def test_leaves_no_process_after_an_interrupt_or_a_kill(self) -> None:
         for number in (signal.SIGINT, signal.SIGKILL):
             with self.subTest(number.name), subprocess.Popen([sys.executable, "-c", HOLDER, ROOT],
                                                              stdout=subprocess.PIPE,
@@ -162,7 +162,7 @@ class Jobs(ScratchTest):
         self.assertGreater(opens[False][1], FILES // 3, "a node has a third of the files in memory")
         self.assertEqual(opens[True][1:], (0, FILES))
 
-    def test_one_other_byte_is_another_digest(self) -> None:
+    def test_digest_changes_with_one_byte(self) -> None:
         digests: set[int] = set()
         with Network(1, 16) as network:
             for _ in range(2):
@@ -199,7 +199,7 @@ class Jobs(ScratchTest):
             steps = job.steps()
         self.assertTrue(1000 < steps < 100_000, steps)
 
-    def test_a_file_that_is_gone_ends_the_run(self) -> None:
+    def test_missing_file_ends_the_run(self) -> None:
         with Network(1, 16) as network, self.assertRaisesRegex(BenchError, "a reader ended with 1"):
             with started(self.bench, network, self.plan, pool=False) as job:
                 next(self.plan.files.path.rglob("*.bin")).unlink()

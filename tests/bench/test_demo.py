@@ -65,14 +65,14 @@ class Demo(ScratchTest):
         self.assertEqual([(row["key"], row["epochs"][0]["samples"]) for row in rows],
                          [("local", 15), ("slow", 15)])
 
-    def test_a_library_that_does_nothing_is_found_out(self) -> None:
+    def test_library_that_does_nothing_is_detected(self) -> None:
         (self.build / "libcubeshim.so").write_bytes(b"no library")
         done = run_script("demo/demo.py", "--build", self.build, "--origin", self.make_origin(),
                           "--count", 9, "--epochs", 1, "--rows", "shim", "--loaders", "cv2")
         self.assertEqual(done.returncode, 1)
         self.assertIn("cubeshim left no report", done.stderr)
 
-    def test_a_copy_that_differs_is_found_out(self) -> None:
+    def test_copy_that_differs_is_detected(self) -> None:
         origin = self.make_origin()
         with contextlib.redirect_stdout(io.StringIO()):
             copied(origin, self.build / "demo", 9)

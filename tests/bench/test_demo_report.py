@@ -41,7 +41,7 @@ class Differences(unittest.TestCase):
         other = Row("local", "local disk", "pil", 2, epochs(100, checksum="cc", loss=0.7))
         self.assertEqual(differences([*some_rows(), other]), [])
 
-    def test_a_row_with_fewer_epochs_is_compared_as_far_as_it_goes(self) -> None:
+    def test_row_with_fewer_epochs_is_compared_up_to_its_last(self) -> None:
         self.assertEqual(differences([*some_rows(),
                                       Row("slow8", "eight", "cv2", 8, epochs(10))]), [])
 

@@ -93,7 +93,7 @@ class EndToEnd(ScratchTest):
         self.assertEqual(shim[1:], ["0", "0"], page)
         self.assertNotIn("more bytes", page)
 
-    def test_unknown_case_is_one_line(self) -> None:
+    def test_unknown_case_is_reported_in_one_line(self) -> None:
         done = self.run_table("--only", "torch9")
         self.assert_one_line_error(done, 2, "--only torch9", "plain_read")
 

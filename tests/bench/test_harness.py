@@ -48,7 +48,7 @@ class Machine(ScratchTest):
 
 
 class OtherWork(ScratchTest):
-    def test_own_work_is_not_that_of_others(self) -> None:
+    def test_own_work_is_not_counted_as_that_of_others(self) -> None:
         before = own_seconds()
         subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)
         self.assertGreater(own_seconds(), before)
@@ -63,7 +63,7 @@ class OtherWork(ScratchTest):
 
 
 class Shimmed(ScratchTest):
-    def test_settings_of_ours_do_not_reach_a_child(self) -> None:
+    def test_cubeshim_settings_do_not_reach_a_child(self) -> None:
         os.environ["CUBESHIM_DISK"] = "1G"
         self.addCleanup(os.environ.pop, "CUBESHIM_DISK")
         shim = Shim(Path("/lib.so"), Path("/data"), "name", ram=None, mode=None)
@@ -74,7 +74,7 @@ class Shimmed(ScratchTest):
                              "CUBESHIM_STATS", "CUBESHIM_STATS_FORMAT"
                          })
 
-    def test_the_last_report_is_read_and_its_file_goes(self) -> None:
+    def test_last_report_is_read_and_its_file_removed(self) -> None:
         stats = self.scratch / "stats"
         for text in ('{"n": 2}', '{"n": 1}\n{"n": 2}\n', json.dumps({"n": 2}, indent=1)):
             stats.write_text(text)
@@ -110,7 +110,7 @@ class Mount(ScratchTest):
         self.assertEqual(os.listdir(self.scratch), ["source"])
         self.assertIsNotNone(self.mount.process.poll())
 
-    def test_shows_the_source_counts_and_goes_away(self) -> None:
+    def test_shows_the_source_counts_and_unmounts(self) -> None:
         with self.mount as mount:
             mount.reset()
             self.assertEqual(mount.data_operations(), 0)
@@ -118,7 +118,7 @@ class Mount(ScratchTest):
             self.assertGreaterEqual(mount.data_operations(), 3)
         self.assert_nothing_left()
 
-    def test_goes_away_after_an_error_and_with_an_open_file(self) -> None:
+    def test_unmounts_after_an_error_and_with_an_open_file(self) -> None:
         with self.assertRaises(ZeroDivisionError):
             with self.mount as mount:
                 user = subprocess.Popen(["sleep", "1"], cwd=mount.path)
@@ -126,7 +126,7 @@ class Mount(ScratchTest):
         user.wait()
         self.assert_nothing_left()
 
-    def test_goes_away_when_lagfs_was_killed(self) -> None:
+    def test_unmounts_after_lagfs_was_killed(self) -> None:
         with self.mount as mount:
             mount.process.kill()
             mount.process.wait()

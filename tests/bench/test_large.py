@@ -160,7 +160,7 @@ class Reads(ScratchTest):
                              [reads.HIT, reads.BESIDE, reads.WRITTEN, reads.READ, reads.COPY])
             self.assertTrue(all(one.wall_ns[0] > 0 for one in passes.values()))
 
-    def test_reads_that_go_to_the_origin_are_no_hits(self) -> None:
+    def test_reads_at_the_origin_do_not_count_as_hits(self) -> None:
         # Blocks are off, and the kernel forgets the pages of the mount's file.
         with mock.patch.object(reads, "BLOCKS", {"CUBESHIM_BLOCK": "0"}), mock.patch.object(
                 reads, "slow_mount", lambda bench, source: bench.mount(source, direct=True)):

@@ -26,7 +26,7 @@ class MakeDataset(ScratchTest):
         return run_script("data/make_dataset.py", directory, "--count", count, "--seed", seed,
                           *words)
 
-    def test_same_arguments_give_same_bytes_whatever_the_jobs(self) -> None:
+    def test_same_arguments_give_same_bytes_with_any_number_of_jobs(self) -> None:
         for name, jobs in (("one", 1), ("two", 2)):
             self.assertEqual(self.make(self.scratch / name, jobs=jobs).returncode, 0)
         one = files_of(self.scratch / "one")
@@ -96,7 +96,7 @@ class MakeDataset(ScratchTest):
         self.assert_one_line_error(self.make(self.scratch), 2, "not empty", str(self.scratch))
         self.assertEqual(os.listdir(self.scratch), ["thesis.txt"])
 
-    def test_refuses_another_set_of_ours(self) -> None:
+    def test_refuses_a_generated_set_with_other_arguments(self) -> None:
         self.make(self.scratch / "set", count=20, seed=1)
         before = files_of(self.scratch / "set")
         self.assert_one_line_error(self.make(self.scratch / "set", count=21, seed=1), 2,

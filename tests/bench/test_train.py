@@ -38,7 +38,7 @@ class Train(ScratchTest):
     def seen(self, epochs: list[dict]) -> list[tuple]:
         return [(epoch["samples"], epoch["checksum"], epoch["loss"]) for epoch in epochs]
 
-    def test_knows_nothing_of_the_library(self) -> None:
+    def test_does_not_mention_the_library(self) -> None:
         self.assertNotIn("cubeshim", (BENCH / "jobs/train.py").read_text().lower())
 
     def test_same_for_another_mount_other_workers_and_persistent_ones(self) -> None:

@@ -31,7 +31,7 @@ Pin listing_of(tests::TestCache& cache, const BucketMount& mount, std::string_vi
                                            base::hash_path(path));
 }
 
-TEST(BucketMount, MakesTheSameStatsInEachProcessAndOthersForEachVersion) {
+TEST(BucketMount, StatsAgreeAcrossProcessesAndDifferAcrossVersions) {
   const BucketMount own = mount();
   const ObjectInfo object{5, 1'700'000'000, mark_of_etag("\"abc\"")};
   const FileStat stat = own.stat_of_object("a/x", object);
@@ -50,7 +50,7 @@ TEST(BucketMount, MakesTheSameStatsInEachProcessAndOthersForEachVersion) {
   EXPECT_NE(BucketMount("/data/test", "s3://bucket/train").origin_id(), own.origin_id());
 }
 
-TEST(ListedObjects, LeavesOutNamesThatAreNoPathAndHidesObjectsBehindDirectories) {
+TEST(ListedObjects, SkipsInvalidNamesAndHidesObjectsBehindDirectories) {
   tests::TestCache cache;
   const BucketMount own = mount();
   ListedObjects listed;
@@ -83,7 +83,7 @@ TEST(ListedObjects, LeavesOutNamesThatAreNoPathAndHidesObjectsBehindDirectories)
   for (const std::string_view name : {"", "A", "aa", "d", "x/y"}) EXPECT_FALSE(names->find(name));
 }
 
-TEST(ListedObjects, ReplacesTheFormerListing) {
+TEST(ListedObjects, ReplacesThePreviousListing) {
   tests::TestCache cache;
   const BucketMount own = mount();
   for (const std::uint64_t size : {1, 2, 3}) {
@@ -109,7 +109,7 @@ TEST(ListedObjects, HoldsMoreNamesThanASegmentOfMetadata) {
     EXPECT_EQ(names->find("object-" + std::to_string(i))->object.size, i);
 }
 
-TEST(ObjectNames, ReadsNothingOutsideADamagedRecord) {
+TEST(ObjectNames, ReadsStayWithinADamagedRecord) {
   std::vector<std::uint64_t> room(64);
   auto& record = *reinterpret_cast<Record*>(room.data());
   std::byte* const data = reinterpret_cast<std::byte*>(room.data()) + sizeof(Record);
@@ -138,7 +138,7 @@ TEST(ObjectNames, ReadsNothingOutsideADamagedRecord) {
   EXPECT_FALSE(ObjectNames::of(record));
 }
 
-TEST(StoreMark, IsThatOfTheStoreAndTheCredentialsWhateverElseDiffers) {
+TEST(StoreMark, DependsOnlyOnStoreAndCredentials) {
   const auto mark_of = [](std::vector<const char*> environment) {
     environment.push_back(nullptr);
     return gateway_start::store_mark(environment.data());
@@ -179,7 +179,7 @@ TEST(CopySocket, ProgramWithoutAFreeFdGetsNoFile) {
   unlink(path.c_str());
 }
 
-TEST(CopyDesk, ForgetsCopiesOnceNobodyWantsThem) {
+TEST(CopyDesk, DropsCopiesOnceNoRequestWantsThem) {
   const tests::TestRegion region;
   const std::string path = region.path() + ".desk.sock";
   Mailbox mailbox(*region);
@@ -208,7 +208,7 @@ TEST(CopyDesk, ForgetsCopiesOnceNobodyWantsThem) {
   unlink(path.c_str());
 }
 
-TEST(CopyStat, IsTheObjectsByFdAndByEachLink) {
+TEST(CopyStat, MatchesTheObjectByFdAndByEachLink) {
   const FileStat stat = mount().stat_of_object("x", {5, 1'700'000'000, 1});
   const auto file = copy_of_bytes(reinterpret_cast<const std::byte*>("hello"), stat, O_CLOEXEC);
   ASSERT_TRUE(file);
@@ -226,7 +226,7 @@ TEST(CopyStat, IsTheObjectsByFdAndByEachLink) {
   }
 }
 
-TEST(CopyStat, FileWithSuchANameHasItsOwn) {
+TEST(CopyStat, IgnoresAnOrdinaryFileNamedLikeACopy) {
   const tests::TempDir dir;
   const std::string path = dir.write("cubeshim:1:2:3:4:", "x");
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -236,7 +236,7 @@ TEST(CopyStat, FileWithSuchANameHasItsOwn) {
   EXPECT_FALSE(stat_of_copy(fd.get(), seen)) << "it has no name in a directory, either";
 }
 
-TEST(CopyStat, IsKnownOfACopyOnTheDisk) {
+TEST(CopyStat, IsFoundForACopyOnDisk) {
   const tests::TempDir dir;
   if (setxattr(dir.path().c_str(), "user.cubeshim.test", "x", 1, 0) != 0)
     GTEST_SKIP() << "the file system has no attributes";
@@ -255,7 +255,7 @@ TEST(CopyStat, IsKnownOfACopyOnTheDisk) {
   EXPECT_TRUE(seen.same_file(stat));
 }
 
-TEST(CopySocket, HandsOverASealedFileWithAnOffsetOfItsOwn) {
+TEST(CopySocket, HandsOverASealedFileWithASeparateOffset) {
   const std::string path = tests::region_path("/dev/shm", tests::unique_name()) + ".gateway.sock";
   const auto listener = listen_for_copies(path);
   ASSERT_TRUE(listener);

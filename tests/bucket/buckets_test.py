@@ -138,7 +138,7 @@ for bad in NOWHERE:
     os.close(directory)
 """)
 
-    def test_what_the_bucket_lacks_is_absent_without_a_second_request(self):
+    def test_missing_paths_are_absent_without_a_second_request(self):
         self.check("""
 def error_of(call, *arguments):
     try: call(*arguments)
@@ -158,7 +158,7 @@ assert error_of(open, P + "/a") == errno.EISDIR
         self.assertEqual(len(lists), len(set(lists)), lists)
         self.assertLessEqual(set(lists), {"", "a", "a/no/such"})
 
-    def test_a_path_below_an_object_is_no_directory_whatever_is_listed(self):
+    def test_every_call_below_an_object_fails_with_enotdir(self):
         for consistency in ("immutable", "open"):
             self.check("""
 for _ in range(2):
@@ -325,7 +325,7 @@ for _ in range(2):
     else: raise AssertionError("it was loaded")
 """, CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="64K", CUBESHIM_BLOCK=block)
 
-    def test_a_library_is_loaded_again_though_the_fd_of_its_copy_is_another_files(self):
+    def test_library_is_loaded_again_though_the_fd_of_its_copy_was_reused(self):
         library, = Path("/usr/lib").glob("*/libz.so.1")
         (self.data / "libown.so").write_bytes(library.read_bytes())
         self.check("""
@@ -354,7 +354,7 @@ for name in ("large", "huge"):
     assert subprocess.run(["cat"], stdin=fd, capture_output=True).stdout == data[4096:]
 """, CUBESHIM_PREFETCH="0", CUBESHIM_MAX_FILE="1M")
 
-    def test_a_large_object_that_changes_is_never_sewn(self):
+    def test_bytes_of_two_versions_of_a_large_object_are_never_mixed(self):
         old, new = b"o" * 9_000_001, b"n" * 9_000_001
         (self.data / "huge").write_bytes(old)
         for call in ("os.pread(fd, 100, 6_000_000)", "os.sendfile(pipe[1], fd, 0, 100)"):
@@ -427,7 +427,7 @@ for _ in range(2):
                    CUBESHIM_PREFETCH="0",
                    AWS_TEST_FAULT="no_room")
 
-    def test_served_files_become_real_by_their_bytes(self):
+    def test_served_files_are_materialized_by_their_bytes(self):
         self.check("""
 import subprocess, mmap
 with open(P + "/large", "rb", buffering=0) as file:
@@ -474,7 +474,7 @@ for _ in range(8): assert os.wait()[1] == 0
         self.assertEqual(self.requests("GET") + self.requests("COPY"),
                          ["a/b/y 1+%=&ü", "a/empty", "a/x", "huge", "large"])
 
-    def test_the_next_job_asks_for_listings_and_for_what_has_changed(self):
+    def test_next_job_requests_only_listings_and_changed_objects(self):
         read = """
 for name in ("a/x", "large"):
     with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
@@ -531,7 +531,7 @@ for name in {names}:
         fetched = self.requests("GET") + self.requests("COPY")
         self.assertEqual(fetched, ["a/last (ahead)", "a/x (ahead)"])
 
-    def test_a_change_is_seen_as_the_consistency_says(self):
+    def test_change_is_seen_as_the_consistency_promises(self):
         for consistency, is_seen in (("immutable", False), ("ttl:100", False), ("ttl:0", True),
                                      ("open", True)):
             with self.subTest(consistency):
@@ -583,7 +583,7 @@ for _ in range(2):
         os.close(fd)
 """, CUBESHIM_PREFETCH="0", CUBESHIM_MODE="real")
 
-    def test_a_gateway_that_dies_costs_time_only(self):
+    def test_death_of_the_gateway_costs_only_time(self):
         copies = {"CUBESHIM_MAX_FILE": "1M", "CUBESHIM_BLOCK": "0"}
         for fault, settings in (("die", {}), ("die_copy", copies), ("lost_copy", copies)):
             with self.subTest(fault):
@@ -597,7 +597,7 @@ for name in ("a/x", "huge", "large"):
                 self.assertTrue(Path(f"{self.log}.struck").exists())
                 os.unlink(f"{self.log}.struck")
 
-    def test_errors_of_the_store_are_told_once_in_its_words(self):
+    def test_error_of_the_store_is_reported_once_in_its_words(self):
         done = self.run_python("""
 for _ in range(3):
     try: open(P + "/a/x")
@@ -626,7 +626,7 @@ for call in (open, os.stat, os.listdir) * 2:
         self.assertIn("no answer in time", done.stderr)
         self.assertLess(len(self.requests("LIST")), 6, "each call waits the whole time")
 
-    def test_a_command_that_is_not_there_is_one_line_and_eio(self):
+    def test_missing_command_gives_one_line_and_eio(self):
         done = self.run_python("""
 for _ in range(2):
     try: open(P + "/a/x")
@@ -640,7 +640,7 @@ print(os.listdir(D + "/a/b"))
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn("/nowhere/cubeshim", done.stderr)
 
-    def test_the_gateway_is_no_part_of_the_program(self):
+    def test_gateway_shares_nothing_with_the_program(self):
         self.check("""
 import signal, threading
 got = []

@@ -69,7 +69,7 @@ struct BackgroundFillTest : testing::Test {
   }
 };
 
-TEST_F(BackgroundFillTest, IsThereWhenItIsAskedFor) {
+TEST_F(BackgroundFillTest, OpenHitsAPrefetchedFile) {
   const std::string path = make("f");
   ASSERT_TRUE(prefetch(path));
   EXPECT_TRUE(open_hits(path));
@@ -90,7 +90,7 @@ TEST_F(BackgroundFillTest, LeavesNothingBehindWhenItIsDropped) {
   EXPECT_EQ(begin(path), Begin::fetch);
 }
 
-TEST_F(BackgroundFillTest, MakesAnOpenMeanwhileWaitForTheRecord) {
+TEST_F(BackgroundFillTest, OpenDuringAFillWaitsForTheRecord) {
   const std::string path = make("f");
   std::unique_ptr<BackgroundFill> own(new BackgroundFill(cache.cache->ahead().fill(path, false)));
   BackgroundFill& fetch = *own;
@@ -111,7 +111,7 @@ TEST_F(BackgroundFillTest, MakesAnOpenMeanwhileWaitForTheRecord) {
   EXPECT_EQ(cache.count(Counter::misses), 0U);
 }
 
-TEST_F(BackgroundFillTest, GoesToTheRingWhereNothingElseHasRoom) {
+TEST_F(BackgroundFillTest, FillsTheRingIfOtherMemoryIsFull) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
@@ -149,7 +149,7 @@ TEST_F(BackgroundFillTest, KeepsARecordReadFromTheRingForItsNextReader) {
   EXPECT_EQ(unread(), 0U);
 }
 
-TEST_F(BackgroundFillTest, LeavesOutARecentMissOnce) {
+TEST_F(BackgroundFillTest, SkipsARecentMissOnce) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
@@ -159,7 +159,7 @@ TEST_F(BackgroundFillTest, LeavesOutARecentMissOnce) {
 }
 
 // The prefetch was left out because of a miss in an earlier epoch. It must not be left out again.
-TEST_F(BackgroundFillTest, AMissForAFetchThatWasLeftOutIsNotHeldAgainstIt) {
+TEST_F(BackgroundFillTest, MissOfASkippedFetchDoesNotSkipTheNext) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
@@ -179,7 +179,7 @@ TEST_F(BackgroundFillTest, AMissForAFetchThatWasLeftOutIsNotHeldAgainstIt) {
   EXPECT_EQ(begin(path), Begin::demanded);
 }
 
-TEST_F(BackgroundFillTest, FetchedByTheProgramMeanwhileIsADuplicate) {
+TEST_F(BackgroundFillTest, FileFetchedByTheProgramMeanwhileIsADuplicate) {
   const std::string path = make("f");
   BackgroundFill fetch = cache.cache->ahead().fill(path, false);
   {
@@ -211,7 +211,7 @@ TEST_F(BackgroundFillTest, AFileThatHasChangedIsFetchedAgain) {
 }
 
 // All ranks open one file at the same time while there is no room: none waits for another's open.
-TEST_F(BackgroundFillTest, EndsItsFlightWithoutRoom) {
+TEST_F(BackgroundFillTest, EndsItsFlightIfThereIsNoRoom) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
   const std::string path = make("f");
@@ -245,7 +245,7 @@ TEST_F(BackgroundFillTest, CountsTheProgramsWaiting) {
   EXPECT_EQ(process->demand_fetches.load(), 1U) << "a hit waits for nobody";
 }
 
-TEST_F(BackgroundFillTest, NextLeaderFetchesWhatADeadOneHadBegun) {
+TEST_F(BackgroundFillTest, NextLeaderFetchesFilesADeadOneHadBegun) {
   const std::string path = make("f");
   Gate ready;
   Child leader([&] {

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::uint64_t k_second = 1'000'000'000;
 
-TEST(Clock, ShiftsOfATimeNamespaceAreUnderstood) {
+TEST(Clock, ParsesTimeNamespaceOffsets) {
   const ClockShifts shifts =
       parse_clock_shifts("monotonic           7         5\nboottime       100000         0\n");
   EXPECT_EQ(shifts.monotonic_ns, 7 * k_second + 5);
@@ -16,7 +16,7 @@ TEST(Clock, ShiftsOfATimeNamespaceAreUnderstood) {
   EXPECT_EQ(parse_clock_shifts("boottime -3 0\n").boot_ns + 3 * k_second, 0U);
 }
 
-TEST(Clock, IgnoresShiftsItCannotParse) {
+TEST(Clock, IgnoresMalformedOffsets) {
   for (const char* const text : {"", "\n", "boottime", "boottime 1", "other 1 2", "boottime x y"}) {
     const ClockShifts shifts = parse_clock_shifts(text);
     EXPECT_EQ(shifts.monotonic_ns, 0U) << text;

@@ -32,7 +32,7 @@ void expect_taken(const std::string& name, const std::string& value) {
   EXPECT_TRUE(errors.empty()) << errors[0];
 }
 
-TEST(Config, HoldsTheDefaultsWhereNothingIsSet) {
+TEST(Config, HasTheDefaultsIfNothingIsSet) {
   const auto [config, errors] = parse({});
   EXPECT_TRUE(errors.empty());
   EXPECT_TRUE(config.prefixes.empty());
@@ -51,7 +51,7 @@ TEST(Config, HoldsTheDefaultsWhereNothingIsSet) {
   EXPECT_FALSE(config.strict);
 }
 
-TEST(Config, EveryDefaultIsAValueItTakes) {
+TEST(Config, AcceptsEveryDefault) {
   for (const auto& row : config_rows()) {
     if (!row.default_text.empty())
       expect_taken(std::string(row.variable), std::string(row.default_text));
@@ -82,7 +82,7 @@ TEST(Config, PacksAreSplitAndTheirPrefixesServed) {
   EXPECT_EQ(config.prefixes, std::vector<std::string>{"/mnt/a"});
 }
 
-TEST(Config, PacksThatAreNoPairsAreRefused) {
+TEST(Config, MalformedPacksAreRefused) {
   const std::string takes =
       "PREFIX=FILE of packed data sets, each PREFIX absolute, other than / and given once, ':' "
       "between them";
@@ -115,7 +115,7 @@ TEST(Config, ModeTakesItsThreeWords) {
   }
 }
 
-TEST(Config, NameTakesWhatAFileNameMayHold) {
+TEST(Config, NameTakesLettersDigitsDotsDashesAndUnderscores) {
   for (const std::string& value :
        {std::string("a"), std::string("A.b_c-9"), std::string(64, 'x')}) {
     EXPECT_EQ(parse_one("CUBESHIM_NAME", value).config.name, value);
@@ -203,7 +203,7 @@ TEST(Config, BytesTakeTheUsualSpellings) {
   }
 }
 
-TEST(Config, BytesDoNotTakeAUnitThatIsNone) {
+TEST(Config, BytesRefuseUnknownUnits) {
   std::uint64_t bytes = 0;
   for (const char* text : {"5i", "5iB", "5Ki"}) {
     const bool taken = parse_bytes(text, bytes);
@@ -260,7 +260,7 @@ TEST(Config, StatsAndLogAreChecked) {
   expect_refused("CUBESHIM_LOG", "verbose", "error, warn, info or debug", "\"warn\"");
 }
 
-TEST(Config, LineForACallerThatEndsNamesNoDefault) {
+TEST(Config, ErrorNamesNoDefaultIfTheCallerEnds) {
   const auto lookup = [](const char* variable) {
     return std::string_view(variable) == "CUBESHIM_LOG" ? "y" : nullptr;
   };
@@ -269,7 +269,7 @@ TEST(Config, LineForACallerThatEndsNamesNoDefault) {
   EXPECT_EQ(errors[0], "CUBESHIM_LOG=\"y\" is not usable: it takes error, warn, info or debug");
 }
 
-TEST(Config, EachWrongVariableHasItsOwnLine) {
+TEST(Config, EachInvalidVariableIsReportedOnItsOwnLine) {
   const auto errors =
       parse({{"CUBESHIM_RAM", "x"}, {"CUBESHIM_LOG", "y"}, {"CUBESHIM_MODE", "real"}}).errors;
   ASSERT_EQ(errors.size(), 2U);
@@ -277,7 +277,7 @@ TEST(Config, EachWrongVariableHasItsOwnLine) {
   EXPECT_TRUE(errors[1].starts_with("CUBESHIM_LOG=\"y\""));
 }
 
-TEST(Config, AnErrorIsOneLineThatStillSaysWhatIsTakenWhateverTheValueHolds) {
+TEST(Config, ErrorForAnyValueIsOneLineWithTheAcceptedForm) {
   for (const std::string& value : {std::string("a\nb"), std::string(100'000, '/') + ":relative"}) {
     const auto errors = parse_one("CUBESHIM_PREFIXES", value).errors;
     ASSERT_EQ(errors.size(), 1U);

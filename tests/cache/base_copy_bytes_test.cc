@@ -64,7 +64,7 @@ class CopyBytes : public testing::TestWithParam<CopyWay> {
   Pages from_, to_;
 };
 
-TEST_P(CopyBytes, IsTheSameAtEachDistance) {
+TEST_P(CopyBytes, CopiesCorrectlyAtEachDistance) {
   for (const std::size_t n :
        {k_long_copy, k_long_copy + 1, std::size_t{4095}, std::size_t{4096}, std::size_t{4097},
         std::size_t{5000}, std::size_t{16383}, std::size_t{66001}, std::size_t{200 << 10},
@@ -76,11 +76,11 @@ TEST_P(CopyBytes, IsTheSameAtEachDistance) {
   }
 }
 
-TEST_P(CopyBytes, IsTheSameForEachRest) {
+TEST_P(CopyBytes, CopiesCorrectlyForEachRemainder) {
   for (std::size_t n = 8192; n < 8192 + 260; ++n) expect_copied(4096, 16, n);
 }
 
-TEST_P(CopyBytes, ReadsNothingBehindTheEnd) {
+TEST_P(CopyBytes, ReadsNothingPastTheEnd) {
   for (const std::size_t n :
        {k_long_copy, std::size_t{4096}, std::size_t{10000}, std::size_t{260001}}) {
     copy_long(GetParam(), to_.end() - n, from_.end() - n, n);
@@ -97,12 +97,12 @@ INSTANTIATE_TEST_SUITE_P(Ways, CopyBytes,
                          testing::Values(CopyWay::plain, CopyWay::ahead, CopyWay::by_page),
                          name_of);
 
-TEST(CopyWayTest, IsOneThatTheProcessorHas) {
+TEST(CopyWayTest, IsSupportedByTheProcessor) {
   EXPECT_NE(copy_way(), CopyWay::unknown);
   EXPECT_EQ(copy_way(), copy_way());
 }
 
-TEST(CopyBytesTest, TakesNoBytesOfNowhere) {
+TEST(CopyBytesTest, CopiesExactlyTheSizeAndAcceptsNullForZeroBytes) {
   copy_bytes(nullptr, nullptr, 0);
   std::vector<std::byte> from(3000), to(3000);
   for (std::size_t at = 0; at < from.size(); ++at) from[at] = byte_of(at);

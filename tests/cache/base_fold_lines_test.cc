@@ -18,7 +18,7 @@ std::string folded(std::string_view text, std::size_t columns, std::size_t spare
   return room;
 }
 
-TEST(FoldLines, BreaksBetweenWordsAndGoesOnBelowTheText) {
+TEST(FoldLines, BreaksBetweenWordsAndIndentsContinuationLines) {
   EXPECT_EQ(folded("cubeshim: one two three four five six seven eight\ncubeshim: short\n", 40),
             "cubeshim: one two three four five six\n"
             "          seven eight\n"
@@ -38,14 +38,14 @@ TEST(FoldLines, AWordThatFillsARowStaysWhole) {
             "cubeshim: warn:\n          " + path + "\n          is gone\n");
 }
 
-TEST(FoldLines, CountsCharactersAndBeginsAnewAfterACarriageReturn) {
+TEST(FoldLines, CountsCharactersAndRestartsAfterACarriageReturn) {
   std::string letters;
   for (int i = 0; i < 20; ++i) letters += "\u540d";
   const std::string line = "\x1b[2K\rcubeshim: " + letters + " 123456789\n";
   EXPECT_EQ(folded(line, 40), line);
 }
 
-TEST(FoldLines, StaysInItsRoomAndLeavesNarrowTerminalsAlone) {
+TEST(FoldLines, StaysWithinItsBufferAndDoesNotFoldForNarrowTerminals) {
   const std::string words = "cubeshim: one two three four five six seven eight\n";
   EXPECT_EQ(folded(words, 40, 9), words);
   EXPECT_EQ(folded(words, 40, 10).size(), words.size() + 10);

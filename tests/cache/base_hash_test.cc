@@ -17,7 +17,7 @@ TEST(Hash, HashesAPathAsItsBytes) {
   EXPECT_EQ(hash_path(path), hash_bytes(path.data(), path.size()));
 }
 
-TEST(Hash, TellsDeviceAndInodeApart) {
+TEST(Hash, DistinguishesDeviceFromInode) {
   EXPECT_NE(hash_inode(1, 2), hash_inode(2, 1));
   EXPECT_EQ(hash_inode(1, 2), hash_inode(1, 2));
 }

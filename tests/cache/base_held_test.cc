@@ -87,18 +87,18 @@ void expect_the_same_memory_after_jumps() {
   EXPECT_LE(std::count_if(g_held.begin(), g_held.end(), is_mapped), 2);
 }
 
-TEST_F(HeldByAJump, PiecesAsideAreGivenBack) {
+TEST_F(HeldByAJump, OffStackMemoryIsFreed) {
   expect_the_same_memory_after_jumps<OffStack>();
   std::thread(expect_the_same_memory_after_jumps<OffStack>).join();
 }
 
-TEST_F(HeldByAJump, ScratchesAreGivenBack) {
+TEST_F(HeldByAJump, ScratchMemoryIsFreed) {
   expect_the_same_memory_after_jumps<Scratch>();
   std::thread(expect_the_same_memory_after_jumps<Scratch>).join();
 }
 
 // Interrupted code goes on using its piece, even if the handler runs on another stack.
-TEST_F(HeldByAJump, PieceOfTheInterruptedCodeStaysItsOwn) {
+TEST_F(HeldByAJump, HandlerDoesNotUseTheMemoryOfTheInterruptedCode) {
   // The handler's stack lies above the thread's stack or below it: so with two threads, the stack
   // is on the wrong side of one of them.
   static std::vector<char> stack(1 << 16);

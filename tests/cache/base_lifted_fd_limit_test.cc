@@ -52,7 +52,7 @@ TEST(LiftedFdLimit, LastOfTwoThreadsRestoresIt) {
             0);
 }
 
-TEST(LiftedFdLimit, LimitThatTheProgramSetsMeanwhileStays) {
+TEST(LiftedFdLimit, LimitSetByTheProgramMeanwhileStays) {
   EXPECT_EQ(status_of([] {
               {
                 const LiftedFdLimit lifted;
@@ -65,7 +65,7 @@ TEST(LiftedFdLimit, LimitThatTheProgramSetsMeanwhileStays) {
             0);
 }
 
-TEST(LiftedFdLimit, ThreadThatLiftsItWhileAnotherRestoresItHasIt) {
+TEST(LiftedFdLimit, IsLiftedForAThreadWhileAnotherRestoresIt) {
   EXPECT_EQ(status_of([] {
               std::atomic<int> refused{0};
               const auto lift_often = [&refused] {
@@ -82,7 +82,7 @@ TEST(LiftedFdLimit, ThreadThatLiftsItWhileAnotherRestoresItHasIt) {
             0);
 }
 
-TEST(LiftedFdLimit, ChildOfAnotherThreadsForkGetsTheProgramsOwn) {
+TEST(LiftedFdLimit, ForkedChildGetsTheProgramsLimit) {
   EXPECT_EQ(status_of([] {
               const LiftedFdLimit lifted;
               const pid_t child = fork();

@@ -67,7 +67,7 @@ TEST_F(Log, LongTextIsCutAndStillEndsInANewline) {
   }
 }
 
-TEST_F(Log, ShowsTextAndNothingThatATerminalObeys) {
+TEST_F(Log, ReplacesTerminalControlSequences) {
   const std::pair<const char*, const char*> shown[] = {
       {"a\tb\x1b[2Jc\x7f", "a?b?[2Jc?"},
       {"\u540d\u524d \u00e4 \U0001f600", "\u540d\u524d \u00e4 \U0001f600"},
@@ -110,7 +110,7 @@ TEST_F(Log, LinesOfAThreadWithoutStderrAreWrittenByAnother) {
 }
 
 // fmt throws at a null pointer, through the frames of the program.
-TEST_F(Log, TellsAnErrorThatHasNoText) {
+TEST_F(Log, ReportsAnErrorWithoutText) {
   const int odd = 300;
   ASSERT_EQ(strerrordesc_np(odd), nullptr);
   EXPECT_EQ(stderr_of([&] { log(LogLevel::warn, "{}", text_of_error(odd)); }),

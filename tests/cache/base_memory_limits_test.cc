@@ -66,7 +66,7 @@ TEST(MemoryLimits, RespectsTheLimitOfTheControlGroup) {
 }
 
 // A region can give back only the memory that it has.
-TEST(MemoryLimits, ControlGroupWithoutTmpfsFilesLacksNothing) {
+TEST(MemoryLimits, ControlGroupWithoutTmpfsFilesNeedsNothingBack) {
   std::string limit_file;
   const std::string dir = make_group(limit_file);
   if (dir.empty()) GTEST_SKIP() << "no control group can be made here";
@@ -83,7 +83,7 @@ TEST(MemoryLimits, ControlGroupWithoutTmpfsFilesLacksNothing) {
 }
 
 // The kernel gives the page cache of the group back on demand, so it does not count as used.
-TEST(MemoryLimits, PageCacheOfTheControlGroupIsNotTakenForUsed) {
+TEST(MemoryLimits, PageCacheOfTheControlGroupDoesNotCountAsUsed) {
   std::string limit_file;
   const std::string dir = make_group(limit_file);
   if (dir.empty()) GTEST_SKIP() << "no control group can be made here";

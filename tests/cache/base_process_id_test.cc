@@ -86,7 +86,7 @@ TEST(ProcessId, IsAliveWhenProcCannotBeRead) {
 }
 
 // In that namespace, /proc shows another process under the same pid.
-TEST(ProcessId, AProcOfAnotherPidNamespaceTellsNothing) {
+TEST(ProcessId, LivenessIsRightDespiteProcOfAnotherPidNamespace) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const int status = tests::run_in_child([] {
     if (unshare(CLONE_NEWPID) != 0) return 77;
@@ -109,7 +109,7 @@ TEST(ProcessId, AProcOfAnotherPidNamespaceTellsNothing) {
 }
 
 // Without /proc, two processes with pid 1 must not be taken for one.
-TEST(ProcessId, WithoutProcTheSamePidTwiceIsTwoProcesses) {
+TEST(ProcessId, EqualPidsWithoutProcAreTwoProcesses) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -149,7 +149,7 @@ TEST(ProcessId, IsUnknownInAnotherPidNamespace) {
   EXPECT_EQ(liveness_of(other), Liveness::unknown);
 }
 
-TEST(ProcessId, ACommandNameWithParenthesesIsNoTrap) {
+TEST(ProcessId, CommandNameWithParenthesesIsParsed) {
   const int status = tests::run_in_child([] {
     const ProcessId before = current_process();
     prctl(PR_SET_NAME, "a) Z 1 (b)");
@@ -197,7 +197,7 @@ TEST(ProcessId, WrongTextIsRefused) {
   }
 }
 
-TEST(ProcessId, FormatKeepsToItsRoom) {
+TEST(ProcessId, FormatStaysWithinItsBuffer) {
   char text[8];
   std::memset(text, '#', sizeof text);
   format_process_id({123456, 789, 12}, text, 5);

@@ -59,7 +59,7 @@ TEST_F(SignalFrame, IsSeenOnTheFirstThread) { check_this_thread(); }
 
 TEST_F(SignalFrame, IsSeenOnAnyThread) { std::thread(check_this_thread).join(); }
 
-TEST_F(SignalFrame, IsSeenOnAStackOfTheHandlersOwn) {
+TEST_F(SignalFrame, IsSeenOnAnAlternateStack) {
   std::vector<char> memory(1 << 16);
   stack_t own{}, before{};
   own.ss_sp = memory.data();
@@ -71,7 +71,7 @@ TEST_F(SignalFrame, IsSeenOnAStackOfTheHandlersOwn) {
 
 // A program may map the handlers' stacks before it creates its threads, so that they lie above the
 // threads' own stacks.
-TEST_F(SignalFrame, IsSeenOnAStackAboveTheThreadsOwn) {
+TEST_F(SignalFrame, IsSeenOnAnAlternateStackAboveTheThreadsStack) {
   char memory[1 << 16];
   std::thread([&memory] {
     const stack_t stack{.ss_sp = memory, .ss_flags = 0, .ss_size = sizeof memory};
@@ -80,7 +80,7 @@ TEST_F(SignalFrame, IsSeenOnAStackAboveTheThreadsOwn) {
   }).join();
 }
 
-TEST_F(SignalFrame, IsNotSeenWhereASignalWithAHandlerIsOnlyBlocked) {
+TEST_F(SignalFrame, IsNotSeenIfASignalWithAHandlerIsOnlyBlocked) {
   // This must not lie on the stack: after the first sigaction of a signal, libc reports the address
   // to which its handlers return, and that word would look like a frame.
   static struct sigaction before;

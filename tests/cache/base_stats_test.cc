@@ -38,7 +38,7 @@ TEST(Histogram, PutsTooLongTimesIntoTheLastBucket) {
   EXPECT_EQ(Histogram::bucket_of(1ULL << 62), Histogram::k_buckets - 1);
 }
 
-TEST(Quantile, IsZeroOfNothing) { EXPECT_EQ(quantile_ns({}, 0.5), 0U); }
+TEST(Quantile, IsZeroWithoutEntries) { EXPECT_EQ(quantile_ns({}, 0.5), 0U); }
 
 TEST(Quantile, FindsMedianAndTail) {
   const auto stats = std::make_unique<Stats>();

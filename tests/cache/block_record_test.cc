@@ -35,14 +35,14 @@ TEST(BlockPlace, LastBlockEndsWithTheFile) {
   EXPECT_EQ((BlockPlace{k_block, 1ULL << 33}).begin(), 1ULL << 49);
 }
 
-TEST(BlockName, SaysWhichBlockOfWhichFileItIs) {
+TEST(BlockName, IdentifiesFileAndBlock) {
   EXPECT_EQ(name_of_block("/mnt/f", {1 << 20, 3}), "/mnt/f//1048576/3");
   EXPECT_EQ(name_of_block("/mnt/f", {4096, 0}), "/mnt/f//4096/0");
   EXPECT_EQ(name_of_block("/mnt/f", {UINT64_MAX, UINT64_MAX}),
             "/mnt/f//18446744073709551615/18446744073709551615");
 }
 
-TEST(BlockName, PathThatIsTooLongHasNone) {
+TEST(BlockName, IsEmptyForAnOverlongPath) {
   // Every length of path that LargePaths has room for.
   const std::string long_path(LargePaths::k_longest, 'x');
   EXPECT_EQ(name_of_block(long_path, {UINT64_MAX, UINT64_MAX}).size(), long_path.size() + 43);
@@ -75,7 +75,7 @@ TEST(BlockRecord, HoldsTheBytesOfItsBlockAndIsNotStale) {
   }
 }
 
-TEST(BlockRecord, ProvesItsBlockOfThisVersionAndNoOther) {
+TEST(BlockRecord, MatchesOnlyItsBlockOfItsVersion) {
   const FileStat& stat = sample_file().stat;
   const BlockPlace middle{k_block, 1}, last{k_block, 2};
   const BlockRecord record(sample_file(), middle), short_record(sample_file(), last);
@@ -102,7 +102,7 @@ TEST(BlockRecord, ProvesItsBlockOfThisVersionAndNoOther) {
   EXPECT_EQ(verdict_of([](FileStat& s) { s.accessed.seconds += 1; }), Verdict::taken);
 }
 
-TEST(BlockRecord, IsRefusedIfItMayHaveChangedWithinTheGrainOfItsTimes) {
+TEST(BlockRecord, IsRefusedIfTheFileMayHaveChangedWithinItsTimestampGranularity) {
   const BlockPlace place{k_block, 0};
   const auto verdict_of = [&](FileStat stat, std::uint64_t fetched_ns) {
     const BlockRecord record(sample_file().path, place, stat, sample_file().bytes_of(place),
@@ -127,7 +127,7 @@ TEST(BlockRecord, IsRefusedIfItMayHaveChangedWithinTheGrainOfItsTimes) {
   EXPECT_EQ(compare_block(*record, sample_file().stat, place), Verdict::refused);
 }
 
-TEST(BlockRecord, FileOfTheSameNameIsNoBlock) {
+TEST(BlockRecord, FileRecordOfTheSameNameDoesNotMatch) {
   const BlockPlace place{k_block, 0};
   const BlockRecord record(sample_file(), place);
   record->kind = RecordKind::file;

@@ -52,7 +52,7 @@ TEST_F(KeptChunksTest, TakeNoMorePlacesThanChunksThatPass) {
   EXPECT_EQ(chunks.free_bytes(), std::uint64_t{places} * k_chunk_bytes);
 }
 
-TEST_F(KeptChunksTest, SomeAreFoundByAProgramThatGoesThroughTooManyFiles) {
+TEST_F(KeptChunksTest, SomeAreFoundByAScanOfMoreFilesThanFit) {
   keep(2 * Chunks::most_passing(places));
   std::uint32_t hits = 0;
   for (int epoch = 0; epoch < 4; ++epoch) {
@@ -94,7 +94,7 @@ TEST_F(KeptChunksTest, RecordsGetTheirSegments) {
   EXPECT_FALSE(chunks.free_kept_segments());
 }
 
-TEST_F(KeptChunksTest, OneThatIsReadStays) {
+TEST_F(KeptChunksTest, ReadChunkStays) {
   keep(2);
   {
     const auto claim = chunks.find_kept(key_of_part(1), 0);

@@ -103,7 +103,7 @@ TEST_F(ChunksOfferTest, ChunkOnOfferKeepsItsPlaceWhileItIsWritten) {
   EXPECT_TRUE(make(Chunks::Pass::must_pass));
 }
 
-TEST_F(ChunksOfferTest, BlockThatBecomesWholeMeanwhileKeepsTheChunkOnOffer) {
+TEST_F(ChunksOfferTest, BlockCompletedMeanwhileKeepsTheChunkOnOffer) {
   chunks.note_whole(chunk(0));
   const std::uint32_t at = place(0), ended = chunks.offers_ended();
   const auto early = chunks.offer_at(at);
@@ -118,7 +118,7 @@ TEST_F(ChunksOfferTest, BlockThatBecomesWholeMeanwhileKeepsTheChunkOnOffer) {
   EXPECT_EQ(chunks.offers_ended(), ended + 2);
 }
 
-TEST_F(ChunksOfferTest, PagesThatWereOfferedAreKnownFromWordToWord) {
+TEST_F(ChunksOfferTest, OfferedPagesAreKnownAcrossWords) {
   const auto claim = chunk(0);
   chunks.note_offered(claim, {60, 70});
   EXPECT_TRUE(chunks.is_offered(claim, {60, 70}));
@@ -131,7 +131,7 @@ TEST_F(ChunksOfferTest, PagesThatWereOfferedAreKnownFromWordToWord) {
   EXPECT_FALSE(chunks.is_offered(chunk(1), {60, 70}));
 }
 
-TEST_F(ChunksOfferTest, NextChunkOfAPlaceBeginsWithoutAnOffer) {
+TEST_F(ChunksOfferTest, NewChunkInAPlaceHasNoOffer) {
   for (std::uint32_t number = 0; number < places; ++number) {
     chunks.note_whole(chunk(number));
     chunks.note_offered(chunk(number), {0, 512});
@@ -156,7 +156,7 @@ TEST_F(ChunksOfferTest, PlacesOnOfferAreSparedWhileTheWriterLives) {
   EXPECT_FALSE(chunks.waits_for_tiers());
 }
 
-TEST_F(ChunksOfferTest, PlaceThatIsNotOnOfferIsTakenAtOnce) {
+TEST_F(ChunksOfferTest, PlaceNotOnOfferIsTakenWithoutWaiting) {
   // The chunk that the search examines last.
   std::uint32_t last = 0;
   for (std::uint32_t number = 0; number < places; ++number) {
@@ -181,7 +181,7 @@ TEST_F(ChunksOfferTest, ChunkThatMustPassTakesAPlaceOnOffer) {
   EXPECT_EQ(stay(), places - 1);
 }
 
-TEST_F(ChunksOfferTest, WithoutALivingWriterNothingIsSpared) {
+TEST_F(ChunksOfferTest, PlacesOnOfferAreTakenIfNoWriterLives) {
   note_all_whole();
   const std::uint64_t now = base::coarse_monotonic_ns();
   ASSERT_GT(now, k_minute) << "the machine has just started";
@@ -215,7 +215,7 @@ TEST_F(ChunksOfferTest, WaitForTheTiersEndsWithAnOffer) {
   EXPECT_LT(base::monotonic_ns() - began, 5 * k_minute);
 }
 
-TEST_F(ChunksOfferTest, WaitForTheTiersEndsWithItsTimeAndTellsTheWriter) {
+TEST_F(ChunksOfferTest, WaitForTheTiersTimesOutAndNotifiesTheWriter) {
   const std::uint32_t news = region->header().disk_news.load();
   const std::uint64_t began = base::monotonic_ns();
   chunks.wait_for_tiers(chunks.offers_ended(), 20 * k_ms);

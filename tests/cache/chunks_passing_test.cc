@@ -84,7 +84,7 @@ TEST_F(PassingTest, OnlyOneThatMayPassGetsAPlace) {
   EXPECT_EQ(found(k_kept, 0, places), places - 1);
 }
 
-TEST_F(PassingTest, NoMoreThanThePartIsUsedAndTheOldestGoesFirst) {
+TEST_F(PassingTest, PassingChunksStayWithinTheirPartAndReplaceTheOldest) {
   for (std::uint32_t number = 0; number < 5 * places; ++number) {
     ASSERT_TRUE(pass(number)) << number;
     const std::uint32_t last = number + 1;
@@ -96,7 +96,7 @@ TEST_F(PassingTest, NoMoreThanThePartIsUsedAndTheOldestGoesFirst) {
   EXPECT_EQ(chunks.passing_bytes(), std::uint64_t{half()} * k_chunk_bytes);
 }
 
-TEST_F(PassingTest, UsedBytesAreThoseOfThePagesThatArePresent) {
+TEST_F(PassingTest, UsedBytesCountPresentPages) {
   for (std::uint32_t number = 0; number < 3 * places; ++number) ASSERT_TRUE(pass(number));
   EXPECT_EQ(region->header().used_bytes.load(), places * Chunks::k_page_bytes);
 }
@@ -154,7 +154,7 @@ TEST_F(PassingTest, RegionOfFewPlacesHasNoPart) {
 }
 
 // The process is killed at each instruction of a replacement in turn.
-TEST_F(PassingTest, DeathBetweenTheInstructionsOfAReplacement) {
+TEST_F(PassingTest, DeathAtAnyInstructionOfAReplacementIsHarmless) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   tests::Survivor survivor(*region);
   tests::KillCounts counts;
@@ -260,19 +260,19 @@ void claim_around(Take&& take) {
   EXPECT_GT(kept, 0);
 }
 
-TEST(PassingSteps, ChunkThatAReaderComesToWhileItIsReplacedIsTheOnesOrTheOthers) {
+TEST(PassingSteps, ReaderDuringAReplacementGetsTheOldOrTheNewChunk) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   claim_around(
       [](Chunks& chunks) { chunks.make(k_passing, 0, Chunks::k_none, Chunks::Pass::may_pass); });
 }
 
-TEST(PassingSteps, ChunkThatAReaderComesToWhileItsMemoryIsGivenBackKeepsItOrIsGone) {
+TEST(PassingSteps, ReaderDuringAGiveBackGetsAWholeChunkOrNone) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   claim_around([](Chunks& chunks) { chunks.give_back_memory(0, /*whatever=*/true); });
 }
 
 // The reader is stopped before each of the last steps to its pin, where its chunk is replaced.
-TEST(PassingSteps, ReaderWhoseChunkIsReplacedBeforeItsPinDoesNotGetTheOther) {
+TEST(PassingSteps, ReaderDoesNotPinTheReplacementOfItsChunk) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_before = tests::k_asan ? 160 : 40;
   constexpr int k_got_it = 10, k_got_none = 11, k_got_another = 12;
@@ -321,7 +321,7 @@ TEST(PassingSteps, ReaderWhoseChunkIsReplacedBeforeItsPinDoesNotGetTheOther) {
 }
 
 // Processes make, read and check chunks of the same files in a full region, and some are killed.
-TEST_F(PassingTest, NeverAWrongByteWithManyProcesses) {
+TEST_F(PassingTest, ManyProcessesReadNoWrongByte) {
   constexpr std::uint32_t k_numbers = 400;
   const auto work = [&](std::uint64_t seed, int rounds) {
     return tests::Child([&, seed, rounds] {

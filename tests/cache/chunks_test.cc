@@ -61,7 +61,7 @@ TEST_F(ChunksTest, ChunkIsFoundWithThePagesThatArePresent) {
   EXPECT_FALSE(chunks.find(k_next_version, 3));
 }
 
-TEST_F(ChunksTest, PagesThatWereFetchedAheadAreTakenOnce) {
+TEST_F(ChunksTest, PrefetchedPagesAreTakenOnce) {
   const auto claim = chunks.make(k_file, 0, Chunks::k_none);
   chunks.note_ahead(claim, {60, 70});
   fill(claim, {60, 70}, 'a');
@@ -74,7 +74,7 @@ TEST_F(ChunksTest, PagesThatWereFetchedAheadAreTakenOnce) {
   EXPECT_EQ(figures_of_chunks(*region).unread, 0U);
 }
 
-TEST_F(ChunksTest, PagesThatNobodyHasReadAreWastedWithTheirChunk) {
+TEST_F(ChunksTest, UnreadPagesOfADroppedChunkCountAsWasted) {
   const auto wasted = [&] {
     return region->own_process()
         .stats.counters[static_cast<std::size_t>(base::Counter::block_wasted)]
@@ -102,7 +102,7 @@ TEST_F(ChunksTest, WithoutAChunkAllPagesAreAbsent) {
   EXPECT_FALSE(none.has_all({3, 9}));
 }
 
-TEST_F(ChunksTest, RunsOfPagesGoOnFromWordToWord) {
+TEST_F(ChunksTest, PageRunsSpanWords) {
   const auto claim = chunks.make(k_file, 0, Chunks::k_none);
   fill(claim, {60, 70}, 'a');
   fill(claim, {128, 512}, 'b');
@@ -129,7 +129,7 @@ TEST_F(ChunksTest, SecondMakerGetsTheSameChunk) {
   EXPECT_EQ(chunks.make(k_file, 0, Chunks::k_none).place(), first.place());
 }
 
-TEST_F(ChunksTest, TwoFilesGetPlacesSideBySideOfTheirOwn) {
+TEST_F(ChunksTest, TwoFilesGetSeparateRunsOfPlaces) {
   const std::uint32_t first = chunks.place_for(3), second = chunks.place_for(3);
   ASSERT_NE(first, Chunks::k_none);
   ASSERT_NE(second, Chunks::k_none);
@@ -147,13 +147,13 @@ TEST_F(ChunksTest, WantedPlaceOfAnotherIsNotTaken) {
   EXPECT_NE(second.place(), first.place());
 }
 
-TEST_F(ChunksTest, SegmentOfChunksIsForNobodyElse) {
+TEST_F(ChunksTest, ChunkSegmentIsNotGivenToOthers) {
   fill_region(k_file);
   EXPECT_FALSE(lease_segment(*region, 1));
   EXPECT_FALSE(chunks.make(k_other, 0, Chunks::k_none));
 }
 
-TEST_F(ChunksTest, NextVersionTakesThePlacesOfTheFormer) {
+TEST_F(ChunksTest, NewVersionTakesThePlacesOfTheOldOne) {
   constexpr std::uint32_t k_job = 3;
   fill_region(k_file);
   for (std::uint32_t number = 0; number < places(); ++number)
@@ -215,7 +215,7 @@ TEST_F(ChunksTest, ChunkThatGivesItsMemoryBackLeavesTheIndex) {
   EXPECT_EQ(taken(), 0);
 }
 
-TEST_F(ChunksTest, PlaceThatADeadProcessWasNamingIsFreeAgain) {
+TEST_F(ChunksTest, PlaceADeadProcessWasNamingBecomesFree) {
   const std::uint32_t place = chunks.make(k_file, 0, Chunks::k_none).place();
   tests::Child child([&] {
     Region* const own = tests::attach(region.options);
@@ -234,7 +234,7 @@ TEST_F(ChunksTest, PlaceThatADeadProcessWasNamingIsFreeAgain) {
   EXPECT_EQ(chunks.make(k_other, 0, place).place(), place);
 }
 
-TEST_F(ChunksTest, ChunkThatADeadProcessWasReclaimingIsAsBefore) {
+TEST_F(ChunksTest, ChunkADeadProcessWasReclaimingIsRestored) {
   const auto claim = chunks.make(k_file, 0, Chunks::k_none);
   fill(claim, {0, 1}, 'a');
   tests::Child child([&] {
@@ -253,7 +253,7 @@ TEST_F(ChunksTest, ChunkThatADeadProcessWasReclaimingIsAsBefore) {
 }
 
 // The room is checked for many pages at once if that much is left.
-TEST(ChunksRoomTest, LastRoomOfTheFileSystemIsLeftToOthers) {
+TEST(ChunksRoomTest, LeavesTheLastSpaceOfTheFileSystemToOthers) {
   const tests::TmpfsMount tmpfs("200m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "needs to mount";
   tests::TestRegion region(80 * tests::k_mib, tmpfs.path());
@@ -274,7 +274,7 @@ TEST(ChunksRoomTest, LastRoomOfTheFileSystemIsLeftToOthers) {
   EXPECT_LT(free_bytes(), base::SharedRoom::k_least_left + 2 * k_chunk_bytes);
 }
 
-TEST_F(ChunksTest, BytesOfABucketThatNobodyWroteLeadNowhere) {
+TEST_F(ChunksTest, GarbageInABucketFindsNoChunk) {
   for (std::uint32_t i = 0; i < region->layout().chunk_bucket_count(); ++i) {
     for (auto& slot : region->chunk_bucket(i).slots) slot.store(0xfffffff0U);
   }

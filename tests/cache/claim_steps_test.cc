@@ -126,7 +126,7 @@ const auto lease_it = [](RamTier& tier, const std::string&) {
 const auto is_claimed = [](ReadRing& ring) { return ring.is_claimed(); };
 const auto is_being_taken = [](ReadRing& ring) { return ring.state() == SegmentState::evicting; };
 
-TEST(ClaimSteps, SegmentReclaimedWhileAReaderComesIsNotFound) {
+TEST(ClaimSteps, ReaderDoesNotFindASegmentThatIsReclaimed) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   try_around(find_it, is_claimed, [](ReadRing& ring) { return ring.put_next(); });
 }
@@ -147,7 +147,7 @@ TEST(ClaimSteps, SegmentWantedAgainMeanwhileIsNotReclaimed) {
 
 // The search must not hide a record even for a moment: an open in that moment would go to the
 // origin.
-TEST(ClaimSteps, SearchForRoomHidesNothingThatIsInUse) {
+TEST(ClaimSteps, SearchForRoomNeverHidesARecordInUse) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   ReadRing ring;
   ring.prepare();

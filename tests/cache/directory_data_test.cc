@@ -60,7 +60,7 @@ std::vector<std::byte> listing_of(const std::vector<std::string>& names,
   return data;
 }
 
-TEST(DirectoryData, FindsEachNameAndNoOther) {
+TEST(DirectoryData, FindsExactlyTheListedNames) {
   std::vector<std::string> names{".", ".."};
   for (int i = 0; i < 3000; ++i) names.push_back("name" + std::to_string(i));
   names.push_back(std::string(255, 'x'));
@@ -81,7 +81,7 @@ TEST(DirectoryData, FindsEachNameAndNoOther) {
   EXPECT_FALSE(data->at(data->count()));
 }
 
-TEST(DirectoryData, FindsANameInAnyCaseOfItsLetters) {
+TEST(DirectoryData, FindsNamesIgnoringCase) {
   const auto listing = listing_of({".", "..", "az", "AZ.txt", "Zoo", "zebra", "@", "{", "1"});
   DirectoryRecord record(RecordKind::directory, listing);
   const auto data = DirectoryData::of(*record);
@@ -91,7 +91,7 @@ TEST(DirectoryData, FindsANameInAnyCaseOfItsLetters) {
   for (const char* const none : {"`", "[", "Q"}) EXPECT_FALSE(data->has_in_any_case(none)) << none;
 }
 
-TEST(DirectoryData, TakesAtMost64BytesANameBesideTheName) {
+TEST(DirectoryData, TakesAtMost64BytesPerNameBeyondTheName) {
   std::vector<std::string> names;
   std::size_t length = 0;
   for (int i = 0; i < 5000; ++i) {
@@ -101,7 +101,7 @@ TEST(DirectoryData, TakesAtMost64BytesANameBesideTheName) {
   EXPECT_LE(listing_of(names).size(), length + 64 * names.size());
 }
 
-TEST(DirectoryData, RefusesBytesThatAreNoEntries) {
+TEST(DirectoryData, RefusesMalformedEntries) {
   auto entries = entries_of({"a", "b"});
   ASSERT_EQ(DirectoryData::count_of(entries), 2U);
   const std::uint16_t bad[] = {0, 3, 16, 20, 4096};
@@ -118,7 +118,7 @@ TEST(DirectoryData, RefusesBytesThatAreNoEntries) {
 
 // A file system in user space may have such names: a program's structure for readdir_r holds 255
 // bytes.
-TEST(DirectoryData, RefusesNamesThatAProgramHasNoRoomFor) {
+TEST(DirectoryData, RefusesOverlongNames) {
   EXPECT_TRUE(DirectoryData::count_of(entries_of({std::string(255, 'x')})));
   EXPECT_FALSE(DirectoryData::count_of(entries_of({"a", std::string(261, 'x')})));
   auto long_entry = entries_of({"a"});
@@ -128,7 +128,7 @@ TEST(DirectoryData, RefusesNamesThatAProgramHasNoRoomFor) {
   EXPECT_FALSE(DirectoryData::count_of(long_entry));
 }
 
-TEST(DirectoryData, RefusesACountThatIsNone) {
+TEST(DirectoryData, RefusesAnImpossibleCount) {
   DirectoryRecord record(RecordKind::directory, listing_of({".", ".."}));
   for (const std::uint32_t count : {0x55555556U, 0x80000000U, 0xaaaaaaaaU, 0xffffffffU}) {
     std::memcpy(record.data(), &count, sizeof count);
@@ -136,7 +136,7 @@ TEST(DirectoryData, RefusesACountThatIsNone) {
   }
 }
 
-TEST(DirectoryData, ReadsNothingOutsideADamagedRecord) {
+TEST(DirectoryData, ReadsStayWithinADamagedRecord) {
   const auto sound = listing_of({".", "..", "abc", "def", "ghi"});
   for (std::size_t at = 0; at < sound.size(); ++at) {
     for (const int value : {0, 1, 0x7f, 0xff}) {
@@ -150,7 +150,7 @@ TEST(DirectoryData, ReadsNothingOutsideADamagedRecord) {
   }
 }
 
-TEST(StatTable, KnowsThePlacesOfItsListingAlone) {
+TEST(StatTable, FindsOnlyPlacesOfItsListing) {
   std::vector<StatTable::Entry> entries(3);
   entries[1].stat.size = 77;
   entries[1].looked_ns = 5;
@@ -164,7 +164,7 @@ TEST(StatTable, KnowsThePlacesOfItsListingAlone) {
   EXPECT_EQ(StatTable::find(*record, 42, 3), nullptr) << "no such place";
 }
 
-TEST(StatTable, KnowsTheTargetsOfLinks) {
+TEST(StatTable, FindsTheTargetsOfLinks) {
   std::vector<StatTable::Entry> entries(3);
   const std::string targets("../blobs/a\0b\0", 13);
   for (auto& entry : entries) entry.looked_ns = 5;

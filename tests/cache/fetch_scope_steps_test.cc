@@ -45,7 +45,7 @@ int jump_and_go_on(const RegionOptions& options) {
   return k_jumped;
 }
 
-TEST(FetchScopeSteps, AJumpAtAnyInstructionIsEndedByTheNextFetch) {
+TEST(FetchScopeSteps, NextFetchEndsAScopeLeftByAJumpAtAnyInstruction) {
   // ThreadSanitizer's runtime delays signals, and runs handlers inside its own calls, with all
   // signals blocked.
   if (CUBE_TSAN) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";

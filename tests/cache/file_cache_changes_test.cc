@@ -38,7 +38,7 @@ TEST_F(WritersTest, ContentChangedByAHardLinkDropsBoth) {
   EXPECT_EQ(open(path), "new");
 }
 
-TEST_F(WritersTest, ContentChangedByItsRealNameDropsWhatWasReadThroughALink) {
+TEST_F(WritersTest, ContentChangedByRealNameDropsTheRecordReadThroughALink) {
   const std::string path = dir.write("f", "old");
   ASSERT_EQ(symlink("f", (dir / "link").c_str()), 0);
   EXPECT_EQ(open(dir / "link"), "old");
@@ -49,7 +49,7 @@ TEST_F(WritersTest, ContentChangedByItsRealNameDropsWhatWasReadThroughALink) {
 }
 
 // A record that was read by its real name must also be found by its inode.
-TEST_F(WritersTest, ContentChangedThroughALinkDropsWhatWasReadByItsRealName) {
+TEST_F(WritersTest, ContentChangedThroughALinkDropsTheRecordReadByRealName) {
   const std::string path = dir.write("f", "old");
   ASSERT_EQ(symlink("f", (dir / "link").c_str()), 0);
   EXPECT_EQ(open(path), "old");
@@ -81,7 +81,7 @@ TEST_F(WritersTest, TreeChangedDropsAllBelow) {
   EXPECT_EQ(cache.count(Counter::hits_ram), 1U);
 }
 
-TEST_F(WritersTest, ACopyForMappingTakesTheRecordsPlace) {
+TEST_F(WritersTest, MappableCopyReplacesTheRecord) {
   const std::string path = dir.write("f", "old");
   const OpenOutcome first = cache->open(request_for(path));
   ASSERT_TRUE(first.pin);
@@ -99,7 +99,7 @@ TEST_F(WritersTest, ACopyForMappingTakesTheRecordsPlace) {
 
 // The index no longer has the old record, but it must be marked: files that are open on it would
 // serve the old bytes, and a second copy of it would make them visible again.
-TEST_F(WritersTest, ARecordWhosePlaceACopyHasTakenIsStillMarked) {
+TEST_F(WritersTest, RecordReplacedByAMappableCopyIsStillMarked) {
   const std::string path = dir.write("f", "old");
   const OpenOutcome first = cache->open(request_for(path));
   ASSERT_TRUE(first.pin);

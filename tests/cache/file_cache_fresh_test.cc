@@ -60,7 +60,7 @@ int open_as_another_job(const base::Config& config, const std::string& path,
   });
 }
 
-TEST(Consistency, ImmutableAsksNothingWithinAJob) {
+TEST(Consistency, ImmutableDoesNotRevalidateWithinAJob) {
   const tests::TempDir dir;
   const TestCache cache;
   const std::string path = old_file(dir, "one");
@@ -79,7 +79,7 @@ TEST(Consistency, ImmutableChecksRecordsOfAnotherJobOnce) {
   EXPECT_EQ(open_as_another_job(cache.config, path, "one"), 11);
 }
 
-TEST(Consistency, ImmutableSeesWhatHasChangedSinceAnotherJob) {
+TEST(Consistency, ImmutableSeesChangesSinceAnotherJob) {
   const tests::TempDir dir;
   const TestCache cache;
   const std::string path = old_file(dir, "one");
@@ -118,7 +118,7 @@ TEST(Consistency, ImmutableChecksOnceAlsoIfTwoJobsAlternate) {
   EXPECT_LE(other.wait(), 11);
 }
 
-TEST(Consistency, OpenAsksEachTime) {
+TEST(Consistency, OpenRevalidatesEachTime) {
   const tests::TempDir dir;
   const TestCache cache(
       16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
@@ -148,7 +148,7 @@ TEST(Consistency, OpenSeesANewFileOfTheSameSizeAndTime) {
 
 // A waiter must not get what another process's fetch has read if the file changed before the waiter
 // opened it.
-TEST(Consistency, OpenRevalidatesWhatAnEarlierFetchBrings) {
+TEST(Consistency, OpenRevalidatesTheResultOfAnEarlierFetch) {
   const tests::TempDir dir;
   const TestCache cache(
       16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
@@ -187,7 +187,7 @@ TEST(Consistency, PrefetchNotesTheTimeBeforeItRevalidates) {
 }
 
 // rsync -t, cp -p and touch -r leave size and mtime as they were.
-TEST(Consistency, OpenSeesAWriteThatHasPutTheTimeBack) {
+TEST(Consistency, OpenSeesAWriteThatRestoredTheTime) {
   const tests::TempDir dir;
   const TestCache cache(
       16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::open; });
@@ -204,7 +204,7 @@ TEST(Consistency, OpenSeesAWriteThatHasPutTheTimeBack) {
   EXPECT_EQ(bytes(cache->open(request_for(path))), "two");
 }
 
-TEST(Consistency, TtlAsksAgainWhenItHasPassed) {
+TEST(Consistency, TtlRevalidatesOnceItHasPassed) {
   const tests::TempDir dir;
   const TestCache cache(16 << 20, [](base::Config& config) {
     config.consistency.kind = ConsistencyKind::ttl;
@@ -233,7 +233,7 @@ TEST(Consistency, TtlAsksAgainWhenItHasPassed) {
   EXPECT_EQ(bytes(cache->open(request_for(path))), "three");
 }
 
-TEST(Consistency, TtlOfZeroAsksEachTime) {
+TEST(Consistency, TtlOfZeroRevalidatesEachTime) {
   const tests::TempDir dir;
   const TestCache cache(
       16 << 20, [](base::Config& config) { config.consistency.kind = ConsistencyKind::ttl; });

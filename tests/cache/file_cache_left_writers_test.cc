@@ -17,7 +17,7 @@ using tests::request_for;
 
 // The files that a process had open when its slot is cleared. This process keeps running, like one
 // that has executed another program.
-TEST_F(WritersTest, FileThatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
+TEST_F(WritersTest, FileLeftOpenForWritingIsNotCachedUntilItsLastWriterEnds) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
   Region& region = cache->region();
@@ -35,7 +35,7 @@ TEST_F(WritersTest, FileThatAProcessLeavesOpenIsNotCachedUntilNobodyWritesIt) {
   EXPECT_EQ(region.header().left_writers.load(), 0U);
 }
 
-TEST_F(WritersTest, FileOfADeadProcessThatSharedItWithNobodyIsCachedAtOnce) {
+TEST_F(WritersTest, UnsharedFileOfADeadWriterIsCachedImmediately) {
   const std::string path = dir.write("f", "old"), shared = dir.write("g", "new");
   Region& region = cache->region();
   base::ProcessId& process = region.own_process().process;
@@ -55,7 +55,7 @@ TEST_F(WritersTest, FileOfADeadProcessThatSharedItWithNobodyIsCachedAtOnce) {
   EXPECT_EQ(open(shared), "new") << "the kernel knows of no child that has it";
 }
 
-TEST_F(WritersTest, FileWithoutRoomAmongTheLeftStaysWritten) {
+TEST_F(WritersTest, FileBeyondTheTableOfLeftWritersIsNotCached) {
   Region& region = cache->region();
   std::vector<std::string> paths;
   for (std::uint32_t i = 0; i < k_left_writers + 2; ++i) {
@@ -83,7 +83,7 @@ struct LeftFileTest : WritersTest {
 
 // A process that opens the file for writing at that moment must not cause a signal in the fetching
 // program.
-TEST_F(LeftFileTest, AProgramSeesNoSignalOfTheLeaseByWhichTheKernelIsAsked) {
+TEST_F(LeftFileTest, LeaseQuerySendsTheProgramNoSignal) {
   static std::atomic<int> signals{0};
   tests::Tracee child([&] {
     FileCache* const mine = tests::attach_cache(cache.config, cache.options.job);
@@ -103,7 +103,7 @@ TEST_F(LeftFileTest, AProgramSeesNoSignalOfTheLeaseByWhichTheKernelIsAsked) {
   EXPECT_EQ(child.exit_status(), 10);
 }
 
-TEST_F(LeftFileTest, ASignalOfTheProgramIsNotLostWhereTheKernelIsAsked) {
+TEST_F(LeftFileTest, LeaseQueryLosesNoSignalOfTheProgram) {
   const auto file = base::open_fd(path.c_str(), O_RDONLY);
   ASSERT_TRUE(file);
   sigset_t urgent, before, pending;

@@ -25,7 +25,7 @@ TEST_F(WritersTest, AFetchThatHasReadOldBytesDoesNotCacheThem) {
 }
 
 // The writer has registered, but has not yet marked the records that others read.
-TEST_F(WritersTest, AFetchBesideAWriterWhoIsKilledAsHeBeginsIsNotCached) {
+TEST_F(WritersTest, FetchIsNotCachedIfAWriterIsKilledAsItBegins) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
   tests::Tracee fetcher = fetcher_that_has_read(path);
@@ -41,7 +41,7 @@ TEST_F(WritersTest, AFetchBesideAWriterWhoIsKilledAsHeBeginsIsNotCached) {
 }
 
 // The record must not be found before its fetcher has checked the epoch.
-TEST_F(WritersTest, ARecordIsNotFoundBeforeItsFetcherHasLookedForWriters) {
+TEST_F(WritersTest, RecordIsHiddenUntilItsFetcherHasCheckedForWriters) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -61,7 +61,7 @@ TEST_F(WritersTest, ARecordIsNotFoundBeforeItsFetcherHasLookedForWriters) {
 }
 
 // A death at that point must not leave the old bytes in the cache forever.
-TEST_F(WritersTest, AFetcherThatIsKilledBeforeItHasLookedForWritersLeavesNothing) {
+TEST_F(WritersTest, FetcherKilledBeforeItChecksForWritersLeavesNothing) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -75,8 +75,7 @@ TEST_F(WritersTest, AFetcherThatIsKilledBeforeItHasLookedForWritersLeavesNothing
   EXPECT_EQ(open(path), "new");
 }
 
-TEST_F(WritersTest,
-       AFetchThatRacesWithUnlinkDoesNotCacheTheFile) {  // without a stat there is no epoch
+TEST_F(WritersTest, FetchRacingWithUnlinkIsNotCached) {  // without a stat there is no epoch
   const std::string path = dir.write("f", "old");
   tests::Tracee child = fetcher_that_has_read(path);
   unlink(path.c_str());
@@ -86,7 +85,7 @@ TEST_F(WritersTest,
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-TEST_F(WritersTest, AFetchThatRacesWithARenameOfItsDirectoryDoesNotCacheTheFile) {
+TEST_F(WritersTest, FetchRacingWithARenameOfItsDirectoryIsNotCached) {
   mkdir((dir / "d").c_str(), 0755);
   const std::string path = dir.write("d/f", "old");
   EXPECT_EQ(open(dir.write("g", "x")), "x");
@@ -99,7 +98,7 @@ TEST_F(WritersTest, AFetchThatRacesWithARenameOfItsDirectoryDoesNotCacheTheFile)
 }
 
 // A death between the index and the count of records must not make the cache look empty.
-TEST_F(WritersTest, TreeChangedSeesARecordWhosePublisherWasKilledBeforeCountingIt) {
+TEST_F(WritersTest, TreeChangedDropsARecordThatWasPublishedButNotCounted) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   mkdir((dir / "d").c_str(), 0755);
   const std::string path = dir.write("d/f", "old");
@@ -115,7 +114,7 @@ TEST_F(WritersTest, TreeChangedSeesARecordWhosePublisherWasKilledBeforeCountingI
 
 // The writer has found the old record but not yet marked it; the copy that replaces it must be
 // marked, too.
-TEST_F(WritersTest, ACopyForMappingMadeWhileAWriterMarksTheRecordIsNotFoundLater) {
+TEST_F(WritersTest, MappableCopyMadeWhileAWriterMarksTheRecordIsNotFound) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
   const OpenOutcome first = cache->open(request_for(path));

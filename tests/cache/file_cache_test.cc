@@ -64,7 +64,7 @@ TEST_F(FileCacheTest, FirstOpenIsAMissAndTheNextAreHits) {
   EXPECT_EQ(cache.count(Counter::origin_bytes), 5U);
 }
 
-TEST_F(FileCacheTest, ANonBlockingOpenWaitsForNoOther) {
+TEST_F(FileCacheTest, NonBlockingOpenDoesNotWaitForAFlight) {
   const std::string path = dir.write("f", "hello");
   const std::uint64_t hash = base::hash_path(path);
   SingleFlight flights(cache->region());
@@ -80,7 +80,7 @@ TEST_F(FileCacheTest, ANonBlockingOpenWaitsForNoOther) {
   EXPECT_TRUE(open(path, O_RDONLY | O_NONBLOCK).pin);
 }
 
-TEST_F(FileCacheTest, AHitAsksNothingOfTheOrigin) {
+TEST_F(FileCacheTest, HitMakesNoCallAtTheOrigin) {
   const std::string path = dir.write("f", "hello");
   ASSERT_TRUE(open(path).pin);
   unlink(path.c_str());  // behind the shim's back
@@ -102,7 +102,7 @@ TEST_F(FileCacheTest, EmptyAndLargeFilesAreServed) {
   }
 }
 
-TEST_F(FileCacheTest, AFileAboveTheLimitGoesPast) {
+TEST_F(FileCacheTest, FileAboveTheLimitBypassesTheCache) {
   TestCache small(16 * k_mib, [](base::Config& config) {
     config.max_file = 1000;
     config.block = 0;
@@ -163,7 +163,7 @@ TEST_F(FileCacheTest, PassesTheProgramsFlagsToTheKernel) {
   EXPECT_EQ(open(dir / "link", O_RDONLY | O_NOFOLLOW).error, ELOOP);
 }
 
-TEST_F(FileCacheTest, AMissingFileIsTheKernelsError) {
+TEST_F(FileCacheTest, MissingFileFailsWithTheKernelsError) {
   const OpenOutcome outcome = open(dir / "none");
   EXPECT_FALSE(outcome.pin);
   EXPECT_EQ(outcome.kernel_fd, -1);
@@ -192,7 +192,7 @@ TEST_F(FileCacheTest, AnUnreadableFileIsEacces) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(FileCacheTest, AFullRegionPassesFilesOn) {
+TEST_F(FileCacheTest, FullRegionLeavesFilesToTheKernel) {
   std::vector<std::string> paths;
   for (int i = 0; i < 30; ++i)
     paths.push_back(dir.write(std::to_string(i),
@@ -218,7 +218,7 @@ TEST_F(FileCacheTest, AFullRegionPassesFilesOn) {
 }
 
 // At every open, the index must be asked for room before all bytes are read from the origin.
-TEST_F(FileCacheTest, AFullIndexDoesNotMakeEveryOpenReadTheWholeFileFirst) {
+TEST_F(FileCacheTest, FullIndexDoesNotCauseReadsOfWholeFiles) {
   Region& region = cache->region();
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
     if (SegmentWord::of_word(region.segment_row(i).word.load()).state != SegmentState::free)
@@ -243,7 +243,7 @@ TEST_F(FileCacheTest, AFullIndexDoesNotMakeEveryOpenReadTheWholeFileFirst) {
   EXPECT_LE(cache.count(Counter::origin_bytes), 500'000U);
 }
 
-TEST_F(FileCacheTest, AFileThatVanishesAndChangesAllTheTimeIsNeverWrong) {
+TEST_F(FileCacheTest, ConstantlyChangingFileIsNeverServedWrong) {
   const std::string path = dir / "f";
   std::atomic<bool> stop{false};
   std::thread changer([&] {
@@ -300,7 +300,7 @@ TEST_F(FileCacheTest, TwoNamesOfOneFileAreTwoRecords) {
   EXPECT_FALSE(b.pin->is_physical());
 }
 
-TEST_F(FileCacheTest, AnInterruptedRegionNeverLosesAnOpen) {
+TEST_F(FileCacheTest, OpenSucceedsThoughTheRegionFileIsRemoved) {
   const std::string path = dir.write("f", "hello");
   unlink(cache.path().c_str());
   EXPECT_EQ(read_past_the_cache(path), "hello");

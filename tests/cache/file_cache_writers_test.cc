@@ -24,7 +24,7 @@ namespace {
 using base::Counter;
 using tests::request_for;
 
-TEST_F(WritersTest, AnOpenWriterKeepsItsOwnFileOutOfTheCacheAndNoOther) {
+TEST_F(WritersTest, OpenWriterKeepsOnlyItsFileOutOfTheCache) {
   const std::string written = dir.write("written", "old");
   const FileStat stat = stat_of(written);
   cache->changes().writing_begins(written, stat);
@@ -39,7 +39,7 @@ TEST_F(WritersTest, AnOpenWriterKeepsItsOwnFileOutOfTheCacheAndNoOther) {
   EXPECT_EQ(open(written), "old");
 }
 
-TEST_F(WritersTest, NothingIsCachedWhileItIsOpenForWriting) {
+TEST_F(WritersTest, FileIsNotCachedWhileItIsOpenForWriting) {
   const std::string path = dir.write("f", "old");
   EXPECT_EQ(open(path), "old");
   const FileStat stat = stat_of(path);
@@ -55,7 +55,7 @@ TEST_F(WritersTest, NothingIsCachedWhileItIsOpenForWriting) {
 }
 
 // The writer bypasses the library, and only its first store changes the times.
-TEST_F(WritersTest, FileThatIsOpenForWritingPastTheLibraryIsNotCached) {
+TEST_F(WritersTest, FileWrittenWithoutTheLibraryIsNotCached) {
   const std::string path = dir.write("f", "old"), other = dir.write("g", "other");
   auto writer = base::open_fd(path.c_str(), O_RDWR);
   ASSERT_TRUE(writer);
@@ -71,7 +71,7 @@ TEST_F(WritersTest, FileThatIsOpenForWritingPastTheLibraryIsNotCached) {
   EXPECT_EQ(cache.count(Counter::bypassed_busy), 2U);
 }
 
-TEST_F(WritersTest, FileThatMayNotBeAskedAboutIsCached) {
+TEST_F(WritersTest, FileIsCachedIfItsWritersCannotBeQueried) {
   if (geteuid() != 0)
     GTEST_SKIP() << "only root can give a file away, and then refuse itself the right to ask";
   const std::string path = dir.write("f", "old");
@@ -96,7 +96,7 @@ TEST_F(WritersTest, FileThatMayNotBeAskedAboutIsCached) {
 }
 
 // The writer is stopped at that point, the file is fetched, and the writer continues.
-TEST_F(WritersTest, RecordFetchedAtAnyStepOfAWritersBeginIsNotServedAfterIt) {
+TEST_F(WritersTest, RecordFetchedAtAnyStepOfWritingBeginsIsNotServedLater) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   tests::Tracee child([&] {
     FileCache* const mine = tests::attach_cache(cache.config, cache.options.job);
@@ -169,7 +169,7 @@ TEST_F(WritersTest, WritersThatCloseNothingKeepNoOtherFileOutOfTheCache) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(open(dir.write(std::to_string(i), "x")), "x") << i;
 }
 
-TEST_F(WritersTest, ManyAtOnceLeaveNothingBehind) {
+TEST_F(WritersTest, ConcurrentWritersLeaveNothingBehind) {
   std::vector<FileStat> stats;
   for (int i = 0; i < 4; ++i) stats.push_back(stat_of(dir.write(std::to_string(i), "x")));
   std::vector<std::thread> threads;

@@ -98,7 +98,7 @@ void expect_as_kernel(const std::string& path, int flags = AT_SYMLINK_NOFOLLOW) 
   }
 }
 
-TEST(FileStat, SaysOfEveryKindOfFileWhatTheKernelSays) {
+TEST(FileStat, MatchesTheKernelForEveryKindOfFile) {
   const tests::TempDir dir;
   expect_as_kernel(dir.write("empty", ""));
   expect_as_kernel(dir.write("file", std::string(100'000, 'x')));
@@ -148,7 +148,7 @@ TEST(FileStat, FailsAsTheKernelDoes) {
   EXPECT_EQ(stat_path(AT_FDCWD, "/dev/null/x", 0).error().value, ENOTDIR);
 }
 
-TEST(FileStat, TellsContentByFileSizeAndTime) {
+TEST(FileStat, IdentifiesContentByFileSizeAndTime) {
   FileStat a{};
   a.inode = 5;
   a.size = 10;
@@ -169,7 +169,7 @@ TEST(FileStat, TellsContentByFileSizeAndTime) {
   }
 }
 
-TEST(FileStat, TellsAChangeThatHasPutTheTimeBack) {
+TEST(FileStat, DetectsAChangeThatRestoredTheTime) {
   FileStat a{};
   a.modified = {100, 5, 0};
   a.changed = {200, 5, 0};
@@ -187,7 +187,7 @@ TEST(FileStat, TellsAChangeThatHasPutTheTimeBack) {
   }
 }
 
-TEST(FileStat, FileWithAnotherBirthIsAnotherFileThoughTheInodeIsTheSame) {
+TEST(FileStat, ReusedInodeWithAnotherBirthTimeIsAnotherFile) {
   const tests::TempDir dir;
   const base::UniqueFd fd(open(dir.write("f", "x").c_str(), O_RDONLY | O_CLOEXEC));
   const auto now = stat_fd(fd.get());

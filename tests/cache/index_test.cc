@@ -45,7 +45,7 @@ bool holds(const Index& index, std::uint64_t hash, const RecordPlace& wanted) {
   });
 }
 
-TEST(Index, FindsWhatWasInserted) {
+TEST(Index, FindsInsertedEntries) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
@@ -72,7 +72,7 @@ TEST(Index, HoldsTheLargestPlaceAndTheOddestHashes) {
   }
 }
 
-TEST(Index, VisitStopsWhenItIsTold) {
+TEST(Index, VisitStopsOnRequest) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
@@ -83,7 +83,7 @@ TEST(Index, VisitStopsWhenItIsTold) {
   EXPECT_EQ(visits, 2);
 }
 
-TEST(Index, HoldsTwoSmallBucketsOfOneHashAndThenSaysSo) {
+TEST(Index, HoldsTwoSmallBucketsOfOneHashThenFails) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
@@ -98,7 +98,7 @@ TEST(Index, HoldsTwoSmallBucketsOfOneHashAndThenSaysSo) {
   EXPECT_EQ(region->header().index_tables.load(), 3U) << "the large tables are not for one hash";
 }
 
-TEST(Index, ReplacesOnlyWhatItMay) {
+TEST(Index, ReplacesOnlyEntriesThatTheCallerAllows) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
@@ -134,7 +134,7 @@ TEST(Index, SlotsOfDeadGenerationsAreTakenOver) {
   }
 }
 
-TEST(Index, ATableGetsMemoryWhenThoseBeforeAreFull) {
+TEST(Index, TableIsAllocatedOnceEarlierOnesAreFull) {
   const TestRegion region(64 * k_mib);
   make_readable(*region, 1);
   Index index(*region);
@@ -154,7 +154,7 @@ TEST(Index, ATableGetsMemoryWhenThoseBeforeAreFull) {
     ASSERT_TRUE(holds(index, hash_of(i), place_of(*region, i))) << i;
 }
 
-TEST(Index, WithoutMemoryForATableSaysSoAndKeepsWhatItHas) {
+TEST(Index, KeepsItsEntriesAndFailsIfATableGetsNoMemory) {
   const tests::TmpfsMount tmpfs("64m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "cannot mount a tmpfs";
   const TestRegion region(24 * k_mib, tmpfs.path());
@@ -245,7 +245,7 @@ TEST(Index, ConcurrentInsertsLoseNone) {
     ASSERT_TRUE(holds(index, hash_of(n), place_of(*region, n))) << n;
 }
 
-TEST(Index, ThreadsThatFightForTheSameSlotLoseNone) {
+TEST(Index, ThreadsCompetingForOneSlotLoseNone) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);

@@ -44,7 +44,7 @@ JobTotals totals(std::initializer_list<std::pair<Counter, std::uint64_t>> counts
   return job;
 }
 
-TEST(JobReport, ClassicHasTheTwoLinesThatTheFieldKnows) {
+TEST(JobReport, ClassicHasACycleLineAndASumLine) {
   const JobTotals job = totals({{Counter::hits_ram, 200}, {Counter::misses, 100}});
   EXPECT_EQ(report_as_classic(job, 100, 50).view(),
             "cubeshim: cycle request_count:200 hit_count:150 miss_count:50 hit_rate:75.00% "
@@ -54,7 +54,7 @@ TEST(JobReport, ClassicHasTheTwoLinesThatTheFieldKnows) {
             "cubeshim: served 300 of 300 opens under the prefixes\n");
 }
 
-TEST(JobReport, ClassicNamesWhatWentPast) {
+TEST(JobReport, ClassicReportsUnservedOpens) {
   const JobTotals job = totals({{Counter::hits_ram, 1},
                                 {Counter::bypassed_size, 2},
                                 {Counter::bypassed_write, 3},
@@ -200,7 +200,7 @@ TEST(JobReport, TimesHaveTheUnitThatFits) {
   EXPECT_EQ(text_of(3600e9 * 300), "300 h");
 }
 
-TEST(JobReport, TimeSavedIsSaidOnlyIfItWasMeasured) {
+TEST(JobReport, TimeSavedIsReportedOnlyIfItWasMeasured) {
   const std::string begin = "cubeshim: time saved: ";
   JobTotals job = totals({{Counter::large_opens, 1}});
   EXPECT_EQ(line_of(job, begin),
@@ -289,7 +289,7 @@ TEST(JobReport, NoTimeIsSavedAtALocalDisk) {
             "from the cache");
 }
 
-TEST(JobReport, TextHasALineMoreForTrouble) {
+TEST(JobReport, TextHasAnExtraLineForProblems) {
   JobTotals job = totals(
       {{Counter::hits_ram, 1}, {Counter::prefetch_fetched, 100}, {Counter::prefetch_wasted, 9}});
   job.tiers[0] = {.capacity = 44, .used = 33, .entries = 22, .unwritten = 0, .is_there = true};
@@ -340,7 +340,7 @@ TEST(JobReport, TextNamesTheRemedyForLargeFilesThatAreOpenedOverAndOver) {
   EXPECT_EQ(line(300, 64 << 20, 64).find("; each of"), std::string::npos) << "of a bucket";
 }
 
-TEST(JobReport, TextOfLargeFilesSaysWhatWasInVain) {
+TEST(JobReport, TextOfLargeFilesReportsWastedBytes) {
   JobTotals job = totals({{Counter::large_opens, 2},
                           {Counter::block_hits, 19},
                           {Counter::block_misses, 1},
@@ -384,8 +384,7 @@ TEST(JobReport, TextOfAJobThatOpensNoFileIsOneLine) {
   EXPECT_EQ(report_as_text(job, prefixes).view(),
             begin +
                 "no file below /mnt/a, /mnt/b was opened (is that how the program spells it? "
-                "`cubeshim doctor` looks at the "
-                "prefixes)\n");
+                "`cubeshim doctor` checks the prefixes)\n");
   std::strcpy(job.misspelled, "/other/f");
   EXPECT_EQ(report_as_text(job, prefixes).view(),
             begin +
@@ -399,7 +398,7 @@ TEST(JobReport, TextOfAJobThatOpensNoFileIsOneLine) {
             "negative entries\n");
 }
 
-TEST(JobReport, TextNamesTheCallsThatTookFilesAwayToo) {
+TEST(JobReport, TextNamesTheCallsThatMaterializedFiles) {
   const TestRegion region;
   for (const char* call : {"flock", "flock", "fork"})
     count_materialized(*region, region->own_job(), call);
@@ -435,7 +434,7 @@ TEST(JobReport, ClassicReportsMetadataAnsweredFromMemory) {
   EXPECT_EQ(text.find("no file below"), std::string::npos) << text;
 }
 
-TEST(JobReport, ClassicNamesTheCallsThatTookFilesAway) {
+TEST(JobReport, ClassicNamesTheCallsThatMaterializedFiles) {
   const TestRegion region;
   JobTotals job = collect(*region, region->own_job());
   for (const char* call : {"flock", "copy_file_range_and_more", "flock", "fork"})
@@ -517,7 +516,7 @@ TEST(JobReport, TextNamesTheFirstFileOfEachReason) {
                 "cubeshim: time saved: none, no file was in the cache when it was opened\n");
 }
 
-TEST(UnservedPaths, RowOfTwoJobsIsThatOfTheNewerOne) {
+TEST(UnservedPaths, RowOfTwoJobsBelongsToTheNewerOne) {
   TestRegion region;
   constexpr std::uint32_t k_older = 1, k_newer = 2;
   region->job_row(k_older).last_used = 20;
@@ -536,7 +535,7 @@ TEST(UnservedPaths, RowOfTwoJobsIsThatOfTheNewerOne) {
   EXPECT_EQ(row->first[0].state.load(), 0U);
 }
 
-TEST(JobReport, ProgressIsOfTheIntervalAndSaysWhatHoldsTheJobBack) {
+TEST(JobReport, ProgressCoversTheIntervalAndNamesTheBottleneck) {
   constexpr std::uint64_t k_minute = 60'000;
   JobTotals before = totals({{Counter::hits_ram, 1000}, {Counter::misses, 500}});
   before.milliseconds = k_minute;
@@ -567,7 +566,7 @@ TEST(JobReport, ProgressIsOfTheIntervalAndSaysWhatHoldsTheJobBack) {
                              "almost nothing new is cached: this is the last line\n"));
 }
 
-TEST(JobReport, ProgressEndsWhenHardlyAnythingIsCachedAnyMore) {
+TEST(JobReport, ProgressEndsOnceLittleMoreIsCached) {
   TestRegion region;
   std::string why;
   constexpr std::uint64_t k_second = 1'000'000'000;
@@ -624,7 +623,7 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
 }
 
 // nlohmann keeps the last of two fields with the same name.
-TEST(JobReport, JsonHasEachFigureOfTheTableOnceAndNoOther) {
+TEST(JobReport, JsonHasExactlyTheFiguresOfTheTable) {
   JobTotals job;
   for (auto& tier : job.tiers) tier.capacity = 1;
   for (std::size_t i = 0; i < base::k_counters; ++i) job.totals.counters[i] = 1'000'000 + i;
@@ -743,7 +742,7 @@ TEST(JobReport, IsAppendedAsJsonLines) {
   EXPECT_EQ(lines, 3);
 }
 
-TEST(JobReport, OffWritesNothingAndNoOpensNothingToStderr) {
+TEST(JobReport, NothingIsWrittenIfOffAndToStderrWithoutOpens) {
   const TestRegion region;
   base::Config config = tests::config_for(region.options);
   testing::internal::CaptureStderr();
@@ -759,7 +758,7 @@ TEST(JobReport, OffWritesNothingAndNoOpensNothingToStderr) {
   EXPECT_TRUE(testing::internal::GetCapturedStderr().starts_with("cubeshim: served: 3 file opens"));
 }
 
-TEST(JobReport, AFileThatCannotBeWrittenIsOneClearLine) {
+TEST(JobReport, FileThatCannotBeWrittenIsReportedInOneLine) {
   const TestRegion region;
   base::Config config = tests::config_for(region.options);
   config.stats = "/no/such/dir/report";

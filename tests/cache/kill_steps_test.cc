@@ -40,7 +40,7 @@ int open_as_survivor(const base::Config& config, const std::string& path,
 // The whole life of a process: attach (and create), a miss, a hit, detach. It is killed at the
 // entry and at the exit of the n-th system call, and the next process works with the remaining
 // state.
-TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
+TEST(KillSteps, KillAtEachSystemCallFromAttachToDetachIsHarmless) {
   const tests::TempDir dir;
   const std::string content = tests::content_of("f", 1, 50'000);
   const std::string path = dir.write("f", content);
@@ -81,7 +81,7 @@ TEST(KillSteps, AtEverySystemCallFromAttachToDetach) {
 
 // Like the test above, but while another process lives: no new region is made, so everything that
 // the dead one has left stays.
-TEST(KillSteps, AtEverySystemCallBesideALivingProcess) {
+TEST(KillSteps, KillAtEachSystemCallBesideALivingProcessIsHarmless) {
   const tests::TempDir dir;
   const TestRegion region(32 * k_mib);
   Survivor survivor(*region);
@@ -115,7 +115,7 @@ TEST(KillSteps, AtEverySystemCallBesideALivingProcess) {
   EXPECT_TRUE(counts.is_clean());
 }
 
-TEST(KillSteps, BetweenTheInstructionsOfPublish) {
+TEST(KillSteps, KillAtAnyInstructionOfPublishIsHarmless) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr std::size_t file_size = 1000;
   constexpr int kills = tests::k_asan ? 40 : 80;
@@ -186,7 +186,7 @@ TEST(KillSteps, BetweenTheInstructionsOfPublish) {
 }
 
 // Covers reserve from the lease of the first segment on.
-TEST(KillSteps, BetweenTheInstructionsOfReserve) {
+TEST(KillSteps, KillAtAnyInstructionOfReserveIsHarmless) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const TestRegion region(64 * k_mib);
   Survivor survivor(*region);

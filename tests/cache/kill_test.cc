@@ -86,7 +86,7 @@ int work_until_killed(const TestRegion& region, const Files& files, unsigned see
   }
 }
 
-TEST(Kill, WritersAtRandomMomentsLeaveNothingWrong) {
+TEST(Kill, WritersKilledAtRandomMomentsLeaveNoWrongByte) {
   const int kills = tests::k_tsan || tests::k_asan ? 40 : tests::rounds(80, 250);
   const Files files(48);
   auto region = std::make_unique<TestRegion>(48 * k_mib);
@@ -219,7 +219,7 @@ Stage stage_after_read(const TestRegion& region, const std::string& path) {
 
 // Each stage gets the same number of kills, spread evenly over its instructions (or over system
 // calls, if it waits for the kernel).
-TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
+TEST(Kill, FetchKilledAtAnyStageLeavesNoWrongByte) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr int k_kills = tests::k_asan ? 4 : 12;
   constexpr std::size_t k_size = 100;
@@ -294,7 +294,7 @@ TEST(Kill, EvenlyOverTheWholeLifeOfAFetch) {
 
 // The publish of a record of several segments is too long for single steps. The kill is timed from
 // the end of its read, so that it hits as often before the record is in the index as after.
-TEST(Kill, ByTheClockWithinARunOfSegments) {
+TEST(Kill, FetchKilledWithinARunOfSegmentsLeavesNoWrongByte) {
   constexpr int k_each = tests::k_asan || tests::k_tsan ? 5 : 15;
   constexpr std::size_t k_size = 2'500'000;
   constexpr int k_per_region = 40;  // each takes two segments of 120

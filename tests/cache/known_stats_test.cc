@@ -57,7 +57,7 @@ struct KnownStatsTest : testing::Test {
   }
 };
 
-TEST_F(KnownStatsTest, TellsWhatWasGatheredSince) {
+TEST_F(KnownStatsTest, FindsStatsGatheredSinceATime) {
   EXPECT_FALSE(known("one")) << "nobody has asked";
   const std::uint64_t before = base::boot_ns();
   ASSERT_TRUE(gather(*cache.cache, dir.path()));
@@ -73,7 +73,7 @@ TEST_F(KnownStatsTest, TellsWhatWasGatheredSince) {
 }
 
 // A gathering thread continues in the directory that it has opened.
-TEST_F(KnownStatsTest, AreAsOldAsTheGatheringForTheDirectoryMayBeReplacedMeanwhile) {
+TEST_F(KnownStatsTest, AreAsOldAsTheBeginOfTheGathering) {
   const std::string moved = dir.path() + ".moved";
   const auto work = StatGather::begin(cache->metadata(), dir.path(), {});
   ASSERT_NE(work, nullptr);
@@ -90,7 +90,7 @@ TEST_F(KnownStatsTest, AreAsOldAsTheGatheringForTheDirectoryMayBeReplacedMeanwhi
   ASSERT_EQ(rename(moved.c_str(), dir.path().c_str()), 0);
 }
 
-TEST_F(KnownStatsTest, TellsNothingOfWhatAProgramChanges) {
+TEST_F(KnownStatsTest, DropsStatsOfFilesThatAProgramChanges) {
   ASSERT_TRUE(gather(*cache.cache, dir.path()));
   cache->changes().content_changed({}, &known("one")->stat);
   EXPECT_FALSE(known("one"));
@@ -145,7 +145,7 @@ TEST_F(KnownStatsTest, ServesNoRecordThatItDoesNotProve) {
             101);
 }
 
-TEST_F(KnownStatsTest, AreNotAskedWhereEachOpenAsksTheOrigin) {
+TEST_F(KnownStatsTest, AreNotUsedIfEachOpenRevalidates) {
   const std::string path = dir / "one", directory = dir.path();
   ASSERT_TRUE(cache->open(request_for(path)).pin);
   base::Config config = cache.config;
@@ -170,7 +170,7 @@ struct KnownStatsInSmallMemory : KnownStatsTest {
   tests::TestCache small{24 * tests::k_mib};
 };
 
-TEST_F(KnownStatsInSmallMemory, HaveASegmentWhereOpensWait) {
+TEST_F(KnownStatsInSmallMemory, HaveASegmentIfOpensWait) {
   ASSERT_GT(small.cache->region().layout().segment_bytes, 24 * tests::k_mib / 100 * 6)
       << "no share of names holds one";
   ASSERT_TRUE(note_looks(*small.cache, dir / "one"));
@@ -179,13 +179,13 @@ TEST_F(KnownStatsInSmallMemory, HaveASegmentWhereOpensWait) {
   EXPECT_TRUE(small->metadata().known_stat(dir / "one", 0));
 }
 
-TEST_F(KnownStatsInSmallMemory, LieBesideFilesWhereNoOpenWaits) {
+TEST_F(KnownStatsInSmallMemory, LieBesideFilesIfNoOpenWaits) {
   ASSERT_TRUE(gather(*small.cache, dir.path()));
   EXPECT_EQ(names_segments(*small.cache), 0);
   EXPECT_TRUE(small->metadata().known_stat(dir / "one", 0));
 }
 
-TEST_F(KnownStatsTest, AreNotGatheredWhereMemoryHasNoSegmentToSpare) {
+TEST_F(KnownStatsTest, AreNotGatheredIfMemoryHasNoSegmentToSpare) {
   tests::TestCache tiny(12 * tests::k_mib);
   EXPECT_FALSE(note_looks(*tiny.cache, dir / "one"));
   tests::TestCache none(24 * tests::k_mib, [](base::Config& config) {

@@ -24,7 +24,7 @@ std::uintptr_t line_of(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at) / base::k_cache_line;
 }
 
-TEST(Lanes, PinsThatDoNotFitIntoALaneAreSeenToo) {
+TEST(Lanes, PinsBeyondALaneAreCounted) {
   const TestRegion region(64 * tests::k_mib);
   const auto segments = static_cast<std::uint32_t>(2 * LaneRow::k_pins);
   ASSERT_GE(region->layout().segment_count, segments);
@@ -53,7 +53,7 @@ TEST(Lanes, ManyPinsOnOneSegmentCountForThisSegmentAlone) {
   EXPECT_EQ(pins_of(*region, region->own_slot()), 0U);
 }
 
-TEST(Lanes, ThreadsWriteToNoCommonLineAndEndEachOthersPins) {
+TEST(Lanes, ThreadsShareNoCacheLineAndCanEndEachOthersPins) {
   const TestRegion region;
   std::atomic<std::uint32_t>* const own = pin_segment(*region, 1);
   std::atomic<std::uint32_t>* others = nullptr;

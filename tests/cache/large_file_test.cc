@@ -73,14 +73,14 @@ struct LargeFileTest : testing::Test {
   }
 };
 
-TEST_F(LargeFileTest, SmallFileIsNotServedSo) {
+TEST_F(LargeFileTest, SmallFileIsNotServedInBlocks) {
   const std::string small = dir.write("small", "bytes");
   const int other = open(small.c_str(), O_RDONLY | O_CLOEXEC);
   EXPECT_EQ(large().begin(small, other), nullptr);
   close(other);
 }
 
-TEST_F(LargeFileTest, FileThatIsOpenForWritingPastTheLibraryIsTheKernels) {
+TEST_F(LargeFileTest, FileWrittenWithoutTheLibraryIsLeftToTheKernel) {
   const int writer = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   EXPECT_EQ(large().begin(path, fd), nullptr);
   close(writer);
@@ -118,7 +118,7 @@ TEST_F(LargeFileTest, StatIsRenewedBeforeItIsTooOld) {
   EXPECT_TRUE(is_renewed);
 }
 
-TEST_F(LargeFileTest, ReadFetchesItsPagesAndNoMore) {
+TEST_F(LargeFileTest, ReadFetchesOnlyItsPages) {
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(read(5000, 100), data.substr(5000, 100));
   EXPECT_EQ(count(Counter::origin_bytes), k_page_of_file);
@@ -252,7 +252,7 @@ TEST_F(LargeFileTest, FetchAheadTakesItsPagesOfItsFirstBlock) {
   EXPECT_EQ(count(Counter::origin_bytes), 3 * k_page_of_file);
 }
 
-TEST_F(LargeFileTest, NothingIsAskedForThatIsPresent) {
+TEST_F(LargeFileTest, PresentPagesAreNotRequested) {
   for (std::uint64_t at = 0; at < k_size; at += k_block)
     read(at, std::min<std::size_t>(k_block, k_size - at));
   for (std::uint64_t at = 0; at < k_size; at += k_block)
@@ -302,7 +302,7 @@ TEST_F(LargeFileTest, ChangeThroughTheShimLeavesTheFileToTheKernel) {
   EXPECT_EQ(read(0, 100), "");
 }
 
-TEST_F(LargeFileTest, ChangeOfAnotherFileOfTheStripeIsNoChange) {
+TEST_F(LargeFileTest, ChangeOfAnotherFileOfTheStripeIsIgnored) {
   EXPECT_EQ(read(0, 100).size(), 100U);
   const auto stat = stat_fd(fd);
   writer_stripe_of(cache->region(), *stat).epoch.fetch_add(1);
@@ -333,13 +333,13 @@ TEST_F(LargeFileTest, BytesOfAnotherVersionAreNotPublished) {
   close(again);
 }
 
-TEST_F(LargeFileTest, FileThatHasBecomeShorterIsTheKernels) {
+TEST_F(LargeFileTest, TruncatedFileIsLeftToTheKernel) {
   ASSERT_EQ(truncate(path.c_str(), 1000), 0);
   EXPECT_EQ(read(k_size - 100, 100), "");
   EXPECT_EQ(read(0, 5000), "");
 }
 
-TEST_F(LargeFileTest, FdThatHasLeftPublishesNothing) {
+TEST_F(LargeFileTest, ReadOfAClosedFdPublishesNothing) {
   const FdEpoch before(fd);
   FdEpoch::file_leaves(fd);
   std::array<std::byte, 100> bytes;
@@ -382,7 +382,7 @@ TEST_F(LargeFileTest, HandlerThatInterruptsAFetchFetchesNothing) {
   sigaction(SIGUSR1, &before, nullptr);
 }
 
-TEST_F(LargeFileTest, MappingIsMadeOfWhatIsPresent) {
+TEST_F(LargeFileTest, MappingConsistsOfPresentPages) {
   read(0, 3 * k_block);
   read(3'000'000, 100);
   std::array<LargeFile::Piece, 8> pieces;
@@ -425,7 +425,7 @@ TEST_F(LargeFileTest, ChunksThatDoNotLieSideBySideAreAPieceEach) {
   }
 }
 
-TEST_F(LargeFileTest, PiecesThatDoNotFitAreToldWithTheNextCall) {
+TEST_F(LargeFileTest, PiecesThatDoNotFitComeWithTheNextCall) {
   for (std::uint64_t at = 0; at < 1'000'000; at += 2 * k_block) read(at, 100);
   std::array<LargeFile::Piece, 3> pieces;
   LargeFile::Range range{0, 1 << 20};
@@ -526,14 +526,14 @@ struct LargeRowTest : LargeFileTest {
   }
 };
 
-TEST_F(LargeRowTest, AdviceIsThatOfItsOwnProgram) {
+TEST_F(LargeRowTest, NextFileInheritsNoAdvice) {
   file->advise(LargeFile::Advice::random);
   take_row_anew();
   EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
   EXPECT_EQ(large().ahead(*file, 4096, 4096).end, 2 * k_block);
 }
 
-TEST_F(LargeRowTest, FirstReadGoesOnWithNoOtherFilesSequence) {
+TEST_F(LargeRowTest, FirstReadContinuesNoSequenceOfThePreviousFile) {
   EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
   take_row_anew();
   EXPECT_TRUE(large().ahead(*file, 4096, 4096).is_empty());
@@ -546,7 +546,7 @@ TEST_F(LargeRowTest, BlockThatAnotherFilesReadsWantedIsNotFetched) {
   EXPECT_TRUE(large().ahead(*file, 0, 100).is_empty());
 }
 
-TEST_F(LargeRowTest, ChunksLieSideBySideWhereverThoseOfTheOtherFileLie) {
+TEST_F(LargeRowTest, ChunksAreAdjacentRegardlessOfThePreviousFile) {
   read(0, 10);
   take_row_anew();
   for (std::uint64_t at = k_size; at > 0; at -= std::min<std::uint64_t>(at, 1'000'000)) {
@@ -558,7 +558,7 @@ TEST_F(LargeRowTest, ChunksLieSideBySideWhereverThoseOfTheOtherFileLie) {
   EXPECT_EQ(large().pieces(*file, all, pieces), 1U);
 }
 
-TEST_F(LargeRowTest, ChangeAndLocksOfAnotherFileAreNotItsOwn) {
+TEST_F(LargeRowTest, NextFileInheritsNeitherChangeNorLocks) {
   file->note_lock(LargeFile::Lock::other);
   cache->changes().writing_begins(path, *stat_fd(fd));
   ASSERT_EQ(read(0, 100), "");
@@ -568,7 +568,7 @@ TEST_F(LargeRowTest, ChangeAndLocksOfAnotherFileAreNotItsOwn) {
   EXPECT_EQ(read(0, 100), other_data.substr(0, 100));
 }
 
-TEST_F(LargeRowTest, OtherFileWasReadWithODirectAlone) {
+TEST_F(LargeRowTest, NextFileDoesNotInheritODirect) {
   file->end();
   file = nullptr;
   const int direct = open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
@@ -628,13 +628,13 @@ TEST_F(LargeFileTest, DeviceOfTheFileIsKnown) {
   EXPECT_TRUE(cache->changes().knows_device(stat_fd(fd)->device()));
 }
 
-TEST_F(LargeFileTest, PartThatIsNotBroughtForAStopIsNotTakenForThere) {
+TEST_F(LargeFileTest, PartNotFetchedBecauseOfAStopIsAbsent) {
   const std::atomic<bool> is_stopping{true};
   LargeFile::Range range{0, k_block};
   EXPECT_EQ(large().bring_ahead(*file, fd, range, is_stopping).what, LargeFile::Brought::not_here);
 }
 
-TEST_F(LargeFileTest, NothingIsFetchedAheadForAnFdThatHasLeft) {
+TEST_F(LargeFileTest, NothingIsFetchedAheadForAClosedFd) {
   const auto before = file->fds_left();
   file->fd_leaves();
   EXPECT_FALSE(large().fetch_ahead(*file, fd, before, {0, k_block}));

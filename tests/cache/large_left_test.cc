@@ -79,7 +79,7 @@ struct LargeLeftTest : testing::Test {
   std::uint64_t claims() const { return pins_of(cache->region(), cache->region().own_slot()); }
 };
 
-TEST_F(LargeLeftTest, PinOfAReadThatAJumpHasLeftEndsWithTheNextRead) {
+TEST_F(LargeLeftTest, NextReadEndsThePinOfAReadLeftByAJump) {
   if (tests::k_asan)
     GTEST_SKIP()
         << "AddressSanitizer has handlers of its own, and larger frames that keep old words";
@@ -105,7 +105,7 @@ TEST_F(LargeLeftTest, ChildThatReturnsIntoAReadLeavesTheParentsPin) {
   EXPECT_EQ(claims(), 0U);
 }
 
-TEST_F(LargeLeftTest, FileOfMoreChunksThanCanBeNumberedIsTheKernels) {
+TEST_F(LargeLeftTest, FileOfTooManyChunksIsLeftToTheKernel) {
   const int sparse = memfd_create("sparse", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(sparse, off_t{1} << 47), 0);
   LargeFile* numbered = nullptr;

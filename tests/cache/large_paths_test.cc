@@ -65,7 +65,7 @@ struct LargePathsTest : testing::Test {
   }
 };
 
-TEST_F(LargePathsTest, NameIsFoundByItsKeyAndByNoOther) {
+TEST_F(LargePathsTest, NameIsFoundOnlyByItsKey) {
   const NamedFile file("/mnt/a"), other("/mnt/b"), next_version("/mnt/a", 8);
   EXPECT_FALSE(finds(file));
   ASSERT_TRUE(note(file));
@@ -84,7 +84,7 @@ TEST_F(LargePathsTest, NameIsFoundByItsKeyAndByNoOther) {
   EXPECT_TRUE(finds(file) && finds(other));
 }
 
-TEST_F(LargePathsTest, TornRowIsNotFoundAndIsMended) {
+TEST_F(LargePathsTest, TornRowIsNotFoundAndIsRewritten) {
   const NamedFile file("/mnt/a/file/of/some/length");
   ASSERT_TRUE(note(file));
   // The first word tested holds the inode, the second the path.
@@ -98,7 +98,7 @@ TEST_F(LargePathsTest, TornRowIsNotFoundAndIsMended) {
   }
 }
 
-TEST_F(LargePathsTest, SpoiledLengthLeadsNowhere) {
+TEST_F(LargePathsTest, CorruptLengthFindsNothing) {
   const NamedFile file("/mnt/a");
   for (const std::uint64_t length :
        {std::uint64_t{0}, std::uint64_t{1}, LargePaths::k_longest, LargePaths::k_longest + 1,
@@ -122,7 +122,7 @@ TEST_F(LargePathsTest, PathThatIsTooLongIsRefused) {
   EXPECT_TRUE(rows_of(longer.key).empty());
 }
 
-TEST_F(LargePathsTest, OldestGoesWhereAFileFindsNoFreeRow) {
+TEST_F(LargePathsTest, OldestRowIsReplacedIfNoneIsFree) {
   const auto files = rivals(k_ways + 2);
   const auto found = [&] {
     std::string text;
@@ -145,7 +145,7 @@ TEST_F(LargePathsTest, OldestGoesWhereAFileFindsNoFreeRow) {
 
 // There are twice as many files as rows for them, so each note takes a row that another process may
 // be writing to.
-TEST_F(LargePathsTest, ProcessesThatNoteAtTheSameTimeShowNoWrongName) {
+TEST_F(LargePathsTest, ConcurrentWritersShowNoWrongName) {
   const auto files = rivals(2 * k_ways);
   const int rounds = tests::k_tsan ? 2'000 : tests::rounds(20'000, 200'000);
   tests::Gate ready, go;

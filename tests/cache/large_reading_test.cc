@@ -55,7 +55,7 @@ struct LargeReading : testing::Test {
   }
 };
 
-TEST_F(LargeReading, OpenWaitsForPagesThatAreOnTheirWay) {
+TEST_F(LargeReading, OpenWaitsForPagesBeingFetched) {
   SingleFlight::Ticket other = cache->large().begin_reading(*file),
                        reading = cache->large().begin_reading(*file);
   ASSERT_NE(reading.hold().slot, nullptr);
@@ -68,7 +68,7 @@ TEST_F(LargeReading, OpenWaitsForPagesThatAreOnTheirWay) {
   close(opened);
 }
 
-TEST_F(LargeReading, ReaderAheadLetsAnOpenGoFirst) {
+TEST_F(LargeReading, ReadAheadYieldsToAnOpen) {
   SingleFlight flights(cache->region());
   SingleFlight::Ticket opening, reading;
   ASSERT_EQ(flights.begin(base::hash_path(path), opening), SingleFlight::Outcome::mine);
@@ -76,7 +76,7 @@ TEST_F(LargeReading, ReaderAheadLetsAnOpenGoFirst) {
   EXPECT_NE(reading.hold().slot, nullptr);
 }
 
-TEST_F(LargeReading, ReadAheadLetsGoOnceItsPagesAreHere) {
+TEST_F(LargeReading, ReadAheadEndsItsFlightOnceItsPagesArePresent) {
   const std::atomic<bool> is_stopping{false};
   LargeFile::Range range{0, file->size()};
   while (!range.is_empty()) cache->large().bring_ahead(*file, fd, range, is_stopping);
@@ -84,7 +84,7 @@ TEST_F(LargeReading, ReadAheadLetsGoOnceItsPagesAreHere) {
   EXPECT_EQ(cache->open(tests::request_for(path)).unless_large, base::Counter::bypassed_size);
 }
 
-TEST(SingleFlightEnd, IsNotAwaitedIfThereIsNoFlight) {
+TEST(SingleFlightEnd, WaitReturnsImmediatelyIfThereIsNoFlight) {
   const tests::TestRegion region;
   SingleFlight flights(*region);
   flights.wait_for_end(1);

@@ -91,7 +91,7 @@ struct LargeSteps : testing::Test {
 
 // Another file of its stripe was written, so the file is revalidated; it is changed during the
 // revalidation.
-TEST_F(LargeSteps, FileThatIsChangedDuringARevalidationIsTheKernels) {
+TEST_F(LargeSteps, FileChangedDuringARevalidationIsLeftToTheKernel) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   Tracee child([&] {
     FileCache* const own = attach();
@@ -122,7 +122,7 @@ TEST_F(LargeSteps, FileThatIsChangedDuringARevalidationIsTheKernels) {
 }
 
 // The stat is less than 100 ms old, so that the file is not revalidated.
-TEST_F(LargeSteps, BytesThatAreReadWhileTheFileIsChangedAreShownToNobody) {
+TEST_F(LargeSteps, BytesReadDuringAChangeAreNotPublished) {
   const auto before = stat_path(AT_FDCWD, path.c_str(), 0);
   Tracee child = reader_before([](Reader& reader) {
     reader.read(0, 10);
@@ -185,7 +185,7 @@ TEST_F(LargeSteps, ReaderThatWaitsForABlockIsWokenAfterEachStepAhead) {
 }
 
 // A read-ahead must neither prolong the program's lock nor keep its mount busy.
-TEST_F(LargeSteps, FileThatIsClosedIsReadAheadNoFurtherThanOneStep) {
+TEST_F(LargeSteps, ReadAheadEndsWithinOneStepOfAClose) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";
   for (int n = 1; n <= 2; ++n) {
     SCOPED_TRACE(n);

@@ -83,7 +83,7 @@ TEST(LeadClaim, MovesOnFromALeaderThatDoesNotBeat) {
 
 // The clock of a suspended machine or container jumps, and a stopped follower has not asked in that
 // time.
-TEST(LeadClaim, IsNotLostToALeapOfTheClock) {
+TEST(LeadClaim, SurvivesAJumpOfTheClock) {
   const TestRegion region;
   Follower leader(*region), other(*region);
   ASSERT_TRUE(leader.look());
@@ -95,7 +95,7 @@ TEST(LeadClaim, IsNotLostToALeapOfTheClock) {
   for (int i = 0; i < 1000; ++i) EXPECT_FALSE(other.claim.look(other.now_ns + 1));
 }
 
-TEST(LeadClaim, IsLostByAsManyLeadersAsThereAreMutexes) {
+TEST(LeadClaim, PassesOverAsManyStoppedLeadersAsThereAreMutexes) {
   const TestRegion region;
   std::vector<std::unique_ptr<Follower>> stopped;
   for (std::uint32_t i = 0; i < k_lead_locks; ++i) {
@@ -111,7 +111,7 @@ TEST(LeadClaim, IsLostByAsManyLeadersAsThereAreMutexes) {
   EXPECT_FALSE(stopped.back()->claim.beat());
 }
 
-TEST(LeadClaim, IsTakenFromADeadProcessAtOnce) {
+TEST(LeadClaim, IsTakenFromADeadProcessImmediately) {
   const TestRegion region;
   Child leader = leader_of(region);
   Follower next(*region);
@@ -122,7 +122,7 @@ TEST(LeadClaim, IsTakenFromADeadProcessAtOnce) {
 
 // The first leader has lost the lead and is killed while it is stopped; the second one has the
 // lead.
-TEST(LeadClaim, IsNotTakenFromTheLeaderByTheDeathOfAFormerOne) {
+TEST(LeadClaim, SurvivesTheDeathOfAPreviousLeader) {
   const TestRegion region;
   Child former = leader_of(region);
   Follower leader(*region), other(*region);

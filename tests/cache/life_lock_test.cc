@@ -61,7 +61,7 @@ Child child_whose_thread_has_ended(const RegionOptions& options) {
 
 // The slot must not depend on the thread that attached: a process that cannot read /proc would take
 // that thread's end for the death of the process.
-TEST(LifeLock, NeitherTheEndOfAThreadNorAPeerWithoutFdsIsADeath) {
+TEST(LifeLock, SurvivesTheEndOfItsThreadAndAPeerWithoutFds) {
   const TestRegion region;
   Child child = child_whose_thread_has_ended(region.options);
   EXPECT_EQ(reap(*region), 1U);
@@ -77,7 +77,7 @@ TEST(LifeLock, NeitherTheEndOfAThreadNorAPeerWithoutFdsIsADeath) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-TEST(LifeLock, NoFdOfTheProcessKeepsIt) {
+TEST(LifeLock, SurvivesACloseOfAllFds) {
   const TestRegion region;
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
@@ -95,7 +95,7 @@ TEST(LifeLock, NoFdOfTheProcessKeepsIt) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-TEST(LifeLock, AProgramThatHasUsedUpAllThreadKeysIsSeenToLiveAndToDie) {
+TEST(LifeLock, WorksIfAllThreadKeysAreUsedUp) {
   const TestRegion region;
   Gate ready;
   Child child([&] {
@@ -240,7 +240,7 @@ TEST(LifeLock, HoldsAcrossPidNamespacesThatSeeTheWrongProc) {
 
 TEST(LifeLock, HoldsAcrossPidNamespacesWithoutProc) { check_pid_namespace(Proc::none); }
 
-TEST(LifeLock, FindsAllDeadProcessesAtOnceIfNobodyIsLeftOrAllAreWanted) {
+TEST(LifeLock, FindsAllDeadProcessesInOnePassIfNoneLivesOrAllAreWanted) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
   std::vector<SlotClaim> claims;

@@ -82,7 +82,7 @@ TEST(Listings, ArePostedToEachLeaderOnce) {
   EXPECT_FALSE(listings.post("/" + std::string(2000, 'x'))) << "too long";
 }
 
-TEST(Listings, BeyondTheBoundThoseStayThatAreRead) {
+TEST(Listings, ReadListingsStayBeyondTheBound) {
   const TestRegion region;
   Listings listings(*region);
   const std::uint32_t rows = region->layout().listed_rows();
@@ -109,7 +109,7 @@ TEST(Listings, BeyondTheBoundThoseStayThatAreRead) {
 }
 
 // The row belonged to another directory, so its counts are zero.
-TEST(Listings, BeginAtZeroWhenTheyTakeAnothersPlace) {
+TEST(Listings, CountFromZeroInAReusedRow) {
   const TestRegion region;
   Listings listings(*region);
   const std::uint32_t rows = region->layout().listed_rows();
@@ -125,7 +125,7 @@ TEST(Listings, BeginAtZeroWhenTheyTakeAnothersPlace) {
   EXPECT_EQ(row->fetched_kib.load(), 0U);
 }
 
-TEST(Listings, StartOverWhenNobodyHasReadForLong) {
+TEST(Listings, StartOverAfterALongTimeWithoutReads) {
   const TestRegion region;
   Listings listings(*region);
   listings.note_listed("/data/a");

@@ -37,7 +37,7 @@ std::uint32_t mail_rows_in_use(const Region& region) {
 
 // Kills an asker after each instruction of its posting. The mailbox keeps working, and no row is
 // lost.
-TEST(MailboxSteps, AskerMayDieAtAnyInstruction) {
+TEST(MailboxSteps, DeathOfAnAskerAtAnyInstructionLosesNoRow) {
   const TestRegion region;
   Mailbox gateway(*region);
   ASSERT_EQ(gateway.become_gateway(), 0);
@@ -66,7 +66,7 @@ TEST(MailboxSteps, AskerMayDieAtAnyInstruction) {
 
 // Kills a gateway after each instruction of its work on one request. The next one either finds the
 // request, or the asker has its answer.
-TEST(MailboxSteps, GatewayMayDieAtAnyInstruction) {
+TEST(MailboxSteps, DeathOfAGatewayAtAnyInstructionLosesNoRequest) {
   const TestRegion region;
   constexpr MailQuery k_short_query{MailKind::object, false, "/p", "s3://b", "k"};
   constexpr long k_stride = 11 * k_instructions;

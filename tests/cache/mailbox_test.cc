@@ -80,7 +80,7 @@ Child gateway_with_a_request(const TestRegion& region, Gate& has_taken) {
   });
 }
 
-TEST(Mailbox, CarriesTheQueryThereAndTheErrorBack) {
+TEST(Mailbox, DeliversTheQueryAndReturnsTheError) {
   const TestRegion region;
   Mailbox gateway(*region);
   ASSERT_EQ(gateway.become_gateway(), 0);
@@ -100,7 +100,7 @@ TEST(Mailbox, CarriesTheQueryThereAndTheErrorBack) {
   EXPECT_EQ(rows_in_use(*region), 0U);
 }
 
-TEST(Mailbox, CarriesTextsUpToItsLimitAndRefusesLongerOnes) {
+TEST(Mailbox, DeliversTextsUpToItsLimitAndRefusesLongerOnes) {
   const TestRegion region;
   Mailbox gateway(*region);
   ASSERT_EQ(gateway.become_gateway(), 0);
@@ -119,7 +119,7 @@ TEST(Mailbox, CarriesTextsUpToItsLimitAndRefusesLongerOnes) {
   EXPECT_EQ(rows_in_use(*region), 0U);
 }
 
-TEST(Mailbox, CarriesTheGatewaysWordsAboutAnErrorToBeToldOnce) {
+TEST(Mailbox, DeliversTheGatewaysErrorTextOnce) {
   const TestRegion region;
   Mailbox gateway(*region), mailbox(*region);
   ASSERT_EQ(gateway.become_gateway(), 0);
@@ -139,7 +139,7 @@ TEST(Mailbox, CarriesTheGatewaysWordsAboutAnErrorToBeToldOnce) {
 }
 
 // Two stores use the same row, one after the other.
-TEST(Mailbox, RowCarriesNothingOfItsFormerRequest) {
+TEST(Mailbox, RowKeepsNothingOfItsPreviousRequest) {
   const TestRegion region;
   Mailbox first(*region), second(*region, /*store=*/7);
   ASSERT_EQ(first.become_gateway(), 0);
@@ -199,7 +199,7 @@ TEST(Mailbox, HasOneGatewayAtATime) {
   EXPECT_EQ(next.become_gateway(), 0);
 }
 
-TEST(Mailbox, RequestOfADeadAskerIsNotWantedAndItsRowIsFree) {
+TEST(Mailbox, RequestOfADeadAskerIsDroppedAndItsRowFreed) {
   const TestRegion region;
   Mailbox gateway(*region);
   ASSERT_EQ(gateway.become_gateway(), 0);
@@ -230,7 +230,7 @@ TEST(Mailbox, LateAnswerDoesNotReachTheNextRequestOfTheRow) {
   EXPECT_EQ(second.wait(), 0);
 }
 
-TEST(Mailbox, NewGatewayLeavesTheRequestsOfAnotherStoreAlone) {
+TEST(Mailbox, NewGatewayTakesNoRequestsOfAnotherStore) {
   const TestRegion region;
   Mailbox gateway(*region), other(*region, /*store=*/7);
   ASSERT_EQ(gateway.become_gateway(), 0);
@@ -242,7 +242,7 @@ TEST(Mailbox, NewGatewayLeavesTheRequestsOfAnotherStoreAlone) {
   asker.join();
 }
 
-TEST(Mailbox, NewGatewayHasToldNoError) {
+TEST(Mailbox, NewGatewayReportsAnErrorAgain) {
   const TestRegion region;
   Mailbox former(*region, /*store=*/1);
   ASSERT_EQ(former.become_gateway(), 0);
@@ -271,7 +271,7 @@ TEST(Mailbox, NewGatewayHasFetchedNothing) {
 
 // The next gateway is in another process of this test, and the asker's Start only returns that
 // there will be one.
-TEST(Mailbox, NextGatewayAnswersTheRequestThatADeadOneHadTaken) {
+TEST(Mailbox, NextGatewayAnswersARequestTakenByADeadOne) {
   const TestRegion region;
   Gate has_taken;
   Child dead = gateway_with_a_request(region, has_taken);
@@ -298,7 +298,7 @@ TEST(Mailbox, NextGatewayAnswersTheRequestThatADeadOneHadTaken) {
   EXPECT_EQ(asker.wait(), 0);
 }
 
-TEST(Mailbox, AskersStartOneGatewayBetweenThem) {
+TEST(Mailbox, ConcurrentAskersStartOneGateway) {
   const TestRegion region;
   static std::atomic<int> starts{0};
   std::vector<std::thread> askers;
@@ -319,7 +319,7 @@ TEST(Mailbox, AskersStartOneGatewayBetweenThem) {
   EXPECT_EQ(starts.load(), 1);
 }
 
-TEST(Mailbox, GatewayThatEndsSoonAfterItsStartIsReplacedAtOnce) {
+TEST(Mailbox, GatewayThatEndsSoonAfterItsStartIsReplacedImmediately) {
   const TestRegion region;
   static std::atomic<bool> has_started{false};
   std::thread asker([&] {
@@ -340,7 +340,7 @@ TEST(Mailbox, GatewayThatEndsSoonAfterItsStartIsReplacedAtOnce) {
             ENOEXEC);
 }
 
-TEST(Mailbox, ErrorOfTheStartIsTheAnswer) {
+TEST(Mailbox, AskReturnsTheErrorOfTheStart) {
   const TestRegion region;
   EXPECT_EQ(ask(*region, k_query, never_start), ENOEXEC);
   EXPECT_EQ(rows_in_use(*region), 0U);
@@ -349,7 +349,7 @@ TEST(Mailbox, ErrorOfTheStartIsTheAnswer) {
       << "and it is tried again at once";
 }
 
-TEST(Mailbox, GatewayThatDoesNotAnswerIsWaitedForOnlySoLong) {
+TEST(Mailbox, WaitForASilentGatewayIsBounded) {
   const TestRegion region;
   Mailbox gateway(*region);
   ASSERT_EQ(gateway.become_gateway(), 0);
@@ -380,7 +380,7 @@ TEST(Mailbox, ProgressKeepsTheAskerWaiting) {
   EXPECT_EQ(answer.load(), 0);
 }
 
-TEST(Mailbox, FullTableMakesTheNextAskerWaitForARow) {
+TEST(Mailbox, AskerWaitsForARowIfTheTableIsFull) {
   const TestRegion region;
   Mailbox gateway(*region);
   ASSERT_EQ(gateway.become_gateway(), 0);
@@ -421,7 +421,7 @@ Child interrupted_child(const TestRegion& region, bool ends_on_signal) {
   });
 }
 
-TEST(Mailbox, SignalHandlerEndsTheWaitIfTheAskerAgrees) {
+TEST(Mailbox, SignalHandlerEndsTheWaitIfTheAskerAllowsIt) {
   const TestRegion region;
   Mailbox gateway(*region);
   ASSERT_EQ(gateway.become_gateway(), 0);

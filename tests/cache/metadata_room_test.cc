@@ -59,7 +59,7 @@ struct MetadataRoomTest : testing::Test {
   }
 };
 
-TEST_F(MetadataRoomTest, RecordsFillAsManySegmentsAsThereMayBe) {
+TEST_F(MetadataRoomTest, RecordsFillAsManySegmentsAsTheLimitAllows) {
   const int count = fill();
   EXPECT_EQ(count, 2 * k_of_a_segment);
   EXPECT_EQ(tier.metadata_room().count(), 2U);
@@ -90,7 +90,7 @@ TEST_F(MetadataRoomTest, SegmentWhoseRecordsAreMostlyDeadIsReclaimed) {
 
 // A process was killed before it wrote to its segment; the machine has run for less than the time
 // after which metadata is unused.
-TEST_F(MetadataRoomTest, SegmentWithNothingInItIsReclaimedAtOnce) {
+TEST_F(MetadataRoomTest, EmptySegmentIsReclaimedImmediately) {
   RamTier::MetadataLimits young = limits;
   young.used_since_ns = 0;
   fill();
@@ -101,14 +101,14 @@ TEST_F(MetadataRoomTest, SegmentWithNothingInItIsReclaimedAtOnce) {
   EXPECT_EQ(segment_of("/data/more"), first);
 }
 
-TEST_F(MetadataRoomTest, SegmentThatNobodyHasUsedIsReclaimed) {
+TEST_F(MetadataRoomTest, UnusedSegmentIsReclaimed) {
   const int count = fill();
   ASSERT_TRUE(put("/data/more", 0, {.segments = 2, .used_since_ns = k_looked_at + 1}));
   EXPECT_FALSE(find(path_of(0)));
   EXPECT_TRUE(is_right(path_of(count - 1)));
 }
 
-TEST_F(MetadataRoomTest, SegmentThatSomebodyReadsKeepsItsBytes) {
+TEST_F(MetadataRoomTest, PinnedSegmentKeepsItsBytes) {
   RamTier::MetadataLimits one = limits;
   one.segments = 1;
   ASSERT_TRUE(put(path_of(0), 0, one));
@@ -124,7 +124,7 @@ TEST_F(MetadataRoomTest, SegmentThatSomebodyReadsKeepsItsBytes) {
   EXPECT_EQ(tier.metadata_room().count(), 1U);
 }
 
-TEST_F(MetadataRoomTest, FilesAndTheRingKeepOutOfTheirSegments) {
+TEST_F(MetadataRoomTest, FilesAndTheRingDoNotUseMetadataSegments) {
   ASSERT_TRUE(put(path_of(0), 0, limits));
   const std::uint32_t own = segment_of(path_of(0));
   int files = 0;
@@ -145,7 +145,7 @@ TEST_F(MetadataRoomTest, FilesAndTheRingKeepOutOfTheirSegments) {
   EXPECT_EQ(segment_of(path_of(1)), own);
 }
 
-TEST_F(MetadataRoomTest, RegionWithoutAFreeSegmentHasNoneForThem) {
+TEST_F(MetadataRoomTest, ReserveFailsIfNoSegmentIsFree) {
   const std::string bytes(200'000, 'x');
   for (int files = 0; files < 400 && tests::put(tier, "/data/file" + std::to_string(files), bytes);)
     ++files;

@@ -84,14 +84,14 @@ TEST_F(Origin, AFileThatHasShrunkIsRefused) {
   }
 }
 
-TEST_F(Origin, AFileWhoseSizeIsALieIsRefused) {
+TEST_F(Origin, FileThatReportsAWrongSizeIsRefused) {
   const auto file = open("/proc/self/status");  // reports 0 bytes
   ASSERT_TRUE(file);
   std::string got;
   EXPECT_FALSE(read(*file, got, stats.get()));
 }
 
-TEST_F(Origin, ARewrittenFileOfTheSameSizeIsSeenByItsTime) {
+TEST_F(Origin, RewriteOfTheSameSizeIsDetectedByItsTime) {
   const std::string path = dir.write("f", "abc");
   const timespec old[2] = {{1000, 0}, {1000, 0}};
   utimensat(AT_FDCWD, path.c_str(), old, 0);
@@ -100,7 +100,7 @@ TEST_F(Origin, ARewrittenFileOfTheSameSizeIsSeenByItsTime) {
   EXPECT_FALSE(file->is_unchanged(stats.get()));
 }
 
-TEST_F(Origin, ARewrittenFileWhoseTimeWasPutBackIsSeenByItsCtime) {
+TEST_F(Origin, RewriteThatRestoredTheTimeIsDetectedByItsCtime) {
   const std::string path = dir.write("f", "abc");
   const timespec old[2] = {{1000, 0}, {1000, 0}};
   utimensat(AT_FDCWD, path.c_str(), old, 0);
@@ -113,7 +113,7 @@ TEST_F(Origin, ARewrittenFileWhoseTimeWasPutBackIsSeenByItsCtime) {
   EXPECT_FALSE(file->is_unchanged(stats.get()));
 }
 
-TEST_F(Origin, AFileThatIsTruncatedAllTheTimeIsWholeOrRefused) {
+TEST_F(Origin, ConstantlyTruncatedFileIsWholeOrRefused) {
   const std::string whole(300'000, 'x');
   const std::string path = dir.write("f", whole);
   std::atomic<bool> stop{false};
@@ -141,7 +141,7 @@ TEST_F(Origin, AFileThatIsTruncatedAllTheTimeIsWholeOrRefused) {
   std::printf("%d reads were whole, %d were refused\n", right, refused);
 }
 
-TEST_F(Origin, ErrorsAreTheKernels) {
+TEST_F(Origin, ReturnsTheKernelsErrors) {
   EXPECT_EQ(open(dir / "none").error().value, ENOENT);
   EXPECT_EQ(open("/dev/null/x").error().value, ENOTDIR);
   ASSERT_EQ(symlink("loop", (dir / "loop").c_str()), 0);

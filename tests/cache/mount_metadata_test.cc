@@ -103,7 +103,7 @@ TEST_F(MountMetadataTest, ListingIsReadOnceAndGivesNegativeEntries) {
 }
 
 // An epoch opens files of a thousand directories in turn.
-TEST_F(MountMetadataTest, OpenOfAFileThatIsThereAsksTheOriginForNoDirectory) {
+TEST_F(MountMetadataTest, OpenOfAnExistingFileReadsNoDirectory) {
   EXPECT_EQ(list(), 5);
   const Pin kept = metadata().listing_of(place, place.c_str());
   const RegionLayout& layout = cache->region().layout();
@@ -118,7 +118,7 @@ TEST_F(MountMetadataTest, OpenOfAFileThatIsThereAsksTheOriginForNoDirectory) {
   EXPECT_EQ(count(Counter::metadata_revalidations), 1U);
 }
 
-TEST_F(MountMetadataTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
+TEST_F(MountMetadataTest, StatsMatchTheOriginUntilAFileIsChanged) {
   EXPECT_EQ(list(), 5);
   FileStat found;
   EXPECT_EQ(stat("one", found), Says::unknown);
@@ -137,7 +137,7 @@ TEST_F(MountMetadataTest, StatsAreThoseOfTheOriginUntilAFileIsChanged) {
   EXPECT_EQ(stat("Two", found), Says::unknown) << "somebody writes it";
 }
 
-TEST_F(MountMetadataTest, StatOfAnotherTypeThanTheListingTellsIsUnknown) {
+TEST_F(MountMetadataTest, StatOfATypeOtherThanTheListedOneIsUnknown) {
   EXPECT_EQ(list(), 5);
   ASSERT_EQ(symlink("three", (place + "/link").c_str()), 0);
   ASSERT_EQ(rename((place + "/link").c_str(), (place + "/Two").c_str()), 0);
@@ -147,7 +147,7 @@ TEST_F(MountMetadataTest, StatOfAnotherTypeThanTheListingTellsIsUnknown) {
   EXPECT_EQ(stat("one", found), Says::present);
 }
 
-TEST_F(MountMetadataTest, LinksAreThoseOfTheOriginUntilOneIsReplaced) {
+TEST_F(MountMetadataTest, LinksMatchTheOriginUntilOneIsReplaced) {
   ASSERT_EQ(mkdir((place + "/d").c_str(), 0700), 0);
   for (const auto& [name, target] : {std::pair{"near", "one"},
                                      {"nowhere", "none"},
@@ -193,7 +193,7 @@ TEST_F(MountMetadataTest, LinksAreThoseOfTheOriginUntilOneIsReplaced) {
 }
 
 // With fs.protected_symlinks, the kernel refuses to follow the link, but lets all users read it.
-TEST_F(MountMetadataTest, LinkOfAStrangerInADirectoryForAllIsReadAndNotFollowed) {
+TEST_F(MountMetadataTest, LinkOfAnotherUserInAStickyDirectoryIsReadButNotFollowed) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   for (const char* const name : {"/own", "/strange"})
     ASSERT_EQ(symlink("one", (place + name).c_str()), 0);
@@ -213,7 +213,7 @@ TEST_F(MountMetadataTest, LinkOfAStrangerInADirectoryForAllIsReadAndNotFollowed)
   EXPECT_EQ(metadata().read_link(place + "/strange", found), Says::present);
 }
 
-TEST_F(MountMetadataTest, LinksOfAMountThatFollowsNoneAreNotFollowed) {
+TEST_F(MountMetadataTest, LinksOfANosymfollowMountAreNotFollowed) {
   constexpr unsigned long k_no_follow = 256;  // MS_NOSYMFOLLOW
   place += "/mounted";
   ASSERT_EQ(mkdir(place.c_str(), 0700), 0);
@@ -235,7 +235,7 @@ TEST_F(MountMetadataTest, LinksOfAMountThatFollowsNoneAreNotFollowed) {
 
 // The directory is moved away with everything in it, and a link takes its place: nothing in it
 // changes, and neither do its times.
-TEST_F(MountMetadataTest, DirectoryThatALinkLeadsToSinceIsNoRealPath) {
+TEST_F(MountMetadataTest, DirectoryReplacedByALinkIsNoRealPath) {
   const std::string top = place + "/top", inner = top + "/inner";
   ASSERT_EQ(mkdir(top.c_str(), 0700), 0);
   ASSERT_EQ(mkdir(inner.c_str(), 0700), 0);
@@ -263,7 +263,7 @@ TEST_F(MountMetadataTest, DirectoryThatALinkLeadsToSinceIsNoRealPath) {
   EXPECT_FALSE(again->is_physical());
 }
 
-TEST_F(MountMetadataTtlTest, StatsGatheredAgainReplaceTheFormer) {
+TEST_F(MountMetadataTtlTest, RegatheredStatsReplaceOldOnes) {
   EXPECT_EQ(list(), 5);
   const auto one = stat_path(AT_FDCWD, (place + "/one").c_str(), 0);
   for (int i = 0; i < 20; ++i) {
@@ -274,7 +274,7 @@ TEST_F(MountMetadataTtlTest, StatsGatheredAgainReplaceTheFormer) {
   }
 }
 
-TEST_F(MountMetadataTest, GatheredStatIsUnknownOnceTheKernelHasGivenAnother) {
+TEST_F(MountMetadataTest, GatheredStatIsUnknownOnceTheKernelReturnsAnother) {
   EXPECT_EQ(list(), 5);
   gather();
   FileStat found;
@@ -300,7 +300,7 @@ TEST_F(MountMetadataTest, StatThatShowsAChangeOfADirectoryDropsItsListing) {
 }
 
 // Another node removes the directory.
-TEST_F(MountMetadataTest, FilesBelowABrokenWayAreNotServed) {
+TEST_F(MountMetadataTest, FilesBelowARemovedDirectoryAreNotServed) {
   const std::string gone = place + "/gone";
   ASSERT_EQ(mkdir(gone.c_str(), 0700), 0);
   for (const char* const name : {"/one", "/two"}) {
@@ -316,7 +316,7 @@ TEST_F(MountMetadataTest, FilesBelowABrokenWayAreNotServed) {
 
 // A directory becomes a file, which is cached, and then a directory again. Memory still has the
 // listing of the first directory.
-TEST_F(MountMetadataTest, FileThatWasADirectoryIsNotServedOnceItIsOneAgain) {
+TEST_F(MountMetadataTest, FileIsNotServedOnceADirectoryReplacesIt) {
   const std::string way = place + "/way";
   ASSERT_EQ(mkdir(way.c_str(), 0700), 0);
   const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
@@ -334,7 +334,7 @@ TEST_F(MountMetadataTest, FileThatWasADirectoryIsNotServedOnceItIsOneAgain) {
 
 // Another node makes a file where memory has a negative entry, and a call below that path gets
 // ENOTDIR.
-TEST_F(MountMetadataTest, FileThatBreaksAWayIsNotAbsent) {
+TEST_F(MountMetadataTest, FileThatBreaksAPathIsNotAbsent) {
   EXPECT_EQ(list(), 5);
   const std::string file = place + "/new";
   EXPECT_TRUE(metadata().is_absent(file));
@@ -345,7 +345,7 @@ TEST_F(MountMetadataTest, FileThatBreaksAWayIsNotAbsent) {
 }
 
 // The change happens after the entry in the index and before the confirmation.
-TEST_F(MountMetadataTest, RecordWhoseWatchSeesAChangeAfterItsEntryIsNotShown) {
+TEST_F(MountMetadataTest, RecordIsNotShownIfItsWatchSeesAChangeAfterItIsIndexed) {
   struct {
     mutable int looks = 0;
     bool is_unchanged() const { return ++looks == 1; }
@@ -360,7 +360,7 @@ TEST_F(MountMetadataTest, RecordWhoseWatchSeesAChangeAfterItsEntryIsNotShown) {
       RamTier(cache->region()).find_of_kind(RecordKind::directory, place, base::hash_path(place)));
 }
 
-TEST_F(MountMetadataTest, StoredListingOfTheSecondOfAChangeIsNotTaken) {
+TEST_F(MountMetadataTest, StoredListingFromTheSecondOfAChangeIsNotUsed) {
   // Tens of kilobytes are too much for a stack on which earlier frames have left their red zones.
   const auto made = std::make_unique<tests::ShelvedListing>(*cache.cache, cache.config, place);
   tests::ShelvedListing& own = *made;
@@ -377,7 +377,7 @@ TEST_F(MountMetadataTest, StoredListingOfTheSecondOfAChangeIsNotTaken) {
 
 // An origin may give a new file the inode number of the removed one, and the listing reads as
 // before.
-TEST_F(MountMetadataTest, StatsGoWithTheListingThatTheyWereGatheredFor) {
+TEST_F(MountMetadataTest, StatsAreDroppedWithTheirListing) {
   EXPECT_EQ(list(), 5);
   gather();
   FileStat found;
@@ -416,7 +416,7 @@ TEST_F(MountMetadataBoundedTtlTest, NegativeEntryLastsNoLongerThanTheConsistency
   EXPECT_EQ(count(Counter::metadata_revalidations), 1U);
 }
 
-TEST_F(MountMetadataTtlTest, TargetIsUnknownOnceTheDirectoryWasChangedAndTheTtlIsOver) {
+TEST_F(MountMetadataTtlTest, TargetIsUnknownAfterAChangeOfTheDirectoryAndTheTtl) {
   ASSERT_EQ(symlink("one", (place + "/link").c_str()), 0);
   age();
   EXPECT_EQ(list(), 6);
@@ -442,7 +442,7 @@ TEST_F(MountMetadataTest, EmptyListingGivesNoNegativeEntries) {
   EXPECT_FALSE(metadata().is_absent(place + "/none"));
 }
 
-TEST_F(MountMetadataTest, ChangeOfTheEntriesDropsTheListingByWhateverPath) {
+TEST_F(MountMetadataTest, ChangeOfEntriesByAnyPathDropsTheListing) {
   EXPECT_EQ(list(), 5);
   const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
   cache->changes().entries_changed(*real);
@@ -454,7 +454,7 @@ TEST_F(MountMetadataTest, ChangeOfTheEntriesDropsTheListingByWhateverPath) {
 }
 
 // A log directory, for example: each change leaves a dead listing behind.
-TEST(MountMetadataRoomTest, DirectoryThatChangesAllTheTimeTakesNoMoreThanItsShare) {
+TEST(MountMetadataRoomTest, ConstantlyChangingDirectoryTakesNoMoreThanItsShare) {
   tests::TestCache cache(64 * tests::k_mib);
   tests::TempDir dir;
   for (int i = 0; i < 2000; ++i)
@@ -488,7 +488,7 @@ TEST(MountMetadataRoomTest, ListingOfMoreThanAMebibyteIsWhole) {
   EXPECT_EQ(DirectoryData::of(*listing)->count(), k_names + 3U);
 }
 
-TEST_F(MountMetadataTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {
+TEST_F(MountMetadataTest, ChangeWhileADirectoryIsReadDiscardsItsListing) {
   const auto real = stat_path(AT_FDCWD, place.c_str(), 0);
   DirectoryWatch watch(cache->region());
   watch.watch(*real);
@@ -501,7 +501,7 @@ TEST_F(MountMetadataTest, ChangeWhileADirectoryIsReadKeepsItsListingOut) {
   EXPECT_FALSE(second.is_unchanged());
 }
 
-TEST_F(MountMetadataTest, ListingInDoubtIsRevalidatedBeforeItAnswers) {
+TEST_F(MountMetadataTest, ListingInDoubtIsRevalidatedBeforeItsUse) {
   EXPECT_EQ(list(), 5);
   EXPECT_TRUE(metadata().is_absent(place + "/none"));
   EXPECT_EQ(count(Counter::metadata_revalidations), 0U);
@@ -512,7 +512,7 @@ TEST_F(MountMetadataTest, ListingInDoubtIsRevalidatedBeforeItAnswers) {
   EXPECT_EQ(count(Counter::metadata_revalidations), 1U) << "once";
 }
 
-TEST_F(MountMetadataTest, DirectoryThatIsReplacedBeforeItsStatsAreGatheredIsNotTakenForTheOther) {
+TEST_F(MountMetadataTest, StatsAreNotGatheredInAReplacedDirectory) {
   const std::string former = place + "/former", inner = place + "/inner";
   ASSERT_EQ(mkdir(inner.c_str(), 0700), 0);
   tests::TempDir::write_file(inner + "/one", "one");
@@ -526,7 +526,7 @@ TEST_F(MountMetadataTest, DirectoryThatIsReplacedBeforeItsStatsAreGatheredIsNotT
   EXPECT_FALSE(work->open());
 }
 
-TEST_F(MountMetadataTest, DirectoryThatIsTooLongToWaitForIsGivenAtItsBegin) {
+TEST_F(MountMetadataTest, FdOfALongDirectoryIsReturnedRewound) {
   const std::string tree = place + "/long";
   ASSERT_EQ(mkdir(tree.c_str(), 0700), 0);
   constexpr int k_entries = 2200;
@@ -584,7 +584,7 @@ TEST_F(MountMetadataTest, DeviceIsKnownBeforeItsFirstListing) {
   EXPECT_TRUE(cache->changes().knows_device(real->device()));
 }
 
-TEST_F(MountMetadataTest, NewFileWithTheInodeOfTheOneBeforeWasNotListed) {
+TEST_F(MountMetadataTest, NewFileWithAReusedInodeWasNotListed) {
   EXPECT_EQ(list(), 5);
   const std::string path = place + "/one";
   auto file = stat_path(AT_FDCWD, path.c_str(), 0);
@@ -600,7 +600,7 @@ TEST_F(MountMetadataTest, NewFileWithTheInodeOfTheOneBeforeWasNotListed) {
   EXPECT_FALSE(metadata().was_listed(path, *file));
 }
 
-TEST_F(MountMetadataTest, DirectoryThatWasChangedAMomentAgoIsNotKept) {
+TEST_F(MountMetadataTest, RecentlyChangedDirectoryIsNotKept) {
   dir.write("new", "");
   EXPECT_EQ(list(), -1);
   EXPECT_FALSE(metadata().is_absent(place + "/none"));
@@ -608,7 +608,7 @@ TEST_F(MountMetadataTest, DirectoryThatWasChangedAMomentAgoIsNotKept) {
   EXPECT_EQ(list(), 6);
 }
 
-TEST_F(MountMetadataTest, DirectoryThatMayNotBeSearchedIsNotKept) {
+TEST_F(MountMetadataTest, DirectoryWithoutSearchRightIsNotKept) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   ASSERT_EQ(chown(place.c_str(), 12345, 12345), 0);
   ASSERT_EQ(chmod(place.c_str(), 0744), 0);
@@ -670,7 +670,7 @@ TEST_F(MountMetadataTest, DirectoriesAreFollowedInTheOrderOfTheListingOrOfTheNam
   EXPECT_EQ(most, NextDirectories::k_most);
 }
 
-TEST(DirectoryTimes, AreKeptByKnownFileSystemsAlone) {
+TEST(DirectoryTimes, AreTrustedOnlyOnKnownFileSystems) {
   const auto line = [](const char* type) {
     return "42 27 0:39 / /mnt/a rw,nosuid shared:7 - " + std::string(type) + " source rw";
   };
@@ -685,7 +685,7 @@ TEST(DirectoryTimes, AreKeptByKnownFileSystemsAlone) {
     EXPECT_FALSE(keeps_directory_times(odd, 0, 39)) << odd;
 }
 
-TEST_F(MountMetadataTest, DirectoryIsReadAgainWhereItsTimesProveNothing) {
+TEST_F(MountMetadataTest, DirectoryIsReadAgainIfItsTimesProveNothing) {
   EXPECT_EQ(list(), 5);
   const Pin kept = metadata().listing_of(place, place.c_str());
   ASSERT_TRUE(kept);
@@ -713,7 +713,7 @@ TEST_F(MountMetadataTest, DirectoryIsReadAgainWhereItsTimesProveNothing) {
   EXPECT_TRUE(metadata().is_absent(place + "/none"));
 }
 
-TEST_F(MountMetadataTest, NameListedInAnotherCaseIsNoNegativeEntry) {
+TEST_F(MountMetadataTest, NameListedInAnotherCaseHasNoNegativeEntry) {
   tests::TempDir::write_file(place + "/Read.Me", "");
   age();
   ASSERT_GT(list(), 0);
@@ -723,7 +723,7 @@ TEST_F(MountMetadataTest, NameListedInAnotherCaseIsNoNegativeEntry) {
   EXPECT_FALSE(metadata().is_absent(place + "/READ~1.ME")) << "a short form of it";
 }
 
-TEST_F(MountMetadataTest, ListingWithNamesInOtherLettersGivesNoNegativeEntries) {
+TEST_F(MountMetadataTest, ListingWithNonAsciiNamesGivesNoNegativeEntries) {
   tests::TempDir::write_file(place + "/\xe2\x84\xaa",
                              "");  // the sign of Kelvin, which is a k in lower case
   age();

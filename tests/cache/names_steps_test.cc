@@ -58,7 +58,7 @@ struct MetadataSteps : testing::Test {
   }
 };
 
-TEST_F(MetadataSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
+TEST_F(MetadataSteps, StatOfAFileChangedMeanwhileIsNotShown) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   Tracee child([&] {
     FileCache* const own = attach();
@@ -96,7 +96,7 @@ TEST_F(MetadataSteps, StatOfAFileThatIsChangedMeanwhileIsNotShown) {
   EXPECT_GT(unknown, 0);
 }
 
-TEST_F(MetadataSteps, NameMadeWhileItsDirectoryIsListedIsNoNegativeEntry) {
+TEST_F(MetadataSteps, NameCreatedWhileItsDirectoryIsListedHasNoNegativeEntry) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   Tracee child([&] {
     FileCache* const own = attach();
@@ -128,7 +128,7 @@ TEST_F(MetadataSteps, NameMadeWhileItsDirectoryIsListedIsNoNegativeEntry) {
   EXPECT_EQ(kept, 1) << "without a change the listing is kept";
 }
 
-TEST_F(MetadataSteps, NameMadeDuringTheLookAtItsDirectoryIsNotHiddenByAStoredListing) {
+TEST_F(MetadataSteps, NameCreatedDuringARevalidationIsNotHiddenByAStoredListing) {
   Tracee child([&] {
     FileCache* const own = attach();
     CHILD_CHECK(own != nullptr);
@@ -146,7 +146,7 @@ TEST_F(MetadataSteps, NameMadeDuringTheLookAtItsDirectoryIsNotHiddenByAStoredLis
 }
 
 // Killed at each system call, and at some instructions after it.
-TEST_F(MetadataSteps, ProcessThatIsKilledAnywhereLeavesListingsAndFlightsToTheNext) {
+TEST_F(MetadataSteps, ProcessKilledAnywhereLeavesListingsAndFlightsUsable) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_behind[] = {0, 97};
   tests::Survivor survivor(cache->region());

@@ -87,7 +87,7 @@ struct FillTest : testing::Test {
   }
 };
 
-TEST_F(FillTest, BytesComeAsTheyAreAskedForAndTheLastPublishes) {
+TEST_F(FillTest, FetchesRequestedPartsAndPublishesWithTheLast) {
   const Open opened = open(path);
   ASSERT_NE(opened.fill, nullptr);
   EXPECT_EQ(cache.count(Counter::origin_bytes), 0U);
@@ -113,7 +113,7 @@ TEST_F(FillTest, BytesComeAsTheyAreAskedForAndTheLastPublishes) {
 }
 
 // Between the check of the fd and the read, another thread closes it, and an open gets the fd.
-TEST_F(FillTest, ReadThroughAnFdThatLeftMeanwhileDoesNotCount) {
+TEST_F(FillTest, ReadThroughAnFdClosedMeanwhileDoesNotCount) {
   const Open opened = open(path);
   const FdEpoch before(opened.fd);
   const int own = dup(opened.fd);
@@ -141,7 +141,7 @@ TEST_F(FillTest, CloseOfAnotherFdOfTheFileDropsNothing) {
   end(first);
 }
 
-TEST_F(FillTest, WhileAHandlerInterruptsAFetchNothingIsBrought) {
+TEST_F(FillTest, HandlerThatInterruptsAFetchFetchesNothing) {
   base::remember_first_thread();
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
@@ -215,7 +215,7 @@ TEST_F(FillTest, CountsNoStatThatTheKernelAnswers) {
   end(opened);
 }
 
-TEST_F(FillTest, AFileThatIsWrittenThroughTheShimEndsIt) {
+TEST_F(FillTest, WriteThroughTheShimEndsTheFill) {
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
   EXPECT_TRUE(opened.fill->goes_on());
@@ -227,7 +227,7 @@ TEST_F(FillTest, AFileThatIsWrittenThroughTheShimEndsIt) {
   end(opened);
 }
 
-TEST_F(FillTest, AShorterFileIsTheKernels) {
+TEST_F(FillTest, TruncatedFileIsLeftToTheKernel) {
   const Open opened = open(path);
   EXPECT_EQ(truncate(path.c_str(), 1000), 0);
   EXPECT_EQ(bring(opened, 100'000, 1000), Bytes::at_origin);
@@ -299,7 +299,7 @@ struct WithoutBlocksTest : KeptPartsTest {
   WithoutBlocksTest() : KeptPartsTest([](base::Config& config) { config.block = 0; }) {}
 };
 
-TEST_F(WithoutBlocksTest, SecondTimeIsBroughtToTheEnd) {
+TEST_F(WithoutBlocksTest, SecondPartialReadFetchesTheWholeFile) {
   read(0, 1000, data);
   EXPECT_EQ(kept(), "");
   read(0, 1000, data);
@@ -312,7 +312,7 @@ TEST_F(KeptPartsTest, PartsOfAFileThatWasJustWrittenAreNotKept) {
   EXPECT_EQ(chunk_bytes(), 0U);
 }
 
-TEST_F(KeptPartsTest, NextOpenGoesOnFromWhatWasRead) {
+TEST_F(KeptPartsTest, NextOpenReusesThePartsThatWereRead) {
   read(k_part, k_part, data);
   EXPECT_EQ(origin_bytes(), k_part);
   read(k_part, k_part, data);
@@ -328,7 +328,7 @@ TEST_F(KeptPartsTest, NextOpenGoesOnFromWhatWasRead) {
   EXPECT_EQ(chunk_bytes(), k_part + base::round_up(last, Chunks::k_page_bytes));
 }
 
-TEST_F(KeptPartsTest, ARecordThatIsCompletedReplacesThem) {
+TEST_F(KeptPartsTest, CompletedRecordReplacesThem) {
   read(0, 2 * k_part, data);
   read(0, k_size, data);
   EXPECT_EQ(origin_bytes(), k_size);
@@ -359,7 +359,7 @@ TEST_F(KeptPartsTest, CloseReadsNoMoreThanOneMiB) {
   EXPECT_EQ(origin_bytes(), 15 << 20);
 }
 
-TEST_F(KeptPartsTest, AnotherVersionOfTheFileBeginsAnew) {
+TEST_F(KeptPartsTest, AnotherVersionOfTheFileStartsOver) {
   read(0, k_part, data);
   const std::string other = content_of('b');
   dir.write("f", other);
@@ -368,7 +368,7 @@ TEST_F(KeptPartsTest, AnotherVersionOfTheFileBeginsAnew) {
   EXPECT_EQ(origin_bytes(), 2 * k_part);
 }
 
-TEST_F(KeptPartsTest, LeaveAllRoomToRecords) {
+TEST_F(KeptPartsTest, YieldAllRoomToRecords) {
   const std::string zeros(k_size, '\0');
   const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
   for (int i = 0; i < 40; ++i) {
@@ -391,7 +391,7 @@ TEST_F(KeptPartsTest, LeaveAllRoomToRecords) {
   EXPECT_EQ(chunk_bytes(), 0U);
 }
 
-TEST_F(KeptPartsTest, ChangeBeforeTheCloseKeepsNothing) {
+TEST_F(KeptPartsTest, ChangeBeforeTheCloseDropsThem) {
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
   const int writer = ::open(path.c_str(), O_WRONLY);
@@ -402,7 +402,7 @@ TEST_F(KeptPartsTest, ChangeBeforeTheCloseKeepsNothing) {
   EXPECT_EQ(chunk_bytes(), 0U);
 }
 
-TEST_F(FillTest, NextReadBringsTheRestForAWaitingProcess) {
+TEST_F(FillTest, NextReadFetchesTheRestForAWaitingProcess) {
   const Open opened = open(path);
   FlightSlot& slot = flight();
   ASSERT_NE(slot.word.load(), 0U);
@@ -477,7 +477,7 @@ TEST_F(FillTest, OpenJoinsPartsWhileMemoryIsFull) {
 }
 
 // A forked child has its parent's memory, and shares the region with it.
-TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
+TEST_F(FillTest, ForkedChildForgetsFillsAndTheParentContinues) {
   const Open opened = open(path);
   EXPECT_EQ(bring(opened, 0, 1000), Bytes::here);
   const pid_t child = fork();
@@ -505,7 +505,7 @@ TEST_F(FillTest, AForkedChildForgetsThemAndTheParentGoesOn) {
 }
 
 // A process may open a file again while its bytes arrive.
-TEST_F(FillTest, SecondOpenSharesTheFetchAndGoesOnAloneAfterTheFirstClose) {
+TEST_F(FillTest, SecondOpenSharesTheFetchAndContinuesAfterTheFirstClose) {
   const auto fetched = [&] { return cache.count(Counter::origin_bytes); };
   const Open former = open(path);
   EXPECT_EQ(bring(former, 0, 1000), Bytes::here);

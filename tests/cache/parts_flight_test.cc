@@ -38,7 +38,7 @@ Child holding_child(const TestRegion& region, Gate& ready, Then&& then) {
   return child;
 }
 
-TEST(PartsFlight, ItsOwnProcessDoesNotWaitAtAll) {
+TEST(PartsFlight, OwnProcessDoesNotWait) {
   const TestRegion region;
   SingleFlight flights(*region, k_with_progress);
   SingleFlight::Ticket first, second;
@@ -50,7 +50,7 @@ TEST(PartsFlight, ItsOwnProcessDoesNotWaitAtAll) {
   EXPECT_EQ(flights.begin(k_hash, second), Outcome::mine);
 }
 
-TEST(PartsFlight, AHolderThatReadsNoFurtherIsSoonLeftAlone) {
+TEST(PartsFlight, WaitForAnIdleHolderIsShort) {
   const TestRegion region;
   Gate ready;
   const Child child = holding_child(
@@ -61,7 +61,7 @@ TEST(PartsFlight, AHolderThatReadsNoFurtherIsSoonLeftAlone) {
   EXPECT_EQ(flights.begin(k_hash, ticket), Outcome::too_long);
 }
 
-TEST(PartsFlight, AWaiterIsSeenAndStaysWhileBytesCome) {
+TEST(PartsFlight, WaiterIsCountedAndStaysWhileBytesArrive) {
   const TestRegion region;
   Gate ready;
   Child child = holding_child(region, ready, [](const SingleFlight::Hold& hold) {
@@ -89,7 +89,7 @@ TEST(PartsFlight, AKilledHolderIsTakenOver) {
   EXPECT_EQ(flights.begin(k_hash, ticket), Outcome::mine);
 }
 
-TEST(PartsFlight, EndedFlightEndsNoOthers) {
+TEST(PartsFlight, EndingATakenOverFlightEndsNoOther) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket first, second;

@@ -76,7 +76,7 @@ TEST(ProcessSlots, DeadProcessesLeaveNoPins) {
   EXPECT_EQ(pins_of(*region, slot), 0U);
 }
 
-TEST(ProcessSlots, LeasesOfTheDeadAreTakenOver) {
+TEST(ProcessSlots, LeasesOfDeadProcessesAreReclaimed) {
   const TestRegion region;
   Child child = tests::attached_child(region.options, [](Region& mine) {
     RamTier theirs(mine);
@@ -118,7 +118,7 @@ TEST(ProcessSlots, AProcessWhoseFirstThreadHasEndedIsAlive) {
   EXPECT_EQ(reap(*region), 1U);
 }
 
-TEST(ProcessSlots, CountersOfTheDeadGoToTheirJobExactlyOnce) {
+TEST(ProcessSlots, CountersOfDeadProcessesAreAddedToTheirJobExactlyOnce) {
   const TestRegion region;
   region->stats().count(Counter::bytes_served, 5);
   for (int i = 0; i < 3; ++i) {
@@ -156,7 +156,7 @@ TEST(ProcessSlots, JobsAreCountedApart) {
   EXPECT_EQ(collect(*region, region->own_job()).totals[Counter::misses], 0U);
 }
 
-TEST(ProcessSlots, AllTakenByTheLivingIsOneClearLine) {
+TEST(ProcessSlots, FullTableIsReportedInOneLine) {
   const TestRegion region;
   auto fd = region->reopen(O_RDWR);
   ASSERT_TRUE(fd);
@@ -198,7 +198,7 @@ TEST(ProcessSlots, HundredsOfJobsShareARegion) {
   EXPECT_EQ(claims.size(), 255U);
 }
 
-TEST(ProcessSlots, TooManyJobsIsOneClearLine) {
+TEST(ProcessSlots, TooManyJobsAreReportedInOneLine) {
   const TestRegion region;
   for (std::uint32_t i = 0; i < region->layout().job_rows; ++i) {
     region->job_row(i).leader = base::current_process();
@@ -214,7 +214,7 @@ TEST(ProcessSlots, TooManyJobsIsOneClearLine) {
 
 // The row of a job must become free even if its leader was in another pid namespace (a container
 // that is gone).
-TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
+TEST(ProcessSlots, JobRowsOfEndedContainersAreReused) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
   for (std::uint32_t i = 1; i < region->layout().job_rows + 5; ++i) {
@@ -226,7 +226,7 @@ TEST(ProcessSlots, JobRowsOfContainersThatAreGoneAreUsedAgain) {
 }
 
 // If the sum over all jobs fell, Prometheus would take it for a new cache.
-TEST(ProcessSlots, CountsOfJobsWhoseRowsAreUsedAgainStayInTheSum) {
+TEST(ProcessSlots, CountsOfJobsWithReusedRowsStayInTheSum) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
   const std::uint32_t jobs = region->layout().job_rows + 5;
@@ -260,7 +260,7 @@ TEST(ProcessSlots, ADeadProcessOfAnotherPidNamespaceStaysDead) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-TEST(ProcessSlots, ADeadHolderOfTheLifecycleLockHoldsUpNobody) {
+TEST(ProcessSlots, DeadHolderOfTheLifecycleLockBlocksNoProcess) {
   const TestRegion region;
   const int status = tests::run_in_child([&] {
     Region* const mine = tests::attach(region.options);

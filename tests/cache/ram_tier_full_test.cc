@@ -29,7 +29,7 @@ void fill_whole_index(Region& region) {
   fill_index(region);
 }
 
-TEST_F(RamTierTest, ARecordLargerThanTheRegionIsRefusedAndTheRestGoesOn) {
+TEST_F(RamTierTest, RecordLargerThanTheRegionIsRefusedAndOthersStillFit) {
   EXPECT_EQ(tier.reserve(10, 100 * k_mib).error().value, ENOSPC);
   EXPECT_FALSE(tier.is_full());
   EXPECT_TRUE(put(tier, "/a", "x"));
@@ -44,7 +44,7 @@ TEST_F(RamTierTest,
   }
 }
 
-TEST_F(RamTierTest, AFullRegionKeepsWhatItHas) {
+TEST_F(RamTierTest, FullRegionKeepsItsRecords) {
   const std::string data(50'000, 'x');
   int n = 0;
   while (put(tier, "/f" + std::to_string(n), data)) ++n;
@@ -106,7 +106,7 @@ TEST_F(RamTierTest, AFullIndexIsAnErrorThatUndoesTheReservation) {
 }
 
 // A lack of room in /dev/shm when the index must grow does not end caching forever.
-TEST(RamTier, AnIndexThatGetsNoMemoryIsAskedAgainLater) {
+TEST(RamTier, IndexWithoutMemoryIsTriedAgainLater) {
   const tests::TmpfsMount mount("64m");
   if (!mount.is_mounted()) GTEST_SKIP() << "no right to mount";
   const TestRegion region(16 * k_mib, mount.path());

@@ -96,7 +96,7 @@ TEST_F(RamTierTest, AFileWithTooManyNamesFillsNeitherTheIndexNorTheMemory) {
   EXPECT_TRUE(put_name(names));
 }
 
-TEST_F(RamTierTest, MarkStaleTreeIsExactlyWhatLiesBelow) {
+TEST_F(RamTierTest, MarkStaleTreeMarksExactlyTheFilesBelow) {
   for (const char* path : {"/d/a", "/d/e/f", "/da", "/d", "/e/d/a"})
     ASSERT_TRUE(put(tier, path, path));
   EXPECT_EQ(tier.mark_stale_tree("/d"), 2U);
@@ -107,7 +107,7 @@ TEST_F(RamTierTest, MarkStaleTreeIsExactlyWhatLiesBelow) {
   EXPECT_TRUE(tests::find(tier, "/e/d/a"));
 }
 
-TEST_F(RamTierTest, MarkStaleOfTheRootIsEverything) {  // must not search for "/" + "/"
+TEST_F(RamTierTest, MarkStaleTreeOfTheRootMarksEveryRecord) {  // must not search for "/" + "/"
   ASSERT_TRUE(put(tier, "/a", "x"));
   EXPECT_EQ(tier.mark_stale_tree("/"), 1U);
 }
@@ -124,7 +124,7 @@ TEST_F(RamTierTest, MarkStaleWorksWithoutAFreeFd) {
   EXPECT_FALSE(tests::find(tier, "/a"));
 }
 
-TEST_F(RamTierTest, MarkStaleWorksWhenSomebodyHasRemovedTheRegionsFile) {
+TEST_F(RamTierTest, MarkStaleWorksAfterTheRegionFileIsRemoved) {
   ASSERT_TRUE(put(tier, "/a", "old"));
   const Pin held = tests::find(tier, "/a");
   unlink(region.path().c_str());

@@ -19,7 +19,7 @@ using tests::k_mib;
 using tests::put;
 using tests::TestRegion;
 
-TEST_F(RamTierTest, FindsWhatWasPublished) {
+TEST_F(RamTierTest, FindsPublishedRecords) {
   for (const std::size_t size : {0, 1, 100, 4096, 32767, 32768, 100'000, 900'000}) {
     const std::string path = "/data/" + std::to_string(size);
     const std::string data = tests::content_of(path, 1, size);
@@ -93,7 +93,7 @@ TEST_F(RamTierTest, ReservationsDoNotOverlap) {
 }
 
 // The rest of a segment may belong to another process by the time the reservation is given up.
-TEST_F(RamTierTest, GivingUpAReservationInASegmentThatIsAnothersNowLeavesItsFillAlone) {
+TEST_F(RamTierTest, AbandonedReservationLeavesTheFillOfANewOwnerAlone) {
   {
     auto room = tier.reserve(10, 5000);
     ASSERT_TRUE(room);
@@ -114,7 +114,7 @@ TEST_F(RamTierTest, GivingUpAReservationInASegmentThatIsAnothersNowLeavesItsFill
   }
 }
 
-TEST_F(RamTierTest, AnotherPathWithTheSameHashIsNotTakenForIt) {
+TEST_F(RamTierTest, PathsWithTheSameHashAreDistinguished) {
   ASSERT_TRUE(put(tier, "/a", "right"));
   EXPECT_FALSE(tier.find("/b", base::hash_path("/a")));
   EXPECT_FALSE(tier.find("/aa", base::hash_path("/a")));
@@ -122,7 +122,7 @@ TEST_F(RamTierTest, AnotherPathWithTheSameHashIsNotTakenForIt) {
   EXPECT_EQ(own_pins(), 0U);
 }
 
-TEST_F(RamTierTest, ARecordOfASegmentThatIsUsedAgainIsNotFoundAndNotPinned) {
+TEST_F(RamTierTest, RecordOfAReusedSegmentIsNeitherFoundNorPinned) {
   ASSERT_TRUE(put(tier, "/a", "x"));
   auto& word = region->segment_row(0).word;
   const SegmentWord before = SegmentWord::of_word(word.load());
@@ -138,7 +138,7 @@ TEST_F(RamTierTest, ARecordOfASegmentThatIsUsedAgainIsNotFoundAndNotPinned) {
   EXPECT_TRUE(tests::find(tier, "/a"));
 }
 
-TEST_F(RamTierTest, ManyPathsOfFewTagsAreToldApart) {
+TEST_F(RamTierTest, PathsWithTheSameTagAreDistinguished) {
   std::vector<std::string> paths;
   for (int i = 0; i < 3000; ++i) paths.push_back("/dir/" + std::to_string(i));
   for (const auto& path : paths) ASSERT_TRUE(put(tier, path, path));
@@ -149,7 +149,7 @@ TEST_F(RamTierTest, ManyPathsOfFewTagsAreToldApart) {
   }
 }
 
-TEST_F(RamTierTest, WithoutItsNameNoSegmentIsTakenAndNothingElseFails) {
+TEST_F(RamTierTest, RegionWithoutItsFileTakesNoSegmentButStillFindsRecords) {
   ASSERT_TRUE(put(tier, "/a", "x"));
   tier.release_lease();
   unlink(region.path().c_str());
@@ -204,7 +204,7 @@ TEST_F(RamTierTest, RecordsAroundTheSegmentsSizeAllFit) {
   }
 }
 
-TEST_F(RamTierTest, AnAbandonedRunIsFreeAgain) {
+TEST_F(RamTierTest, AbandonedRunBecomesFree) {
   for (int i = 0; i < 10; ++i) {
     const auto room = tier.reserve(10, 8 * k_mib);
     ASSERT_TRUE(room) << i;

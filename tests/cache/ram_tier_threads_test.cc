@@ -43,7 +43,7 @@ bool work(RamTier& tier, const Region& region, std::uint64_t seed, std::uint64_t
   return true;
 }
 
-TEST(RamTierThreads, PublishAndFindAtOnce) {
+TEST(RamTierThreads, ConcurrentPublishAndFindSeeRightBytes) {
   const TestRegion region(64 * k_mib);
   RamTier tier(*region);
   std::atomic<int> wrong{0};
@@ -56,7 +56,7 @@ TEST(RamTierThreads, PublishAndFindAtOnce) {
   EXPECT_EQ(pins_of(*region, region->own_slot()), 0U);
 }
 
-TEST(RamTierThreads, ReserveAndGiveUpAtOnce) {
+TEST(RamTierThreads, ConcurrentReserveAndGiveUpSeeRightBytes) {
   const TestRegion region(32 * k_mib);
   RamTier tier(*region);
   std::atomic<int> wrong{0};
@@ -84,7 +84,7 @@ TEST(RamTierThreads, ReserveAndGiveUpAtOnce) {
   EXPECT_EQ(wrong.load(), 0);
 }
 
-TEST(RamTierThreads, LargeAndSmallRecordsOfSeveralProcessesAtOnce) {
+TEST(RamTierThreads, ProcessesPublishLargeAndSmallRecordsConcurrently) {
   const TestRegion region(48 * k_mib);
   std::vector<Child> children;
   for (std::uint64_t c = 0; c < 3; ++c) {

@@ -56,7 +56,7 @@ TEST_F(FetchTest, DeviceIsKnownBeforeItsFirstFileIsRead) {
   EXPECT_TRUE(tier.knows_device(stat.device()));
 }
 
-TEST_F(FetchTest, FileThatNeedsSeveralRequestsIsRevalidatedHoweverOldItIs) {
+TEST_F(FetchTest, FileReadInSeveralRequestsIsRevalidatedAtAnyAge) {
   EXPECT_FALSE(looks_again(stat_of(128 << 10, k_year, k_year)));
   EXPECT_TRUE(looks_again(stat_of((128 << 10) + 1, k_year, k_year)));
 }
@@ -123,7 +123,7 @@ TEST_F(FetchTest, FreshFileIsNotCachedIfChangesAreExpected) {
 
 // A fetch during a rename must give back its room and its places in the index. Otherwise 48 such
 // fetches would keep a file out of the cache.
-TEST_F(FetchTest, FetchesBesideChangesOfMetadataLeaveNothing) {
+TEST_F(FetchTest, FetchesDuringChangesOfMetadataLeaveNothing) {
   const FileStat stat = stat_of(1000, k_year, k_year);
   const auto fetch_beside = [&](std::uint64_t changes) {
     RecordFill fetch(tier, {.max_file = 1 << 20}, "/mnt/data/f");
@@ -139,7 +139,7 @@ TEST_F(FetchTest, FetchesBesideChangesOfMetadataLeaveNothing) {
 }
 
 // The change happens when the index already has the record.
-TEST_F(FetchTest, ARecordThatIsNeverConfirmedIsDeadAndFoundAtNoTime) {
+TEST_F(FetchTest, UnconfirmedRecordIsNeverFound) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const FileStat stat = stat_of(10, k_year, k_year);
   const auto entries = [&](std::uint32_t mark) {

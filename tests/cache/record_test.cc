@@ -42,7 +42,7 @@ struct Sample {
   bool sound() { return header_is_sound(record(), plan.end - plan.start); }
 };
 
-TEST(RecordPlan, KeepsToItsAlignmentWhateverTheFill) {
+TEST(RecordPlan, KeepsToItsAlignmentAtAnyFill) {
   for (std::uint64_t fill = 0; fill < 9000; fill += 61) {
     for (const std::uint64_t path : {1ULL, 63ULL, 64ULL, 255ULL, 4095ULL}) {
       for (const std::uint64_t size : k_sizes) {
@@ -88,7 +88,7 @@ TEST(RecordPlan, SmallFilesTakeLittleMoreThanTheyHold) {
   EXPECT_EQ(plan.end, 320U + 128U);
 }
 
-TEST(Record, HoldsWhatItWasGiven) {
+TEST(Record, HoldsTheGivenContent) {
   Sample sample("/a/b", 1000);
   const Record& r = sample.record();
   EXPECT_EQ(r.kind, RecordKind::file);
@@ -167,7 +167,7 @@ TEST(Record, TruncatedRoomIsFound) {
   EXPECT_TRUE(header_is_sound(sample.record(), whole));
 }
 
-TEST(Record, ZerosAndNoiseAreNoRecord) {
+TEST(Record, ZerosAndNoiseAreNotSound) {
   alignas(64) std::byte bytes[8192] = {};
   EXPECT_FALSE(header_is_sound(*reinterpret_cast<Record*>(bytes), sizeof bytes));
   std::memset(bytes, 0xff, sizeof bytes);

@@ -29,7 +29,7 @@ base::ProcessId some_dead_process() {
   return id;
 }
 
-TEST(RegionLife, ASecondProcessSharesWhatTheFirstHasMade) {
+TEST(RegionLife, SecondProcessSharesTheRegionOfTheFirst) {
   const TestRegion region;
   RamTier tier(*region);
   ASSERT_TRUE(tests::put(tier, "/a", "shared bytes"));
@@ -85,7 +85,7 @@ TEST(RegionLife, LastDetachRemovesTheFile) {
   EXPECT_FALSE(tests::exists(name.path()));
 }
 
-TEST(RegionLife, KeepLeavesTheFileAndWhatIsInIt) {
+TEST(RegionLife, KeepLeavesTheFileWithItsRecords) {
   RegionName name;
   name.options.keep = true;
   for (int job = 0; job < 3; ++job) {
@@ -143,7 +143,7 @@ TEST(RegionLife, RegionOfKilledProcessesIsMadeAgain) {
 
 // `dead` is set first, then the name is removed; a death in between must not leave a name that all
 // processes refuse forever.
-TEST(RegionLife, ADeathBetweenMarkingTheRegionDeadAndTakingItsNameBlocksNobody) {
+TEST(RegionLife, DeathBeforeADeadRegionIsUnlinkedBlocksNoProcess) {
   RegionName name;
   name.options.job = some_dead_process();
   tests::Tracee last([&] {
@@ -216,7 +216,7 @@ TEST(RegionLife, ManyProcessesThatComeAndGoNeverFailAndLeaveNothing) {
   EXPECT_FALSE(tests::exists(name.path()));
 }
 
-TEST(RegionLife, DetachAndAttachAtOnceNeverSplitTheNode) {
+TEST(RegionLife, ConcurrentDetachAndAttachNeverSplitTheNode) {
   RegionName name(8 * k_mib);
   name.options.job = some_dead_process();
   for (int round = 0; round < 30; ++round) {
@@ -238,7 +238,7 @@ TEST(RegionLife, DetachAndAttachAtOnceNeverSplitTheNode) {
 
 // The slot is given back, and its mutex must not stay locked by a thread of the process that has
 // left.
-TEST(RegionLife, ASlotsMutexIsFreeForTheNextAfterDetach) {
+TEST(RegionLife, DetachUnlocksTheMutexOfItsSlot) {
   TestRegion region;
   const Child first = tests::attached_child(region.options, [](Region& mine) { mine.detach(); });
   Child second = tests::attached_child(region.options);

@@ -52,7 +52,7 @@ void begin_a_job() {
 }
 
 // The region must not stay in memory until a job of the same name comes.
-TEST(RegionSweep, TakesAwayWhatTheKilledHaveLeft) {
+TEST(RegionSweep, RemovesTheRegionOfKilledProcesses) {
   for (const Age age : {Age::young, Age::old}) {
     RegionName name;
     leave_behind(name, age);
@@ -62,7 +62,7 @@ TEST(RegionSweep, TakesAwayWhatTheKilledHaveLeft) {
 }
 
 // The job may need exactly this memory.
-TEST(RegionSweep, TakesAwayWhatTheKilledHaveLeftForAJobThatHasNoRoom) {
+TEST(RegionSweep, RemovesTheRegionOfKilledProcessesForAJobWithoutRoom) {
   RegionName name;
   leave_behind(name, Age::young);
   const RegionName other;
@@ -76,7 +76,7 @@ TEST(RegionSweep, TakesAwayWhatTheKilledHaveLeftForAJobThatHasNoRoom) {
   EXPECT_FALSE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesOneThatIsToBeKept) {
+TEST(RegionSweep, SparesARegionToBeKept) {
   RegionName name;
   name.options.keep = true;
   leave_behind(name, Age::old);
@@ -84,7 +84,7 @@ TEST(RegionSweep, SparesOneThatIsToBeKept) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesOneThatItsMakerMayStillJoin) {
+TEST(RegionSweep, SparesARegionThatItsMakerMayStillJoin) {
   RegionName name;
   leave_behind(name, Age::young,
                [](Region& made) { made.job_row(made.own_job()).leader = base::ProcessId{}; });
@@ -92,7 +92,7 @@ TEST(RegionSweep, SparesOneThatItsMakerMayStillJoin) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesAYoungOneWhoseJobMayGoOnInAnotherPidNamespace) {
+TEST(RegionSweep, SparesAYoungRegionOfAnotherPidNamespace) {
   RegionName name;
   leave_behind(name, Age::young,
                [](Region& made) { ++made.job_row(made.own_job()).leader.pid_namespace; });
@@ -100,7 +100,7 @@ TEST(RegionSweep, SparesAYoungOneWhoseJobMayGoOnInAnotherPidNamespace) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesOneThatSomebodyUses) {
+TEST(RegionSweep, SparesARegionInUse) {
   const RegionName name;
   const Child user =
       tests::attached_child(name.options, [](Region& mine) { mine.header().created_ns = 1; });
@@ -108,7 +108,7 @@ TEST(RegionSweep, SparesOneThatSomebodyUses) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-TEST(RegionSweep, SparesOneWhoseReportIsDue) {
+TEST(RegionSweep, SparesARegionBeforeItsReport) {
   RegionName name;
   const base::ProcessId leader = base::current_process();  // is alive, and has not reported
   ASSERT_EQ(run_in_child([&] {
@@ -148,7 +148,7 @@ struct Socket {
 };
 
 // The socket must not stay until a job of the same name comes.
-TEST(RegionSweep, TakesAwayASocketThatADeadLeaderHasLeft) {
+TEST(RegionSweep, RemovesTheSocketOfADeadLeader) {
   const RegionName name;
   const Socket socket(name, Age::old);
   begin_a_job();
@@ -156,7 +156,7 @@ TEST(RegionSweep, TakesAwayASocketThatADeadLeaderHasLeft) {
 }
 
 // The socket of a region that stays although all processes have left it.
-TEST(RegionSweep, TakesAwayTheSocketBesideARegionThatIsToBeKept) {
+TEST(RegionSweep, RemovesTheSocketOfARegionToBeKept) {
   RegionName name;
   name.options.keep = true;
   leave_behind(name, Age::old);
@@ -166,7 +166,7 @@ TEST(RegionSweep, TakesAwayTheSocketBesideARegionThatIsToBeKept) {
   EXPECT_FALSE(tests::exists(socket.path));
 }
 
-TEST(RegionSweep, SparesASocketOnWhichSomebodyListens) {
+TEST(RegionSweep, SparesAListeningSocket) {
   const RegionName name;
   const Socket socket(name, Age::old);
   ASSERT_EQ(listen(socket.fd, 1), 0);
@@ -174,14 +174,14 @@ TEST(RegionSweep, SparesASocketOnWhichSomebodyListens) {
   EXPECT_TRUE(tests::exists(socket.path));
 }
 
-TEST(RegionSweep, SparesASocketWhoseMakerMayBeAboutToListen) {
+TEST(RegionSweep, SparesAYoungSocket) {
   const RegionName name;
   const Socket socket(name, Age::young);
   begin_a_job();
   EXPECT_TRUE(tests::exists(socket.path));
 }
 
-TEST(RegionSweep, SparesTheSocketOfARegionThatSomebodyUsesAndConnectsToNone) {
+TEST(RegionSweep, SparesTheSocketOfARegionInUseWithoutConnecting) {
   const RegionName name;
   const Child user = tests::attached_child(name.options, [](Region&) {});
   const Socket socket(name, Age::old);
@@ -191,7 +191,7 @@ TEST(RegionSweep, SparesTheSocketOfARegionThatSomebodyUsesAndConnectsToNone) {
   EXPECT_EQ(accept4(socket.fd, nullptr, nullptr, SOCK_NONBLOCK), -1);
 }
 
-TEST(RegionSweep, SparesWhatIsNoSocketOrAnothers) {
+TEST(RegionSweep, SparesOtherFilesAndSocketsOfOtherUsers) {
   const RegionName name;
   const std::string path = Region::socket_path_of(name.path());
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

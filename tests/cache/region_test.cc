@@ -57,7 +57,7 @@ void expect_refused(const RegionName& name, int error, const std::string& reason
   EXPECT_TRUE(tests::exists(name.path())) << "what is refused is left alone";
 }
 
-TEST(Region, AttachMakesAFileOfMode0600WhateverTheUmask) {
+TEST(Region, AttachMakesAFileOfMode0600RegardlessOfUmask) {
   const mode_t old = umask(0777);
   const TestRegion region;
   umask(old);
@@ -70,7 +70,7 @@ TEST(Region, AttachMakesAFileOfMode0600WhateverTheUmask) {
   EXPECT_LT(static_cast<std::uint64_t>(st.st_blocks) * 512, region->layout().file_bytes);
 }
 
-TEST(Region, OnlyOneThatIsThereIsTakenWhereCreateIsOff) {
+TEST(Region, AttachWithoutCreateTakesOnlyAnExistingRegion) {
   RegionName name;
   name.options.create = false;
   std::string why = "unset";
@@ -131,7 +131,7 @@ TEST(Region, WithAForgedLayoutIsRefused) {
   expect_refused(name, EPROTO, "not a sound region");
 }
 
-TEST(Region, NothingElseInItsPlaceIsFollowedOrTaken) {
+TEST(Region, OtherFilesOfItsNameAreNeitherFollowedNorTaken) {
   const RegionName name;
   const tests::TempDir dir;
   const RegionName real;
@@ -150,7 +150,7 @@ TEST(Region, NothingElseInItsPlaceIsFollowedOrTaken) {
   expect_refused(name, EPROTO, "not a sound region");
 }
 
-TEST(Region, AMissingOrUnwritableDirectoryIsOneClearLine) {
+TEST(Region, MissingOrUnwritableDirectoryIsReportedInOneLine) {
   RegionName name;
   name.options.directory = "/no/such/directory";
   std::string why;
@@ -173,7 +173,7 @@ TEST(Region, CanBeSharedByASecondProcessAtEveryRoundSize) {
   }
 }
 
-TEST(Region, ATmpfsThatIsTooSmallIsOneClearLine) {
+TEST(Region, TooSmallTmpfsIsReportedInOneLine) {
   const tests::TmpfsMount tmpfs("4m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "cannot mount a tmpfs";
   const RegionName name(64 * k_mib, tmpfs.path());
@@ -247,7 +247,7 @@ TEST(Region, KeepsNoFdOpen) {
   EXPECT_EQ(count(), before);
 }
 
-TEST(Region, ReopenTellsThatTheNameIsGoneOrAnothers) {
+TEST(Region, ReopenFailsIfTheNameIsGoneOrReplaced) {
   const TestRegion region;
   EXPECT_TRUE(region->reopen(O_RDONLY));
   ASSERT_EQ(rename(region.path().c_str(), (region.path() + ".old").c_str()), 0);
@@ -294,7 +294,7 @@ bool is_resident(const base::Mapping& mapping) {
   return (entry >> 63) != 0;
 }
 
-TEST(ResidentPages, AllViewsLoseThemEachTimeTheBoundWasRead) {
+TEST(ResidentPages, AllViewsDropThemEachTimeTheBoundWasRead) {
   auto data = base::Mapping::shared_zeros(k_mib), writable = base::Mapping::shared_zeros(k_mib);
   ASSERT_TRUE(data && writable);
   ResidentPages pages;

@@ -106,7 +106,7 @@ struct RemoteFillTest : testing::Test {
   std::function<void()> during_look = [] {}, after_look = [] {};
 };
 
-TEST_F(RemoteFillTest, TakesWhatTheStatProves) {
+TEST_F(RemoteFillTest, TakesARecordThatTheStatProves) {
   BackgroundFill fill(parts, path, false);
   EXPECT_EQ(take(fill), Remote::published);
   EXPECT_EQ(fill.remote_bytes(), bytes.size());
@@ -155,7 +155,7 @@ TEST_F(TierRightsTest, RecordOfOtherRightsCostsAnOpenAndNoRead) {
   }
 }
 
-TEST_F(TierRightsTest, RecordThatThisProcessMayNotOpenIsNotShown) {
+TEST_F(TierRightsTest, RecordOfAFileThatTheProcessMayNotOpenIsHidden) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   // The server refuses by its own rules, although everything that the node knows about the file
   // allows it.
@@ -184,7 +184,7 @@ TEST_F(RemoteFillTest, TakesARecordOfItsJobWithoutRevalidation) {
   EXPECT_EQ(in_memory(), bytes);
 }
 
-TEST_F(RemoteFillTest, DoesNotAskIfNobodyWouldAnswer) {
+TEST_F(RemoteFillTest, DoesNotAskIfNoTierWouldAnswer) {
   other.answers = false;
   BackgroundFill fill(parts, path, false);
   EXPECT_EQ(take(fill), Remote::absent);
@@ -250,7 +250,7 @@ TEST_F(RemoteFillTest, WriterThatEndsDuringTheRevalidationLeavesNoOldBytes) {
   }
 }
 
-TEST_F(RemoteFillTest, ReportsOnceThatNothingIsFetched) {
+TEST_F(RemoteFillTest, GivesTheFetchBackOnce) {
   other.record->stat.modified.seconds -= 1;
   {
     BackgroundFill fill(parts, path, false);

@@ -16,7 +16,7 @@
 namespace cube::cache {
 namespace {
 
-TEST(Rights, AreProvenByARecordOfTheSameOnesAlone) {
+TEST(Rights, MatchOnlyARecordOfTheSameRights) {
   tests::TestRegion region;
   RamTier tier(*region);
   const auto pin = tests::put(tier, "/f", "bytes");
@@ -43,7 +43,7 @@ bool are_the_same_after(Change&& change) {
   return status == 0;
 }
 
-TEST(Rights, AreOthersWithOtherGroupsHoweverMany) {
+TEST(Rights, DifferWithOtherGroupsOfAnyNumber) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const auto with_last = [](std::size_t count, gid_t last) {
     return [=] {
@@ -64,7 +64,7 @@ TEST(Rights, AreOthersWithOtherGroupsHoweverMany) {
   EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Rights, AreOthersInAnotherUserNamespace) {
+TEST(Rights, DifferInAnotherUserNamespace) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   if (&__tsan_init != nullptr)
     GTEST_SKIP() << "a process with a thread, as ThreadSanitizer's, may not change it";

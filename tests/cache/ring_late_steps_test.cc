@@ -89,7 +89,7 @@ TEST(LateRingSteps, SegmentMappedMeanwhileIsNotTaken) {
   EXPECT_GT(taken, 0);
 }
 
-TEST(LateRingSteps, SegmentThatIsNotTakenKeepsItsRoomForOthers) {
+TEST(LateRingSteps, UntakenSegmentKeepsItsRoomForOthers) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const long middle = JoinSteps().steps_until_it_is_taken();
   JoinSteps late;
@@ -112,7 +112,7 @@ TEST(LateRingSteps, SegmentThatIsNotTakenKeepsItsRoomForOthers) {
 
 // At each step the segment is either resident, with all its files, or belongs to the ring, which
 // can use it.
-TEST(LateRingSteps, KilledAnywhereItLosesNoSegment) {
+TEST(LateRingSteps, KillAtAnyInstructionLosesNoSegment) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const long middle = JoinSteps().steps_until_it_is_taken();
   int as_before = 0, of_ring = 0;

@@ -29,7 +29,7 @@ using tests::LateRing;
 
 struct LateRingTest : testing::Test, LateRing {};
 
-TEST_F(LateRingTest, GetsItsSegmentsOneByOneFromThoseThatStay) {
+TEST_F(LateRingTest, TakesResidentSegmentsOneByOne) {
   EXPECT_FALSE(ring.came_too_late());
   EXPECT_FALSE(ring.is_in_use());
   EXPECT_EQ(ring.room(), 2 * k_mib);
@@ -104,7 +104,7 @@ TEST(LateRings, TakeNoneWhileTheyHaveSegmentsToLease) {
 }
 
 // A child may have inherited the mapping, so that no pin shows it.
-TEST_F(LateRingTest, NeverGetsASegmentThatAProgramHasMapped) {
+TEST_F(LateRingTest, NeverTakesAMappedSegment) {
   {
     const std::vector<Pin> pins = one_of_each();
     for (std::uint32_t segment = 0; segment + 1 < pins.size(); ++segment)
@@ -118,7 +118,7 @@ TEST_F(LateRingTest, NeverGetsASegmentThatAProgramHasMapped) {
   EXPECT_GE(residents_left(), resident.size() - k_most_of_one);
 }
 
-TEST_F(LateRingTest, SaysSoIfAllAreMapped) {
+TEST_F(LateRingTest, ReportsThatItCameTooLateIfAllAreMapped) {
   {
     const std::vector<Pin> pins = one_of_each();
     for (const Pin& pin : pins) ring.note_mapped(*pin);
@@ -129,7 +129,7 @@ TEST_F(LateRingTest, SaysSoIfAllAreMapped) {
   EXPECT_EQ(residents_left(), resident.size());
 }
 
-TEST_F(LateRingTest, LeavesWhatSomebodyHasOpenAndTakesAnother) {
+TEST_F(LateRingTest, SkipsASegmentWithOpenFiles) {
   std::vector<Pin> pins = one_of_each();
   EXPECT_EQ(ring.room(), 0U);
   EXPECT_FALSE(put_next());
@@ -148,7 +148,7 @@ TEST_F(LateRingTest, LeavesWhatSomebodyHasOpenAndTakesAnother) {
     EXPECT_TRUE(!pin || tests::bytes_of(*pin) == late_content(std::string(pin->path())));
 }
 
-TEST_F(LateRingTest, LeavesWhatWasPrefetchedAndNotReadYet) {
+TEST_F(LateRingTest, SkipsSegmentsWithUnreadPrefetchedFiles) {
   {
     const std::vector<Pin> pins = one_of_each();
     for (std::uint32_t segment = 1; segment < pins.size(); ++segment)
@@ -163,7 +163,7 @@ TEST_F(LateRingTest, LeavesWhatWasPrefetchedAndNotReadYet) {
   EXPECT_TRUE(ring.note_opened(*read));
 }
 
-TEST_F(LateRingTest, LeavesWhatTheDiskDoesNotHaveYet) {
+TEST_F(LateRingTest, SkipsSegmentsThatAreNotOnDiskYet) {
   region->header().disk_alive_ns.store(base::coarse_monotonic_ns() + 3'600'000'000'000ULL);
   EXPECT_EQ(ring.room(), 0U);
   EXPECT_FALSE(put_next());
@@ -174,7 +174,7 @@ TEST_F(LateRingTest, LeavesWhatTheDiskDoesNotHaveYet) {
   EXPECT_EQ(ring.room(), 2 * k_mib) << "a disk that nobody writes is not awaited";
 }
 
-TEST_F(LateRingTest, LeavesTheSegmentsThatProcessesFill) {
+TEST_F(LateRingTest, SkipsSegmentsThatProcessesFill) {
   // All segments except the first belong to others.
   for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment) {
     const SegmentWord word = tests::word_of(*region, segment);
@@ -187,7 +187,7 @@ TEST_F(LateRingTest, LeavesTheSegmentsThatProcessesFill) {
   EXPECT_EQ(joined(), 1U);
 }
 
-TEST(LateRings, LeaveARoomThatIsBeingFilled) {
+TEST(LateRings, SkipARoomThatIsBeingFilled) {
   tests::TestRegion region{32 * k_mib};
   RamTier tier{*region};
   auto room = tier.reserve(10, k_late_bytes);
@@ -211,7 +211,7 @@ TEST(LateRings, LeaveARoomThatIsBeingFilled) {
   EXPECT_FALSE(ring.came_too_late());
 }
 
-TEST(LateRings, LeaveRuns) {
+TEST(LateRings, SkipRuns) {
   tests::TestRegion region{32 * k_mib};
   RamTier tier{*region};
   std::vector<std::string> runs;
@@ -236,7 +236,7 @@ TEST(LateRings, LeaveRuns) {
 }
 
 // Here a mapping is known only by its address, like one that a child has inherited.
-TEST(LateRings, ReadersMappingsAndALeaderAtOnceSeeRightBytes) {
+TEST(LateRings, ConcurrentReadersMappingsAndLeaderSeeRightBytes) {
   LateRing late(64 * k_mib, 16 * k_mib);
   constexpr std::size_t k_files = 1000, k_readers = 3;
   std::atomic<bool> over{false};

@@ -14,7 +14,7 @@ using tests::Gate;
 using tests::k_mib;
 using tests::put_in_ring;
 
-TEST_F(RingTest, ALostRoomIsLostForGood) {
+TEST_F(RingTest, LostRoomIsNeverReused) {
   {
     auto room = tier.reserve_in_ring(10, k_bytes);
     ASSERT_TRUE(room);
@@ -25,7 +25,7 @@ TEST_F(RingTest, ALostRoomIsLostForGood) {
   EXPECT_EQ(ring.room(), 4 * k_mib);
 }
 
-TEST_F(RingTest, ARunWithALostRoomIsNobodyElsesWhileItsProcessRuns) {
+TEST_F(RingTest, LostRunStaysReservedWhileItsProcessRuns) {
   Gate done, end;
   Child child([&] {
     Region* const own = tests::attach(region.options);
@@ -55,7 +55,7 @@ TEST_F(RingTest, ARunWithALostRoomIsNobodyElsesWhileItsProcessRuns) {
 }
 
 // A process was killed between the bit and its count.
-TEST_F(RingTest, ACountThatIsTooHighIsSettled) {
+TEST_F(RingTest, TooHighACountIsCorrected) {
   fill();
   const std::uint32_t segment = segment_of(paths.front());
   region->segment_row(segment).unread.fetch_add(1);
@@ -71,7 +71,7 @@ TEST_F(RingTest, ACountThatIsTooHighIsSettled) {
   EXPECT_FALSE(ring.settle_count(segment));
 }
 
-TEST_F(RingTest, GivingUpSettlesTheCountToo) {
+TEST_F(RingTest, GivingUpCorrectsTheCount) {
   fill();
   const std::uint32_t segment = segment_of(paths.front());
   region->segment_row(segment).unread.fetch_add(1);
@@ -79,7 +79,7 @@ TEST_F(RingTest, GivingUpSettlesTheCountToo) {
   EXPECT_EQ(ring.room(), 2 * k_mib);
 }
 
-TEST_F(RingTest, KilledWhileASegmentWasTakenItIsReadAsBefore) {
+TEST_F(RingTest, SegmentStaysReadableIfItsTakerIsKilled) {
   fill();
   const std::vector<std::string> opened = open_first_segment();
   const std::uint32_t segment = segment_of(opened.front());
@@ -109,7 +109,7 @@ TEST_F(RingTest, KilledWhileASegmentWasTakenItIsReadAsBefore) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingTest, NextLeaderUsesWhatADeadOneHasFilled) {
+TEST_F(RingTest, NextLeaderUsesTheSegmentsOfADeadOne) {
   Gate ready;
   Child child([&] {
     Region* const own = tests::attach(region.options);
@@ -135,7 +135,7 @@ TEST_F(RingTest, NextLeaderUsesWhatADeadOneHasFilled) {
   EXPECT_EQ(ring.room(), 8 * k_mib);
 }
 
-TEST_F(RingTest, FormerLeaderGivesUpItsSegment) {
+TEST_F(RingTest, ReleasedLeaseFreesItsSegment) {
   ASSERT_TRUE(put_next());
   EXPECT_EQ(ring.room(), 6 * k_mib);
   EXPECT_TRUE(open(paths.front()));

@@ -65,7 +65,7 @@ struct RingSharedTest : testing::Test {
   }
 };
 
-TEST_F(RingSharedTest, TwoFillOneSegment) {
+TEST_F(RingSharedTest, TwoProcessesFillOneSegment) {
   RamTier other(*region);
   std::uint32_t segment = UINT32_MAX;
   for (int i = 0; i < 6; ++i) {
@@ -81,7 +81,7 @@ TEST_F(RingSharedTest, TwoFillOneSegment) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingSharedTest, FilesThatNobodyHasOpenMakeRoom) {
+TEST_F(RingSharedTest, UnopenedFilesMakeRoom) {
   const auto first = put_shared(tier, next_path());
   ASSERT_TRUE(first);
   EXPECT_EQ(fill(), 400);
@@ -108,7 +108,7 @@ TEST_F(RingSharedTest, OpenFilesLeaveNoRoom) {
   EXPECT_TRUE(put_shared(tier, next_path()));
 }
 
-TEST_F(RingSharedTest, PrefetchedFilesAreNotPushedOut) {
+TEST_F(RingSharedTest, PrefetchedFilesAreNotEvicted) {
   ASSERT_TRUE(tests::put_in_ring(tier, "/ahead", content("/ahead")));
   tier.release_ring_lease();
   EXPECT_EQ(fill(), 400);
@@ -128,7 +128,7 @@ TEST_F(RingSharedTest, SegmentThatIsFilledIsNotTheLeaders) {
   EXPECT_TRUE(put_shared(tier, next_path()));
 }
 
-TEST_F(RingSharedTest, BesideALeaderWhoHasAllTheRestItIsUsedAgainAndAgain) {
+TEST_F(RingSharedTest, SegmentIsReusedWhileALeaderHasTheRest) {
   tier.prepare_shared();
   EXPECT_TRUE(ring.filling().is_any);
   int put = 0;
@@ -156,7 +156,7 @@ TEST_F(RingSharedTest, WaitsForRecordsThatAreNotOnTheDiskYet) {
   EXPECT_TRUE(is_there("/data/0")) << "another's segment";
 }
 
-TEST_F(RingSharedTest, ForADiskThatHangsNobodyWaits) {
+TEST_F(RingSharedTest, DoesNotWaitForAHangingDisk) {
   disk_is_alive();
   EXPECT_LT(fill(), 140);
   disk_is_dead_since(base::coarse_monotonic_ns() - 3'000'000'000ULL);
@@ -172,7 +172,7 @@ TEST_F(RingSharedTest, DoesNotWaitForRecordsFromTheDisk) {
   EXPECT_EQ(fill(/*from_disk=*/true), 400);
 }
 
-TEST_F(RingSharedTest, AKilledOneLeavesAHole) {
+TEST_F(RingSharedTest, KilledProcessLeavesAHole) {
   Gate ready;
   Child child([&] {
     Region* const own = tests::attach(region.options);
@@ -200,7 +200,7 @@ TEST_F(RingSharedTest, AKilledOneLeavesAHole) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-TEST_F(RingSharedTest, RecordInsideOfDataIsNotTakenForOne) {
+TEST_F(RingSharedTest, RecordWithinTheDataOfAFileIsIgnored) {
   // A file that holds a record, as a pack does.
   const auto inner = tests::put(tier, "/inner", "inner");
   ASSERT_TRUE(inner);
@@ -223,7 +223,7 @@ TEST_F(RingSharedTest, RecordInsideOfDataIsNotTakenForOne) {
   EXPECT_EQ(look(), std::vector<std::string>{"/outer"});
 }
 
-TEST_F(RingSharedTest, ThreadsOfSeveralAtOnceSeeRightBytes) {
+TEST_F(RingSharedTest, ConcurrentThreadsSeeRightBytes) {
   constexpr int k_threads = 4, k_files = 1500;
   std::atomic<int> wrong{0}, refused{0};
   std::vector<std::thread> threads;

@@ -18,7 +18,7 @@ using tests::k_mib;
 using tests::put_in_ring;
 using tests::TestRegion;
 
-TEST_F(RingTest, IsTheLastSegmentsOnceAndForAll) {
+TEST_F(RingTest, OccupiesTheLastSegmentsPermanently) {
   const std::uint32_t all = region->layout().segment_count;
   EXPECT_TRUE(ring.is_made());
   EXPECT_EQ(ring.first_segment(), all - 4);
@@ -106,7 +106,7 @@ TEST_F(RingTest, RecordOfAReclaimedSegmentIsNotUnread) {
   EXPECT_FALSE(is_unread(former));
 }
 
-TEST_F(RingTest, UnreadFileHoldsUpItsSegmentOnly) {
+TEST_F(RingTest, UnreadFileBlocksOnlyItsSegment) {
   fill();
   const std::uint32_t held = segment_of(paths[3]);
   for (const auto& path : paths) {
@@ -167,7 +167,7 @@ TEST_F(RingTest, DoesNotWaitForChangedFiles) {
   EXPECT_EQ(ring.room(), 2 * k_mib);
 }
 
-TEST_F(RingTest, ATreeThatHasChangedIsNotWaitedFor) {
+TEST_F(RingTest, DoesNotWaitForAChangedTree) {
   fill();
   EXPECT_EQ(tier.mark_stale_tree("/data"), paths.size());
   EXPECT_EQ(ring.room(), 6 * k_mib);
@@ -205,7 +205,7 @@ TEST_F(RingTest, KeepsFilesThatAreWantedAgain) {
 }
 
 // A slot of the index keeps 12 bits of the generation.
-TEST_F(RingTest, AGenerationThatComesRoundAgainShowsNothingOld) {
+TEST_F(RingTest, WrappedGenerationShowsNoOldRecord) {
   std::uint32_t segment = 0, generation = 0;
   {
     const auto pin = put_next();
@@ -239,13 +239,13 @@ TEST_F(RingTest, LastReaderOfASegmentWakesTheLeaderThatWaitsForRoom) {
   EXPECT_FALSE(ring.wait_for_room(60'000'000'000ULL)) << "there is room";
 }
 
-TEST_F(RingTest, TooLargeForASegmentIsRefused) {
+TEST_F(RingTest, RefusesAFileLargerThanASegment) {
   EXPECT_EQ(tier.reserve_in_ring(10, 2 * k_mib).error().value, EFBIG);
   EXPECT_EQ(tier.reserve_in_ring(10, 200 * k_mib).error().value, EFBIG);
   EXPECT_TRUE(tier.reserve_in_ring(10, 2 * k_mib - 64'000));
 }
 
-TEST_F(RingTest, ReadersAndALeaderAtOnceSeeRightBytes) {
+TEST_F(RingTest, ConcurrentReadersAndLeaderSeeRightBytes) {
   constexpr int k_files = 2000, k_readers = 3;
   std::atomic<int> published{0}, wrong{0}, missing{0};
   std::thread leader([&] {
@@ -290,7 +290,7 @@ TEST_F(RingTest, ReadersAndALeaderAtOnceSeeRightBytes) {
     EXPECT_EQ(ring.unread(s), 0U);
 }
 
-TEST_F(RingTest, IsInTimeIfThereIsRoomOrWasSome) {
+TEST_F(RingTest, FullRingDidNotComeTooLate) {
   EXPECT_FALSE(ring.came_too_late());
   fill();
   EXPECT_FALSE(ring.came_too_late()) << "its own records fill it";

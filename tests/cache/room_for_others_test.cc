@@ -62,7 +62,7 @@ struct RoomForOthersTest : testing::Test {
   std::uint64_t everything() const { return UINT64_MAX; }
 };
 
-TEST_F(RoomForOthersTest, GivesBackAsMuchAsIsMissingAndKeepsTheRest) {
+TEST_F(RoomForOthersTest, GivesBackOnlyAsMuchAsIsMissing) {
   fill();
   const std::uint64_t before = allocated();
   const std::size_t files = found();
@@ -74,7 +74,7 @@ TEST_F(RoomForOthersTest, GivesBackAsMuchAsIsMissingAndKeepsTheRest) {
   EXPECT_EQ(region->header().records.load(), found());
 }
 
-TEST_F(RoomForOthersTest, GivesNothingForWhatNoGiftCanHold) {
+TEST_F(RoomForOthersTest, GivesNothingIfAllOfItWouldNotSuffice) {
   fill();
   const auto room = base::shared_room(region.path().c_str());
   ASSERT_TRUE(room);
@@ -82,7 +82,7 @@ TEST_F(RoomForOthersTest, GivesNothingForWhatNoGiftCanHold) {
   EXPECT_EQ(found(), paths.size());
 }
 
-TEST_F(RoomForOthersTest, GivesASegmentIfOthersHaveTakenWhatWasFree) {
+TEST_F(RoomForOthersTest, GivesASegmentIfOthersUseUpTheFreeSpace) {
   fill();
   const std::uint64_t before = allocated();
   EXPECT_TRUE(give_back_for(*region, 1));
@@ -279,7 +279,7 @@ TEST_F(RoomForOthersTest, DeathAtAnyInstructionLosesNoSegment) {
   EXPECT_LT(given, kills);
 }
 
-TEST(SharedRoom, ALeastPartAndASixteenthStayFree) {
+TEST(SharedRoom, MinimumAndASixteenthStayFree) {
   using base::SharedRoom;
   EXPECT_EQ((SharedRoom{64 * k_mib, 64 * k_mib}.most_for_region(false)), 32 * k_mib);
   EXPECT_EQ((SharedRoom{64 * k_mib, 20 * k_mib}.most_for_region(false)), 0U);

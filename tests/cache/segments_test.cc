@@ -64,7 +64,7 @@ TEST(Segments, ALeaseIsOpenOursAndHasAGeneration) {
   EXPECT_EQ(region->segment_row(*leased).fill.load(), 0U);
 }
 
-TEST(Segments, AllAreLeasedOnceAndThenThereIsNone) {
+TEST(Segments, EachIsLeasedOnceAndThenLeaseFails) {
   const TestRegion region;
   std::set<std::uint32_t> leased;
   for (std::uint32_t i = 0; i < region->layout().segment_count; ++i) {
@@ -127,7 +127,7 @@ TEST(Segments, ARunThatIsPartlyPreparedGetsMemoryForTheRest) {
   EXPECT_EQ(bytes_in_memory(region), none + 3 * region->layout().segment_bytes);
 }
 
-TEST(Segments, WhenAllAreTakenThereIsNothingToPrepare) {
+TEST(Segments, PrepareDoesNothingIfAllAreTaken) {
   const TestRegion region;
   while (lease_segment(*region, 1000)) {
   }
@@ -142,7 +142,7 @@ TEST(Segments, ASealedOneIsNotLeasedAgain) {
   EXPECT_NE(*lease_segment(*region, 1), first);
 }
 
-TEST(Segments, AnothersLeaseIsNotReleasedByUs) {
+TEST(Segments, LeaseOfAnotherProcessIsNotReleased) {
   const TestRegion region;
   const std::uint32_t first = *lease_segment(*region, 1);
   region->segment_row(first).word.store(SegmentWord{SegmentState::open, 77, 1}.as_word());
@@ -162,7 +162,7 @@ TEST(Segments, ARunIsConsecutive) {
   EXPECT_FALSE(word(region, *run + 1).is_readable());
 }
 
-TEST(Segments, ARunThatFitsNowhereLeavesEverythingFree) {
+TEST(Segments, RunThatFitsNowhereTakesNoSegment) {
   const TestRegion region;
   const std::uint32_t total = region->layout().segment_count;
   for (std::uint32_t i = 1; i < total; i += 2) {
@@ -206,7 +206,7 @@ TEST(Segments, ThreadsAndProcessesNeverLeaseTheSameOne) {
   for (auto& child : children) EXPECT_EQ(child.wait(), 0);
 }
 
-TEST(Segments, SegmentsOfTheDeadCanBeLeasedAgainAndKeepTheirRecords) {
+TEST(Segments, SegmentsOfADeadProcessAreLeasedAgainAndKeepTheirRecords) {
   const TestRegion region;
   const int status = tests::run_in_child([&] {
     Region* const mine = tests::attach(region.options);
@@ -224,7 +224,7 @@ TEST(Segments, SegmentsOfTheDeadCanBeLeasedAgainAndKeepTheirRecords) {
 
 // The ring takes no segment that others have leased, so segments of the dead at the ring's places
 // must be leased again.
-TEST(Segments, SegmentOfTheDeadAmongTheRingsIsLeasedAgainUnlessItIsTheRings) {
+TEST(Segments, SegmentOfADeadProcessIsReusableUnlessItBelongsToTheRing) {
   const TestRegion region(32 * k_mib);
   Ring ring(*region);
   const std::uint32_t last = region->layout().segment_count - 1;
@@ -254,7 +254,7 @@ TEST(Segments, SegmentOfTheDeadAmongTheRingsIsLeasedAgainUnlessItIsTheRings) {
 
 // A segment must have its memory before it is taken. Otherwise a process that takes over after a
 // death in between writes into a hole, which on a full tmpfs is SIGBUS in the host.
-TEST(Segments, TakenOverFromOneWhoDiedBeforeReservingHasMemory) {
+TEST(Segments, SegmentOfAProcessKilledBeforeReservingHasMemory) {
   const tests::TmpfsMount tmpfs("64m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "cannot mount a tmpfs";
   const TestRegion region(24 * k_mib, tmpfs.path());
@@ -279,7 +279,7 @@ TEST(Segments, TakenOverFromOneWhoDiedBeforeReservingHasMemory) {
 }
 
 // Segments that a dead writer of a large file had leased must become free again.
-TEST(Segments, ARunWhoseWriterDiedBeforePublishingIsFreeAgain) {
+TEST(Segments, UnpublishedRunOfADeadWriterBecomesFree) {
   const TestRegion region;
   const std::uint32_t free_before = count_state(region, SegmentState::free);
   const int status = tests::run_in_child([&] {
@@ -317,7 +317,7 @@ TEST(Segments, ARunThatWasPublishedOutlivesItsWriter) {
 
 // A search for a run holds all free segments for a moment. A process that finds none at that moment
 // notes that the region is full, and this note must be withdrawn.
-TEST(Segments, FullIsUnsaidWhenARunGivesSegmentsBack) {
+TEST(Segments, ReleasedRunClearsTheFullMark) {
   const TestRegion region;
   RamTier tier(*region);
   {

@@ -66,7 +66,7 @@ TEST(SingleFlight, FreeFlightIsOursAndCanBeTakenAgain) {
     EXPECT_EQ(region->flight_slot(i).word.load(), 0U);
 }
 
-TEST(SingleFlight, HashesOfZerosAndOnesWorkToo) {
+TEST(SingleFlight, AcceptsHashesOfZerosAndOnes) {
   const TestRegion region;
   SingleFlight flights(*region);
   for (const std::uint64_t hash :
@@ -89,7 +89,7 @@ TEST(SingleFlight, PathsThatShareASlotDoNotWaitForEachOther) {
 }
 
 // While another path has the slot of a path, only one process fetches the path.
-TEST(SingleFlight, APathWhoseSlotIsTakenIsStillFetchedByOne) {
+TEST(SingleFlight, PathIsFetchedByOneThoughItsSlotIsTaken) {
   const TestRegion region;
   SingleFlight flights(*region);
   const std::uint64_t step = std::uint64_t{k_flight_slots} << 16;
@@ -104,7 +104,7 @@ TEST(SingleFlight, APathWhoseSlotIsTakenIsStillFetchedByOne) {
   EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::mine);
 }
 
-TEST(SingleFlight, PathWaitsForNobodyIfAllItsSlotsAreTaken) {
+TEST(SingleFlight, PathDoesNotWaitIfAllItsSlotsAreTaken) {
   const TestRegion region;
   SingleFlight flights(*region);
   const std::uint64_t step = std::uint64_t{k_flight_slots} << 16;
@@ -194,7 +194,7 @@ TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
 }
 
 // The fetcher's thread may have left the fetch by a jump and be running on.
-TEST(SingleFlight, NobodyWaitsForAFlightThatOneHasWaitedForInVain) {
+TEST(SingleFlight, FlightIsNotAwaitedAgainAfterATimeout) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket ticket;
@@ -228,7 +228,7 @@ TEST(SingleFlight, WaitsForOneFlightOfAStoppedFetcher) {
   waiter.join();
 }
 
-TEST(SingleFlight, AFetcherThatGetsOnIsNotTakenForStopped) {
+TEST(SingleFlight, ProgressingFetcherIsNotTakenForStopped) {
   std::uint64_t stuck_at = 1;
   // On a busy machine the patience may end before this thread continues.
   for (std::uint64_t patience_ns = k_second / 20; stuck_at != 0 && patience_ns < 100 * k_second;
@@ -247,7 +247,7 @@ TEST(SingleFlight, AFetcherThatGetsOnIsNotTakenForStopped) {
   EXPECT_EQ(stuck_at, 0U);
 }
 
-TEST(SingleFlight, FlightThatWasEndedForItsOwnerEndsNoOthers) {
+TEST(SingleFlight, TicketOfAnEndedFlightEndsNoOther) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket left;
@@ -260,7 +260,7 @@ TEST(SingleFlight, FlightThatWasEndedForItsOwnerEndsNoOthers) {
   EXPECT_EQ(region->flight_slot(7).word.load(), theirs);
 }
 
-TEST(SingleFlight, DoesNotWaitIfTheCallerMayNot) {
+TEST(SingleFlight, DoesNotWaitIfTheCallerForbidsIt) {
   const TestRegion region;
   SingleFlight flights(*region);
   SingleFlight::Ticket held, ticket;
@@ -296,7 +296,7 @@ TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
 
 // The next process gets the dead one's slot, but the dead fetcher must not look alive; otherwise
 // every open of its file would take a second and cache nothing.
-TEST(SingleFlight, FlightOfAKilledFetcherIsFreeAlsoIfItsSlotIsAnothers) {
+TEST(SingleFlight, FlightOfAKilledFetcherIsFreeThoughItsSlotIsReused) {
   const TestRegion region;
   Gate ready;
   std::uint64_t word = 0;

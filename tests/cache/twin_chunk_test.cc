@@ -64,7 +64,7 @@ struct TwinChunkTest : testing::Test {
   std::uint32_t bucket_ = 0;
 };
 
-TEST_F(TwinChunkTest, AChunkThatWasMadeTwiceIsReadOn) {
+TEST_F(TwinChunkTest, ChunkMadeTwiceStaysReadable) {
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(read(0, 10), data.substr(0, 10));
   // Two processes that fetch different blocks of a chunk at the same time can both make it.
@@ -82,7 +82,7 @@ TEST_F(TwinChunkTest, AChunkThatWasMadeTwiceIsReadOn) {
   alarm(0);
 }
 
-TEST_F(TwinChunkTest, APresentPageOfAChunkThatWasMadeTwiceIsNotWritten) {
+TEST_F(TwinChunkTest, PresentPageOfAChunkMadeTwiceIsNotWritten) {
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(read(0, 10), data.substr(0, 10));
   const std::uint32_t here = chunks.find(key(), 0).place() + 1;
@@ -104,7 +104,7 @@ TEST_F(TwinChunkTest, APresentPageOfAChunkThatWasMadeTwiceIsNotWritten) {
   EXPECT_EQ(read(k_chunk_bytes, k_chunk_bytes), data.substr(k_chunk_bytes, k_chunk_bytes));
 }
 
-TEST_F(TwinChunkTest, AMakerThatStandsStillLeavesRoomToOthers) {
+TEST_F(TwinChunkTest, StoppedMakerLeavesRoomToOthers) {
   ASSERT_NE(file, nullptr);
   EXPECT_EQ(read(0, 10), data.substr(0, 10));
   const std::uint32_t here = chunks.find(key(), 0).place() + 1;

@@ -108,7 +108,7 @@ TEST_F(ViewsTest, AChangeIsSeenInAllNamespaces) {
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-TEST_F(ViewsTest, ProcessThatMayNotOpenTheFileDoesNotGetItsBytes) {
+TEST_F(ViewsTest, ProcessWithoutReadRightDoesNotGetTheBytes) {
   const std::string path = dir.write("f", "secret");
   ASSERT_EQ(chown(path.c_str(), 1234, 1234), 0);
   ASSERT_EQ(chmod(path.c_str(), 0640), 0);
@@ -139,7 +139,7 @@ TEST_F(ViewsTest, ProcessThatMayNotOpenTheFileDoesNotGetItsBytes) {
   EXPECT_EQ(still_without.wait(), 0);
 }
 
-TEST_F(ViewsTest, AFileThatOnlyLooksAlikeIsNotTheSame) {
+TEST_F(ViewsTest, FileWithEqualStatIsNotTakenForTheSame) {
   const std::string path = dir.write("f", "12345");
   const OpenOutcome first = cache->open(request_for(path));
   ASSERT_TRUE(first.pin);
@@ -182,7 +182,7 @@ struct LargeViewsTest : testing::Test {
   }
 };
 
-TEST_F(LargeViewsTest, AnotherMountUnderTheSamePathHasBlocksOfItsOwn) {
+TEST_F(LargeViewsTest, AnotherMountUnderTheSamePathHasSeparateBlocks) {
   const std::string ours(k_size, 'a'), theirs(k_size, 'b');
   const std::string path = dir.write("f", ours);
   ASSERT_EQ(read(*cache.cache, path), ours);
@@ -227,7 +227,7 @@ TEST_F(LargeViewsTest, FdThatCannotBeReadGetsNothing) {
 
 // Like steps of one job in containers: the kernel gives the second namespace the numbers of the
 // first.
-TEST_F(ViewsTest, NamespaceAfterAnEndedOneHasItsOwnFiles) {
+TEST_F(ViewsTest, NamespaceWithReusedNumbersSeesOnlyItsFiles) {
   const std::string path = dir.write("f", "ours");
   for (const char* const bytes : {"first", "second", "third"}) {
     Child child([&] {
@@ -279,14 +279,14 @@ struct ViewNumbersTest : testing::Test {
   }
 };
 
-TEST_F(ViewNumbersTest, StandForTheSameViewIfNobodyElseGetsThem) {
+TEST_F(ViewNumbersTest, IdentifyAViewIfTheyAreNeverReused) {
   const base::View view{.number = 7, .rights = 1, .is_lasting = true};
   const Seen first = see(view), again = see(view);
   EXPECT_TRUE(!first.has_found && again.has_found);
   EXPECT_EQ(first.bit, again.bit);
 }
 
-TEST_F(ViewNumbersTest, StandForAViewWhileItsProcessLivesIfOthersMayGetThem) {
+TEST_F(ViewNumbersTest, IdentifyAViewOnlyWhileItsProcessLivesIfTheyAreReused) {
   const base::View view{.number = 7, .rights = 1, .is_lasting = false};
   tests::Gate attached, over;
   Child user([&] {
@@ -315,7 +315,7 @@ TEST_F(ViewNumbersTest, StandForAViewWhileItsProcessLivesIfOthersMayGetThem) {
   EXPECT_NE(after.bit, first.bit);
 }
 
-TEST_F(ViewNumbersTest, AreManyAndTheBitsOfEndedViewsGoToOthers) {
+TEST_F(ViewNumbersTest, BitsOfEndedViewsAreReused) {
   std::uint32_t bits = 0;
   for (std::uint64_t number = 2; number < 2 + k_views; ++number) {
     const Seen seen = see({.number = number, .rights = 1, .is_lasting = true});
@@ -331,7 +331,7 @@ TEST_F(ViewNumbersTest, AreManyAndTheBitsOfEndedViewsGoToOthers) {
   EXPECT_TRUE(again.has_found) << "the region is the same";
 }
 
-TEST_F(ViewNumbersTest, AreRefusedWhereAllBitsAreInUse) {
+TEST_F(ViewNumbersTest, AreRefusedIfAllBitsAreInUse) {
   tests::Gate attached, over;
   std::vector<std::unique_ptr<Child>> users;
   for (std::uint64_t number = 2; number < 2 + k_views; ++number) {

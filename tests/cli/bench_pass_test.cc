@@ -36,7 +36,7 @@ std::vector<std::string> make_files(const std::string& directory, int count) {
   return paths;
 }
 
-TEST(BenchPass, TimeToDropPagesIsNotTheMounts) {
+TEST(BenchPass, ExcludesTheTimeToDropPages) {
   const tests::TempDir directory;
   const auto paths = make_files(directory.path(), 1);
   const std::uint64_t began = base::monotonic_ns();
@@ -54,7 +54,7 @@ TEST(BenchPass, TimesAreMicroseconds) {
   EXPECT_DOUBLE_EQ(timings.us(1), 9);
 }
 
-TEST(BenchSample, ListingThatIsBrokenOffIsNotTimed) {
+TEST(BenchSample, InterruptedListingIsNotTimed) {
   const tests::TempDir directory;
   make_files(directory.path(), 5);
   const SampleLimits limits{.files = 5, .listed = 5, .in_flight = 2, .until_ns = UINT64_MAX};

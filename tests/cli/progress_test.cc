@@ -21,7 +21,7 @@ Rate rate_of(std::uint64_t files_per_s) {
   return rate;
 }
 
-TEST(Rate, IsThatOfTheLastSeconds) {
+TEST(Rate, CoversTheLastSeconds) {
   Rate rate;
   Tally tally;
   rate.add(tally, 0);
@@ -39,7 +39,7 @@ TEST(Tally, FilesOfKnownSizeAreExpectedOnce) {
   EXPECT_EQ(tally.expected_bytes(), 200) << "the rest of the second file, and the third one";
 }
 
-TEST(ProgressText, HasTheTimeLeftUntilMoreFilesHaveComeThanWereCounted) {
+TEST(ProgressText, ShowsTheTimeLeftUntilTheCountIsExceeded) {
   Tally tally{.files = 9, .total_files = 10, .is_total_final = true};
   EXPECT_EQ(progress_text(tally, rate_of(1)),
             "9 of 10 files, 0 bytes, 0 bytes/s, 1 files/s, 0:01 left");

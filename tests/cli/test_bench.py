@@ -103,7 +103,7 @@ class Bench(Case):
         left = {name for name in os.listdir("/dev/shm") if re.search(r"-bench-\d+$", name)} - before
         self.assertEqual((os.listdir(self.disk), left), ([], set()))
 
-    def test_no_library_no_hits(self):
+    def test_reports_no_hits_without_the_library(self):
         alone = self.data.parent / "bin/cubeshim"
         alone.parent.mkdir()
         shutil.copy(COMMAND, alone)
@@ -122,7 +122,7 @@ class Bench(Case):
         report = self.bench(self.data, "--files", 20)
         self.assertEqual(report["files_read"], 10)
 
-    def test_the_text_says_whether_all_fits(self):
+    def test_text_reports_whether_all_files_fit(self):
         for words, wanted in (([], "they fit into the "),
                               (["--ram", "8M"],
                                "and memory holds 8.0 MiB: the rest is read from the mount")):
@@ -147,7 +147,7 @@ class Bench(Case):
             done.stdout.decode(),
             r"\n\d+ files are larger than CUBESHIM_MAX_FILE \(10.0 KiB\): they were not read")
 
-    def test_wrong_use_is_one_line(self):
+    def test_wrong_use_is_reported_in_one_line(self):
         empty = self.data.parent / "empty"
         empty.mkdir()
         for words, status, text in (([], 2, "DIRECTORY is required"), ([

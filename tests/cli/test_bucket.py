@@ -167,12 +167,12 @@ class PacksBuckets(BucketCase):
         self.assertEqual((done.returncode, done.stderr), (1, b""))
         reasons = {row["reason"]: row["files"] for row in json.loads(done.stdout)["reasons"]}
         self.assertEqual(reasons, {
-            "objects whose keys are no paths": 3,
+            "objects whose keys are not paths": 3,
             "changed while they were read": 1
         })
         self.assertEqual(self.packed(), {"good": b"12345", "a/b": b"12345"})
 
-    def test_an_interrupted_run_goes_on(self):
+    def test_interrupted_run_is_resumed(self):
         wanted = {f"{i // 90}/{i % 3}/{i:04}": b"%d" % i for i in range(600)}
         self.store.objects = {f"train/{name}": content for name, content in wanted.items()}
         self.store.is_public = True
@@ -355,7 +355,7 @@ class FindsCredentials(BucketCase):
                         })
         self.assertEqual(done.stdout, b"x", done.stderr)
 
-    def test_without_credentials_a_line_says_where_they_were_looked_for(self):
+    def test_missing_credentials_are_reported_with_the_places_searched(self):
         self.assert_fails(self.cat(keys=False), "no credentials")
 
     def test_an_anonymous_request_is_not_signed(self):

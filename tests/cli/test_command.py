@@ -38,7 +38,7 @@ class Run(Case):
                                 options=["--stats-format", "json", "--prefetch", "0"])
         self.assertEqual(json.loads(done.stderr)["bytes_served"], 165)
 
-    def test_the_program_has_its_own_words(self):
+    def test_program_gets_its_arguments_unchanged(self):
         for separator in ([], ["--"]):
             done = self.run_program(*separator, "sh", "-c", 'printf "%s|" "$@"', "x", "a b", "--",
                                     "-p", "--name=y")
@@ -93,7 +93,7 @@ class Run(Case):
         self.assertEqual(json.loads(job.communicate(timeout=60)[1])["misses"], 1)
         self.assertTrue(self.region.exists())
 
-    def test_a_job_is_told_if_the_cache_keeps_another_size(self):
+    def test_job_is_warned_if_the_cache_keeps_another_size(self):
         told = "CUBESHIM_RAM has no effect: "
         self.keep_a_region()
         # Each job has two processes that use the cache.
@@ -210,7 +210,7 @@ class Run(Case):
         job.stdin.close()
         job.wait(60)
 
-    def test_dies_with_the_program_and_the_program_with_it(self):
+    def test_command_and_program_die_together(self):
         job = self.serve_until_killed()
         job.kill()
         # The program has the other end of its stdout.
@@ -248,7 +248,7 @@ class Run(Case):
                 "the program's files are not served\n"
             )
 
-    def test_its_files_are_none_of_the_standard_three(self):
+    def test_files_of_the_command_never_become_standard_fds(self):
         """If fds 0 to 2 are closed, a file of the command (such as the list of warmup) must not get
         one of these numbers, and a program finds them closed."""
         self.keep_a_region()
@@ -267,7 +267,7 @@ class Run(Case):
                 still_open = "".join(fd for fd in "012" if fd not in closed)
                 self.assertEqual(told.read(), f"0\n{still_open}\n", closed)
 
-    def test_tells_where_the_library_is(self):
+    def test_prints_the_path_of_the_library(self):
         library = self.command("library").stdout.decode().strip()
         env = {
             "CUBESHIM_PREFIXES": str(self.data), "CUBESHIM_NAME": self.name, "CUBESHIM_RAM": "32M",
@@ -278,7 +278,7 @@ class Run(Case):
         self.assertEqual(done.stdout, CONTENT * 2)
         self.assertIn(b": 1 from memory, 1 from the mount\n", done.stderr)
 
-    def test_a_command_without_its_library_says_so(self):
+    def test_command_without_its_library_fails_with_a_message(self):
         alone = self.data / "cubeshim"
         shutil.copy(COMMAND, alone)
         done = subprocess.run([alone, "library"], capture_output=True, timeout=60)
@@ -286,7 +286,7 @@ class Run(Case):
         self.assertIn(b"cubeshim: libcubeshim.so did not come with this command", done.stderr)
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
-    def test_a_library_that_another_user_put_beside_the_command_is_none(self):
+    def test_library_of_another_user_beside_the_command_is_not_used(self):
         """As in /tmp, to which all users may write."""
         there = self.data / "cubeshim"
         shutil.copy(COMMAND, there)
@@ -301,7 +301,7 @@ class Run(Case):
             self.assertEqual(done.stdout.decode(), f"{library}\n" if is_found else "",
                              (of_command, of_library))
 
-    def test_wrong_use_is_one_line(self):
+    def test_wrong_use_is_reported_in_one_line(self):
         for words, text in (
             (["run", "-p", self.data], b"no program to run"), (["run",
                                                                 "true"], b"no directory to serve"),
@@ -386,7 +386,7 @@ class Run(Case):
                 self.assertEqual((done.returncode, done.stderr.count(b"\n")), (2, 1))
                 self.assertIn(f'--prefix "{wanted}" is not usable'.encode(), done.stderr)
 
-    def test_a_prefix_that_is_not_there_ends_the_command(self):
+    def test_missing_prefix_ends_the_command(self):
         """A prefix from the environment may be created later. It is reported, and is an error only
         in strict mode."""
         missing = self.data / "dta"
@@ -439,7 +439,7 @@ class Run(Case):
         self.assertEqual((done.stdout, report["misses"], report["hits"]["ram"]),
                          (CONTENT * 2, 1, 1))
 
-    def test_an_option_goes_before_the_environment(self):
+    def test_option_overrides_the_environment(self):
         done = self.command("run", "-p", self.data, "--name", self.name, "printenv",
                             "CUBESHIM_NAME", env={"CUBESHIM_NAME": "other"})
         self.assertEqual(done.stdout.decode().strip(), self.name)
@@ -481,7 +481,7 @@ class Stats(Case):
 
 
 class Clear(Case):
-    def test_takes_a_kept_region_away(self):
+    def test_removes_a_kept_region(self):
         self.keep_a_region()
         done = self.command("clear", "--name", self.name)
         self.assertEqual((done.returncode, self.region.exists()), (0, False), done.stderr)
@@ -496,7 +496,7 @@ class Clear(Case):
         self.assertIn(b"is used by ", done.stderr)
         self.assertFalse(self.region.exists())
 
-    def test_a_file_that_is_no_region_needs_force(self):
+    def test_clear_of_another_file_needs_force(self):
         self.region.write_bytes(b"something else")
         self.region.chmod(0o600)
         done = self.command("clear", "--name", self.name)
@@ -505,7 +505,7 @@ class Clear(Case):
         self.assertEqual(self.command("clear", "--force", "--name", self.name).returncode, 0)
         self.assertFalse(self.region.exists())
 
-    def test_takes_a_socket_away_that_a_killed_job_left(self):
+    def test_removes_the_socket_of_a_killed_job(self):
         path = Path(f"{self.region}.sock")
         self.addCleanup(lambda: path.unlink(missing_ok=True))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -524,7 +524,7 @@ class Clear(Case):
         self.assertIn(f"removed {path}".encode(), self.command("clear", "--name", self.name).stdout)
         self.assertFalse(path.exists())
 
-    def test_takes_away_what_was_learned_of_data_sets(self):
+    def test_removes_learned_data_sets(self):
         disk, ram = (self.data.parent / name for name in ("disk", "ram"))
         learned = [place / f"cubeshim-learned-{os.geteuid()}-{self.name}" for place in (ram, disk)]
         for path in learned:
@@ -535,7 +535,7 @@ class Clear(Case):
         done = self.command(*words)
         self.assertEqual(
             done.stdout.decode(),
-            "".join(f"removed {path}, what was learned of data sets\n" for path in learned),
+            "".join(f"removed {path}, what was learned about data sets\n" for path in learned),
             done.stderr)
         self.assertFalse(any(path.exists() for path in learned))
         self.assertIn(b"nothing to clear", self.command(*words).stdout)
@@ -581,7 +581,7 @@ class Disk(Case):
         self.assertEqual(list(self.disk.iterdir()), [])
         self.assertIn(f"in /dev/shm or {self.disk}".encode(), self.clear().stdout)
 
-    def test_clear_leaves_what_is_not_ours(self):
+    def test_clear_leaves_other_files(self):
         self.run_job()
         other = self.cache / "notes"
         other.write_text("mine")
@@ -612,7 +612,7 @@ class Disk(Case):
         self.assertEqual(self.clear("--force").returncode, 0)
         self.assertFalse(self.cache.exists())
 
-    def test_doctor_says_what_is_there(self):
+    def test_doctor_reports_the_disk_cache(self):
         status, found = self.doctor()
         self.assertEqual((status, [health for health, _ in found]), (0, ["ok"]), found)
         # A tenth of the disk stays free, so it is not promised.
@@ -639,7 +639,7 @@ class Disk(Case):
         self.assertEqual((segment.read_bytes(), sorted(path.name for path in self.cache.iterdir())),
                          (content[:-1], before))
 
-    def test_doctor_says_what_cannot_be_used(self):
+    def test_doctor_reports_an_unusable_disk_cache(self):
         self.cache.mkdir(mode=0o700)
         (self.cache / "version").write_text("cubeshim disk 99\n")
         _, found = self.doctor()

@@ -71,7 +71,7 @@ class Doctor(Case):
         return self.doctor("-p", self.data, "--ram", ram, "--max-file", "60000", "--block", "64K",
                            *words, **options)
 
-    def test_it_says_whether_large_files_are_served_and_read_ahead(self):
+    def test_reports_whether_large_files_are_served_and_read_ahead(self):
         status, findings = self.large_files()
         self.assertEqual((status, {health for health, _ in findings.values()}), (0, {"ok"}),
                          findings)
@@ -80,7 +80,7 @@ class Doctor(Case):
             "files larger than CUBESHIM_MAX_FILE (58.6 KiB) are served in blocks of 64.0 KiB")
         self.finding(
             findings,
-            f"prefix {self.data}: 1 of 2 files that were looked at are larger than "
+            f"prefix {self.data}: 1 of 2 files that were checked are larger than "
             "CUBESHIM_MAX_FILE (58.6 KiB) and are "
             "served in blocks of 64.0 KiB")
         self.finding(findings, "large files are read ahead of programs")
@@ -89,7 +89,7 @@ class Doctor(Case):
             self.assertEqual(
                 (status,
                  self.finding(findings,
-                              "read ahead of programs, by opens of the library's own")[0]),
+                              "read ahead of programs, through files that the library opens itself")[0]),
                 (0, "ok"), findings)
         status, findings = self.large_files(preexec_fn=lambda: refuse(CLOSE_RANGE))
         health, advice = self.finding(
@@ -147,7 +147,7 @@ class Doctor(Case):
             self.assertEqual((status, self.finding(findings, text)[0]), (0, "warn"),
                              (words, findings))
 
-    def test_it_says_what_will_fetch_ahead(self):
+    def test_reports_the_engine_that_will_fetch_ahead(self):
         for words, refuses, health, text in (([], False, "ok",
                                               "io_uring or threads, whichever is faster"),
                                              ([], True, "ok",
@@ -169,7 +169,7 @@ class Doctor(Case):
             self.assertEqual((status, self.finding(findings, text)[0]), (0, health),
                              (words, refuses, findings))
 
-    def test_it_says_whether_data_loaders_announce(self):
+    def test_reports_whether_data_loaders_announce(self):
         _, findings = self.doctor("-p", self.data)
         self.assertEqual(
             self.finding(findings, "data loaders of Python announce what they will read")[0], "ok")
@@ -204,7 +204,7 @@ class Doctor(Case):
         self.assertEqual((status, self.finding(findings, str(self.region))),
                          (1, ("fail", "cubeshim clear --force removes it")))
 
-    def test_a_prefix_that_is_given_by_both_names_is_no_warning(self):
+    def test_prefix_given_by_both_names_gives_no_warning(self):
         link = self.data.parent / "link"
         link.symlink_to(self.data)
         _, findings = self.doctor("-p", link, "-p", self.data)
@@ -403,7 +403,7 @@ class Programs(Case):
             done = self.command("doctor", "-p", self.data, "--ram", "32M", "--", "script", env=env)
             self.assertIn(wanted, done.stdout.decode())
 
-    def test_files_that_are_no_program(self):
+    def test_files_other_than_programs_are_reported(self):
         path = self.place / "text"
         path.write_text("no program")
         path.chmod(0o755)
@@ -411,7 +411,7 @@ class Programs(Case):
         self.assertIn("no such program", self.look_at("/no/such")[1])
         self.assertIn("no such program", self.look_at("no-such-program")[1])
 
-    def test_a_damaged_program_is_no_crash(self):
+    def test_damaged_program_causes_no_crash(self):
         content = self.compiled("whole").read_bytes()
         for size in (3, 4, 20, 64, 100, 600, 5000, len(content) - 100):
             path = self.place / "cut"

@@ -159,7 +159,7 @@ class DoctorOfTheCluster(Case):
         self.assertEqual((status, self.only(findings, f"server {other.name}: ERROR")[0]),
                          (1, "fail"))
 
-    def test_servers_that_hang_or_are_not_there_hold_up_nobody(self):
+    def test_hanging_and_missing_servers_delay_no_check(self):
         # If the servers were asked one after the other, they would take 90 s. No check may take a
         # minute.
         hanging = [
@@ -223,7 +223,7 @@ class DoctorOfTheCluster(Case):
                       findings)
 
     @unittest.skipIf(os.geteuid() != 0, "another host's name takes root")
-    def test_values_that_others_have_written_there_do_no_harm(self):
+    def test_values_written_by_others_are_ignored(self):
         server = self.server(*GOOD)
         for text in (
                 b"",

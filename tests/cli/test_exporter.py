@@ -182,7 +182,7 @@ class Figures(ExporterCase):
 
 
 class Textfile(ExporterCase):
-    def test_it_is_whole_at_any_time_and_goes_with_the_exporter(self):
+    def test_file_is_whole_at_any_time_and_removed_with_the_exporter(self):
         self.kept_region()
         file = self.data / "cubeshim.prom"
         child = self.start("exporter", "--textfile", file, "--every", "1", "--ram-dir",
@@ -225,7 +225,7 @@ class Textfile(ExporterCase):
 
 
 class Refused(ExporterCase):
-    def test_wrong_words(self):
+    def test_wrong_arguments_are_refused(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             rows = [(
@@ -290,7 +290,7 @@ class Hostile(ExporterCase):
             file.seek(at)
             file.write(data)
 
-    def test_files_that_are_no_regions(self):
+    def test_invalid_regions_are_reported_once(self):
         region = self.kept_region("sound")
         self.spoil(self.copy_of(region, "version"), 8, b"\xff\0\0\0")
         self.copy_of(region, "short", PAGE * 3)
@@ -402,7 +402,7 @@ class Hostile(ExporterCase):
         self.assertEqual(
             [fd for fd in (process / "fd").iterdir() if str(self.ram_dir) in os.readlink(fd)], [])
 
-    def test_clients_that_say_nothing_keep_nobody_out(self):
+    def test_silent_clients_do_not_block_others(self):
         exporter = Exporter(self)
         for i in range(20):
             client = self.enterContext(socket.create_connection(("127.0.0.1", exporter.port)))

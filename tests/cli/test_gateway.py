@@ -127,7 +127,7 @@ class Serves(GatewayCase):
         self.assertEqual(self.store.refused, [])
 
     @unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
-    def test_another_mount_namespace_hits_what_the_gateway_has_filled(self):
+    def test_another_mount_namespace_hits_records_filled_by_the_gateway(self):
         read = ("import os, sys\n"
                 "for name in os.listdir(sys.argv[1] + '/0') * 3:\n"
                 "    open(f'{sys.argv[1]}/0/{name}', 'rb').read()\n")
@@ -172,7 +172,7 @@ class Serves(GatewayCase):
             told = f"removed {socket}, on which no process listened"
             self.wait_until(lambda: told in self.command("clear", env=known).stdout.decode())
 
-    def test_a_path_too_long_for_any_socket_is_told_at_once(self):
+    def test_path_too_long_for_any_socket_is_reported_immediately(self):
         with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
             long = Path(directory) / ("d" * 80)
             long.mkdir()
@@ -215,7 +215,7 @@ for i in range(60):
             job.stdin.flush()
         self.assertEqual(job.communicate()[1], "")
 
-    def test_a_page_without_an_etag_is_no_object(self):
+    def test_page_without_an_etag_is_not_taken_for_an_object(self):
         self.store.objects = {"train/a": b"a" * 1000}
         read = "import sys; print(len(open(sys.argv[1] + '/a', 'rb').read()))"
         self.store.fault = [None, "page"]
@@ -271,7 +271,7 @@ except Alarm: print("interrupted")
         self.assertEqual(self.store.requests("LIST"), 5)
         self.let_gateways_end()
 
-    def test_children_of_a_program_without_a_cache_read_and_say_nothing_again(self):
+    def test_children_of_a_program_without_a_cache_read_without_another_message(self):
         # No name may be longer.
         name = self.name.ljust(64, "x")
         region = self.region.with_name(self.region.name.replace(self.name, name))
@@ -350,7 +350,7 @@ with open(path, "rb") as file:
         self.assertEqual((done.stdout.strip(), done.stderr), (self.wanted()["large"][0], ""))
         self.assertEqual(self.store.fault, [])
 
-    def test_a_kernel_file_of_a_former_version_has_no_bytes_of_the_new_one(self):
+    def test_kernel_file_of_an_old_version_has_no_bytes_of_the_new_one(self):
         job = """
 import os, subprocess, sys
 fd = os.open(sys.argv[1] + "/large", os.O_RDONLY)
@@ -379,7 +379,7 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
             self.assertIn("s3://bucket/train/large: the store ignores ranges", done.stderr)
         self.let_gateways_end()
 
-    def test_a_range_that_is_longer_than_asked_for_is_one_line_and_eio(self):
+    def test_range_longer_than_requested_gives_one_line_and_eio(self):
         self.store.objects = {"train/large": os.urandom(20 << 20)}
         self.store.fault = [None, *["long"] * 99]  # after the listing
         read = "import os, sys; os.pread(os.open(sys.argv[1] + '/large', 0), 1000, 5 << 20)"
@@ -402,7 +402,7 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
             self.assertIn("OSError: [Errno 5]", done.stderr)
         self.let_gateways_end()
 
-    def test_an_absent_bucket_is_one_line_and_one_request(self):
+    def test_missing_bucket_gives_one_line_after_one_request(self):
         done = self.run_job(
             "import sys\n"
             "try: open(sys.argv[1] + '/a/b/c')\n"

@@ -110,7 +110,7 @@ class RoundTrip(Pack):
         self.assertIn(b"all is well", done.stdout)
 
     @unittest.skipUnless(IS_ROOT, "only root becomes somebody else")
-    def test_a_program_for_others_to_run_as_its_owner_is_extracted_as_one_of_whoever_does_so(self):
+    def test_setuid_program_loses_its_bits_unless_its_owner_extracts_it(self):
         (self.data / "program").touch()
         (self.data / "program").chmod(0o6755)
         self.make()
@@ -150,7 +150,7 @@ class RoundTrip(Pack):
         self.assertEqual(digest(self.pack), first)
         self.assertEqual(sorted(os.listdir(self.work)), ["data", "set.cube"])
 
-    def test_a_list_packs_what_it_names(self):
+    def test_list_packs_exactly_the_listed_paths(self):
         self.fill()
         listed = self.work / "list"
         listed.write_text(
@@ -212,7 +212,7 @@ class Looking(Pack):
                            ("link", "link is a link"), ("../data", "data is not in the pack")):
             self.assert_one_line(self.command("cat", self.pack, path), text)
 
-    def test_verify_against_a_directory_names_what_differs(self):
+    def test_verify_against_a_directory_names_the_differences(self):
         self.fill()
         self.make()
         for name, content in (("class 0/5.jpg", b"x" * 200), ("class 0/10.jpg", b"short"),
@@ -253,7 +253,7 @@ class Looking(Pack):
         self.assertIn(b"a: damaged in the pack", done.stderr)
         self.assertEqual(os.listdir(self.out), ["b"])
 
-    def test_a_file_is_replaced_by_a_sound_one_alone(self):
+    def test_file_is_replaced_only_by_a_sound_one(self):
         for name, content in (("a", b"A" * 5000), ("b", b"B" * 5000)):
             (self.data / name).write_bytes(content)
         os.link(self.data / "b", self.data / "c")
@@ -273,7 +273,7 @@ class Looking(Pack):
         self.assertEqual(os.readlink(self.out / "link"), "b")
         self.assertEqual(sorted(os.listdir(self.out)), ["a", "b", "c", "link"])
 
-    def test_it_says_how_many_failures_have_no_line(self):
+    def test_reports_the_number_of_failures_without_a_line(self):
         for i in range(25):
             (self.data / f"f{i}").touch()
         self.make()
@@ -283,7 +283,7 @@ class Looking(Pack):
                                                    "cubeshim: 25 were there already; --force "
                                                    "replaces them"))
 
-    def test_on_a_terminal_a_failure_has_a_line_of_its_own(self):
+    def test_failure_has_a_separate_line_on_a_terminal(self):
         for i in range(25):
             (self.data / f"f{i}").touch()
         self.make()
@@ -318,7 +318,7 @@ class Looking(Pack):
                                       stderr=subprocess.PIPE)
             self.assert_one_line(done, text)
 
-    def test_garbage_is_no_pack(self):
+    def test_garbage_is_refused(self):
         self.pack.write_bytes(os.urandom(20_000))
         for words in (["ls"], ["cat"], ["extract"], ["verify"]):
             more = {"cat": ["x"], "extract": [self.out]}.get(words[0], [])
@@ -396,7 +396,7 @@ class Trouble(Pack):
         self.assert_one_line(self.command("pack", self.data, self.work / "none/set.cube"),
                              "No such file or directory")
 
-    def test_killed_and_run_again_it_comes_to_the_same_bytes(self):
+    def test_run_after_a_kill_gives_the_same_bytes(self):
         for i in range(3000):
             folder = self.data / f"{i % 10}"
             folder.mkdir(exist_ok=True)
@@ -421,7 +421,7 @@ class Trouble(Pack):
         self.assertGreater(done["resumed"], 2000)
         self.assertFalse(partial.exists())
 
-    def test_interrupted_it_says_how_to_go_on(self):
+    def test_interrupt_prints_how_to_continue(self):
         for i in range(5000):
             (self.data / f"{i}").write_bytes(bytes(2000))
         child = self.start("pack", "-q", self.data, self.pack, "--jobs", "1",

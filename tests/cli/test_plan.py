@@ -58,7 +58,7 @@ class Plan(Case):
                 self.assertTrue(0.1 < found["later"]["hit_ratio"] < 0.9, "the memory is no limit")
                 shutil.rmtree(root)
 
-    def test_a_file_counts_whose_fd_was_that_of_a_directory(self):
+    def test_file_counts_though_its_fd_was_that_of_a_directory(self):
         done = self.command(
             "profile", "--observe", "-p", self.data, "--stats", "off", "--out", self.out, "--",
             sys.executable, "-c", "import os, sys\n"

@@ -146,7 +146,7 @@ class Real(Pool):
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) != 0
 
-    def test_a_memcached_of_somebody_else_there(self):
+    def test_memcached_of_another_pool_on_the_port_is_left_running(self):
         self.assertEqual(self.start().returncode, 0)
         self.refused(
             self.command("pool", "start", "--memory", "64M", "--port", self.port, "--name",
@@ -226,7 +226,7 @@ class Real(Pool):
             os.chown(file, 12345, 12345)
             refused()
 
-    def test_one_of_two_starts_at_once_runs(self):
+    def test_one_of_two_concurrent_starts_succeeds(self):
         """The other one ends, and removes nothing of the first."""
         os.chmod(self.data.parent, 0o755)
         file = self.data / f"cubeshim-pool-{self.name}"
@@ -248,7 +248,7 @@ class Real(Pool):
 
 
 class Refused(Pool):
-    def test_wrong_words(self):
+    def test_wrong_arguments_are_refused(self):
         rows = [({"memory": None}, [], "--memory is missing"),
                 ({"memory": "much"}, [], '--memory "much" is not usable: it takes a size'),
                 ({"memory": "63M"}, [], r"--memory 63M: it takes at least 64\.0 MiB"),

@@ -74,7 +74,7 @@ class ProfilePage(Case):
         self.assertEqual(shown.returncode, 0, shown.stderr)
         return Page(shown.stdout.decode())
 
-    def test_a_browser_shows_what_was_found_and_takes_no_name_for_a_script(self):
+    def test_browser_shows_the_findings_and_runs_no_name_as_a_script(self):
         page = self.shown()
         self.assertNotIn("hostile", page.ids)
         texts = page.texts

@@ -111,7 +111,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         self.assertIn("many.json (the last of 2 jobs in it)\n", text)
         self.assertRegex(text, r"\nfile opens +70\n")
 
-    def test_a_job_that_opened_less_and_took_longer_is_another_one(self):
+    def test_job_that_opened_less_and_took_longer_starts_a_new_one(self):
         path = self.made("two.json", {"milliseconds": 1000, "opens": 100, "origin.reads": 500},
                          {"milliseconds": 2000, "opens": 50})
         first, last = map(json.loads, path.read_text().splitlines())
@@ -121,7 +121,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         self.assertIn("two.json (the last of 2 jobs in it)\n", text)
         self.assertRegex(text, r"\norigin\.reads +0 +500\n")
 
-    def test_a_file_that_is_no_report_is_one_line(self):
+    def test_invalid_report_is_reported_in_one_line(self):
         good = self.made("good.json", {})
         whole = good.read_text()
         for name, text, says in (
@@ -220,7 +220,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         points = re.findall(r"[ML]", charts[1].getElementsByTagName("path")[0].getAttribute("d"))
         self.assertTrue(300 < len(points) < 420, len(points))
 
-    def test_the_page_groups_the_figures_and_marks_what_is_better(self):
+    def test_page_groups_the_figures_and_marks_the_better_ones(self):
         base = {"milliseconds": 20000, "opens": 3000, "hits.ram": 2000, "misses": 1000}
         a = self.made("a.json", base)
         b = self.made(
@@ -248,7 +248,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         for name, mark in (("time of the job", "worse"), ("misses", "")):
             self.assertIn((name, [mark]), found)
 
-    def test_it_says_when_the_memory_was_full(self):
+    def test_reports_when_the_memory_was_full(self):
         a = self.made("a.json", {"milliseconds": 1000}, {"milliseconds": 2000, "bypassed.full": 1},
                       {"milliseconds": 3000, "bypassed.full": 9})
         b = self.made("b.json", {"milliseconds": 3000, "bypassed.full": 9})
@@ -256,7 +256,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
         self.assertRegex(self.table(a, b, c), r"\nmemory was full +by 2\.0 s +yes +no\n")
         self.assertNotIn("memory was full", self.table(c))
 
-    def test_without_a_course_the_page_says_how_to_get_one(self):
+    def test_page_without_a_course_explains_how_to_record_one(self):
         html, text, charts = self.page(self.made("a.json", {}))
         self.assertEqual(charts, [])
         self.assertIn("CUBESHIM_STATS_INTERVAL=1", text)

@@ -138,7 +138,7 @@ class Lines(OnTerminal):
         terminal.until("CUBESHIM_PREFIXES", is_full=False)
         self.assertRegex(terminal.text(), r"^cubeshim: \S.*\n {10}\S")
 
-    def test_a_wide_one_shows_what_a_pipe_gets(self):
+    def test_wide_terminal_shows_the_same_lines_as_a_pipe(self):
         rows, whole = self.on_terminal(300, "doctor", "--prefix", "/no/such/directory")
         self.assertEqual([row.split()[0] for row in rows],
                          [line.split()[0] for line in whole.splitlines()])

@@ -113,14 +113,14 @@ class Help(Texts):
                               capture_output=True, timeout=60)
         self.assertEqual((done.returncode, done.stderr), (0, b""))
 
-    def test_the_brief_help_says_how_to_see_the_rest(self):
+    def test_brief_help_explains_how_to_see_all_options(self):
         brief, full = self.help_of("run", "-h"), self.help_of("run", "--help-all")
         self.assertNotIn("--io-engine", brief)
         self.assertRegex(full, r"(?s)\nMemory:\n.*--ram .*\nPrefetching:\n.*--io-engine ")
         self.assertIn(f"all {len(self.all_options('run'))} options", brief)
 
 
-    def test_an_option_is_followed_by_what_it_takes(self):
+    def test_option_is_followed_by_its_value(self):
         for command in self.commands():
             for line in self.help_of(command, "--help-all").splitlines():
                 if line.startswith("  ") and "  --" in line:
@@ -237,14 +237,14 @@ class Completion(Texts):
         self.assertEqual(self.ask_bash("run", "--mode", "="), ["virtual", "real", "off"])
         self.assertEqual(self.ask_bash("run", "--consistency", "t"), ["ttl:"])
 
-    def test_the_words_of_the_program_are_not_ours(self):
+    def test_arguments_of_the_program_are_not_completed_as_options(self):
         program = ["run", "-p", str(self.data), "--name=x", "--", "cat"]
         self.assertEqual(self.ask_bash(*program, "--mo"), [])
         self.assertEqual(self.ask_bash(*program, "--mode", "virt"), [])
         self.assertEqual(self.ask_bash(*program, f"{self.data}/"), [str(self.file)])
         self.assertIn("cat", self.ask_bash("run", "-p", str(self.data), "ca"))
 
-    def test_a_shell_that_nobody_knows_is_refused(self):
+    def test_unknown_shell_is_refused(self):
         done = self.command("completion", "csh")
         self.assertEqual((done.returncode, done.stdout), (2, b""))
         self.assertIn(b"csh", done.stderr)

@@ -99,7 +99,7 @@ class Top(Case):
     # come late. So the test runs several jobs.
     TRIES = 5
 
-    def test_every_column_has_its_own_figure(self):
+    def test_every_column_shows_its_figure(self):
         """The figures are right in the object and in the table, even if a sample falls into the
         job's short time of work."""
         for attempt in range(self.TRIES):
@@ -178,7 +178,7 @@ class Top(Case):
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
-    def test_large_files_have_figures_of_their_own(self):
+    def test_large_files_have_separate_figures(self):
         job = self.start_large_job()
         top, table = self.top("--json"), self.top()
         self.assertEqual(json.loads(top.stdout.readline())["jobs"][0]["large"], LARGE_ZEROS)
@@ -214,7 +214,7 @@ class Top(Case):
         self.assertRegex(last,
                          rf"^job {job.pid} has ended: .* from the origin, 6.0M of large files\n$")
 
-    def test_names_have_figures_of_their_own(self):
+    def test_metadata_has_separate_figures(self):
         for i in range(8):
             (self.data / f"d{i}").mkdir()
             os.utime(self.data / f"d{i}", (1e9, 1e9))
@@ -247,7 +247,7 @@ class Top(Case):
                          "METADATA  lists/s  stats/s    neg/s   read/s  reval/s  ahead/s\n")
         self.assertEqual(table.stdout.readline().split()[0], b"%d" % job.pid)
 
-    def test_a_trouble_is_told_once(self):
+    def test_problem_is_reported_once(self):
         directory = self.data.parent / "ram"
         directory.mkdir()
         (directory / f"cubeshim-{os.geteuid()}-broken").write_bytes(b"x" * 5000)
@@ -279,7 +279,7 @@ class Top(Case):
                              "1").stdout.decode().splitlines()
         self.assertEqual((len(lines[0]), "...: " in lines[0]), (80, True), lines[0])
 
-    def test_the_last_figures_of_a_job_are_told_when_it_has_ended(self):
+    def test_last_figures_of_a_job_are_printed_once_it_has_ended(self):
         job = self.start_job()
         top = self.top()
         self.assertTrue(top.stdout.readline())
@@ -385,7 +385,7 @@ class Top(Case):
         self.assertEqual(
             json.loads(only.stdout)["region"], f"{directory}/cubeshim-{os.geteuid()}-two")
 
-    def test_no_cache_is_told(self):
+    def test_missing_cache_is_reported(self):
         done = self.command("top", "--name", self.name, "--count", "1")
         self.assertEqual((done.returncode, done.stdout.decode()),
                          (1, f"waiting for a job (the cache named {self.name} in /dev/shm)\n"))

@@ -80,7 +80,7 @@ class Servers(Case):
         job.stdin.flush()
         self.assertEqual(job.stdout.readline(), b"read\n")
 
-    def test_what_they_hold_and_that_they_are_gone_and_come_back(self):
+    def test_shows_items_and_outages_of_servers(self):
         # One test has both servers, because a server counts as silent only after six seconds.
         silent, killed = self.enterContext(Memcached()), self.enterContext(Memcached())
         for i in range(3):
@@ -124,7 +124,7 @@ class Servers(Case):
         self.job(server.name)
         self.until(server.name, lambda sight: sight["state"] == "full")
 
-    def test_without_a_cluster_there_is_none(self):
+    def test_no_servers_are_shown_without_a_cluster(self):
         self.keep_a_region()
         self.assertEqual(self.sights(), {})
         self.assertNotIn("SERVER",

@@ -104,7 +104,7 @@ class Screen(TopCase):
         top.press(ESCAPE)
         top.until(r"^cubeshim top: ")
 
-    def test_a_small_terminal_shows_what_fits(self):
+    def test_small_terminal_shows_the_columns_that_fit(self):
         job = self.job(opens=9)
         top = self.top(40, 10)
         top.until(rf"^ +{job.pid} ")
@@ -132,7 +132,7 @@ class Screen(TopCase):
             top.press("q")
             self.assertEqual(top.child.wait(30), 0)
 
-    def test_another_size_is_drawn_anew(self):
+    def test_resize_redraws_the_screen(self):
         job = self.job()
         top = self.top()
         top.until(rf"^ +{job.pid} ")
@@ -187,7 +187,7 @@ class Screen(TopCase):
         job = self.job()
         top.until(rf"^ +{job.pid} ")
 
-    def test_the_last_three_jobs_that_have_ended_are_told(self):
+    def test_last_three_ended_jobs_are_shown(self):
         *jobs, last = [self.job() for _ in range(6)]
         top = self.top()
         for job in (*jobs, last):
@@ -197,7 +197,7 @@ class Screen(TopCase):
         top.until(r"1 cache, 1 job;")
         self.assertEqual(top.text().count(" has ended: "), 3, top.text())
 
-    def test_a_terminal_that_goes_ends_it(self):
+    def test_top_ends_when_its_terminal_closes(self):
         self.job()
         # It is not top's controlling terminal, so no signal reports that the terminal goes away.
         top = self.top(controls=False)

@@ -86,7 +86,7 @@ class Load(Warmup):
                          (1, 60, 59))
         self.assertFalse(self.region.exists())
 
-    def test_no_job_and_nothing_to_keep_is_said_and_makes_nothing(self):
+    def test_without_a_job_or_a_cache_to_keep_it_fails_and_makes_nothing(self):
         status, summary, errors = self.warmup(self.mount, keep=False)
         self.assertEqual((status, summary), (3, None))
         self.assertIn(f"no job is running with a cache named {self.name}", errors)
@@ -99,7 +99,7 @@ class Load(Warmup):
         self.assertEqual((status, summary, self.region.exists()), (3, None, True))
         self.assertIn("would not take over what is there", errors)
 
-    def test_a_cache_that_goes_with_its_job_is_reported(self):
+    def test_cache_removed_with_its_job_is_reported(self):
         job = self.start_job()
         self.script("hold open 30")
         child = self.start(*self.words(self.mount, keep=False), stdout=subprocess.PIPE,
@@ -179,7 +179,7 @@ class Load(Warmup):
                 self.assertEqual((again[0], again[1]["fetched"] + again[1]["cached"]), (0, 60))
                 self.assertGreaterEqual(again[1]["cached"], summary["fetched"])
 
-    def test_wrong_use_is_one_line(self):
+    def test_wrong_use_is_reported_in_one_line(self):
         for words, text in (([], "nothing to load"), (["--filelist", "/no/such"], "/no/such"),
                             (["--check", "--dry-run",
                               "x"], "--dry-run"), (["--max-file", "12Q",
@@ -208,7 +208,7 @@ class Lists(Warmup):
         status, summary, _ = self.load_list(b"a/1\0a/with\nnewline\0")
         self.assertEqual((status, summary["fetched"]), (0, 2))
 
-    def test_a_line_that_leads_nowhere_is_named_with_its_number(self):
+    def test_line_with_an_unusable_path_is_named_with_its_number(self):
         status, summary, _ = self.load_list(b"a/1\n/etc/hostname\n", "-p", self.mount)
         self.assertEqual((status, summary["fetched"]), (1, 1))
         self.assertEqual(summary["reasons"][0]["first"], "/etc/hostname (line 2)")
@@ -235,7 +235,7 @@ class Lists(Warmup):
 
 
 class Looks(Warmup):
-    def test_a_check_counts_what_is_there_and_reads_nothing(self):
+    def test_check_counts_cached_files_and_reads_nothing(self):
         status, summary, _ = self.warmup("--check", self.mount, keep=False)
         self.assertEqual((status, summary["cached"], summary["absent"], self.region.exists()),
                          (1, 0, 60, False))
@@ -258,7 +258,7 @@ class Looks(Warmup):
         status, summary, _ = self.warmup("--check", self.mount / "a")
         self.assertEqual((status, summary["cached"], summary["absent"]), (1, 19, 1))
 
-    def test_a_dry_run_says_what_would_be_done_and_does_not(self):
+    def test_dry_run_reports_its_plan_and_loads_nothing(self):
         (self.source / "list").write_text("a\nb/0\nabsent\nlist\n")
         before = self.asked_of_files("read")
         status, summary, _ = self.warmup("--dry-run", "--filelist", self.source / "list", "-p",
@@ -268,7 +268,7 @@ class Looks(Warmup):
         self.assertEqual(self.reasons(summary), {"missing": 1})
         self.assertEqual(summary["ram"]["entries"], 0)
 
-    def test_a_dry_run_says_where_there_is_not_room(self):
+    def test_dry_run_reports_a_lack_of_room(self):
         for i in range(12):
             (self.source / f"block{i}").write_bytes(bytes(1 << 20))
         done = self.command(*self.words("--dry-run", self.mount, ram="10M"))
@@ -340,14 +340,14 @@ class Evicts(Warmup):
         self.assertEqual(
             report["misses"] + report["prefetch"]["fetched"] - report["prefetch"]["duplicate"], 61)
 
-    def test_no_cache_is_nothing_to_evict(self):
+    def test_evict_without_a_cache_does_nothing(self):
         status, summary, _ = self.warmup("--evict", self.mount, keep=False)
         self.assertEqual((status, summary["evicted"], summary["absent"], self.region.exists()),
                          (0, 0, 60, False))
 
 
 class Background(Warmup):
-    def test_it_goes_on_after_the_command_has_ended(self):
+    def test_continues_after_the_command_has_ended(self):
         self.script("hold open 30")
         log = self.data.parent / "log"
         with open(log, "wb") as out:
@@ -378,7 +378,7 @@ class Background(Warmup):
 
 
 class Shows(Warmup):
-    def test_lines_where_there_is_no_terminal(self):
+    def test_prints_lines_without_a_terminal(self):
         self.script("hold open 20 1000")
         child = self.start(*self.words("--interval", "1", "--prefetch-depth", "1", self.mount),
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -418,7 +418,7 @@ class Shows(Warmup):
         self.assertNotIn("\n", got)
         self.assertTrue(got.endswith("\r\x1b[K"), got)
 
-    def test_nothing_where_it_shall_be_quiet(self):
+    def test_prints_nothing_if_quiet(self):
         self.script("hold open 20 1000")
         master, slave = pty.openpty()
         child = self.start(*self.words("-q", "--prefetch-depth", "1", self.mount),
@@ -463,7 +463,7 @@ class Large(Warmup):
         again = self.warmup(self.mount, ram="64M")
         self.assertEqual((again[0], again[1]["fetched"], again[1]["cached"]), (0, 0, 63))
 
-    def test_how_much_of_them_is_there_and_forgetting_it(self):
+    def test_check_and_evict_count_cached_bytes(self):
         path, part = f"{self.mount}/a/large0", f"{self.mount}/a/large0@1M+2M"
         for words, status, cached, cached_bytes, absent_bytes in (([
                 "--dry-run", path
@@ -539,7 +539,7 @@ class Large(Warmup):
             output.decode(),
             r"^3 files: 3 fetched \(14.3 MiB\), 0 cached already, 0 skipped; .* s, .*/s\n")
 
-    def test_an_interrupt_ends_it_and_what_has_come_stays(self):
+    def test_interrupt_keeps_the_bytes_already_loaded(self):
         self.script("hold read 3 1000")
         child = self.start(*self.words("--json", self.mount / "a/large0"), stdout=subprocess.PIPE,
                            stderr=subprocess.PIPE)
@@ -552,7 +552,7 @@ class Large(Warmup):
                          (130, True, 0, b""))
         self.assertEqual(self.warmup(self.mount / "a/large0")[1]["fetched"], 1)
 
-    def test_blocks_of_0_leave_them_out_as_ever(self):
+    def test_blocks_of_0_skip_large_files(self):
         status, summary, _ = self.warmup(self.mount / "a/large0", block="0")
         self.assertEqual((status, self.reasons(summary)), (1, {"larger than CUBESHIM_MAX_FILE": 1}))
 
@@ -584,7 +584,7 @@ class Packed(Warmup):
         self.assertEqual((report["hits"]["ram"], report["misses"], report["origin"]["reads"]),
                          (60, 0, 0))
 
-    def test_how_much_of_it_is_there(self):
+    def test_check_counts_cached_files_of_a_pack(self):
         for status, cached, absent in (1, 0, 60), (0, 60, 0):
             found = self.warmup("--check", self.prefix / "a", self.prefix / "b/c",
                                 *(self.prefix / f"b/{i}" for i in range(20)))
@@ -592,14 +592,14 @@ class Packed(Warmup):
                              (status, cached, absent), found)
             self.assertEqual(self.warmup(self.prefix)[0], 0)
 
-    def test_a_list_and_what_is_not_there(self):
+    def test_list_reports_missing_paths(self):
         names = self.data.parent / "list"
         names.write_text("".join(f"{self.prefix}/{name}\n" for name in [*self.names, "no/such"]))
         status, summary, _ = self.warmup("--filelist", names)
         self.assertEqual((status, summary["fetched"], self.reasons(summary)),
                          (1, 60, {"missing": 1}))
 
-    def test_a_running_job_has_told_where_its_pack_lies(self):
+    def test_pack_of_a_running_job_is_found(self):
         packs, self.packs = self.packs, f"{self.prefix}=set.cube"
         environment = {"CUBESHIM_PACKS": self.packs, "PATH": os.environ["PATH"]}
         job = subprocess.Popen([
@@ -619,7 +619,7 @@ class Packed(Warmup):
         self.assertEqual(json.loads(told)["misses"], 1, told)
         self.packs = packs
 
-    def test_a_pack_that_is_none_is_one_line(self):
+    def test_invalid_pack_is_reported_in_one_line(self):
         self.pack.write_bytes(b"x" * 9999)
         status, summary, errors = self.warmup(self.prefix)
         self.assertEqual((status, summary), (2, None))

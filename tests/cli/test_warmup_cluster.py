@@ -100,7 +100,7 @@ class ToCluster(SlowMount, Case):
                          (FILES - 1, 1, 0))
         self.assertEqual((self.origin("open"), self.in_pool()), (FILES, FILES))
 
-    def test_a_job_is_served_what_was_filled(self):
+    def test_job_is_served_the_filled_records(self):
         self.pool()
         self.mount_it("--direct")
         self.fill(self.mount)
@@ -247,7 +247,7 @@ class ToCluster(SlowMount, Case):
         self.assertGreater(summary["seconds"], 1.4)
         self.assertEqual(summary["shared"], 40)
 
-    def test_wrong_words(self):
+    def test_wrong_arguments_are_refused(self):
         self.pool(1)
         self.mount_it("--direct")
         for words, text in ((["--cluster-fill", "0", self.mount],

@@ -61,7 +61,7 @@ class Names(Warmup):
         self.command("run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--ram-keep",
                      "1", "--stats", "off", "true")
 
-    def test_without_it_the_mount_is_asked(self):
+    def test_mount_is_asked_without_a_warmup(self):
         self.assertGreater(self.asked_by(self.look), 60)
 
     def test_a_usual_warmup_loads_listings_too(self):
@@ -121,7 +121,7 @@ class Names(Warmup):
         reasons = {row["reason"]: row["directories"] for row in json.loads(done.stdout)["reasons"]}
         self.assertEqual(reasons, {"changed less than two seconds before": 301})
 
-    def test_wrong_use_is_one_line(self):
+    def test_wrong_use_is_reported_in_one_line(self):
         for words, said in ((["--metadata-only",
                               self.mount / "a/1"], "--metadata-only takes only directories"),
                             (["--metadata-only", "--filelist", "-",

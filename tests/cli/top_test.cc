@@ -28,7 +28,7 @@ std::vector<pid_t> processes_of(WatchedCaches& caches, pid_t job) {
   return pids;
 }
 
-TEST(WatchedCaches, JobHasItsLivingProcessesAndNoOthers) {
+TEST(WatchedCaches, JobHasOnlyItsLivingProcesses) {
   const tests::TestRegion region;
   Child same = tests::attached_child(region.options);
   tests::Gate ready;
@@ -55,7 +55,7 @@ TEST(TopTable, NumbersHaveThreeDigitsAtMost) {
   EXPECT_EQ(short_count(999.6), "1.0k");
 }
 
-TEST(TopTable, EndedJobHasReadLargeFilesFromTheCacheAndFromTheKernel) {
+TEST(TopTable, EndedJobSumsLargeFilesOfCacheAndKernel) {
   JobRise job;
   auto& totals = job.totals.totals;
   const auto set = [&](base::Counter counter, std::uint64_t n) {

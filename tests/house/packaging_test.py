@@ -24,7 +24,7 @@ class Symbols(unittest.TestCase):
         own = os.confstr("CS_GNU_LIBC_VERSION").split()[1]
         symbols.check(LIBRARY, own)
 
-    def test_and_not_a_much_older_one(self):
+    def test_library_does_not_fit_a_much_older_libc(self):
         """The library from this machine's compiler needs newer symbols."""
         with self.assertRaisesRegex(
                 SystemExit, r"libcubeshim.so: does not run with glibc 2\.3: .*GLIBC_2\.\d+"):
@@ -36,7 +36,7 @@ class Symbols(unittest.TestCase):
 
 
 class Wheel(unittest.TestCase):
-    def test_page_stands_alone(self):
+    def test_page_has_no_relative_links(self):
         page = wheels.metadata()
         self.assertIn(f"\nVersion: {targets.version()}\n", page)
         self.assertEqual(re.findall(r"\]\((?!http)[^)]*\)", page), [])

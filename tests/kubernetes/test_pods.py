@@ -97,7 +97,7 @@ class ExpectedPods(unittest.TestCase):
             if variable["name"] != "LD_PRELOAD":
                 self.assertIn(variable, new["env"])
 
-    def test_preload_the_library_behind_what_they_preload_themselves(self):
+    def test_preload_the_library_after_their_own_libraries(self):
         for before, after in self.each():
             for old, new in zip(before["spec"]["containers"], after["spec"]["containers"]):
                 if old == new:

@@ -45,7 +45,7 @@ TEST_F(PackBuilderTest, DirectoriesThatDoNotFitInMemoryAreWrittenSooner) {
   EXPECT_EQ(entries, pack->header().entries) << "none is written twice";
 }
 
-TEST_F(PackBuilderTest, ADirectoryOfFewNamesCountsWithItsOwnPath) {
+TEST_F(PackBuilderTest, PathOfADirectoryCountsTowardsItsMemory) {
   const std::string name(200, 'n');
   for (int i = 0; i < 8; ++i) tree.write("in/" + name + std::to_string(i) + "/f", "1");
   auto build = tree.build();
@@ -65,7 +65,7 @@ TEST_F(PackBuilderTest, AnEmptyTreeIsAPackOfOneDirectory) {
   EXPECT_FALSE(pack->find("a"));
 }
 
-TEST_F(PackBuilderTest, ReportsEntriesThatAreNoFilesAndMarksTheirDirectoryIncomplete) {
+TEST_F(PackBuilderTest, ReportsSpecialFilesAndMarksTheirDirectoryIncomplete) {
   tree.write("d/f", "1");
   ASSERT_EQ(mkfifo((tree.root + "/d/fifo").c_str(), 0600), 0);
   ASSERT_EQ(tree.make(), "");
@@ -79,7 +79,7 @@ TEST_F(PackBuilderTest, ReportsEntriesThatAreNoFilesAndMarksTheirDirectoryIncomp
   EXPECT_TRUE(PackListingReader(outer).is_complete());
 }
 
-TEST_F(PackBuilderTest, OnlyWhatAListNamesAndTheDirectoriesAbove) {
+TEST_F(PackBuilderTest, PacksOnlyListedPathsAndTheirParents) {
   tree.fill();
   TreePaths paths;
   for (const char* const path :
@@ -153,7 +153,7 @@ TEST_F(PackBuilderTest, ALargeFileThatGrowsWhileItIsReadIsLeftOut) {
   EXPECT_EQ(scan.next(entry, path), PackScan::Next::end) << "nothing is left of what failed";
 }
 
-TEST_F(PackBuilderTest, ANameThatNoReaderTakesIsReportedAndLeftOut) {
+TEST_F(PackBuilderTest, NameThatReadersRejectIsReportedAndSkipped) {
   // Some mounts have such names; on others, they can come only from a list.
   const std::string name(256, 'n');
   tree.write("f", "1");
@@ -168,7 +168,7 @@ TEST_F(PackBuilderTest, ANameThatNoReaderTakesIsReportedAndLeftOut) {
   EXPECT_EQ(tree.open()->header().entries, 2U);
 }
 
-TEST_F(PackBuilderTest, ALinkThatCannotBeOneIsDamage) {
+TEST_F(PackBuilderTest, LinkWithAnInvalidTargetIsDamage) {
   for (const std::size_t size : {std::size_t{0}, std::size_t{PATH_MAX}}) {
     auto writer = PackWriter::open({.file = tree.pack, .arguments_hash = 1});
     ASSERT_TRUE(writer);
@@ -182,7 +182,7 @@ TEST_F(PackBuilderTest, ALinkThatCannotBeOneIsDamage) {
   }
 }
 
-TEST(Crew, WithoutThreadsItsCallerDoesTheWork) {
+TEST(Crew, CallerDoesTheWorkWithoutThreads) {
   Crew crew(0);
   std::size_t sum = 0;
   crew.run(10, [&](std::size_t i) { sum += i; });

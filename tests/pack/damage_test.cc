@@ -155,13 +155,13 @@ TEST_F(PackDamage, AForgedHeaderIsRefused) {
                               at == offsetof(PackHeader, data_bytes) ||
                               at == offsetof(PackHeader, data_bytes) + 4;
       if (is_a_place) continue;
-      EXPECT_NE(why_not(bytes).find("header is not as it was written"), std::string::npos)
+      EXPECT_NE(why_not(bytes).find("the checksum of its header is wrong"), std::string::npos)
           << at << " " << value;
     }
   }
 }
 
-TEST_F(PackDamage, PathsThatLeadOutOfThePackAreDamageHoweverSoundTheirRecord) {
+TEST_F(PackDamage, PathsOutOfThePackAreDamageEvenInASoundRecord) {
   const std::string long_name(256, 'n');
   for (const char* const path : {"../f", "/f", "a/../../f", "a//f", "f/", long_name.c_str()}) {
     SampleTree other;
@@ -184,9 +184,9 @@ TEST_F(PackDamage, PathsThatLeadOutOfThePackAreDamageHoweverSoundTheirRecord) {
   }
 }
 
-TEST_F(PackDamage, SaysWhatIsWrong) {
+TEST_F(PackDamage, ErrorNamesTheDefect) {
   EXPECT_NE(why_not("").find("is not a pack"), std::string::npos);
-  EXPECT_NE(why_not(std::string(10'000, 'x')).find("is not a pack: it does not begin as one"),
+  EXPECT_NE(why_not(std::string(10'000, 'x')).find("is not a pack: it has no header of a pack"),
             std::string::npos);
   EXPECT_NE(why_not(whole.substr(0, whole.size() - 1)).find("bytes and should have"),
             std::string::npos);

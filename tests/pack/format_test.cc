@@ -10,7 +10,7 @@
 namespace cube::cache {
 namespace {
 
-TEST(PackFormat, PathsThatLeadOutOfAPackAreNone) {
+TEST(PackFormat, PathsOutOfAPackAreRefused) {
   for (const char* const good : {"", "a", "a/b", "..a", "a..", ".a", "a/...", " ", "a/\n"})
     EXPECT_TRUE(is_pack_path(good)) << good;
   for (const char* const bad :
@@ -24,7 +24,7 @@ TEST(PackFormat, PathsThatLeadOutOfAPackAreNone) {
   EXPECT_FALSE(is_pack_path(longest + "/a"));
 }
 
-TEST(PackFormat, NoRecordThatFitsIntoASegmentLiesInTwo) {
+TEST(PackFormat, RecordThatFitsIntoASegmentLiesInOne) {
   for (std::uint64_t fill = k_page; fill < 3 * k_pack_segment; fill += 77'760) {
     for (const std::uint64_t size : {0ULL, 1000ULL, 40'000ULL, 3'000'000ULL}) {
       const RecordPlan plan = place_record_in_pack(fill, 30, size);

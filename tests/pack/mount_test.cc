@@ -37,7 +37,7 @@ struct PackMountTest : testing::Test {
   }
 };
 
-TEST_F(PackMountTest, ALinkThatLeadsOutIsNotWhatHasItsNameInside) {
+TEST_F(PackMountTest, LinkOutOfThePackDoesNotReachAnInnerFileOfThatName) {
   tree.write("outside", "inside, by the name of what lies outside");
   tree.write("b/x", "x");
   link("../../outside", "b/out");
@@ -71,7 +71,7 @@ TEST_F(PackMountTest, AnAbsoluteLinkLeadsOutUnlessItIsBelowThePrefix) {
 }
 
 // The search differs if links may lead to the path, so both ways are tested.
-TEST_F(PackMountTest, ErrorsAreThoseOfAFileSystem) {
+TEST_F(PackMountTest, ErrorsMatchThoseOfAFileSystem) {
   tree.write("d/f", "1");
   tree.write("d/e/g", "2");
   const std::string longest(255, 'n'), longer(256, 'n');
@@ -141,7 +141,7 @@ struct RewrittenPack : PackMountTest {
   }
 };
 
-TEST_F(RewrittenPack, GivesErrorsAndNoBytesOfTheOther) {
+TEST_F(RewrittenPack, FailsInsteadOfServingTheNewBytes) {
   put(other, 0);
   set_time(1'000'000'000);
   for (const char* name : {"d/f", "d/g", "d", "none"}) {
@@ -151,7 +151,7 @@ TEST_F(RewrittenPack, GivesErrorsAndNoBytesOfTheOther) {
   EXPECT_FALSE(mount->reader().is_untouched());
 }
 
-TEST_F(RewrittenPack, IsNoticedToTheHeaderWhereItsTimeIsPutBack) {
+TEST_F(RewrittenPack, IsDetectedByItsHeaderIfItsTimeIsRestored) {
   const auto before = *stat_path(AT_FDCWD, tree.pack.c_str(), 0);
   std::string changed = tests::bytes_of(tree.pack);
   changed[100] = static_cast<char>(changed[100] ^ 1);
@@ -164,7 +164,7 @@ TEST_F(RewrittenPack, IsNoticedToTheHeaderWhereItsTimeIsPutBack) {
   EXPECT_EQ(read("d/g"), EIO);
 }
 
-TEST_F(RewrittenPack, GoesOnWhereItWasOnlyRenamedOrGivenOtherRights) {
+TEST_F(RewrittenPack, StaysUsableIfOnlyRenamedOrGivenOtherRights) {
   ASSERT_EQ(::rename(tree.pack.c_str(), (tree.pack + ".old").c_str()), 0);
   EXPECT_EQ(read("d/g"), 0);
   ASSERT_EQ(::chmod((tree.pack + ".old").c_str(), 0600), 0);

@@ -52,7 +52,7 @@ struct OriginsTest : testing::Test {
   }
 };
 
-TEST_F(OriginsTest, AreThePackAtItsPrefixAndTheMountsElsewhere) {
+TEST_F(OriginsTest, ServeThePackAtItsPrefixAndMountsOutside) {
   tree.write("f", "in the pack");
   pack_it();
   const Origin& pack = origins->of(in("f"));
@@ -91,7 +91,7 @@ TEST_F(OriginsTest, GiveTheBytesOfAFileAndAFdOfIt) {
   EXPECT_EQ(bytes_of(*fd), "on the mount");
 }
 
-TEST_F(OriginsTest, SayWhatIsNoFileAndWhatIsNotThere) {
+TEST_F(OriginsTest, ReportDirectoriesAndMissingPaths) {
   tree.write("d/f", "1");
   tree.write("large", std::string(4 * k_most, 'x'));
   pack_it();
@@ -111,7 +111,7 @@ TEST_F(OriginsTest, SayWhatIsNoFileAndWhatIsNotThere) {
   EXPECT_EQ(bytes_of(*copy), tree.files["large"]);
 }
 
-TEST_F(OriginsTest, APackGivesFilesThatLieTogetherByOneRequest) {
+TEST_F(OriginsTest, AdjacentFilesOfAPackTakeOneRequest) {
   for (int i = 0; i < 40; ++i)
     tree.write("d/f" + std::to_string(100 + i), tests::content_of(100 + i * 1500, i));
   tree.write("e/last", "behind them");
@@ -157,7 +157,7 @@ TEST_F(OriginsTest, APackGivesFilesThatLieTogetherByOneRequest) {
   EXPECT_TRUE(mount_origin().place_of(paths[0]).is_empty());
 }
 
-TEST_F(OriginsTest, ADamagedFileAmongThoseReadTogetherIsNotGiven) {
+TEST_F(OriginsTest, DamagedFileOfACombinedReadIsNotServed) {
   for (int i = 0; i < 3; ++i) tree.write("d/f" + std::to_string(i), tests::content_of(5000, i));
   pack_it();
   const std::string whole = tests::bytes_of(tree.pack);
@@ -197,7 +197,7 @@ TEST_F(OriginsTest, OpenFilesForACallerThatCountsNoRequests) {
   }
 }
 
-TEST_F(OriginsTest, EachServesItsOwnRecordsAlone) {
+TEST_F(OriginsTest, EachServesOnlyItsOwnRecords) {
   tree.write("f", "in the pack");
   pack_it();
   tree.write("f", "on the mount");

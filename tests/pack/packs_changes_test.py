@@ -165,7 +165,7 @@ for path in (P, P + "/a/x", os.open(P, os.O_RDONLY), os.open(P + "/a/x", os.O_RD
         assert buffer.raw[:4] == (0x65735546).to_bytes(4, "little")
 """)
 
-    def test_extended_attributes_are_none(self):
+    def test_there_are_no_extended_attributes(self):
         self.run_python("""
 for follow in (True, False):
     for path in (P, P + "/a/x", P + "/to b"):

@@ -301,7 +301,7 @@ assert sorted(os.listdir(".")) == sorted(os.listdir(O))
 assert open("b/c/d/e/f/g/deep").read() == "deep" and os.stat("../set/a/007.jpg").st_size == 7
 """)
 
-    def test_children_and_many_at_once(self):
+    def test_children_and_threads_list_concurrently(self):
         self.check_packed("""
 import threading
 fd = os.open(P + "/b", os.O_RDONLY)

@@ -59,7 +59,7 @@ class Neighbours(PackCase):
         self.assertEqual(report["misses"], 1)
         self.assertEqual(report["origin"]["reads"], 2)
 
-    def test_a_pack_that_was_replaced_is_not_in_the_way_of_the_new_one(self):
+    def test_records_of_a_replaced_pack_do_not_block_the_new_one(self):
         self.addCleanup(subprocess.run, [COMMAND, "clear", "--name", f"neighbours-{os.getpid()}"],
                         stdout=subprocess.DEVNULL)
         first = self.check("read_all(1)", CUBESHIM_RAM_KEEP="1")
@@ -72,13 +72,13 @@ class Neighbours(PackCase):
         self.assertLess(first["misses"], COUNT // 2)
         self.assertLess(second["misses"], COUNT // 2)
 
-    def test_nothing_is_fetched_ahead_where_that_is_off(self):
+    def test_nothing_is_fetched_ahead_if_prefetch_is_off(self):
         report = self.check("read_all(1)", CUBESHIM_PREFETCH="0")
         self.assertEqual(
             (report["origin"]["reads"], report["misses"], report["prefetch"]["fetched"]),
             (COUNT, COUNT, 0))
 
-    def test_nor_where_not_all_of_it_fits(self):
+    def test_nothing_is_fetched_ahead_unless_all_of_it_fits(self):
         report = self.check("read_all(1)", CUBESHIM_RAM="8M")
         self.assertEqual(report["prefetch"]["fetched"], 0)
         self.assertEqual(report["misses"], report["ram"]["entries"])

@@ -106,7 +106,7 @@ for name in ("a/x", "b/large", "b/huge"):
 """, CUBESHIM_MAX_FILE="100K")
         self.assertEqual((stats["misses"], stats["bypassed"]["size"]), (1, 2))
 
-    def test_a_program_may_close_what_it_does_not_know(self):
+    def test_program_may_close_fds_of_the_library(self):
         self.check("""
 assert open(P + "/a/x").read() == "hello"
 os.closerange(3, 1 << 16)
@@ -222,7 +222,7 @@ other = dict(os.environ, CUBESHIM_PACKS=P + "/a=" + {str(self.pack)!r})
 assert subprocess.run(["cat", P + "/a/a/x"], env=other, capture_output=True).stdout == b"hello"
 """)
 
-    def test_packs_of_the_same_sizes_are_told_apart(self):
+    def test_packs_of_the_same_sizes_are_distinguished(self):
         (self.data / "a/x").write_bytes(b"jello")
         other = self.work / "other.cube"
         make_pack(self.data, other)
@@ -263,7 +263,7 @@ except OSError as error: assert error.errno == errno.ELOOP, error
 else: assert False
 """)
 
-    def test_names_that_are_opened_as_such(self):
+    def test_opens_with_o_path(self):
         self.check("""
 import stat
 def name(root, path, *flags):

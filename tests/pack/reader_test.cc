@@ -100,7 +100,7 @@ TEST_F(PackReaderTest, DoesNotFindMissingPaths) {
   }
 }
 
-TEST_F(PackReaderTest, DirectoriesNameWhatLiesInThem) {
+TEST_F(PackReaderTest, DirectoriesListTheirEntries) {
   for (const auto& [path, expected] : std::map<std::string, std::set<std::string>>{
            {"", {"a", "a.b", "broken", "empty", "many", "odd", "sizes"}},
            {"odd", {"new\nline", "\xff\xfe", " space", "-dash", "link"}},
@@ -175,7 +175,7 @@ TEST_F(PackReaderTest, ManyThreadsLookUpAtTheSameTime) {
   EXPECT_EQ(found, 4 * tree.files.size());
 }
 
-TEST(PackSlots, MoreThanFitInMemoryAreSortedAllTheSame) {
+TEST(PackSlots, MoreThanFitInMemoryAreSorted) {
   PackSlots slots("/tmp");
   constexpr std::uint64_t k_count = 200'001;
   for (std::uint64_t i = 0; i < k_count; ++i) {

@@ -35,7 +35,7 @@ struct PackResume : testing::Test {
   }
 };
 
-TEST_F(PackResume, GoesOnWhereItWasStopped) {
+TEST_F(PackResume, ContinuesWhereItWasStopped) {
   std::uint64_t last = 0;
   for (const int looks : {1, 5, 12, 20, 25}) {
     stop_after(looks);
@@ -126,7 +126,7 @@ TEST_F(PackResume, OtherArgumentsStartOver) {
   EXPECT_EQ(tree.open()->header().files, 1U);
 }
 
-TEST_F(PackResume, GarbageInPlaceOfThePartialFileIsNoHindrance) {
+TEST_F(PackResume, GarbageInPlaceOfThePartialFileIsReplaced) {
   ASSERT_TRUE(tests::TempDir::write_file(partial, tests::content_of(100'000, 5)));
   EXPECT_EQ(finish(), 0U);
 }

@@ -46,7 +46,7 @@ struct PackWindowsTest : testing::Test {
   std::uint64_t fresh_ = 0;
 };
 
-TEST_F(PackWindowsTest, FirstReadTellsWhatARecordAloneCosts) {
+TEST_F(PackWindowsTest, FirstReadMeasuresTheCostOfASingleRecord) {
   EXPECT_TRUE(is_alone(slot_at(8 << 20)));
   EXPECT_TRUE(is_alone(slot_at(9 << 20)));
   know_latency();
@@ -94,7 +94,7 @@ TEST_F(PackWindowsTest, AWindowGrowsWhileItTakesLittleLonger) {
   EXPECT_EQ(size_now(), PackWindows::k_most);
 }
 
-TEST_F(PackWindowsTest, AWindowShrinksWhereBandwidthIsWhatCosts) {
+TEST_F(PackWindowsTest, WindowShrinksIfBandwidthIsTheBottleneck) {
   know_latency();
   take_one(500 * k_us);
   EXPECT_EQ(size_now(), k_first) << "neither";
@@ -102,14 +102,14 @@ TEST_F(PackWindowsTest, AWindowShrinksWhereBandwidthIsWhatCosts) {
   EXPECT_EQ(size_now(), PackWindows::k_least);
 }
 
-TEST_F(PackWindowsTest, AnOriginMayBecomeSlower) {
+TEST_F(PackWindowsTest, AdaptsToAnOriginThatBecomesSlower) {
   know_latency();
   for (int i = 0; i < 100; ++i) know_latency(3000 * k_us);
   take_one(3500 * k_us);
   EXPECT_EQ(size_now(), 2 * k_first);
 }
 
-TEST_F(PackWindowsTest, ForkedChildrenShareWhatIsKnown) {
+TEST_F(PackWindowsTest, ForkedChildrenShareMeasurementsAndWindows) {
   know_latency();
   const PackSlot slot = slot_at(8 << 20);
   const pid_t child = ::fork();
@@ -195,7 +195,7 @@ struct PackNeighboursTest : testing::Test {
   }
 };
 
-TEST_F(PackNeighboursTest, ThereAreNoneOfARecordAlone) {
+TEST_F(PackNeighboursTest, RecordReadAloneHasNone) {
   fill_small();
   make();
   ASSERT_TRUE(read("d0/f0"));
@@ -219,7 +219,7 @@ TEST_F(PackNeighboursTest, ALinkLeadsToAWindow) {
   EXPECT_EQ(wrong(all_but("d0/f0")), "");
 }
 
-TEST_F(PackNeighboursTest, APackWithinAFileIsNotTakenForRecords) {
+TEST_F(PackNeighboursTest, PackWithinAFileIsNotReadAsRecords) {
   SampleTree inner;
   for (int i = 0; i < 60; ++i)
     inner.write("f" + std::to_string(i), tests::content_of(10'000, i + 77));

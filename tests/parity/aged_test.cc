@@ -99,7 +99,7 @@ PARITY(Aged, StreamsGoBackAndForth) {
   CALL(closedir(stream));
 }
 
-PARITY(Aged, RewoundStreamsShowWhatIsThereNow) {
+PARITY(Aged, RewoundStreamsShowPresentEntries) {
   make_old_tree(t);
   list(t, "d");
   DIR* const stream = STDIO(nullptr, opendir(t / "d"));
@@ -251,7 +251,7 @@ PARITY(Aged, StatsOfListedNames) {
   CALL(open(t / "d/none/x", O_RDONLY));
 }
 
-PARITY(Aged, ChangesAreSeenAtOnce) {
+PARITY(Aged, ChangesAreSeenImmediately) {
   make_old_tree(t);
   struct stat st {};
   const auto look = [&](const char* name) {
@@ -294,7 +294,7 @@ PARITY(Aged, ChangesAreSeenAtOnce) {
   look("d/moved");
 }
 
-PARITY(Aged, ChangesByOtherWaysAreSeenAtOnce) {
+PARITY(Aged, ChangesByOtherCallsAreSeenImmediately) {
   make_old_tree(t);
   t.link("d/away", "e/target");
   struct stat st {};
@@ -362,7 +362,7 @@ int bind_to(const char* path, bool by_number, std::size_t room = sizeof(sockaddr
 
 }  // namespace
 
-PARITY(Aged, NamesThatAreMadeAreSeenAtOnce) {
+PARITY(Aged, NewNamesAreSeenImmediately) {
   make_old_tree(t);
   CALL(chdir(t / "d"));
   const auto see = [&](const char* name, const std::function<int()>& make) {
@@ -455,7 +455,7 @@ void show_link(cube::parity::Case& t, const char* name) {
 
 }  // namespace
 
-PARITY(Aged, LinksLeadToWhereTheyDid) {
+PARITY(Aged, LinksKeepTheirTargets) {
   make_old_tree(t);
   const std::pair<const char*, const char*> links[] = {
       {"d/up", "../a.jpg"},
@@ -500,7 +500,7 @@ PARITY(Aged, LinksLeadToWhereTheyDid) {
   }
 }
 
-PARITY(Aged, LinksThatChangeAreSeenAtOnce) {
+PARITY(Aged, ChangedLinksAreSeenImmediately) {
   make_old_tree(t);
   struct stat st {};
   const auto look = [&] {

@@ -91,7 +91,7 @@ static void look_below(cube::parity::Case& t, const char* path, Fresh fresh) {
   CALL(fchdir(fresh()));
 }
 
-PARITY(At, AFileIsNoDirectory) {
+PARITY(At, FileIsRefusedAsADirectory) {
   const char* const path = t.file("a", 300);
   const auto fresh = [&] { return CALL(open(path, O_RDONLY)); };
   struct stat st {};
@@ -107,7 +107,7 @@ PARITY(At, AFileIsNoDirectory) {
 }
 
 // The library keeps the fd of a closed file, and must not pass it to the kernel.
-PARITY(At, ClosedFdIsNoDirectory) {
+PARITY(At, ClosedFdIsRefusedAsADirectory) {
   const char* const path = t.file("a", 300);
   look_below(t, path, [&] {
     const int fd = CALL(open(path, O_RDONLY));

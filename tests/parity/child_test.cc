@@ -246,7 +246,7 @@ int cloned_thread(void* argument) {
 
 }  // namespace
 
-PARITY(Child, CloneOfAThreadWithATableOfItsOwn) {
+PARITY(Child, CloneOfAThreadWithASeparateFdTable) {
   t.file("a", 4000);
   t.file("b", 3000);
   t.in_child([&] {
@@ -350,7 +350,7 @@ PARITY(Child, SpawnWithEveryAction) {
   CALL(posix_spawn(&child, path, nullptr, nullptr, const_cast<char**>(arguments), environ));
 }
 
-PARITY(Child, EveryWaitTellsHowTheChildEnded) {
+PARITY(Child, EveryWaitReportsHowTheChildEnded) {
   const auto child_of = [](int status) {
     const pid_t child = fork();
     if (child == 0) _exit(status);

@@ -93,7 +93,7 @@ PARITY(Command, FcntlThatSets) {
   CALL(open(path, O_WRONLY | O_NONBLOCK));
 }
 
-PARITY(Command, TellsWhetherTwoFdsAreOneFile) {
+PARITY(Command, ComparesTheFilesOfTwoFds) {
   const char* const path = t.file("a", 300);
   constexpr int k_query = 1027;  // F_DUPFD_QUERY
   const auto fresh = [&] { return CALL(open(path, O_RDONLY)); };

@@ -70,7 +70,7 @@ PARITY(Exec, EveryFormHandsTheOffsetOn) {
   }
 }
 
-PARITY(Exec, CloseOnExecIsWhatItWasSetTo) {
+PARITY(Exec, CloseOnExecHasTheValueThatWasSet) {
   const char* const path = t.text("a", "0123456789");
   int fds[6];
   for (int& fd : fds) fd = CALL(open(path, O_RDONLY));

@@ -182,7 +182,7 @@ PARITY(Fd, DupSharesTheOffset) {
   CALL(dup(b));
 }
 
-PARITY(Fd, Dup2ReplacesWhatIsThere) {
+PARITY(Fd, Dup2ReplacesAnOpenFd) {
   for (const char* name : {"dup2", "__dup2"}) {
     auto* const dup_to = function<int(int, int)>(name);
     t.line(name);
@@ -212,7 +212,7 @@ PARITY(Fd, Dup2ReplacesWhatIsThere) {
   }
 }
 
-PARITY(Fd, Dup3KnowsCloseOnExec) {
+PARITY(Fd, Dup3SetsCloseOnExec) {
   const int a = CALL(open(t.file("a", 100), O_RDONLY));
   CALL(dup3(a, 20, O_CLOEXEC));
   CALL(fcntl(20, F_GETFD));

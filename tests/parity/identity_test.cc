@@ -178,7 +178,7 @@ PARITY(Identity, AccessAsksForTheRealUser) {
 }
 
 // A program may get a capability as an ambient one: then open(2) uses it, but access(2) does not.
-PARITY(Identity, AccessIgnoresACapabilityToReadWhatTheModeRefuses) {
+PARITY(Identity, AccessIgnoresACapabilityToReadDespiteTheMode) {
   make_files(t);
   CALL(mkdir(t / "closed", 0700));
   t.file("closed/f", 100, 0644);

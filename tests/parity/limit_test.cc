@@ -142,7 +142,7 @@ PARITY(Limit, FileSizeAndAddressSpace) {
   });
 }
 
-PARITY(Limit, ListOfFdsAndWhatTheyAre) {
+PARITY(Limit, ListOfFdsAndTheirFiles) {
   t.file("a", 300);
   CALL(close(CALL(open(t / "a", O_RDONLY))));
   const int fd = CALL(open(t / "a", O_RDONLY));

@@ -16,7 +16,7 @@ Signature* of_libc(const char* name) {
 
 }  // namespace
 
-PARITY(Loader, FunctionsOfLibcReadWhatOursHaveOpened) {
+PARITY(Loader, FunctionsOfLibcReadFilesOpenedByOurs) {
   const int fd = CALL(open(t.file("a", 5000), O_RDONLY));
   char got[100] = {};
   CALL(of_libc<ssize_t(int, void*, std::size_t)>("read")(fd, got, sizeof got));
@@ -40,7 +40,7 @@ PARITY(Loader, FunctionsOfLibcReadWhatOursHaveOpened) {
   CALL(close(copy));
 }
 
-PARITY(Loader, FunctionsOfLibcOpenWhatOursRead) {
+PARITY(Loader, FunctionsOfLibcOpenFilesReadByOurs) {
   const int fd = CALL(of_libc<int(const char*, int, ...)>("open")(t.file("a", 5000), O_RDONLY));
   char got[100] = {};
   CALL(read(fd, got, sizeof got));
@@ -49,7 +49,7 @@ PARITY(Loader, FunctionsOfLibcOpenWhatOursRead) {
   CALL(read(fd, got, 1));
 }
 
-PARITY(Loader, LibrariesOfTheProgramReadByWhatTheyHaveLookedUp) {
+PARITY(Loader, LibrariesOfTheProgramReadByLookedUpFunctions) {
   namespace linked = cube::parity::linked;
   const int fd = CALL(open(t.file("a", 5000), O_RDONLY));
   char got[100] = {};
@@ -62,7 +62,7 @@ PARITY(Loader, LibrariesOfTheProgramReadByWhatTheyHaveLookedUp) {
   CALL(dlerror() != nullptr);
 }
 
-PARITY(Loader, DlsymAndDlopenOfLibcFindWhatOursFind) {
+PARITY(Loader, DlsymAndDlopenOfLibcMatchOurs) {
   const int fd = CALL(open(t.file("a", 5000), O_RDONLY));
   void* const libc = of_libc<void*(const char*, int)>("dlopen")("libc.so.6", RTLD_LAZY);
   void* const found = of_libc<void*(void*, const char*)>("dlsym")(libc, "read");
@@ -91,7 +91,7 @@ PARITY(Loader, VforkOfLibcLeavesTheFdsOfTheParent) {
   }
 }
 
-PARITY(Loader, LookupsThatFailSaySo) {
+PARITY(Loader, FailedLookupsSetTheError) {
   CALL(of_libc<void()>("cube_no_such_function") == nullptr);
   const char* const message = dlerror();
   CALL(message != nullptr && std::strstr(message, "cube_no_such_function") != nullptr);

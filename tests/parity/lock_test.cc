@@ -144,7 +144,7 @@ PARITY(Lock, LockedFilesKeepOneOffset) {
   });
 }
 
-PARITY(Lock, LocksOutliveWhatMakesTheFileTheKernels) {
+PARITY(Lock, LocksOutliveMaterialization) {
   const char* const path = t.file("a", 100);
   for (int which = 0; which < 3; ++which) {
     t.line(std::to_string(which));

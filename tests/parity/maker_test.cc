@@ -49,7 +49,7 @@ void made(cube::parity::Case& t, const char* what, const std::function<int()>& m
 
 }  // namespace
 
-PARITY(Maker, FdsOfTheKernelsOwn) {
+PARITY(Maker, FdsOfKernelObjects) {
   t.file("a");
   sigset_t signals;
   sigemptyset(&signals);

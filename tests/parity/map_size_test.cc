@@ -200,7 +200,7 @@ PARITY(MapSize, ADuplicateGrows) {
   }
 }
 
-PARITY(MapSize, AChildGrowsWhatItInherits) {
+PARITY(MapSize, ChildGrowsAnInheritedMapping) {
   for (const int flags : {MAP_SHARED, MAP_PRIVATE}) {
     for (const std::size_t size : {9000UL, 40000UL}) {
       char* const at = mapped(t, size, flags, size);
@@ -215,7 +215,7 @@ PARITY(MapSize, AChildGrowsWhatItInherits) {
   }
 }
 
-PARITY(MapSize, MemoryThatReplacesAPartIsNotOurs) {
+PARITY(MapSize, MemoryThatReplacesAPartIsLeftToTheProgram) {
   // Memory of the program in the middle of a mapping grows beyond the file's end and keeps its
   // contents.
   const std::size_t size = 40000;

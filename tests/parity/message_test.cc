@@ -50,7 +50,7 @@ PARITY(Message, ManyFdsInOne) {
   for (const int fd : small.fds()) show(t, "received", fd);
 }
 
-PARITY(Message, ManyMessagesAtOnce) {
+PARITY(Message, ManyMessagesTogether) {
   int pair[2];
   CALL(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair));
   t.file("a", 300);

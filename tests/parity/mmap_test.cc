@@ -16,7 +16,7 @@ std::size_t pages(std::size_t n) { return (n + 4095) / 4096 * 4096; }
 
 }  // namespace
 
-PARITY(Map, ReadsTheBytesAndZerosBehind) {
+PARITY(Map, ReadsTheBytesAndTrailingZeros) {
   for (const std::size_t size : k_sizes) {
     for (const int flags :
          {MAP_PRIVATE, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_PRIVATE | MAP_POPULATE}) {

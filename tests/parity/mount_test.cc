@@ -15,7 +15,7 @@ std::string content_at(const char* path) {
 
 }  // namespace
 
-PARITY(Mount, HidesWhatWasThereAndGivesItBack) {
+PARITY(Mount, HidesFilesUntilItIsUnmounted) {
   t.dir("d");
   const char* const path = t.text("d/f", "below");
   const int before = CALL(open(path, O_RDONLY));

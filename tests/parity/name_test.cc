@@ -176,7 +176,7 @@ PARITY(Directory, StreamsAndLists) {
   CALL(scandir(t / "d/x", &list, nullptr, nullptr));
 }
 
-PARITY(Directory, FdsOfFilesAreNone) {
+PARITY(Directory, FdsOfFilesAreRefused) {
   const int fd = CALL(open(t.file("a"), O_RDONLY));
   CALL(fdopendir(fd));
   EXPECT_EQ(errno, ENOTDIR);

@@ -150,7 +150,7 @@ PARITY(Open, DirectoriesAndTheirFlags) {
   EXPECT_EQ(errno, EEXIST);
 }
 
-PARITY(Open, LinksAreFollowedUnlessTheFlagsSayNo) {
+PARITY(Open, LinksAreFollowedUnlessTheFlagsForbidIt) {
   t.file("a");
   t.link("to_a", "a");
   t.link("to_to_a", "to_a");
@@ -206,7 +206,7 @@ PARITY(Open, FlagsThatTheKernelMustSee) {
   look(CALL(open(t.root().c_str(), O_RDWR | O_TMPFILE, 0600)));
 }
 
-PARITY(Open, FifoAndOthersAreTheKernels) {
+PARITY(Open, SpecialFilesAreLeftToTheKernel) {
   t.fifo("p");
   const int reader = CALL(open(t / "p", O_RDONLY | O_NONBLOCK));
   const int writer = CALL(open(t / "p", O_WRONLY | O_NONBLOCK));
@@ -282,7 +282,7 @@ PARITY(Open, ReadOnlyWithTruncateEmptiesTheFile) {
   CALL(close(fd));
 }
 
-PARITY(Open, NumberedDescriptorLimitIsTheKernels) {
+PARITY(Open, NumberedDescriptorLimitMatchesTheKernel) {
   t.file("a");
   CALL(openat(-1, "a", O_RDONLY));
   EXPECT_EQ(errno, EBADF);

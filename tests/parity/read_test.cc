@@ -227,7 +227,7 @@ PARITY(Read, VectorErrors) {
   CALL(readv(fd, many, 1));
 }
 
-PARITY(Read, SecondVersionOfVectorsKnowsFlags) {
+PARITY(Read, SecondVersionOfVectorsHonorsFlags) {
   const int fd = CALL(open(t.file("a", 100), O_RDONLY));
   char got[50];
   iovec part{got, 50};

@@ -144,10 +144,10 @@ IN_BUCKET = [
     "Limit*", "Loader*", "Lock*", "Message*", "Process*", "Raw*", "Wide*"
 ]
 NOT_IN_BUCKET = [
-    "Async.IoUring", "At.ADirectoryThatAMountCovers*", "At.AFileIsNoDirectory",
-    "At.ARemovedDirectory*", "At.ClosedFdIsNoDirectory", "At.EmptyPathMeansTheFdItself",
+    "Async.IoUring", "At.ADirectoryThatAMountCovers*", "At.FileIsRefusedAsADirectory",
+    "At.ARemovedDirectory*", "At.ClosedFdIsRefusedAsADirectory", "At.EmptyPathMeansTheFdItself",
     "At.PathsOfFdsAreFollowed", "Ioctl.CommandsOfTheFileSystem",
-    "Limit.FdNameBelowProcWhenNoFdIsLeft", "Limit.FileSizeAndAddressSpace", "Limit.ListOfFdsAndWhatTheyAre",
+    "Limit.FdNameBelowProcWhenNoFdIsLeft", "Limit.FileSizeAndAddressSpace", "Limit.ListOfFdsAndTheirFiles",
     "Limit.LoweredBelowTheFdThatWasClosedLast", "Limit.NamesAndPaths", "Limit.TooManyOpenFiles",
     "Lock.Flock", "Lock.LockedFilesKeepOneOffset", "Process.ScriptOnTheCoveredTreeIsRun",
     "Raw.ChangesByCallNumberAreSeen", "Raw.CloseRangeWithUnshareThroughSyscall",

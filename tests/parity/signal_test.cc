@@ -105,7 +105,7 @@ void take_number(std::uint8_t (&seen)[k_numbers], bool& more) {
 
 }  // namespace
 
-PARITY(Signal, HandlerAndWhatItInterruptsGetNoByteTwice) {
+PARITY(Signal, HandlerAndInterruptedReadGetNoByteTwice) {
   std::string content(k_numbers * sizeof(std::uint32_t), '\0');
   for (std::uint32_t i = 0; i < k_numbers; ++i)
     std::memcpy(content.data() + i * sizeof i, &i, sizeof i);

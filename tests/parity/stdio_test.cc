@@ -305,7 +305,7 @@ PARITY(Stdio, UnlockedAndWideForms) {
   CALL(fclose(stream));
 }
 
-PARITY(Stdio, ManyStreamsAtOnce) {
+PARITY(Stdio, ManyStreamsAreOpenTogether) {
   FILE* streams[40];
   for (int i = 0; i < 40; ++i)
     streams[i] = STDIO(nullptr, fopen(t.file("f" + std::to_string(i), 50 + i), "r"));

@@ -226,7 +226,7 @@ PARITY(Stream, ReopenedInEveryWay) {
   STDIO(nullptr, freopen(t / "b", "q", stream));
 }
 
-PARITY(Stream, AllClosedAtOnce) {
+PARITY(Stream, AllAreClosedTogether) {
   t.in_child([&] {
     FILE* const one = STDIO(nullptr, fopen(t.file("a", 100), "r"));
     FILE* const two = STDIO(nullptr, fopen(t / "a", "r"));

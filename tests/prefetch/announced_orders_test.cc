@@ -55,7 +55,7 @@ TEST_F(Orders, PathsComeInTheirOrder) {
   EXPECT_FALSE(orders.next(file));
 }
 
-TEST_F(Orders, ABaseNeedNotBeNormal) {
+TEST_F(Orders, AcceptABaseThatIsNotNormal) {
   open(0, "/data//x/../../more/.");
   say(0, {paths(0, 0, {"a"}), begin(1, "/data/.."), paths(1, 0, {"etc/b", "data/c"})});
   EXPECT_EQ(take(), Names{"/data/c"});
@@ -92,7 +92,7 @@ TEST_F(Orders, ANewEpochDropsTheOlder) {
   EXPECT_EQ(take(), Names{});
 }
 
-TEST_F(Orders, AnEndMayDropWhatIsLeft) {
+TEST_F(Orders, EndMayDropTheRemainingPaths) {
   open(0);
   say(0, {paths(0, 0, {"a", "b"}), end(0)});
   EXPECT_EQ(take(1), Names{"/data/a"});
@@ -102,7 +102,7 @@ TEST_F(Orders, AnEndMayDropWhatIsLeft) {
   EXPECT_EQ(take(), Names{});
 }
 
-TEST_F(Orders, AGoodbyeKeepsAndADeathDrops) {
+TEST_F(Orders, GoodbyeKeepsPathsAndDeathDropsThem) {
   open(0);
   open(1);
   say(0, {paths(0, 0, {"a", "b"}), bye()});
@@ -196,7 +196,7 @@ TEST_F(Orders, AClientIsBounded) {
   }
 }
 
-TEST_F(Orders, ReadyIsReportedOnceAfterEachTimeThatNothingWasThere) {
+TEST_F(Orders, ReadyIsReportedOnceAfterEachEmptyCall) {
   EXPECT_FALSE(orders.has_become_ready());
   open(0);
   EXPECT_FALSE(orders.has_become_ready());

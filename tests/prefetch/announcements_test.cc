@@ -40,7 +40,7 @@ TEST_F(Announced, ServerIdentifiesItself) {
 
 // As if the process were stopped between the start of the thread and its first step, while another
 // process takes the lead.
-TEST_F(Announced, AThreadThatRunsAfterItsEndLeavesTheNameToItsOwner) {
+TEST_F(Announced, ThreadThatRunsAfterItsEndLeavesTheSocketToItsOwner) {
   AnnouncementsOptions options{.socket = socket, .prefixes = {"/data"}};
   options.leads = [](void*) { return false; };
   const CrewPtr<AnnouncementServer> late(new AnnouncementServer(std::move(options)));
@@ -52,7 +52,7 @@ TEST_F(Announced, AThreadThatRunsAfterItsEndLeavesTheNameToItsOwner) {
   client();
 }
 
-TEST_F(Announced, ArrivalsAreCalledWhenThereWasNothing) {
+TEST_F(Announced, ArrivalsAreReportedIfNothingWasThere) {
   PlannedFile file;
   EXPECT_EQ(source->next(file), PathSource::Next::none_yet);
   const auto one = client();
@@ -123,7 +123,7 @@ TEST_F(Announced, ClientThatLeavesAFullSocketBehindIsDropped) {
   EXPECT_FALSE(has_more());
 }
 
-TEST_F(Announced, InvalidMessageEndsItsConnectionAndNoOther) {
+TEST_F(Announced, InvalidMessageEndsOnlyItsConnection) {
   ::testing::internal::CaptureStderr();
   const auto good = client();
   ASSERT_TRUE(good.say(begin(0, "/data")));
@@ -182,7 +182,7 @@ TEST_F(Announced, TooManyClientsAreTurnedAwayAndSilentOnesGiveWay) {
   EXPECT_EQ(take(1), Names{"/data/b"});
 }
 
-TEST_F(Announced, SocketIsItsOwnersAndGoesWithTheServer) {
+TEST_F(Announced, SocketIsPrivateAndRemovedWithTheServer) {
   struct ::stat st {};
   ASSERT_EQ(lstat(socket.c_str(), &st), 0);
   EXPECT_TRUE(S_ISSOCK(st.st_mode));
@@ -204,14 +204,14 @@ TEST_F(Announced, ListeningCanBeEndedByAnotherThreadAndTwice) {
 
 // A connection to the socket's name wakes the listening thread, which must also end if the name is
 // gone.
-TEST_F(Announced, AThreadWhoseSocketWasRemovedEndsToo) {
+TEST_F(Announced, ThreadEndsThoughItsSocketWasRemoved) {
   const AnnounceClient silent = client();
   ASSERT_EQ(unlink(socket.c_str()), 0);
   source.reset();
   EXPECT_TRUE(wait_for_background_threads(20'000));
 }
 
-TEST_F(Announced, AForkedChildLeavesItAlone) {
+TEST_F(Announced, ForkedChildLeavesTheServerRunning) {
   const pid_t child = fork();
   if (child == 0) {
     source.reset();
@@ -247,7 +247,7 @@ TEST_F(Announced, ASocketThatADeadProcessLeftIsReplaced) {
   EXPECT_EQ(take(1), Names{"/data/a"});
 }
 
-TEST_F(Announced, FileThatIsNoSocketKeepsTheName) {
+TEST_F(Announced, StartFailsIfAnotherFileHasTheName) {
   const std::string file = dir.write("file.sock", "x"), link = dir / "link.sock",
                     folder = dir / "folder.sock";
   ASSERT_EQ(symlink(socket.c_str(), link.c_str()), 0);

@@ -20,7 +20,7 @@ namespace cube::prefetch {
 namespace {
 
 // If a thread still had these fds, it would hold a lock of the program after its close.
-TEST(BlockReader, ItsThreadsHaveNoneOfTheProgramsFilesFromTheStartOn) {
+TEST(BlockReader, ThreadsNeverHoldFilesOfTheProgram) {
   if (tests::k_tsan)
     GTEST_SKIP() << "ThreadSanitizer has a thread of its own, with the program's files";
   for (int i = 0; i < 20; ++i) {
@@ -51,7 +51,7 @@ TEST(BlockReader, ItsThreadsHaveNoneOfTheProgramsFilesFromTheStartOn) {
 }
 
 // A program may ask for any bytes (POSIX_FADV_WILLNEED), which need not begin and end at a block.
-TEST(BlockReader, BringsThePagesOfARangeAndNoMore) {
+TEST(BlockReader, FetchesExactlyThePagesOfARange) {
   constexpr std::uint64_t k_block = 64 << 10, k_page = 4096;
   tests::TestCache cache{16 * tests::k_mib, [](base::Config& config) {
                            config.max_file = k_block;

@@ -87,13 +87,13 @@ TEST_F(DepthByDemandTest, HalvesWhenDemandGetsSlow) {
   EXPECT_EQ(depth.depth(), 6U);
 }
 
-TEST_F(DepthByDemandTest, ALittleSlowerIsNoReason) {
+TEST_F(DepthByDemandTest, StaysIfDemandIsALittleSlower) {
   periods(100, 300'000);
   periods(10, 400'000);
   EXPECT_EQ(depth.depth(), 32U);
 }
 
-TEST_F(DepthByDemandTest, AnOriginThatHasBecomeSlowForGoodIsGotUsedTo) {
+TEST_F(DepthByDemandTest, AdaptsToAnOriginThatStaysSlow) {
   periods(100, 300'000);
   periods(200, 600'000);
   EXPECT_GT(depth.depth(), 16U);
@@ -156,12 +156,12 @@ struct DepthByFetchesTest : ::testing::Test {
   }
 };
 
-TEST_F(DepthByFetchesTest, DoesNotBindWithoutForeignDemand) {
+TEST_F(DepthByFetchesTest, DoesNotLimitWithoutForeignDemand) {
   run(100, false);
   EXPECT_EQ(depth.depth(), 64U);
 }
 
-TEST_F(DepthByFetchesTest, BeginsWithOneAndSettlesWhereTheOriginHasNoQueue) {
+TEST_F(DepthByFetchesTest, StartsAtOneAndSettlesWithoutAQueueAtTheOrigin) {
   run(1, true);
   EXPECT_EQ(depth.depth(), 1U);
   unsigned least = 64, most = 0;
@@ -187,7 +187,7 @@ TEST_F(DepthByFetchesTest, HardlyOvershootsOnItsWayUp) {
   EXPECT_LE(most, servers + servers / 3);
 }
 
-TEST_F(DepthByFetchesTest, ComesToTheMostWhereAnOriginIsFarAndHasNoQueue) {
+TEST_F(DepthByFetchesTest, ReachesTheMaximumForADistantOriginWithoutAQueue) {
   service_ms = 40;
   servers = 1000;
   run(200, true);
@@ -223,14 +223,14 @@ TEST_F(DepthByFetchesTest, MeasuresWhenNoMoreThanTheLimitAreInFlight) {
   EXPECT_LE(depth.depth(), servers + 2);
 }
 
-TEST_F(DepthByFetchesTest, DoesNotBindWhatItCannotMeasure) {
+TEST_F(DepthByFetchesTest, DoesNotLimitFetchesThatItCannotMeasure) {
   for (int i = 0; i < 60; ++i) tick(1, true);
   EXPECT_EQ(depth.depth(), 64U);
 }
 
 // Large files that take minutes, or fetches that hang, are in flight for longer than the program
 // waits.
-TEST_F(DepthByFetchesTest, DoesNotBindForFetchesThatDoNotEnd) {
+TEST_F(DepthByFetchesTest, DoesNotLimitIfFetchesDoNotEnd) {
   for (int i = 0; i < 30; ++i) {
     tick(8, true);
     EXPECT_EQ(depth.depth(), 1U);
@@ -274,7 +274,7 @@ struct ForeignDemandTest : ::testing::Test {
   }
 };
 
-TEST_F(ForeignDemandTest, IsThereWhileAJobFetchesUnplannedFiles) {
+TEST_F(ForeignDemandTest, IsSeenWhileAJobFetchesUnplannedFiles) {
   ticks(1, 0, 0);
   EXPECT_FALSE(is_there());
   ticks(1, 1, 0);
@@ -283,21 +283,21 @@ TEST_F(ForeignDemandTest, IsThereWhileAJobFetchesUnplannedFiles) {
   EXPECT_FALSE(is_there()) << "it is long ago";
 }
 
-TEST_F(ForeignDemandTest, IsNotThatOfAJobWhoseFilesAreFetchedAhead) {
+TEST_F(ForeignDemandTest, IgnoresAJobWhoseFilesAreFetchedAhead) {
   ticks(100, 4, 1);
   EXPECT_FALSE(is_there());
   ticks(100, 16, 1);
   EXPECT_TRUE(is_there()) << "few of its files are";
 }
 
-TEST_F(ForeignDemandTest, IsNotThatOfAJobThatHasOutrunThePrefetcher) {
+TEST_F(ForeignDemandTest, IgnoresAJobThatHasOutrunThePrefetcher) {
   ticks(100, 4, 0, 4);
   EXPECT_FALSE(is_there());
   ticks(100, 4, 0, 1);
   EXPECT_TRUE(is_there()) << "most of its files are of no plan";
 }
 
-TEST_F(ForeignDemandTest, IsNotThatOfAJobWithAList) {
+TEST_F(ForeignDemandTest, IgnoresAJobWithAList) {
   planned_job = jobs[0].job;
   ticks(100, 4, 0);
   EXPECT_FALSE(is_there());
@@ -312,7 +312,7 @@ TEST_F(ForeignDemandTest, IsSeenBesideAJobWhoseFilesAreFetchedAhead) {
   EXPECT_TRUE(is_there());
 }
 
-TEST_F(ForeignDemandTest, AJobThatWasThereBeforeIsNotCountedFromItsBegin) {
+TEST_F(ForeignDemandTest, IgnoresEarlierFetchesOfAnOlderJob) {
   jobs[0] = {.job = 4, .fetches = 1'000'000};
   ticks(1, 0, 0);
   EXPECT_FALSE(is_there());

@@ -114,7 +114,7 @@ TEST_F(DiskFlusherTest, MakesTheNextSegmentReady) {
   flusher->wait(until);
 }
 
-TEST_F(DiskFlusherTest, WritesAtTheEndWhatAKilledWriterHasLeft) {
+TEST_F(DiskFlusherTest, WritesRecordsOfAKilledWriterAtTheEnd) {
   Gate ready;
   Child child = writer(ready);
   ASSERT_TRUE(ready.take());

@@ -25,7 +25,7 @@ Side decide(double ring, double noise, std::mt19937& random) {
   return trial.side();
 }
 
-TEST(EngineTrial, AlternatesAndTurnsTheOrderRound) {
+TEST(EngineTrial, AlternatesEnginesAndReversesTheirOrder) {
   const auto sides = [](std::uint64_t ring) {
     EngineTrial trial;
     std::string found;
@@ -95,7 +95,7 @@ TEST(EngineTrial, SingleSpoiledBatchDoesNotDecide) {
   }
 }
 
-TEST(EngineTrial, ATieIsForTheThreads) {
+TEST(EngineTrial, TieGoesToTheThreads) {
   std::mt19937 random(1);
   constexpr int k_trials = 2000;
   const auto rings = [&](double ring, double noise) {
@@ -205,7 +205,7 @@ struct AutoChoice : ::testing::Test {
   }
 };
 
-TEST_F(AutoChoice, TakesTheFasterOneForTheRest) {
+TEST_F(AutoChoice, UsesTheFasterEngineForTheRest) {
   for (const bool ring_is_faster : {true, false}) {
     start(ring_is_faster ? 200 : 100, ring_is_faster ? 100 : 200);
     submit(2000);
@@ -222,7 +222,7 @@ TEST_F(AutoChoice, TakesTheFasterOneForTheRest) {
   }
 }
 
-TEST_F(AutoChoice, LearnsForEachOriginAlone) {
+TEST_F(AutoChoice, LearnsForEachOriginSeparately) {
   start(100, 200);
   submit(1000, 3);
   run();
@@ -238,7 +238,7 @@ TEST_F(AutoChoice, LearnsForEachOriginAlone) {
   expect_each_ended_once();
 }
 
-TEST_F(AutoChoice, NothingIsHeldBackForEver) {
+TEST_F(AutoChoice, HoldsNoFileBackForever) {
   start(100, 200);
   // There is never a whole batch at a time, so the trial learns nothing, but everything is fetched.
   for (int i = 1; i < 40; ++i) {
@@ -248,7 +248,7 @@ TEST_F(AutoChoice, NothingIsHeldBackForEver) {
   expect_each_ended_once();
 }
 
-TEST_F(AutoChoice, ABatchThatWasCancelledSaysNothing) {
+TEST_F(AutoChoice, CancelledBatchDoesNotCount) {
   start(100, 100'000);
   for (int i = 0; i < 20; ++i) {
     submit(64);
@@ -261,7 +261,7 @@ TEST_F(AutoChoice, ABatchThatWasCancelledSaysNothing) {
   expect_each_ended_once();
 }
 
-TEST_F(AutoChoice, GoesToThreadsInTheEndIfNoBatchIsFilled) {
+TEST_F(AutoChoice, UsesThreadsIfNoBatchIsEverFilled) {
   start(100, 50);
   for (int i = 0; i < 64; ++i) {
     submit(5);
@@ -284,7 +284,7 @@ TEST_F(AutoChoice, DecidesWhileTheDepthChanges) {
   expect_each_ended_once();
 }
 
-TEST_F(AutoChoice, BatchesOfDifferentDepthsAreNoPair) {
+TEST_F(AutoChoice, BatchesOfDifferentDepthsAreNotCompared) {
   start(100, 100);
   // The first batch runs at 16. The second one begins when it is over, and runs at 64.
   submit(64);
@@ -300,7 +300,7 @@ TEST_F(AutoChoice, BatchesOfDifferentDepthsAreNoPair) {
   expect_each_ended_once();
 }
 
-TEST_F(AutoChoice, StopEndsWhatIsHeldBack) {
+TEST_F(AutoChoice, StopCancelsFilesHeldBack) {
   start(100, 100);
   submit(500);
   engine->stop(10);

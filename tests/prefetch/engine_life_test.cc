@@ -49,7 +49,7 @@ struct EngineLife : BothEngines {
   }
 };
 
-TEST_P(EngineLife, StopCancelsWhatWaits) {
+TEST_P(EngineLife, StopCancelsWaitingFetches) {
   START_ENGINE({.depth = 1});
   const std::string path = dir.write("f", "abc");
   std::binary_semaphore inside{0}, go_on{0};
@@ -161,7 +161,7 @@ TEST_P(EngineLife, ThreadsTakeNoSignalsOfTheHost) {
   EXPECT_FALSE(blocked >> 32 & 1);
 }
 
-TEST_P(EngineLife, WithoutDescriptorsAFetchFailsAndTheNextIsTried) {
+TEST_P(EngineLife, FetchWithoutDescriptorsFailsButTheNextIsTried) {
   const std::string path = dir.write("f", "abc");
   EXPECT_EQ(tests::run_in_child([&] {
               start({.depth = 4});
@@ -223,7 +223,7 @@ void refuse(long number, int error) {
   prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 }
 
-TEST(EngineRefused, WithoutIoUringSaysWhy) {
+TEST(EngineRefused, ReasonIsGivenIfIoUringIsUnavailable) {
   for (const int error : {ENOSYS, EPERM}) {
     EXPECT_EQ(tests::run_in_child([&] {
                 refuse(SYS_io_uring_setup, error);
@@ -237,7 +237,7 @@ TEST(EngineRefused, WithoutIoUringSaysWhy) {
   }
 }
 
-TEST(EngineRefused, WithoutAnFdTableOfItsOwnThereIsNoEngine) {
+TEST(EngineRefused, StartFailsWithoutAPrivateFdTable) {
   for (const Kind kind : {Kind::threads, Kind::uring}) {
     EXPECT_EQ(tests::run_in_child([&] {
                 refuse(SYS_close_range, ENOSYS);
@@ -251,7 +251,7 @@ TEST(EngineRefused, WithoutAnFdTableOfItsOwnThereIsNoEngine) {
   }
 }
 
-TEST(EngineRefused, WithoutOpenat2LinksAreAskedOfProc) {
+TEST(EngineRefused, LinksAreReadFromProcWithoutOpenat2) {
   EXPECT_EQ(tests::run_in_child([&] {
               refuse(SYS_openat2, ENOSYS);
               const tests::TempDir dir;

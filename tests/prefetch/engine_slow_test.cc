@@ -45,7 +45,7 @@ class SlowEngines : public BothEngines {
   lagfs::testing::Mount mount;
 };
 
-TEST_P(SlowEngines, AReadThatHangsIsAbandonedAndItsRoomSaidToBeLost) {
+TEST_P(SlowEngines, HangingReadIsAbandonedAndItsRoomReportedLost) {
   START_ENGINE({.depth = 4});
   say("hold read 1");
   for (int i = 0; i < 8; ++i) engine->submit(order(mount.at(name(i))));
@@ -123,7 +123,7 @@ TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
   EXPECT_EQ(umount2(mount.target().c_str(), 0), 0) << strerror(errno);
 }
 
-TEST_P(SlowEngines, HangingRequestDoesNotHoldUpTheOthers) {
+TEST_P(SlowEngines, HangingRequestDoesNotDelayOthers) {
   START_ENGINE({.depth = 2});
   say("hold open 1");
   for (int i = 0; i < 40; ++i) engine->submit(order(mount.at(name(i))));
@@ -141,7 +141,7 @@ class SlowEnginesKnownNames : public SlowEngines {
 };
 
 // The kernel then finds the name without asking the origin, and may wait at an unexpected step.
-TEST_P(SlowEnginesKnownNames, AnOpenThatHangsDoesNotHoldUpTheOthers) {
+TEST_P(SlowEnginesKnownNames, HangingOpenDoesNotDelayOthers) {
   START_ENGINE({.depth = 2});
   for (int i = 0; i < 40; ++i) EXPECT_EQ(fetch(mount.at(name(i))).result.ending, Ending::whole);
   for (const char* operation : {"open", "getattr", "read"}) {
@@ -157,7 +157,7 @@ TEST_P(SlowEnginesKnownNames, AnOpenThatHangsDoesNotHoldUpTheOthers) {
 
 // More fetches than a ring has workers, unless more are requested; with threads that are just
 // started and with idle ones.
-TEST_P(SlowEngines, AsManyWaitForTheOriginAsTheDepthSaysAndNoMore) {
+TEST_P(SlowEngines, ExactlyDepthRequestsWaitForTheOrigin) {
   constexpr unsigned k_depth = 30;
   START_ENGINE({.depth = k_depth, .idle_ms = 3'600'000});
   const auto opens = [&] {
@@ -177,7 +177,7 @@ TEST_P(SlowEngines, AsManyWaitForTheOriginAsTheDepthSaysAndNoMore) {
   for (const auto& one : orders) EXPECT_EQ(one->result.ending, Ending::whole);
 }
 
-TEST_P(SlowEngines, ErrorsOfTheReadAndTheStatAreTold) {
+TEST_P(SlowEngines, ReportErrorsOfReadsAndOpens) {
   START_ENGINE({.depth = 1});
   say("fail read EIO 1");
   Order& read = fetch(mount.at(name(0)));
@@ -189,7 +189,7 @@ TEST_P(SlowEngines, ErrorsOfTheReadAndTheStatAreTold) {
   EXPECT_EQ(fetch(mount.at(name(0))).result.ending, Ending::whole);
 }
 
-TEST_P(SlowEngines, AProcessThatIsKilledOrExitsWhileAFetchHangsGoesAway) {
+TEST_P(SlowEngines, ProcessEndsThoughAFetchHangs) {
   for (const bool killed : {true, false}) {
     say("hold read 1");
     tests::Gate ready;

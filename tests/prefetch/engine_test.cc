@@ -44,7 +44,7 @@ struct Engines : BothEngines {
   }
 };
 
-TEST_P(Engines, BringTheWholeFile) {
+TEST_P(Engines, FetchTheWholeFile) {
   START_ENGINE();
   unsigned seed = 1;
   for (const std::size_t size : {0UL, 1UL, 4095UL, 4096UL, 110'000UL, 1UL << 20, 16UL << 20}) {
@@ -60,7 +60,7 @@ TEST_P(Engines, BringTheWholeFile) {
   }
 }
 
-TEST_P(Engines, BringThousandsOfFilesAtEveryDepth) {
+TEST_P(Engines, FetchThousandsOfFilesAtEveryDepth) {
   START_ENGINE();
   constexpr unsigned k_files = 500;
   std::vector<std::string> paths, contents;
@@ -108,7 +108,7 @@ TEST_P(Engines, KeepNoMoreInFlightThanTheDepth) {
   }
 }
 
-TEST_P(Engines, WaitForNoOpenButForTheRead) {
+TEST_P(Engines, OpenWithoutBlockingButReadBlocking) {
   START_ENGINE();
   const std::string path = dir.write("f", bytes(5000, 1));
   std::vector<int> at_open, at_end;
@@ -123,7 +123,7 @@ TEST_P(Engines, WaitForNoOpenButForTheRead) {
   EXPECT_TRUE(GetParam() == Kind::threads || (at_end[0] & O_NONBLOCK) == 0);
 }
 
-TEST_P(Engines, SayTheKernelsErrors) {
+TEST_P(Engines, ReportTheKernelsErrors) {
   START_ENGINE();
   ASSERT_EQ(symlink("loop", (dir / "loop").c_str()), 0);
   const std::pair<std::string, int> cases[] = {{dir / "none", ENOENT},
@@ -172,7 +172,7 @@ TEST_P(Engines, OpenNoSpecialFile) {
   }
 }
 
-TEST_P(Engines, ReadNothingOfWhatIsDeclined) {
+TEST_P(Engines, ReadNothingOfDeclinedFiles) {
   START_ENGINE();
   client.most = 100;
   const Order& one = fetch(dir.write("f", bytes(101, 1)));
@@ -182,7 +182,7 @@ TEST_P(Engines, ReadNothingOfWhatIsDeclined) {
   EXPECT_EQ(fetch(dir.write("g", bytes(100, 1))).result.ending, Ending::whole);
 }
 
-TEST_P(Engines, TellLinksFromPlainPaths) {
+TEST_P(Engines, DistinguishLinksFromPlainPaths) {
   START_ENGINE();
   const std::string path = dir.write("f", "abc");
   ASSERT_EQ(symlink(".", (dir / "link").c_str()), 0);
@@ -197,7 +197,7 @@ TEST_P(Engines, TellLinksFromPlainPaths) {
 }
 
 // The file changes between the stat and the read: at that moment the client is asked for room.
-TEST_P(Engines, SeeAFileThatChangesUnderThem) {
+TEST_P(Engines, DetectAFileThatChangesDuringTheRead) {
   START_ENGINE();
   const std::string content = bytes(10'000, 1);
   const std::string path = dir.write("f", content);
@@ -238,7 +238,7 @@ TEST_P(Engines, SeeAFileThatChangesUnderThem) {
   EXPECT_EQ(after([] {}), Ending::whole);
 }
 
-TEST_P(Engines, SeeAFileWhoseSizeIsALie) {
+TEST_P(Engines, DetectAFileThatReportsAWrongSize) {
   START_ENGINE();
   EXPECT_EQ(fetch("/proc/self/status").result.ending, Ending::changed);
 }
@@ -286,7 +286,7 @@ TEST_P(Engines, LoseNoWakeUp) {
   for (const auto& one : orders) EXPECT_EQ(one->result.ending, Ending::whole);
 }
 
-TEST_P(Engines, LetTheClientSubmitFromWithin) {
+TEST_P(Engines, AcceptSubmissionsFromCallbacks) {
   START_ENGINE({.depth = 2});
   const std::string path = dir.write("f", "abc");
   std::atomic<unsigned> left{50};

@@ -89,7 +89,7 @@ struct EngineTogether : ::testing::Test {
   std::unique_ptr<IoEngine> engine;
 };
 
-TEST_F(EngineTogether, SingleRequestBringsAllOfThem) {
+TEST_F(EngineTogether, SingleRequestFetchesAllOfThem) {
   engine->submit(chain());
   engine->drain();
   expect_whole();
@@ -105,7 +105,7 @@ TEST_F(EngineTogether, RecordThatIsNotAtItsPlaceIsFetchedAlone) {
   EXPECT_GT(reads(), 1U);
 }
 
-TEST_F(EngineTogether, ASpanThatCannotBeReadIsNoFilesLoss) {
+TEST_F(EngineTogether, UnreadableSpanLosesNoFile) {
   Fetch& first = chain();
   first.together.begin += 1ULL << 40;
   engine->submit(first);
@@ -113,7 +113,7 @@ TEST_F(EngineTogether, ASpanThatCannotBeReadIsNoFilesLoss) {
   expect_whole();
 }
 
-TEST_F(EngineTogether, CancellingWhatWaitsEndsEachOfThem) {
+TEST_F(EngineTogether, CancellingWaitingFetchesEndsEachFile) {
   run_in();
   Fetch& first = chain();
   Fetch& second = chain();
@@ -133,7 +133,7 @@ TEST_F(EngineTogether, CancellingWhatWaitsEndsEachOfThem) {
   expect_whole();
 }
 
-TEST_F(EngineTogether, AReadThatHangsIsAbandonedAndNoneOfThemLosesRoom) {
+TEST_F(EngineTogether, HangingReadIsAbandonedAndNoFileLosesRoom) {
   run_in();
   Fetch& first = chain();
   say("hold read 1");

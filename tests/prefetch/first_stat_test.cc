@@ -25,7 +25,7 @@ class FirstStat : public lagfs::testing::LagfsTest {
   }
 };
 
-TEST_F(FirstStat, IsTheServersIfTheMountKeepsAnOldOne) {
+TEST_F(FirstStat, ComesFromTheServerIfTheMountCachesAnOldOne) {
   ASSERT_EQ(kept_size(), 3);
   write("new and longer");
   ASSERT_EQ(kept_size(), 3) << "the mount has not kept the attributes";
@@ -34,7 +34,7 @@ TEST_F(FirstStat, IsTheServersIfTheMountKeepsAnOldOne) {
   EXPECT_EQ(file->stat().size, 14U);
 }
 
-TEST_F(FirstStat, AsksNothingBesidesTheLookUpOfANewName) {
+TEST_F(FirstStat, NeedsOnlyTheLookupOfANewName) {
   // The kernel knows the directory, as it does after the first file in it.
   ASSERT_EQ(::access(mount_.target().c_str(), F_OK), 0);
   mount_.reset();

@@ -27,7 +27,7 @@ struct Client final : LargeClient {
 };
 
 // `cubeshim warmup` computes the time that is left from these bytes.
-TEST(LargeFetcher, FileThatFindsNoRoomLeavesNothingToCome) {
+TEST(LargeFetcher, FileWithoutRoomLeavesNoBytesPending) {
   tests::TestCache cache{16 * tests::k_mib,
                          [](base::Config& config) { config.max_file = tests::k_mib; }};
   const tests::TempDir dir;

@@ -74,7 +74,7 @@ struct ShortListLeadTest : LeadTest {
   ShortListLeadTest() : LeadTest(20) {}
 };
 
-TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileThatThereWasNoRoomFor) {
+TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileWithoutRoom) {
   ASSERT_NO_FATAL_FAILURE(begin());
   ASSERT_NO_FATAL_FAILURE(fill());
   end();
@@ -133,7 +133,7 @@ TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesUnplannedFiles) {
 }
 
 // Otherwise, its next files would wait until every other rank is as far ahead.
-TEST_F(ShortListLeadTest, RankWhoseFilesAreInMemoryIsNotAheadOfTheOthers) {
+TEST_F(ShortListLeadTest, RankWithCachedFilesDoesNotCountAsAhead) {
   config.prefetch_list.clear();
   // Fetches the files one by one, so that they lie in memory in order.
   config.prefetch_depth = 1;

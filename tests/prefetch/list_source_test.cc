@@ -60,7 +60,7 @@ TEST_F(ListSourceTest, GivesEachOnceAndThenEnds) {
   EXPECT_FALSE(source->all_is_known());
 }
 
-TEST_F(ListSourceTest, RepeatsWhatDoesNotStay) {
+TEST_F(ListSourceTest, RepeatsFilesThatDoNotStay) {
   repeats = true;
   open_from(0, text({"a", "b"}));
   for (int round = 0; round < 3; ++round) {
@@ -73,7 +73,7 @@ TEST_F(ListSourceTest, RepeatsWhatDoesNotStay) {
   EXPECT_TRUE(is_at_end());
 }
 
-TEST_F(ListSourceTest, AListOfNothingDoesNotRepeat) {
+TEST_F(ListSourceTest, EmptyListDoesNotRepeat) {
   repeats = true;
   open_from(0, "# nothing\n");
   EXPECT_EQ(take(), Names{});
@@ -100,7 +100,7 @@ TEST_F(ListSourceTest, DirectoriesComeWhenTheyAreKnownAsSuch) {
   EXPECT_TRUE(is_at_end());
 }
 
-TEST_F(ListSourceTest, NextLeaderGoesOnWhereTheLastOneWas) {
+TEST_F(ListSourceTest, NextLeaderContinuesWhereTheLastOneStopped) {
   open_from(2, text({"a", "b", "c", "d"}));
   EXPECT_EQ(take(), (Names{"c", "d"}));
   EXPECT_EQ(source->dealt_with(), 4U);
@@ -124,7 +124,7 @@ TEST_F(ListSourceTest, NextLeaderStartsADirectoryAgain) {
   EXPECT_EQ(testing::sorted(take()), (Names{"d/x", "d/y"}));
 }
 
-TEST_F(ListSourceTest, NextLeaderRepeatsWhatTheLastOneHasJustCompleted) {
+TEST_F(ListSourceTest, NextLeaderRepeatsACompletedList) {
   repeats = true;
   open_from(2, text({"a", "b"}));
   EXPECT_EQ(take(), Names{});

@@ -25,7 +25,7 @@ ListingReads reads_of(std::uint64_t files, std::uint64_t early, std::uint64_t fe
   return reads;
 }
 
-TEST(ListingBound, IsTwiceWhatWasReadAsLongAsReadsDoNotFollow) {
+TEST(ListingBound, IsTwiceTheBytesReadUntilReadsFollow) {
   EXPECT_EQ(may_be_fetched(reads_of(9, 0, 0)), 18 * k_size);
   EXPECT_EQ(may_be_fetched(reads_of(9, 0, 18)), 0U);
   EXPECT_EQ(may_be_fetched(reads_of(9, 0, 30)), 0U);
@@ -33,13 +33,13 @@ TEST(ListingBound, IsTwiceWhatWasReadAsLongAsReadsDoNotFollow) {
   EXPECT_EQ(may_be_fetched(reads_of(12, 12, 24)), 0U) << "some files show nothing";
 }
 
-TEST(ListingBound, IsFourTimesAheadWhereReadsFollow) {
+TEST(ListingBound, IsFourTimesTheBytesReadIfReadsFollow) {
   EXPECT_EQ(may_be_fetched(reads_of(16, 8, 32)), 40 * k_size) << "eight early, and 64 ahead of 16";
   EXPECT_EQ(may_be_fetched(reads_of(1000, 1000, 1000)), 4000 * k_size);
   EXPECT_EQ(may_be_fetched(reads_of(1000, 900, 4900)), 0U);
 }
 
-TEST(ListingBound, IsALittleInAnyCase) {
+TEST(ListingBound, IsAtLeast64KiB) {
   ListingReads reads;
   reads.read = 2 * k_kib;
   reads.files = 2;
@@ -96,12 +96,12 @@ struct ListingSourceTest : ::testing::Test {
   }
 };
 
-TEST_F(ListingSourceTest, FetchesNothingOfWhatIsOnlyListed) {
+TEST_F(ListingSourceTest, FetchesNothingOfADirectoryThatIsOnlyListed) {
   make("a", 100);
   EXPECT_TRUE(plan().empty());
 }
 
-TEST_F(ListingSourceTest, GoesOnAsFarAsReadsFollow) {
+TEST_F(ListingSourceTest, PlansFurtherAsReadsFollow) {
   const std::string a = make("a", 300);
   read(a, 10);
   const std::size_t first = plan().size();
@@ -119,7 +119,7 @@ TEST_F(ListingSourceTest, GoesOnAsFarAsReadsFollow) {
   EXPECT_TRUE(plan().empty());
 }
 
-TEST_F(ListingSourceTest, FetchesNoMoreBytesThanTwiceThoseRead) {
+TEST_F(ListingSourceTest, FetchesAtMostTwiceTheBytesRead) {
   const std::string a = make("a", 300);
   read(a, 10);
   // The files that are planned are three times as large as those that were read.
@@ -135,7 +135,7 @@ TEST_F(ListingSourceTest, FetchesNoMoreBytesThanTwiceThoseRead) {
 }
 
 // The origin was asked for each of them, without result.
-TEST_F(ListingSourceTest, CountsWhatItAsksForInVain) {
+TEST_F(ListingSourceTest, CountsRequestsWithoutResult) {
   const std::string a = make("a", 300);
   read(a, 10);
   std::size_t asked = 0;
@@ -170,7 +170,7 @@ TEST_F(ListingSourceTest, EachDirectoryHasItsOwnBound) {
 
 // More directories than are kept open, none of whose names are kept: each continues where it
 // stopped.
-TEST_F(ListingSourceTest, GoesOnInDirectoriesThatWereClosed) {
+TEST_F(ListingSourceTest, ContinuesInDirectoriesThatWereClosed) {
   constexpr int k_directories = 20, k_files = 40;
   std::vector<std::string> directories;
   for (int d = 0; d < k_directories; ++d)
@@ -189,7 +189,7 @@ TEST_F(ListingSourceTest, GoesOnInDirectoriesThatWereClosed) {
   EXPECT_EQ(times, given.size()) << "each is given once";
 }
 
-TEST_F(ListingSourceTest, ANewLeaderGoesOnWithinTheBound) {
+TEST_F(ListingSourceTest, NewLeaderStaysWithinTheBound) {
   const std::string a = make("a", 300);
   read(a, 10);
   const std::size_t first = fetch_all();
@@ -206,7 +206,7 @@ TEST_F(ListingSourceTest, ANewLeaderGoesOnWithinTheBound) {
   EXPECT_LE(first + more, 22U);
 }
 
-TEST_F(ListingSourceTest, BoundOfOneFileIsNotThatOfTheNext) {
+TEST_F(ListingSourceTest, NextFileInheritsNoBound) {
   Plan plan(*cache.cache);
   PlannedFile file;
   file.allowance = std::make_shared<Allowance>();
@@ -216,7 +216,7 @@ TEST_F(ListingSourceTest, BoundOfOneFileIsNotThatOfTheNext) {
   EXPECT_EQ(file.most_bytes, UINT64_MAX);
 }
 
-TEST_F(ListingSourceTest, LetsGoOfWhatNobodyReads) {
+TEST_F(ListingSourceTest, DropsADirectoryThatIsNoLongerRead) {
   const std::string a = make("a", 300);
   read(a, 10);
   EXPECT_FALSE(plan().empty());
@@ -227,7 +227,7 @@ TEST_F(ListingSourceTest, LetsGoOfWhatNobodyReads) {
   EXPECT_FALSE(source.is_following_reads());
 }
 
-TEST_F(ListingSourceTest, ADirectoryThatIsLetGoOfTakesNoOtherAlong) {
+TEST_F(ListingSourceTest, DroppedDirectoryLeavesOthers) {
   const std::string a = make("a", 300), b = make("b", 300);
   for (const auto& directory : {a, b}) read(directory, 10);
   EXPECT_FALSE(plan().empty());

@@ -90,7 +90,7 @@ struct MappedFilesTest : testing::Test {
   }
 };
 
-TEST_F(MappedFilesTest, HeadAloneComesWhileTheProgramReadsNoMore) {
+TEST_F(MappedFilesTest, OnlyTheHeadIsFetchedUntilTheProgramReadsFurther) {
   map(safetensors());
   EXPECT_EQ(bring(), k_head);
   touch(0);
@@ -115,7 +115,7 @@ TEST_F(MappedFilesTest, ModelIsReadALittleAheadOfTheProgram) {
   }
 }
 
-TEST_F(MappedFilesTest, PartOfAFileIsBroughtAsThatPart) {
+TEST_F(MappedFilesTest, OnlyTheMappedPartOfAFileIsFetched) {
   map(safetensors());
   mapped.drop_all();
   constexpr std::uint64_t k_begin = 4 << 20;
@@ -134,7 +134,7 @@ TEST_F(MappedFilesTest, PartOfAFileIsBroughtAsThatPart) {
   EXPECT_EQ(std::memcmp(bytes.data(), programs.data(), bytes.size()), 0);
 }
 
-TEST_F(MappedFilesTest, RowHasNothingOfItsFormerMapping) {
+TEST_F(MappedFilesTest, RowHasNothingOfItsPreviousMapping) {
   map(safetensors());
   mapped.advised(programs.data(), k_size, MADV_RANDOM);
   mapped.unmapped(programs.data(), k_size);
@@ -211,7 +211,7 @@ TEST_F(MappedFilesTest, FileThatHasBecomeShorterIsNotReadPastItsEnd) {
   EXPECT_EQ(bring(), k_head);
 }
 
-TEST_F(MappedFilesTest, LookCopiesNothingWhileAPartIsOnItsWay) {
+TEST_F(MappedFilesTest, LookCopiesNothingWhileAPartIsBeingFetched) {
   map(safetensors());
   // The part waits for an open of the file, for some seconds.
   cache::SingleFlight flights(cache->region());

@@ -8,7 +8,7 @@ namespace {
 
 using Kind = NamedRange::Kind;
 
-TEST(NamedRange, GoodOnes) {
+TEST(NamedRange, ValidRangesAreParsed) {
   const struct {
     const char *text, *path;
     std::uint64_t begin, end;
@@ -29,7 +29,7 @@ TEST(NamedRange, GoodOnes) {
   }
 }
 
-TEST(NamedRange, MalformedRangesAreWrong) {
+TEST(NamedRange, MalformedRangesAreRejected) {
   for (const char* const text :
        {"/a@+", "/a@5+", "/a@+5", "/a@5+0", "/a@-1+5", "/a@1.5+2", "/a@1+2+3", "/a@16777216T+1",
         "/a@1+2-3", "/a@18446744073709551615+1", "/a@1Q+1"}) {
@@ -41,13 +41,13 @@ TEST(NamedRange, MalformedRangesAreWrong) {
   }
 }
 
-TEST(NamedRange, AllElseIsAName) {
+TEST(NamedRange, OtherTextIsAName) {
   for (const char* const text :
        {"", "/a", "@1+2", "/@1+2", "/a@1", "/a@", "/a@1+2/b", "/a@1+x", "user@host+1", "/a+1@2"})
     EXPECT_EQ(named_range(text).kind, Kind::none) << text;
 }
 
-TEST(NamedRange, ItsTextNamesItAgain) {
+TEST(NamedRange, SurvivesARoundTripThroughText) {
   EXPECT_EQ(text_of_range("/a", {}), "/a");
   EXPECT_EQ(text_of_range("/a", {5, 15}), "/a@5+10");
 }

@@ -60,14 +60,14 @@ TEST_F(Lists, TakeNulSeparatedNamesVerbatim) {
   EXPECT_EQ(refused(Refusal::bad_line), 1U) << "an empty name";
 }
 
-TEST_F(Lists, NormaliseWhatTheyGive) {
+TEST_F(Lists, NormalisePaths) {
   make("a/b");
   EXPECT_EQ(read(prefix + "//a/./b\n" + prefix + "/a/x/../b\n" + prefix + "/../data/a/b\n"),
             (Names{"a/b", "a/b", "a/b"}));
   EXPECT_EQ(read("/../../.." + in("a/b")), (Names{"a/b"}));
 }
 
-TEST_F(Lists, CountWhatIsRefusedByReason) {
+TEST_F(Lists, CountRefusedPathsByReason) {
   make("a");
   make("unreadable/x");
   ASSERT_EQ(mkfifo(in("fifo").c_str(), 0600), 0);
@@ -88,7 +88,7 @@ TEST_F(Lists, CountWhatIsRefusedByReason) {
   EXPECT_EQ(reader->refusals().text(Refusal::excluded), "");
 }
 
-TEST_F(Lists, WithoutLookingGiveWhatIsCoveredUnseen) {
+TEST_F(Lists, GiveCoveredPathsUncheckedIfTheyDoNotLook) {
   look_at_each = false;
   make("d/x");
   write(in("none") + "\n" + in("d") + "\n" + in("d") + "/\n/etc/passwd\n");
@@ -139,7 +139,7 @@ TEST_F(Lists, LookForRelativePathsBesideTheListAndThenInThePrefixes) {
   }
 }
 
-TEST_F(Lists, LeaveOutWhatAMinusSays) {
+TEST_F(Lists, ExcludePathsAfterAMinus) {
   for (const char* name : {"a/1", "a/2", "b/1", "ab/1"}) make(name);
   EXPECT_EQ(sorted(read(in("a/1") + "\n- " + in("a") + "\n" + prefix + "\n" + in("a/2") + "\n" +
                         in("ab/1") + "\n")),
@@ -166,7 +166,7 @@ TEST_F(Lists, OnlyRegularFilesAreLists) {
   EXPECT_EQ(PathList::open({"", {prefix}, true}, why), nullptr);
 }
 
-TEST_F(Lists, AnEmptyListIsOne) { EXPECT_EQ(read(""), Names{}); }
+TEST_F(Lists, EmptyListIsAccepted) { EXPECT_EQ(read(""), Names{}); }
 
 TEST_F(Lists, LinesAcrossBlocksAreWhole) {
   // Names of many lengths, so that every boundary of a block falls into some of them.
@@ -238,7 +238,7 @@ TEST_F(Lists, KeepTheirDescriptorOutOfTheWay) {
   close(after);
 }
 
-TEST_F(Lists, GarbageIsCountedAndDoesNoHarm) {
+TEST_F(Lists, GarbageIsCountedAndGivesNoWrongPath) {
   std::mt19937 random(7);
   const std::string_view pieces[] = {"/",  "..", ".",    "-",    "#", "\n",
                                      "\r", " ",  "\xff", "data", "x"};

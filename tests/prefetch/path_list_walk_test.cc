@@ -54,7 +54,7 @@ TEST_F(Walks, DoNotFollowLinksIntoDirectories) {
       << "for others to find out";
 }
 
-TEST_F(Walks, CountWhatIsNotAFile) {
+TEST_F(Walks, CountSpecialFiles) {
   make("file");
   ASSERT_EQ(mkfifo(in("fifo").c_str(), 0600), 0);
   EXPECT_EQ(read(prefix), (Names{"file"}));
@@ -105,7 +105,7 @@ TEST_F(Walks, EndBelowPathsThatAreTooLongOrTooDeep) {
   EXPECT_EQ(refused(Refusal::too_long), 2U);
 }
 
-TEST_F(Walks, AreNotDisturbedByFilesThatComeAndGo) {
+TEST_F(Walks, ContinueThoughFilesComeAndGo) {
   for (int i = 0; i < 2000; ++i) make("f" + std::to_string(i));
   write(prefix);
   ASSERT_TRUE(open());

@@ -61,7 +61,7 @@ class PrefetcherOrder : public ::testing::Test {
 
 // The number of ended fetches does not give the place to continue: the next leader would skip files
 // that a slow origin still delays.
-TEST_F(PrefetcherOrder, FirstUnendedIsNotTheCountOfEndedOnes) {
+TEST_F(PrefetcherOrder, FirstUnendedIsTheLowestPendingFile) {
   EXPECT_FALSE(prefetcher->first_unended(3));
   say("hold read 1");
   offer(2);

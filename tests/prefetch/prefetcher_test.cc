@@ -82,7 +82,7 @@ struct PrefetcherTest : ::testing::Test {
   }
 };
 
-TEST_F(PrefetcherTest, FetchesWhatItIsOffered) {
+TEST_F(PrefetcherTest, FetchesOfferedFiles) {
   make(false);
   for (int i = 0; i < 100; ++i) offer(files.paths[i]);
   wait_until_idle();
@@ -102,7 +102,7 @@ TEST_F(PrefetcherTest, FetchesWhatItIsOffered) {
 }
 
 // The leader reduces its depth according to these counts (pace/depth.h).
-TEST_F(PrefetcherTest, AJobsOwnFetchesAreToldFromWhatWasFetchedAheadForIt) {
+TEST_F(PrefetcherTest, DistinguishesFetchesOfAJobFromThoseAheadOfIt) {
   make(false);
   for (int i = 0; i < 10; ++i) offer(files.paths[i]);
   wait_until_idle();
@@ -144,7 +144,7 @@ TEST_F(PrefetcherTest, ReturnsUnfetchedFilesWithTheReason) {
   EXPECT_TRUE(prefetcher->take_refused().empty());
 }
 
-TEST_F(PrefetcherTest, WithoutARingWhatHasNoRoomComesBack) {
+TEST_F(PrefetcherTest, ReturnsFilesWithoutRoomIfThereIsNoRing) {
   make(false);
   for (const auto& path : files.paths) offer(path);
   wait_until_idle();
@@ -155,7 +155,7 @@ TEST_F(PrefetcherTest, WithoutARingWhatHasNoRoomComesBack) {
   for (const RefusedFile& file : prefetcher->take_refused()) EXPECT_EQ(file.why, Refused::no_room);
 }
 
-TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
+TEST_F(PrefetcherTest, RingHasEachFileBeforeItIsRead) {
   make(true);
   SmallCache::Counts counts;
   std::uint32_t opened = 0;
@@ -186,7 +186,7 @@ TEST_F(PrefetcherTest, ThroughARingAllIsThereBeforeItIsRead) {
 }
 
 // The files that filled the memory were not announced.
-TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
+TEST_F(PrefetcherTest, FilesPassThroughTheRingOnceMemoryIsFull) {
   SmallCache::Counts before;
   for (const auto& path : files.paths) files.open(cache, path, before);
   const auto resident = static_cast<int>(count(Counter::misses));
@@ -218,7 +218,7 @@ TEST_F(PrefetcherTest, AfterAFullMemoryFilesPassThroughToo) {
   EXPECT_EQ(tests::counters_of(cache.region()), "right");
 }
 
-TEST_F(PrefetcherTest, AFullRingAsksNothingOfTheOrigin) {
+TEST_F(PrefetcherTest, FullRingMakesNoRequests) {
   make(true);
   const std::size_t offered = fill();
   ASSERT_LT(offered, files.paths.size());
@@ -235,7 +235,7 @@ TEST_F(PrefetcherTest, AFullRingAsksNothingOfTheOrigin) {
 
 // The resident pool has at least 64 KiB left in its last segment, so it does not count as full, but
 // each file is larger.
-TEST_F(PrefetcherTest, APoolThatIsFullForTheseFilesIsFull) {
+TEST_F(PrefetcherTest, PoolWithoutRoomForTheseFilesCountsAsFull) {
   for (auto& path : files.paths) ASSERT_EQ(truncate(path.c_str(), 300'000), 0);
   make(true);
   fill();
@@ -248,7 +248,7 @@ TEST_F(PrefetcherTest, APoolThatIsFullForTheseFilesIsFull) {
   EXPECT_LE(count(Counter::origin_opens), before + 40);
 }
 
-TEST_F(PrefetcherTest, MemoryThatCannotBeHadIsNotAskedForWithoutEnd) {
+TEST_F(PrefetcherTest, UnavailableMemoryIsNotRequestedForever) {
   make(true);
   // No more segments can be leased.
   ASSERT_EQ(unlink(files.cache.path().c_str()), 0);
@@ -264,7 +264,7 @@ TEST_F(PrefetcherTest, MemoryThatCannotBeHadIsNotAskedForWithoutEnd) {
   EXPECT_FALSE(prefetcher->first_unended(3)) << "one that waits for room is not under way";
 }
 
-TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsThere) {
+TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsFree) {
   make(true);
   const std::size_t offered = fill();
   const std::uint64_t before = prefetcher->counts().fetched;
@@ -280,7 +280,7 @@ TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsThere) {
 }
 
 // One reader stands still, and the ring is full of its files.
-TEST_F(PrefetcherTest, FullRingHoldsUpNoOtherReader) {
+TEST_F(PrefetcherTest, FullRingDelaysNoOtherReader) {
   make(true);
   std::size_t n = fill();
   const auto more_of = [&](std::uint32_t reader) {
@@ -343,7 +343,7 @@ TEST_F(PrefetcherTest, WatchesFilesAgainThatAreReadAgainFromTheRing) {
   EXPECT_EQ(settled(), 1U);
 }
 
-TEST_F(PrefetcherTest, AfterStopNothingIsTakenAndNothingIsFetched) {
+TEST_F(PrefetcherTest, AcceptsAndFetchesNothingAfterAStop) {
   make(true);
   fill();
   prefetcher->stop(1000);
@@ -358,7 +358,7 @@ TEST_F(PrefetcherTest, AfterStopNothingIsTakenAndNothingIsFetched) {
   EXPECT_EQ(pins_of(cache.region(), cache.region().own_slot()), 0U);
 }
 
-TEST_F(PrefetcherTest, ProgramsAndPrefetchesAtOnceSeeRightBytes) {
+TEST_F(PrefetcherTest, ConcurrentProgramsAndPrefetchesSeeRightBytes) {
   make(true, base::EngineKind::automatic);
   std::atomic<int> wrong{0}, next{0};
   std::vector<std::thread> programs;

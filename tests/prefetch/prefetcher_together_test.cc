@@ -70,7 +70,7 @@ struct PrefetcherTogether : ::testing::Test {
   }
 };
 
-TEST_F(PrefetcherTogether, InTheOrderOfThePackFewRequestsBringAll) {
+TEST_F(PrefetcherTogether, FewRequestsFetchAllInTheOrderOfThePack) {
   fetch(paths);
   EXPECT_EQ(prefetcher->counts().fetched, static_cast<std::uint64_t>(k_files));
   EXPECT_LT(reads(), k_files / 10U);
@@ -80,14 +80,14 @@ TEST_F(PrefetcherTogether, InTheOrderOfThePackFewRequestsBringAll) {
   expect_all();
 }
 
-TEST_F(PrefetcherTogether, InAnyOtherOrderEachIsReadAlone) {
+TEST_F(PrefetcherTogether, EachFileIsReadAloneInAnyOtherOrder) {
   std::reverse(paths.begin(), paths.end());
   fetch(paths);
   EXPECT_EQ(reads(), static_cast<std::uint64_t>(k_files));
   expect_all();
 }
 
-TEST_F(PrefetcherTogether, CachedFilesEndAtOnce) {
+TEST_F(PrefetcherTogether, CachedFilesEndImmediately) {
   std::vector<std::string> middle(paths.begin() + 100, paths.begin() + 400);
   fetch(middle);
   fetch(paths);
@@ -98,7 +98,7 @@ TEST_F(PrefetcherTogether, CachedFilesEndAtOnce) {
   expect_all();
 }
 
-TEST_F(PrefetcherTogether, OthersInBetweenComeToTheirOwnEnds) {
+TEST_F(PrefetcherTogether, FilesInBetweenEndSeparately) {
   std::vector<std::string> all;
   for (int i = 0; i < k_files; ++i) {
     all.push_back(paths[i]);

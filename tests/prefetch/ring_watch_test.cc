@@ -87,7 +87,7 @@ struct RingWatchTest : ::testing::Test {
   }
 };
 
-TEST_F(RingWatchTest, TellsWhatWasOpenedOnceAndWhose) {
+TEST_F(RingWatchTest, ReportsOpenedFilesOnceWithTheirReader) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(add(7));
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(add(8));
   EXPECT_EQ(look(), 0U);
@@ -114,7 +114,7 @@ TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
 
 // Reads of the small files that were in the segment before do not predict those of the large ones
 // in it now.
-TEST_F(RingWatchTest, ReclaimedSegmentIsNotGivenUpForItsFormerFiles) {
+TEST_F(RingWatchTest, ReclaimedSegmentIsNotGivenUpForReadsOfItsOldFiles) {
   // The other segments belong to a reader that has not reached them.
   while (add(segments.empty() || segments.back() == segments.front() ? 7 : 8, 10'000)) {
   }
@@ -138,7 +138,7 @@ TEST_F(RingWatchTest, NothingIsGivenUpWithoutNeed) {
   EXPECT_EQ(give_up(false), 0U);
 }
 
-TEST_F(RingWatchTest, SegmentThatIsNoLongerWantedIsGivenUpAtOnce) {
+TEST_F(RingWatchTest, UnwantedSegmentIsGivenUpImmediately) {
   fill();
   const auto in_first = static_cast<std::uint32_t>(first_of_next_segment());
   order.passed_below[7] = in_first - 1;
@@ -201,7 +201,7 @@ TEST_F(RingWatchTest, ReadersWithoutOrderMayStillComeToASegment) {
   EXPECT_EQ(give_up(true), 0U);
 }
 
-TEST_F(RingWatchTest, NextToAllOfASegmentIsEnoughWhenStuck) {
+TEST_F(RingWatchTest, AlmostFullyReadSegmentIsGivenUpWhenStuck) {
   // The files are so small that one of them is less than three in a hundred.
   fill(10'000);
   const std::uint64_t next = first_of_next_segment();
@@ -227,7 +227,7 @@ TEST_F(RingWatchTest, UnknownFilesAreGivenUpLast) {
 }
 
 // In a region that was full before the ring was made, the ring's segments lie anywhere.
-TEST(LateRingWatch, FilesOfAFormerLeaderInAJoinedSegmentAreGivenUp) {
+TEST(LateRingWatch, FilesOfAPreviousLeaderInAJoinedSegmentAreGivenUp) {
   tests::TestRegion region{32 * k_mib};
   cache::RamTier tier{*region};
   cache::Ring& ring = tier.ring();
@@ -247,7 +247,7 @@ TEST(LateRingWatch, FilesOfAFormerLeaderInAJoinedSegmentAreGivenUp) {
 }
 
 // A reader was killed between the bit and its count: such a segment must not hide those after it.
-TEST_F(RingWatchTest, AWrongCountHoldsUpNothing) {
+TEST_F(RingWatchTest, WrongCountDoesNotHideLaterSegments) {
   fill();
   const std::uint32_t first = segments[0];
   const std::uint64_t next = first_of_next_segment();
@@ -303,7 +303,7 @@ struct RingStallTest : RingWatchTest {
   }
 };
 
-TEST_F(RingStallTest, IsTheTimeInWhichNobodyReadsFromItWhileProgramsFetch) {
+TEST_F(RingStallTest, CountsTheTimeWithoutReadsWhileProgramsFetch) {
   EXPECT_EQ(tick(100, true, false, 7), 0U);
   EXPECT_EQ(tick(300, true, false, 7), 0U) << "programs fetch nothing: they may not read at all";
   EXPECT_EQ(tick(400, true, false, 8), 300U);
@@ -312,14 +312,14 @@ TEST_F(RingStallTest, IsTheTimeInWhichNobodyReadsFromItWhileProgramsFetch) {
 
 // A loaded machine may take longer for a segment than the leader waits, and files that are given up
 // must be fetched again.
-TEST_F(RingStallTest, BeginsAnewWithEachFileThatIsReadFromIt) {
+TEST_F(RingStallTest, RestartsWithEachFileReadFromTheRing) {
   tick(100, true, false, 7);
   EXPECT_EQ(tick(400, true, true, 9), 0U);
   EXPECT_EQ(tick(500, true, false, 9), 0U);
   EXPECT_EQ(tick(600, true, false, 10), 200U);
 }
 
-TEST_F(RingStallTest, EndsWhereThereIsRoom) {
+TEST_F(RingStallTest, EndsOnceThereIsRoom) {
   tick(100, true, false, 7);
   EXPECT_EQ(tick(200, false, false, 9), 0U);
   EXPECT_EQ(tick(300, true, false, 10), 0U);
@@ -345,7 +345,7 @@ struct RingNeedTest : ::testing::Test {
   }
 };
 
-TEST_F(RingNeedTest, IsTooSmallWhereProgramsFetchPlannedFilesWhileItIsFull) {
+TEST_F(RingNeedTest, IsTooSmallIfProgramsFetchPlannedFilesWhileItIsFull) {
   EXPECT_FALSE(tick(10, 0, 0, true));
   EXPECT_FALSE(tick(0, 0, 3, true));
   // The prefetcher reaches the files that programs have fetched once there is room again.
@@ -353,24 +353,24 @@ TEST_F(RingNeedTest, IsTooSmallWhereProgramsFetchPlannedFilesWhileItIsFull) {
   EXPECT_FALSE(tick(10, 0, 0, true)) << "it starts over";
 }
 
-TEST_F(RingNeedTest, IsLargeEnoughWhereTheProgramsOvertookItForAnotherReason) {
+TEST_F(RingNeedTest, IsLargeEnoughIfProgramsOvertookItWhileItHadRoom) {
   EXPECT_FALSE(tick(0, 0, 40, false));
   EXPECT_FALSE(tick(10, 40, 0, true)) << "at the begin of an epoch the prefetcher is not ahead yet";
   EXPECT_FALSE(tick(20, 0, 0, true));
 }
 
-TEST_F(RingNeedTest, IsLargeEnoughWhereProgramsFetchUnplannedFiles) {
+TEST_F(RingNeedTest, IsLargeEnoughIfProgramsFetchUnplannedFiles) {
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(tick(10, 0, 10, true));
 }
 
-TEST_F(RingNeedTest, AFewOfManyAreNoReason) {
+TEST_F(RingNeedTest, IsLargeEnoughIfProgramsFetchFewOfManyFiles) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_FALSE(tick(100, 0, 1, true));
     EXPECT_FALSE(tick(50, 1, 1, true));
   }
 }
 
-TEST_F(RingNeedTest, FetchesOfLongAgoAreNoReason) {
+TEST_F(RingNeedTest, IgnoresOldFetches) {
   tick(0, 0, 0, true);
   EXPECT_FALSE(tick(0, 0, 40, true));
   EXPECT_FALSE(tick(1000, 0, 0, false));

@@ -75,7 +75,7 @@ TEST_F(RunAheadTest, ReturnedFileIsBehindFilesThatItsReaderWantsSooner) {
   EXPECT_EQ(order, (std::vector<std::uint64_t>{0, 1, 2}));
 }
 
-TEST_F(RunAheadTest, ReaderWhoseFilesComeBackIsNoFurtherAhead) {
+TEST_F(RunAheadTest, ReturnedFilesDoNotCountAsAhead) {
   add(1, 3);
   PlannedFile first = take(), second = take();
   run_ahead.put_back(first);
@@ -86,7 +86,7 @@ TEST_F(RunAheadTest, ReaderWhoseFilesComeBackIsNoFurtherAhead) {
   EXPECT_EQ(take().reader, 1U);
 }
 
-TEST_F(RunAheadTest, KnowsTheReadersThatAreFarBehind) {
+TEST_F(RunAheadTest, IdentifiesReadersFarBehind) {
   add(1, 20);
   for (int i = 0; i < 10; ++i) take();
   EXPECT_FALSE(run_ahead.is_far_behind(1));
@@ -123,7 +123,7 @@ TEST_F(RingRoomTest, RoomThatIsPromisedToOthersIsNotPromisedAgain) {
   EXPECT_FALSE(take_room(records));
 }
 
-TEST_F(RingRoomTest, RecordThatWasPlacedEndsThePauseOfOneThatFoundNoRoom) {
+TEST_F(RingRoomTest, PlacedRecordEndsThePauseOfOneWithoutRoom) {
   ASSERT_TRUE(take_room());
   find_no_room(20);
   ASSERT_FALSE(take_room());

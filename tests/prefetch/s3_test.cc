@@ -107,7 +107,7 @@ TEST(S3Place, NamesTheBucketInTheHostOrInThePath) {
             "https://oss.example/b/a%20b");
 }
 
-TEST(S3Xml, GivesPathsAndTextsAndRefusesWhatIsNotWellFormed) {
+TEST(S3Xml, GivesPathsAndTextsAndRefusesMalformedText) {
   XmlReader reader("<a x=\"1>2\"><n:b xmlns:n='u'>1&lt;<![CDATA[&amp;]]></n:b><c/></a>");
   std::string seen;
   while (reader.next()) seen += reader.path() + "=" + reader.text() + " ";

@@ -107,7 +107,7 @@ TEST_F(SidecarTest, NextLeaderTakesOver) {
 }
 
 // The sidecar is stopped while it begins, works, waits for the lead, or has nothing to do.
-TEST_F(SidecarTest, StopsWhateverItDoes) {
+TEST_F(SidecarTest, StopsAtAnyMoment) {
   std::minstd_rand random(7);
   for (int i = 0; i < 30; ++i) {
     Sidecar* const sidecar = Sidecar::start(cache, config);
@@ -126,7 +126,7 @@ TEST_F(SidecarTest, StopsWhateverItDoes) {
   EXPECT_TRUE(claim.look(base::monotonic_ns())) << "nobody leads";
 }
 
-TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNothingWrong) {
+TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNoWrongByte) {
   const int kills = tests::k_tsan || tests::k_asan ? 8 : tests::rounds(12, 25);
   std::minstd_rand random(4711);
   std::atomic<bool>* const stop = static_cast<std::atomic<bool>*>(
@@ -225,7 +225,7 @@ TEST(SidecarThatHangs, LeavesNoSocketWhenItIsStopped) {
 
 // unshare() and setns() want one thread: a wait for the library's threads must not miss one that
 // has just been started.
-TEST(BackgroundThread, AThreadOnItsWayIsWaitedFor) {
+TEST(BackgroundThread, WaitIncludesAThreadThatHasJustStarted) {
   static std::atomic<int> ended;
   for (int i = 0; i < 200; ++i) {
     ended = 0;

@@ -95,7 +95,7 @@ bool may_rise() {
          }) == 0;
 }
 
-TEST(StarterTraits, ThreadsOfOursHaveNoneOfAnotherThread) {
+TEST(StarterTraits, LibraryThreadsInheritNoneOfAnotherThread) {
   if (!may_rise()) GTEST_SKIP() << "no CAP_SYS_NICE";
   for (const int policy : {SCHED_FIFO, SCHED_RR}) {
     EXPECT_EQ(tests::run_in_child([policy] {
@@ -119,7 +119,7 @@ TEST(StarterTraits, ThreadsOfOursHaveNoneOfAnotherThread) {
   }
 }
 
-TEST(StarterTraits, TraitsOfTheMainThreadAreAWish) {
+TEST(StarterTraits, LibraryThreadsFollowTheMainThread) {
   if (!may_rise()) GTEST_SKIP() << "no CAP_SYS_NICE";
   EXPECT_EQ(tests::run_in_child([] {
               CHILD_CHECK(setpriority(PRIO_PROCESS, 0, -5) == 0 && pin_here() &&
@@ -147,7 +147,7 @@ TEST(StarterTraits, CrewThatSharesAnFdTableIsLoweredOnce) {
 
 // The answer is read from a file. A library thread inherits it from its starter, and starts many
 // others.
-TEST(StarterTraits, ThreadsOfOursReadNoFileForIt) {
+TEST(StarterTraits, LibraryThreadsInheritTheAnswerWithoutReadingAFile) {
   EXPECT_EQ(tests::run_in_child([] {
               struct Answers {
                 bool before = false, after = false;
@@ -187,7 +187,7 @@ TEST(StarterTraits, LowerIsNeverHigher) {
             0);
 }
 
-TEST(StarterTraits, AChosenDiskPriorityIsNotThatOfWorkInTheBackground) {
+TEST(StarterTraits, BackgroundWorkLowersAChosenDiskPriority) {
   EXPECT_EQ(tests::run_in_child([] {
               CHILD_CHECK(set_disk_here(IOPRIO_CLASS_BE, 0));
               const Traits plain = traits_of_ours(0), low = traits_of_ours(1);

@@ -29,7 +29,7 @@ struct LargeFileJob : Job {
 
 }  // namespace
 
-TEST(Advice, AFileThatComesInPartsIsReadOnce) {
+TEST(Advice, FileFetchedInPartsIsReadOnce) {
   const LargeFileJob job;
   job.run_well(R"(
 for epoch in range(2):
@@ -46,7 +46,7 @@ for epoch in range(2):
   EXPECT_EQ(job.report("materialized"), 0);
 }
 
-TEST(Parts, FileIsMappedWhileItsBytesCome) {
+TEST(Parts, FileIsMappedWhileItIsFetched) {
   const LargeFileJob job;
   job.run_well(R"(
 import mmap
@@ -62,7 +62,7 @@ for epoch in range(2):
 
 // As numpy.load does with a mapping: it reads the header through one fd and maps the file through
 // another.
-TEST(Parts, SecondOpenSharesTheBytesThatComeByTheFirst) {
+TEST(Parts, SecondOpenSharesTheBytesFetchedByTheFirst) {
   const LargeFileJob job;
   job.run_well(R"(
 import mmap
@@ -84,7 +84,7 @@ os.close(second)
   EXPECT_EQ(job.report("materialized"), 0);
 }
 
-TEST(Parts, SecondOpenOfAnotherVersionIsTheKernels) {
+TEST(Parts, SecondOpenOfAnotherVersionIsLeftToTheKernel) {
   const LargeFileJob job;
   job.run_well(R"(
 import subprocess
@@ -98,7 +98,7 @@ assert os.read(first, 2 << 20) == wanted[10:]
 )");
 }
 
-TEST(Parts, ReadThatComesShortLeavesTheOffsetBehindItsBytes) {
+TEST(Parts, ShortReadMovesTheOffsetByItsBytes) {
   const LargeFileJob job;
   job.run_well(R"(
 import subprocess

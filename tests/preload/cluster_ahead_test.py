@@ -104,7 +104,7 @@ class FromThePool(Ahead):
         counts = self.counted(node)
         self.assertEqual(counts["opens"], 1, counts)
 
-    def test_files_larger_than_a_block_and_names_that_are_none_go_their_usual_way(self):
+    def test_large_files_and_names_of_no_file_are_handled_as_usual(self):
         prefix = self.mount()
         self.fill(prefix)
         (self.source / "large").write_bytes(os.urandom(300_000))

@@ -202,7 +202,7 @@ class Names(cluster_nodes.Cluster):
         self.assertIn(f"fail  server none:{PORT}: there is no such name",
                       self.doctor(f"none:{PORT}"))
 
-    def test_a_name_server_that_hangs_keeps_nobody_waiting(self):
+    def test_hanging_name_server_delays_no_open(self):
         self.names.hangs = True
         self.text, self.prefix = f"memcached://slow:{PORT}", self.mount()
         # A wait for the name server takes a second. A busy machine may delay an open, or an end,

@@ -15,7 +15,7 @@ from cluster_servers import DEADLINE_S, wait_until  # noqa: E402
 
 
 class Herd(Cluster):
-    def test_nodes_that_miss_one_file_at_once_open_it_once(self):
+    def test_nodes_that_miss_one_file_concurrently_open_it_once(self):
         prefix = self.mount(latency_us=4000)
         nodes = [self.node(f"n{i}", prefix) for i in range(3)]
         for node in nodes:
@@ -35,7 +35,7 @@ class Herd(Cluster):
         self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)
         self.assertGreater(sum(report["hits"]["cluster"] for report in reports), 0)
 
-    def test_a_node_ahead_of_the_others_goes_on_taking_leases_at_a_slow_origin(self):
+    def test_node_ahead_of_the_others_keeps_taking_leases_at_a_slow_origin(self):
         names = [f"many/{i}" for i in range(300)]
         (self.source / "many").mkdir()
         for name in names:
@@ -220,7 +220,7 @@ class Full(Cluster):
 class Few(Cluster):
     server_options = ("-c", "20")
 
-    def test_too_many_connections_leave_the_server_alone(self):
+    def test_server_with_too_many_connections_is_not_asked(self):
         prefix = self.mount()
         held = [socket.create_connection(("127.0.0.1", self.pool[0].port)) for _ in range(40)]
         for connection in held:
@@ -249,7 +249,7 @@ class Login(Cluster):
         self.last = node
         return node
 
-    def test_a_login_is_said_first(self):
+    def test_login_is_sent_first(self):
         login = self.scratch / "login"
         login.write_text("anna:secret\n")
         node = self.offered("right", CUBESHIM_CLUSTER_LOGIN_FILE=str(login))

@@ -47,7 +47,7 @@ class Blocks(Large):
         self.assertEqual(report["cluster"]["offered"], 0,
                          "what came from another node is not offered again")
 
-    def test_the_disk_of_a_node_gets_what_came_from_another(self):
+    def test_disk_of_a_node_gets_blocks_of_another(self):
         prefix, disk = self.mount(), self.scratch / "disk"
         disk.mkdir()
         said = self.share(prefix)
@@ -145,7 +145,7 @@ class Blocks(Large):
         self.assertEqual(len(said), 1)
         return [node.end() for node in nodes]
 
-    def test_nodes_that_read_one_file_at_once_read_each_block_about_once(self):
+    def test_nodes_that_read_one_file_concurrently_read_each_block_about_once(self):
         total = sum(os.path.getsize(self.source / name) for name in self.large)
         reports = self.together(self.mount(latency_us=20_000))
         self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)

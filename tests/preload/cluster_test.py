@@ -144,7 +144,7 @@ class Freshness(Cluster):
                 self.assertEqual((other["hits"]["cluster"], other["misses"]), (FILES, 0))
                 self.assertGreaterEqual(other["origin"]["stats"], FILES)
 
-    def test_an_allocation_is_no_job(self):
+    def test_variables_of_an_allocation_do_not_name_the_job(self):
         """The steps of an allocation are jobs of their own: SLURM_JOB_ID outlives them."""
         prefix = self.mount()
         self.fill(prefix, SLURM_JOB_ID="17", SLURM_STEP_ID="0", TORCHELASTIC_RUN_ID="7")
@@ -242,7 +242,7 @@ class Forged(Cluster):
 
 
 class Rights(Cluster):
-    def test_files_that_not_everybody_may_read_stay_out(self):
+    def test_files_not_readable_by_all_are_not_shared(self):
         secret, hidden = self.source / "secret", self.source / "hidden"
         secret.write_bytes(b"s" * 500)
         secret.chmod(0o640)
@@ -267,7 +267,7 @@ class Rights(Cluster):
                 node.end()
 
     @unittest.skipUnless(os.geteuid() == 0, "another user needs root")
-    def test_another_user_is_refused_what_he_may_not_read(self):
+    def test_another_user_is_refused_files_without_read_right(self):
         private = self.source / "private"
         private.write_bytes(b"p" * 700)
         private.chmod(0o600)

@@ -67,7 +67,7 @@ assert in_child(body) == signal.SIGKILL
                 self.assertGreater(report["bytes_served"], SIZES[name] - STEP)
                 self.assertLessEqual(report["bytes_served"], SIZES[name])
 
-    def test_a_forked_child_does_not_count_what_its_parent_has_read(self):
+    def test_forked_child_does_not_count_reads_of_its_parent(self):
         report = self.report("""
 fd = os.open(os.path.join(sys.argv[1], "large"), os.O_RDONLY)
 os.pread(fd, 200_000, 0)

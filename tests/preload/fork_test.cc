@@ -3,19 +3,19 @@
 
 using cube::preload::Job;
 
-TEST(Fork, WithThreadsReading) {
+TEST(Fork, WorksWhileThreadsRead) {
   Job job;
   expect_well(job.helper({"fork-threads", job.data(), "10", "30"}));
   EXPECT_GT(job.report("hits.ram"), 300);
 }
 
-TEST(Fork, WithThreadsReadingInModeReal) {
+TEST(Fork, WorksWhileThreadsReadInModeReal) {
   Job job;
   job.env["CUBESHIM_MODE"] = "real";
   expect_well(job.helper({"fork-threads", job.data(), "10", "10"}));
 }
 
-TEST(Vfork, AsSubprocessDoesIt) {
+TEST(Vfork, WorksAsInSubprocess) {
   Job job;
   expect_well(job.helper({"vfork", job.file(6), cube::preload::helper_path()}));
 }
@@ -73,14 +73,14 @@ TEST(Exec, EveryFormHandsOnTheFd) {
   }
 }
 
-TEST(Exec, RegionGoesThoughTheLastProcessBecomesAStaticOne) {
+TEST(Exec, RegionIsRemovedThoughTheLastProcessBecomesStatic) {
   GTEST_SKIP() << "known limit: the last process cannot know that its new image will not report "
                   "back: doc/SEMANTICS.md";
   Job job;
   expect_well(job.helper({"exec", job.file(6), PRELOAD_STATIC, "execv"}));
 }
 
-TEST(Exec, RegionGoesAfterEveryForm) {
+TEST(Exec, RegionIsRemovedAfterEveryForm) {
   for (const char* how : {"execv", "fexecve", "syscall"}) {
     Job job;
     expect_well(job.helper({"exec", job.file(6), cube::preload::helper_path(), how}));

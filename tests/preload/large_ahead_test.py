@@ -76,7 +76,7 @@ said["read"] = asked() - said["fetched"]
         self.assertLessEqual(said["fetched"], 32 << 20)
         self.assertEqual(self.blocks()["wasted"], 0)
 
-    def test_a_range_that_is_there_is_not_asked_for_again(self):
+    def test_present_range_is_not_requested_again(self):
         said = self.run_job("""
 wanted = os.POSIX_FADV_WILLNEED
 """ + WAIT + """
@@ -101,7 +101,7 @@ said["asked"] = asked()
 """)
         self.assertEqual(said, {"errors": [22, 22, -1, -1], "kept": [0, 0], "asked": 0})
 
-    def test_readahead_of_no_bytes_brings_none(self):
+    def test_readahead_of_no_bytes_fetches_none(self):
         said = self.run_job(WAIT + """
 said["told"] = [libc.readahead(file, 5 << 20, 0), libc.readahead(file, 0, 4096)]
 said["asked"] = wait_until_asked(4096)
@@ -110,7 +110,7 @@ said["asked"] = wait_until_asked(4096)
         # The kernel takes no bytes for all of the rest, and begins to read it.
         self.assertLess(said["asked"], 1 << 20)
 
-    def test_reads_at_random_fetch_what_they_ask_for(self):
+    def test_reads_with_random_advice_fetch_only_their_pages(self):
         # Eight consecutive pages of each of six blocks: without the advice each block would come as
         # a whole, and so would the next ones.
         reads = """

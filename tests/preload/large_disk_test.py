@@ -117,7 +117,7 @@ class LargeFilesOnDisk(unittest.TestCase):
                 self.assertEqual([found for _, found in said], [digest.hexdigest()] * 2)
                 self.assert_a_later_job_has_them(digest.hexdigest(), files=3, CUBESHIM_BLOCK=block)
 
-    def test_another_version_is_not_taken_for_the_former_one(self):
+    def test_another_version_is_not_taken_for_the_old_one(self):
         self.run_job(epochs=1)
         changed = hashlib.blake2b()
         for i in range(FILES):
@@ -143,7 +143,7 @@ class LargeFilesOnDisk(unittest.TestCase):
         self.assertEqual(json.loads(done.stdout)[0][1], self.digest.hexdigest())
         self.assertIn("a damaged record was found and dropped", done.stderr)
 
-    def test_disk_too_small_for_a_block_says_so(self):
+    def test_disk_too_small_for_a_block_is_reported(self):
         job = [
             "/usr/bin/python3", "-c", "open(__import__('sys').argv[1], 'rb').read(1)",
             str(self.mount.path / "f0")

@@ -218,7 +218,7 @@ said["read"] = asked() - said["fetched"]
         self.assertEqual(said,
                          {"fetched": 50_001, "read": 0, "digest": digest(self.shards[0][:50_000])})
 
-    def test_wrong_ranges_are_one_line_and_the_rest_goes_on(self):
+    def test_wrong_ranges_are_reported_in_one_line_and_the_rest_is_fetched(self):
         wrong = [
             f"{self.shard(0)}@5+", f"{self.shard(0)}@5+0", f"{self.shard(0)}@-1+5",
             f"{self.shard(0)}@1+99999999999T", f"{self.shard(0)}@{SIZE}+1"
@@ -281,7 +281,7 @@ with cubeshim.announce(order) as rest:
                 ]
             })
 
-    def test_wrong_range_that_is_announced_is_one_line(self):
+    def test_wrong_announced_range_is_reported_in_one_line(self):
         said = self.run_job(
             ANNOUNCE + START + f"""
 with cubeshim.announce([shard(0) + "@1M+", shard(1)]):

@@ -26,7 +26,7 @@ struct BlocksJob : Job {
 }  // namespace
 
 // Half of the bytes that are read are in memory, and half come through the fd.
-TEST(Large, FdThatBecomesAnotherFileDuringAReadMixesNothing) {
+TEST(Large, FdReassignedDuringAReadMixesNoBytes) {
   BlocksJob job;
   job.env["CUBESHIM_RAM"] = "8M";
   constexpr std::size_t k_size = 12 << 20;
@@ -96,7 +96,7 @@ for n in (2, 3, 4):
 }
 
 // The kernel moves and grows a single mapping only.
-TEST(Large, APrivateMappingOfSeveralPartsMovesAndGrowsWithWhatWasWritten) {
+TEST(Large, PrivateMappingOfSeveralPartsKeepsItsWritesWhenMovedAndGrown) {
   BlocksJob job;
   job.env["CUBESHIM_PREFETCH"] = "0";
   write_large(job, 0, 4 << 20);
@@ -175,7 +175,7 @@ TEST(Large, AChildReturnsIntoTheReadInWhichAHandlerForked) {
 }
 
 // A program without the library truncates the file in the second block that the read asks for.
-TEST(Large, AReadThatComesShortLeavesTheOffsetBehindItsBytes) {
+TEST(Large, ShortReadMovesTheOffsetByItsBytes) {
   Job job;
   job.env["CUBESHIM_MAX_FILE"] = "1M";
   job.env["CUBESHIM_BLOCK"] = "64K";

@@ -128,7 +128,7 @@ said["asked"] = asked() - before
 """.replace("sys.argv[3]", repr(hashlib.blake2b(DATA).hexdigest())))
         self.assertEqual(said, {"status": 0, "asked": 0})
 
-    def test_random_reads_fetch_what_they_ask_for(self):
+    def test_random_reads_fetch_only_their_pages(self):
         said = self.run_job("""
 places = random.Random(2)
 file = os.open(path, os.O_RDONLY)
@@ -291,7 +291,7 @@ with open(path, "rb") as file:
         self.assertEqual(blocks["read"] + blocks["kernel"], 2 * SIZE)
         self.assertGreater(blocks["kernel"], SIZE)
 
-    def test_report_says_what_was_fetched_in_vain(self):
+    def test_report_counts_bytes_fetched_in_vain(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)
 for _ in range(6):
@@ -332,7 +332,7 @@ class LargerThanMemory(Job):
     direct = True
     region = {"CUBESHIM_RAM": "24M"}
 
-    def test_readers_share_one_fetch_and_what_is_kept_is_not_read_again(self):
+    def test_readers_share_one_fetch_and_kept_blocks_are_not_read_again(self):
         said = self.run_job(
             """
 # Each of four processes reads a megabyte after the previous one.
@@ -442,7 +442,7 @@ said["statuses"] = [os.waitpid(pid, 0)[1] for pid in children]
 
 class FileReadInPart(Job):
     # A file of at most CUBESHIM_MAX_FILE.
-    def test_next_open_goes_on_from_what_was_read(self):
+    def test_next_open_reuses_the_pages_already_read(self):
         said = self.run_job("""
 def read_at(*places):
     before, parts = asked(), []
@@ -461,7 +461,7 @@ said["other"], said["both"] = read_at(9 << 20), read_at(3 << 20, 9 << 20)
         # The kernel reads ahead.
         self.assertLessEqual(said["other"][1], 2 << 20)
 
-    def test_close_reads_only_what_is_nearly_nothing(self):
+    def test_close_fetches_at_most_the_last_mebibyte(self):
         said = self.run_job("""
 def read_to(end):
     with open(path, "rb", buffering=0) as file:
@@ -555,7 +555,7 @@ for _ in range(60):
         blocks = self.blocks()
         self.assertEqual((blocks["mappings"], blocks["origin"]), (60, 0))
 
-    def test_mapping_of_what_was_read(self):
+    def test_mapping_shows_the_pages_already_read(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)
 # The first bytes, which are read for each mapping, and others; less than a tenth, so that the rest
@@ -672,7 +672,7 @@ said["asked"] = asked() - before
 """)
         self.assertLess(said["asked"], 5 << 20)
 
-    def test_a_mapping_that_is_populated_takes_what_is_there_and_reads_the_rest(self):
+    def test_populated_mapping_uses_present_pages_and_reads_the_rest(self):
         said = self.run_job("""
 file = os.open(path, os.O_RDONLY)
 while os.lseek(file, 0, os.SEEK_CUR) < 8 << 20:

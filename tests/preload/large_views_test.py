@@ -59,7 +59,7 @@ class Views(unittest.TestCase):
     def blocks(self) -> dict:
         return json.loads(self.report.read_text().splitlines()[-1])["blocks"]
 
-    def test_other_mount_under_the_path_has_blocks_of_its_own(self):
+    def test_another_mount_under_the_path_has_separate_blocks(self):
         read = "print(json.dumps([read(), read()]))"
         self.assertEqual(self.job(read), [[1], [1]])
         other = self.scratch / "other"

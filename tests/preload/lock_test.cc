@@ -25,7 +25,7 @@ for epoch in range(3):
   EXPECT_EQ(job.report("bytes_served"), 6 * (200000 - 5 + 20));
 }
 
-TEST(Lock, SharedLocksWaitForWritersAndSeeWhatTheyWrote) {
+TEST(Lock, SharedLocksWaitForWritersAndSeeTheirWrites) {
   for (const char* lock : {"flock", "lockf"}) {
     SCOPED_TRACE(lock);
     Job job;
@@ -80,7 +80,7 @@ os.close(fd)
 }
 
 // The change is not reported. In mode real, copies carry no lock of the origin's file.
-TEST(Lock, LocksTheOriginsFileAndSeesWhatWasWritten) {
+TEST(Lock, LocksTheOriginsFileAndSeesItsChanges) {
   for (const char* mode : {"real", "virtual"}) {
     SCOPED_TRACE(mode);
     Job job;

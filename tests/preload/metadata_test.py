@@ -71,7 +71,7 @@ class Names(unittest.TestCase):
 
 
 class Sequences(Names):
-    def test_changes_by_any_process_and_path_are_seen_at_once(self):
+    def test_changes_by_any_process_and_path_are_seen_immediately(self):
         alias = self.scratch / "alias"
         alias.symlink_to(self.tree)
         answered = 0

@@ -58,7 +58,7 @@ shell.communicate()
 )");
 }
 
-TEST(MovedFile, LockExcludesThoseWhoOpenTheNewName) {
+TEST(MovedFile, LockExcludesOpenersOfTheNewName) {
   run_for_each_move(R"(
 fd = os.open(name, os.O_RDONLY)
 assert os.read(fd, 100) == b'first\n'

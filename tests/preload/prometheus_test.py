@@ -225,7 +225,7 @@ class Scraped(unittest.TestCase):
 
 
 class Rules(unittest.TestCase):
-    def test_rules_are_well_and_alerts_fire_on_what_they_are_for(self):
+    def test_rules_are_valid_and_alerts_fire_on_their_conditions(self):
         for words in (["check", "rules", "--lint=all", "--lint-fatal", DEPLOY / "alerts.yaml"],
                       ["test", "rules",
                        Path(__file__).with_name("alerts_test.yaml")]):

@@ -29,7 +29,7 @@ TEST(Report, HasTheFieldsOfTheContract) {
   EXPECT_EQ(job.report("time_ns.slow_hits"), 0);
 }
 
-TEST(Report, CountsWhatWasPassedBy) {
+TEST(Report, CountsBypassedOpens) {
   Job job;
   job.env["CUBESHIM_MAX_FILE"] = "64K";
   job.env["CUBESHIM_BLOCK"] = "0";
@@ -47,7 +47,7 @@ except FileNotFoundError: pass
   EXPECT_EQ(job.report("bypassed.error"), 1);
 }
 
-TEST(Report, AProcessThatOnlyLooksFindsWhatOthersHaveRead) {
+TEST(Report, ProcessThatOnlyStatsHitsRecordsOfOthers) {
   Job job;
   expect_well(job.python(R"(
 for n in range(10): check(n)
@@ -61,7 +61,7 @@ for turn in range(10):
   EXPECT_GE(job.report("stat_hits"), 80) << job.report_text();
 }
 
-TEST(Report, SaysWhatWasNotServedAndWhy) {
+TEST(Report, NamesUnservedFilesAndReasons) {
   Job job;
   job.env["CUBESHIM_STATS_FORMAT"] = "text";
   job.env["CUBESHIM_MAX_FILE"] = "64K";
@@ -108,7 +108,7 @@ TEST(Report, NamesAFileThatWasOpenedByAnotherName) {
   EXPECT_EQ(job.run({"/bin/sh", "-c", read + "true"}).err, "");
 }
 
-TEST(Report, SaysThatNothingBelowAPrefixWasOpened) {
+TEST(Report, ReportsThatNothingBelowAPrefixWasOpened) {
   Job job;
   job.env["CUBESHIM_STATS"] = "stderr";
   job.env["CUBESHIM_STATS_FORMAT"] = "text";
@@ -133,7 +133,7 @@ TEST(Report, SaysThatNothingBelowAPrefixWasOpened) {
   EXPECT_EQ(job.run(look).err, "");
 }
 
-TEST(Report, CountsProcessesHoweverTheyEnd) {
+TEST(Report, CountsProcessesWithEveryKindOfExit) {
   for (const char* how :
        {"return", "_exit", "_Exit", "quick_exit", "exit_group", "abort", "kill", "segv"}) {
     SCOPED_TRACE(how);
@@ -147,7 +147,7 @@ TEST(Report, CountsProcessesHoweverTheyEnd) {
   }
 }
 
-TEST(Report, IsWrittenHoweverTheFirstProcessEnds) {
+TEST(Report, IsWrittenAfterEveryKindOfExitOfTheFirstProcess) {
   for (const char* how : {"return", "_exit", "_Exit", "quick_exit"}) {
     SCOPED_TRACE(how);
     Job job;
@@ -211,7 +211,7 @@ TEST(Report, OffAndPerProcessFiles) {
       << python.out << python.err;
 }
 
-TEST(Region, IsThereMeanwhileAndGoneAfter) {
+TEST(Region, ExistsOnlyDuringTheJob) {
   Job job;
   expect_well(job.helper({"region", job.region(), job.file(6)}));
   EXPECT_FALSE(cube::preload::exists(job.region()));
@@ -222,7 +222,7 @@ TEST(Region, IsThereMeanwhileAndGoneAfter) {
   EXPECT_FALSE(cube::preload::exists(job.region()));
 }
 
-TEST(Region, GoesWithTheLastOfForkedProcesses) {
+TEST(Region, IsRemovedWithTheLastForkedProcess) {
   Job job;
   expect_well(job.python(R"(
 check(6)
@@ -239,7 +239,7 @@ os._exit(0)
   EXPECT_FALSE(cube::preload::exists(job.region()));
 }
 
-TEST(Region, WithoutANameServesNothingOnceAChildHasEnded) {
+TEST(Region, ServesNothingOnceItIsUnlinkedAndAChildHasEnded) {
   Job job;
   job.checks_region = false;
   job.env["REGION"] = job.region();
@@ -256,7 +256,7 @@ assert read() == b'changed\n'
   expect_well(outcome);
 }
 
-TEST(Region, StaysWhereItShall) {
+TEST(Region, StaysIfItIsToBeKept) {
   Job job;
   job.env["CUBESHIM_RAM_KEEP"] = "1";
   job.checks_region = false;

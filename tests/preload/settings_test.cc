@@ -51,7 +51,7 @@ constexpr Wrong k_wrong[] = {
 
 }  // namespace
 
-TEST(Settings, EachWrongOneIsNamedInOneLine) {
+TEST(Settings, EachInvalidOneIsNamedInOneLine) {
   for (const Wrong& wrong : k_wrong) {
     SCOPED_TRACE(std::string(wrong.variable) + "=" + wrong.value);
     Job job;
@@ -248,7 +248,7 @@ TEST(Machine, LimitOfFileSize) {
 
 // The program's mlockall never includes the region, neither for existing mappings nor for later
 // ones.
-TEST(Machine, LockedMemoryHasNothingOfTheRegion) {
+TEST(Machine, LockedMemoryExcludesTheRegion) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a right to lock memory";
   Job job;
   const auto outcome = job.python(R"(
@@ -271,7 +271,7 @@ for flags in (2, 1):
   EXPECT_EQ(job.report("hits.ram"), 1);
 }
 
-TEST(Machine, AProcessShowsLittleOfTheRegionAsItsOwnMemory) {
+TEST(Machine, ResidentMemoryIncludesLittleOfTheRegion) {
   for (const char* bound : {"0", "16M"}) {
     SCOPED_TRACE(bound);
     Job job;
@@ -305,7 +305,7 @@ TEST(Identity, ChangedIdentitySwitchesServingOff) {
   job.checks_region = false;  // the next test
 }
 
-TEST(Identity, RegionGoesThoughPrivilegesWereDropped) {
+TEST(Identity, RegionIsRemovedThoughPrivilegesWereDropped) {
   GTEST_SKIP()
       << "known limit: a sticky /dev/shm refuses the unlink to the new user: doc/SEMANTICS.md";
   Job job;
@@ -313,7 +313,7 @@ TEST(Identity, RegionGoesThoughPrivilegesWereDropped) {
   expect_well(job.helper({"identity", job.file(4), job.file(5)}));
 }
 
-TEST(Identity, AnotherUserHasARegionOfItsOwn) {
+TEST(Identity, AnotherUserHasASeparateRegion) {
   Job job;
   chmod(job.data().c_str(), 0755);
   const auto o = job.run({"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",

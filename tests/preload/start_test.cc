@@ -110,7 +110,7 @@ TEST(Start, ConstructorsWithAnAllocatorThatMaps) {
   EXPECT_EQ(job.helper({"read", job.file(6)}).err, "constructor: right\ndestructor: right\n");
 }
 
-TEST(Start, NothingIsMadeForAProgramThatReadsNothingCovered) {
+TEST(Start, MakesNoRegionForAProgramThatReadsNothingCovered) {
   Job job;
   job.env["CUBESHIM_LOG"] = "debug";
   // Checked by the program itself, and by its system calls.
@@ -133,7 +133,7 @@ TEST(Start, CostsFewPageFaults) {
   EXPECT_LE(with - without, 66);
 }
 
-TEST(Start, ReadsTheTableOfMountsOnceIfAtAll) {
+TEST(Start, ReadsTheTableOfMountsAtMostOnce) {
   Job job;
   const std::string on_root = calls_of_true(job);
   if (on_root.empty()) GTEST_SKIP() << "no strace";
@@ -153,7 +153,7 @@ TEST(Start, ReadsTheTableOfMountsOnceIfAtAll) {
   EXPECT_EQ(count_of("/proc/self/mountinfo", calls_of_true(job)), 0);
 }
 
-TEST(Start, AsksNothingOfTheProcessAtTheEndWithoutARegion) {
+TEST(Start, ReadsNothingAboutTheProcessAtTheEndWithoutARegion) {
   Job job;
   const std::string calls = calls_of_true(job);
   if (calls.empty()) GTEST_SKIP() << "no strace";
@@ -199,7 +199,7 @@ for call in (lambda: libc.statx(-100, bad, 0, 0, room), lambda: libc.setxattr(b'
   EXPECT_EQ(o.status, 0) << o.err;
 }
 
-TEST(Exports, AreThoseOfHooksDef) {
+TEST(Exports, MatchHooksDef) {
   std::set<std::string> wanted = {
       "vfork", "__vfork", "dlopen", "dlsym", "cubeshim_start_sidecar", "cubeshim_noted_opens"};
   std::ifstream rows(HOOKS_DEF);

@@ -5,32 +5,32 @@
 
 using cube::preload::Job;
 
-TEST(Threads, OpenReadMapAndCloseTheSameFiles) {
+TEST(Threads, CanOpenReadMapAndCloseTheSameFiles) {
   Job job;
   expect_well(job.helper({"threads", job.data(), "10", "1500"}));
   EXPECT_EQ(job.report("misses"), 10) << job.report_text();
   EXPECT_EQ(job.report("hits.ram"), 8 * 1500 - 10) << job.report_text();
 }
 
-TEST(Threads, InModeReal) {
+TEST(Threads, WorkInModeReal) {
   Job job;
   job.env["CUBESHIM_MODE"] = "real";
   expect_well(job.helper({"threads", job.data(), "10", "300"}));
 }
 
-TEST(Threads, WithARegionThatIsTooSmall) {
+TEST(Threads, ReadRightBytesIfTheRegionIsTooSmall) {
   Job job(600);
   job.env["CUBESHIM_RAM"] = "8M";
   expect_well(job.helper({"threads", job.data(), "600", "600"}));
   EXPECT_GT(job.report("bypassed.full"), 0) << job.report_text();
 }
 
-TEST(Threads, CloseWhatOthersRead) {
+TEST(Threads, CanCloseFilesThatOthersRead) {
   Job job;
   expect_well(job.helper({"close-race", job.data(), "10", "20000"}));
 }
 
-TEST(Threads, CloseWhatOthersOpen) {
+TEST(Threads, CanCloseFilesThatOthersOpen) {
   Job job;
   expect_well(job.helper({"hand-over", job.data(), "10", "30000"}));
   // The last close counts too.
@@ -38,30 +38,30 @@ TEST(Threads, CloseWhatOthersOpen) {
   EXPECT_EQ(job.report("calls_saved"), 30000) << job.report_text();
 }
 
-TEST(Threads, ThatEndLeaveFdsAndMemoryToOthers) {
+TEST(Threads, FreeTheirFdsAndMemoryWhenTheyEnd) {
   Job job;
   expect_well(job.helper({"short-threads", job.data(), "10", "10000"}));
   EXPECT_EQ(job.report("hits.ram"), 3 * 10000 + 1 - 10) << job.report_text();
 }
 
-TEST(Threads, FdsThatOthersHaveLeftAreGivenOutLowestFirst) {
+TEST(Threads, ReuseFreedFdsLowestFirst) {
   Job job;
   expect_well(job.helper({"left-fds", job.data(), "10"}));
 }
 
-TEST(Threads, OfTheLibraryUseNoRangeThatTheProgramHasUnmapped) {
+TEST(Threads, OfTheLibraryUseNoRangeUnmappedByTheProgram) {
   Job job;
   job.env["CUBESHIM_DISK_DIR"] = job.path("disk");
   std::filesystem::create_directory(job.path("disk"));
   expect_well(job.helper({"holes", job.data(), "10"}));
 }
 
-TEST(Signals, HandlersOpenAndReadInTheMidstOfAll) {
+TEST(Signals, HandlersCanOpenAndReadAtAnyMoment) {
   Job job(300);
   expect_well(job.helper({"signals", job.data(), "300"}));
 }
 
-TEST(Signals, HandlersInModeReal) {
+TEST(Signals, HandlersCanOpenAndReadInModeReal) {
   Job job(300);
   job.env["CUBESHIM_MODE"] = "real";
   expect_well(job.helper({"signals", job.data(), "300"}));

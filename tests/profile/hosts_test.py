@@ -83,7 +83,7 @@ class Hosts(unittest.TestCase):
             self.assertEqual((process.count("open"), process.count("read")), (1, 1))
             self.assertEqual(process.dropped[NO_NATIVE], 3)
 
-    def test_a_call_that_is_no_cancellation_point_stays_none(self):
+    def test_call_does_not_become_a_cancellation_point(self):
         (process,) = self.processes_of("cancelled_thread")
         self.assertEqual(process.count("stat"), 2)
 
@@ -92,7 +92,7 @@ class Hosts(unittest.TestCase):
         self.assertEqual(parent.count("stat", number=ERRORS), 100)
         self.assertEqual((child.count("open"), child.dropped[NO_NATIVE]), (1, 0))
 
-    def test_children_of_raw_clones_write_figures_of_their_own(self):
+    def test_children_of_raw_clones_write_separate_figures(self):
         processes = self.processes_of("unseen_forks")
         for process, reads in zip(processes, (3, 5, 7), strict=True):
             self.assertEqual((process.sections, process.count("open"), process.count("read")),
@@ -103,7 +103,7 @@ class Hosts(unittest.TestCase):
                          [process.start_ns for process in processes])
         self.assertGreater(processes[0].start_ns, 0)
 
-    def test_a_file_that_is_written_is_not_one_that_nobody_reads(self):
+    def test_written_file_is_not_reported_as_unread(self):
         (process,) = self.processes_of("written_file")
         self.assertEqual((process.count("open"), process.count("open", 8, UNREAD)), (3, 0))
 
@@ -149,7 +149,7 @@ class Hosts(unittest.TestCase):
             r"^cubeshim: warn: CUBESHIM_PROFILE: cannot write .*/raw\.\d+: (File too large|No space left on device)\n$"
         )
 
-    def test_two_processes_of_one_pid_do_not_write_at_a_time(self):
+    def test_two_processes_of_one_pid_do_not_write_concurrently(self):
         common = self.data / "common"
         common.touch()
         with common.open("a") as other:

@@ -33,7 +33,7 @@ TEST_F(OpenRows, FileReadToItsEndIsWhole) {
   EXPECT_EQ(count(k_unread), 0U);
 }
 
-TEST_F(OpenRows, FileOpenedToBeWrittenIsNotOneThatNobodyReads) {
+TEST_F(OpenRows, FileOpenedForWritingIsNotUnread) {
   open();
   close();
   EXPECT_EQ(count(k_unread), 1U);
@@ -64,7 +64,7 @@ TEST_F(OpenRows, HeadOfAFileOfUnknownSizeIsNotAllOfIt) {
   EXPECT_EQ(count(k_whole), 1U);
 }
 
-TEST_F(OpenRows, FileWhoseHeadIsReadFirstIsOpenedAgain) {
+TEST_F(OpenRows, FileReadAfterItsHeadCountsAsOpenedAgain) {
   open();
   read(4096, 4096);
   close();
@@ -145,7 +145,7 @@ TEST_F(OpenRows, ManySeeksAndReadsAreAStorm) {
   EXPECT_EQ(count(k_tiny_files), 0U);
 }
 
-TEST_F(OpenRows, QuestionWhereItIsIsNoSeek) {
+TEST_F(OpenRows, QueryOfTheOffsetIsNotASeek) {
   open();
   for (int i = 0; i < 10; ++i) {
     note_seek(row(), 0, SEEK_CUR, i * 600, 1);
@@ -157,7 +157,7 @@ TEST_F(OpenRows, QuestionWhereItIsIsNoSeek) {
   EXPECT_EQ(count(k_jumps), 0U);
 }
 
-TEST_F(OpenRows, ReadsHereAndThereByPreadAreAStormToo) {
+TEST_F(OpenRows, ScatteredPreadsAreAStorm) {
   open();
   for (int i = 0; i < 10; ++i) note_read(row(), i * 1000, 600, 600, 10);
   close();
@@ -179,7 +179,7 @@ TEST_F(OpenRows, ReadByPreadLeavesTheOffsetWhereItIs) {
   EXPECT_EQ(count(k_jumps), 2U);
 }
 
-TEST_F(OpenRows, StormOfTinyReadsHasOneName) {
+TEST_F(OpenRows, StormOfTinyReadsDoesNotCountAsTiny) {
   open();
   for (int i = 0; i < 20; ++i) {
     seek(i * 1000);
@@ -198,7 +198,7 @@ TEST_F(OpenRows, ManyShortReadsAreTiny) {
   EXPECT_EQ(count(k_storms), 0U);
 }
 
-TEST_F(OpenRows, LargeFileReadHereAndThereIsRandom) {
+TEST_F(OpenRows, LargeFileReadOutOfOrderIsRandom) {
   open();
   for (int i = 0; i < 10; ++i) note_read(row(), (20LL << 20) - i * 100000, 4096, 4096, 5);
   close();
@@ -208,7 +208,7 @@ TEST_F(OpenRows, LargeFileReadHereAndThereIsRandom) {
   EXPECT_EQ(count(k_storms), 0U);
 }
 
-TEST_F(OpenRows, LargeFileReadInTurnIsNotRandom) {
+TEST_F(OpenRows, LargeFileReadInOrderIsNotRandom) {
   open();
   for (int i = 0; i < 20; ++i) read(1 << 20, 1 << 20);
   close();
@@ -238,7 +238,7 @@ TEST_F(OpenRows, StatBeforeTheOpenCostsItsTime) {
   EXPECT_EQ(count(k_stat_first_us), 30U);
 }
 
-TEST_F(OpenRows, DirectoryIsNoFile) {
+TEST_F(OpenRows, DirectoryDoesNotCountAsAFile) {
   begin_open(all(), row(), 5, 0, k_directory);
   close();
   EXPECT_EQ(count(k_closed), 0U);
@@ -288,7 +288,7 @@ TEST_F(OpenRows, UsesOfAFileAreSummedUpByHowTheyWereAnswered) {
   EXPECT_EQ(count_of(k_file_memory_ns), 3U);
 }
 
-TEST_F(OpenRows, OpensSoonAfterAnotherAreNoOtherEpoch) {
+TEST_F(OpenRows, OpensSoonAfterAnotherAreInTheSameEpoch) {
   const auto open_and_close = [](std::uint64_t file) {
     open(file);
     read(100, 40);

@@ -82,7 +82,7 @@ Epoch later(const Observed& observed, const Wish& wish) {
   return forecast(observed, wish, defaults()).later;
 }
 
-TEST(ObservedRun, FilesThatAreNoneAreRefusedWithTheReason) {
+TEST(ObservedRun, InvalidFilesAreRefusedWithTheReason) {
   const std::string whole = process({{.hash = 1, .size = 10, .from_origin = 1, .origin_ms = 1}});
   EXPECT_EQ(why_not(whole), "it is one");
   std::string other = whole;
@@ -94,7 +94,7 @@ TEST(ObservedRun, FilesThatAreNoneAreRefusedWithTheReason) {
   EXPECT_NE(why_not("").find("empty"), std::string::npos);
 }
 
-TEST(ObservedRun, ProcessesThatReadAtOneTimeAreReaders) {
+TEST(ObservedRun, ProcessesThatReadConcurrentlyAreReaders) {
   const auto half = [](std::uint64_t from) {
     std::vector<Use> uses;
     for (std::uint64_t i = 0; i < 50; ++i)
@@ -170,7 +170,7 @@ TEST(Forecast, PartOfALargeFileThatEachEpochReadsIsWantedOnce) {
   EXPECT_EQ(later(job, {.ram = 8 * k_mib}).hit_ratio, 1);
 }
 
-TEST(Forecast, TimeIsThatOfTheProgramAndOfTheOpensThatMiss) {
+TEST(Forecast, TimeIsTheSumOfTheProgramAndItsMisses) {
   const Observed job = plain_job(1000, 100'000);
   const Forecast all = forecast(job, {.ram = 256 * k_mib}, defaults());
   EXPECT_NEAR(all.first.seconds.value_or(0), 3, 0.01);
@@ -201,7 +201,7 @@ TEST(Forecast, DiskAnswersOnlyIfItsHitsWereMeasured) {
   EXPECT_NEAR(later(job, wish).seconds.value_or(0), 1 + 0.5 * (1 - in_memory), 0.1);
 }
 
-TEST(Forecast, DiskTakesForAFileWhatItTookOnceInTheMean) {
+TEST(Forecast, DiskTakesTheMeasuredMeanForAFile) {
   std::vector<Use> uses;
   for (std::uint64_t i = 0; i < 1000; ++i)
     uses.push_back({.hash = i + 1,

@@ -185,7 +185,7 @@ epoch()
                         found["total"]["origin_time"] * 0.01 + 1000)
         self.assertGreaterEqual(sum(found["latency"]["open"]), 180)
 
-    def test_cost_of_the_profiler_is_said(self):
+    def test_cost_of_the_profiler_is_reported(self):
         program = ("for i in range(640): open(data + '/0.txt', 'rb', 0).read()\n"
                    "if os.fork() == 0: os._exit(open(data + '/1.txt', 'rb', 0).read(1) != b'1')\n")
         program += "assert os.wait()[1] == 0\n"
@@ -251,7 +251,7 @@ for child in children:
                     opens[function] = opens.get(function, 0) + site["calls"]
         return opens
 
-    def test_many_functions_are_told_apart_though_few_stacks_are_walked(self):
+    def test_many_functions_are_distinguished_though_few_stacks_are_walked(self):
         opens = self.opens_by_function(
             self.profile(
                 """
@@ -354,7 +354,7 @@ assert len(set(seen)) == 1
         self.assertEqual(done.returncode, 2)
         self.assertIn("%p", done.stderr)
 
-    def test_nothing_recorded_is_said(self):
+    def test_empty_profile_is_reported(self):
         (self.out / "train.py").write_text("")
         done = subprocess.run([
             COMMAND, "profile", "-p",

@@ -58,7 +58,7 @@ TEST(RawProfile, UseOfAFileIsReadBack) {
   EXPECT_EQ(parse_raw(k_head + "file\tff\t5\n" + k_end).bad_lines, 1U);
 }
 
-TEST(RawProfile, FileCutAnywhereIsReadAsFarAsItGoes) {
+TEST(RawProfile, FileTruncatedAnywhereIsReadUpToTheCut) {
   const std::string whole = k_head + k_code + site("open", "7") + k_end;
   for (std::size_t n = 0; n < whole.size() - 4; ++n) {
     const RawFile file = parse_raw(whole.substr(0, n));
@@ -67,7 +67,7 @@ TEST(RawProfile, FileCutAnywhereIsReadAsFarAsItGoes) {
   }
 }
 
-TEST(RawProfile, SectionsOfAnExecStandBesideEachOther) {
+TEST(RawProfile, ExecBeginsASeparateSection) {
   const RawFile file =
       parse_raw(k_head + site("open", "-") + k_end + k_head + site("read", "-") + k_end);
   ASSERT_EQ(file.sections.size(), 2U);
@@ -116,7 +116,7 @@ TEST(RawProfile, StackLongerThanTheProfilerWritesIsRefused) {
 }
 
 // Many short processes, one after another, would fill a page if each had its own bins.
-TEST(RawProfile, TimeLineHoldsAllProcessesInAsManyBinsAsThoseOfOne) {
+TEST(RawProfile, TimeLineOfManyProcessesHasAsManyBinsAsThatOfOne) {
   const auto process = [](std::uint64_t begin) {
     std::string text = "cubeshim-profile\t3\t43\t42\t" + std::to_string(begin) + "\t" +
                        std::to_string(begin + 1000) + "\t1\t0\n";
@@ -149,13 +149,13 @@ TEST(RawProfile, SameFunctionOfTwoProcessesIsOneSite) {
   EXPECT_EQ(text_of_site(made.sites[0]), "load (job/train.py:12)");
 }
 
-TEST(RawProfile, UnknownFunctionsAndAddressesAreNoError) {
+TEST(RawProfile, UnknownFunctionsAndAddressesAreAccepted) {
   const Profile made = make_profile({parse_raw(k_head + site("open", "1234") + k_end)});
   ASSERT_EQ(made.sites.size(), 1U);
   EXPECT_EQ(text_of_site(made.sites[0]), "0x1005");
 }
 
-TEST(RawProfile, CostIsOfAllCallsByThoseThatWereTimed) {
+TEST(RawProfile, CostIsExtrapolatedFromTimedCalls) {
   // 10 samples, 8 of them timed, of 100 ns each; 3 stacks, 2 timed, of 1,000 ns each; a clock of 20
   // ns.
   const std::string cost = "cost\t10,8,800,3,2,2000,20,500,70\n";
@@ -182,7 +182,7 @@ ProfileSite with_frames(std::vector<ProfileFrame> frames) {
   return made;
 }
 
-TEST(ProfileSites, FunctionOfTheProgramIsShownBehindThoseOfALibrary) {
+TEST(ProfileSites, ProgramFunctionIsShownAfterThoseOfALibrary) {
   const ProfileFrame main{"main", "/job/train.py", 1}, load{"load", "/job/train.py", 5};
   const ProfileFrame open{"open", "/usr/lib/python3.11/zipfile.py", 7},
       read{"read", "/v/lib/python3.12/site-packages/w/r.py", 8};
@@ -210,7 +210,7 @@ std::string natives_of(const std::string& addresses, const std::string& python) 
   return text;
 }
 
-TEST(ProfileSites, InterpreterIsShownOnlyWhereNothingElseCalled) {
+TEST(ProfileSites, InterpreterIsShownOnlyIfNothingElseCalled) {
   EXPECT_EQ(natives_of("3005,1005,2005,3006", "-"), "libc.so.6 libarrow.so ")
       << "a library's thread that calls a file of Python's";
   EXPECT_EQ(natives_of("3005,2005,1005,3006", "7"), "/job/train.py libarrow.so libc.so.6 ");
@@ -218,7 +218,7 @@ TEST(ProfileSites, InterpreterIsShownOnlyWhereNothingElseCalled) {
   EXPECT_EQ(natives_of("3005,2005,3006", "-"), "libc.so.6 libarrow.so libc.so.6 ");
 }
 
-TEST(ProfileSites, CallAtTheEndOfALibraryIsItsOwn) {
+TEST(ProfileSites, CallAtTheEndOfALibraryBelongsToIt) {
   EXPECT_EQ(natives_of("2fff", "-"), "libarrow.so ");
 }
 

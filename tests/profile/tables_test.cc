@@ -36,7 +36,7 @@ TEST_F(ProfileTables, StackIsOneSiteOfEachKind) {
   EXPECT_EQ(row->stack.native[0], 0x1234U);
 }
 
-TEST_F(ProfileTables, PythonFramesTellSitesApart) {
+TEST_F(ProfileTables, PythonFramesDistinguishSites) {
   Stack one = stack_of(7), other = stack_of(7);
   one.python[0] = 3;
   other.python[0] = 4;
@@ -44,7 +44,7 @@ TEST_F(ProfileTables, PythonFramesTellSitesApart) {
   EXPECT_NE(site_of(all(), 1, one), site_of(all(), 1, other));
 }
 
-TEST_F(ProfileTables, FullTableCountsWhatItDrops) {
+TEST_F(ProfileTables, FullTableCountsDroppedSites) {
   std::size_t kept = 0;
   constexpr std::size_t k_wanted = 3 * Tables::k_sites;
   for (std::size_t i = 0; i < k_wanted; ++i)
@@ -54,7 +54,7 @@ TEST_F(ProfileTables, FullTableCountsWhatItDrops) {
   EXPECT_EQ(kept + all().dropped[k_no_site], k_wanted);
 }
 
-TEST_F(ProfileTables, FullArenaOfTextsCountsWhatItDrops) {
+TEST_F(ProfileTables, FullTextArenaCountsDroppedTexts) {
   const std::string text(4000, 'x');
   std::size_t kept = 0;
   constexpr std::size_t k_wanted = Tables::k_strings / 4000 + 10;

@@ -57,7 +57,7 @@ std::string_view name_of(PackSkip reason) {
     case PackSkip::unreadable: return "unreadable";
     case PackSkip::changing: return "changed while they were read";
     case PackSkip::below_no_directory: return "below a link or a file";
-    case PackSkip::no_path: return "objects whose keys are no paths";
+    case PackSkip::no_path: return "objects whose keys are not paths";
   }
   return "";
 }

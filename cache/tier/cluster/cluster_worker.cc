@@ -186,11 +186,11 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   if (are_too_many) {
     base::log(
         base::LogLevel::warn,
-        "CUBESHIM_CLUSTER: {} has too many connections (memcached -c); it is left alone for 30 s",
+        "CUBESHIM_CLUSTER: {} has too many connections (memcached -c); it is not asked for 30 s",
         name);
   } else if (was_refused) {
     base::log(base::LogLevel::warn,
-              "CUBESHIM_CLUSTER: {} wants another login (CUBESHIM_CLUSTER_LOGIN_FILE)", name);
+              "CUBESHIM_CLUSTER: {} refuses the login (CUBESHIM_CLUSTER_LOGIN_FILE)", name);
   } else {
     base::log(base::LogLevel::info, "the connection to {} has ended: {}", name, complaint);
   }

@@ -130,7 +130,7 @@ Client::Next Client::judge_answer(Job& job) {
   if (outcome.is_unchanged || job.is_listing) return Next::done;
   if (!has_range) {
     outcome.kind = "range";
-    fail(job, EIO, "the store ignores ranges, and names no length");
+    fail(job, EIO, "the store ignores ranges, and gives no length");
     return Next::fail;
   }
   // Every S3 store sends an ETag, so this is the answer of a proxy or a login page.

@@ -58,7 +58,7 @@ const char* AnnouncedOrder::add(const ClientMessage& message) {
 }
 
 const char* AnnouncedOrder::end(const ClientMessage& message) {
-  if (!is_open_ || message.epoch != epoch_) return "an epoch ended that is not open";
+  if (!is_open_ || message.epoch != epoch_) return "the end of an epoch that is not open";
   is_open_ = false;
   if (message.drops) {
     drop_all();

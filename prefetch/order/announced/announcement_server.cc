@@ -47,7 +47,7 @@ void AnnouncementServer::work(unsigned) {
 }
 
 void AnnouncementServer::work_without_table(int error) {
-  why = fmt::format("no fd table of its own: {}", base::text_of_error(error));
+  why = fmt::format("it can have no fd table of its own: {}", base::text_of_error(error));
   set(State::ended);
 }
 
@@ -153,9 +153,9 @@ void AnnouncementServer::welcome(Peers& peers) {
   base::UniqueFd fd(static_cast<int>(got));
   if (is_stopping()) return;
   if (!is_trusted_peer(fd.get())) {
-    say("a client of announcements was turned away: it is another user's");
+    say("a client of announcements was refused: it belongs to another user");
   } else if (!admit(peers, fd)) {
-    say(fmt::format("a client of announcements was turned away: there are {} already", k_clients));
+    say(fmt::format("a client of announcements was refused: there are {} already", k_clients));
   }
 }
 
@@ -178,7 +178,7 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
   if (try_all()) return true;
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     if (!peers.fds[slot] || orders.state(slot).said_hello) continue;
-    drop(peers, slot, "it has said nothing, and others are waiting");
+    drop(peers, slot, "it has sent nothing, and others are waiting");
     return try_all();
   }
   return false;

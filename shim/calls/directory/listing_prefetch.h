@@ -1,8 +1,8 @@
-// Directories that the program has listed. If programs then read file after file from one, its
-// files are fetched ahead, in proportion to how many they read, unless something better is known
-// (CUBESHIM_PREFETCH). All processes of the node know which directories were listed
-// (cache/region/listings.h). Thread-safe; as async-signal-safe as an open, except note_miss, which
-// may start the sidecar.
+// Directories that the program has listed. If programs then read files of such a directory, others
+// of it are fetched ahead, in proportion to how many were read, unless a list or an announcement
+// gives a better order (CUBESHIM_PREFETCH). All processes of the node know which directories were
+// listed (cache/region/listings.h). Thread-safe; as async-signal-safe as an open, except note_miss,
+// which may start the sidecar.
 #pragma once
 
 #include <cstdint>

@@ -29,7 +29,7 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   if (!path_filter::covers_directory(dir, path, covered)) return k_kernels;
   auto* const cache = process::is_forking() ? nullptr : attachment::cache();
   if (cache == nullptr || !cache->metadata().is_on()) return k_kernels;
-  // Programs that search a tree ask for each entry whether it is a directory.
+  // Programs that search a tree call opendir on each entry to learn whether it is a directory.
   if (cache->metadata().is_file(covered.key())) return -ENOTDIR;
   expect_new_fd();
   cache::MountMetadata::Listed listed = cache->metadata().list(covered.key(), covered.c_str());
@@ -88,10 +88,9 @@ using cache::DirectoryData;
 // Bounds on the total number of opens tried and of entries visited.
 constexpr int k_most_opens = 256, k_most_entries = 100'000;
 
-// Finds a directory that another process or another node has moved since a stream over its listing
-// was opened. The search covers the places where the directory may be found at little cost: under
-// another name in the directory that held it, and by the same last path components below a neighbor
-// of each directory above, up to the prefix.
+// Finds a directory that another process or node has moved since a stream over its listing was
+// opened. Searches only where that is cheap: under other names in the old parent directory, and,
+// for each ancestor up to the prefix, under the same remaining path below the ancestor's siblings.
 class Search {
  public:
   explicit Search(const cache::Listing& listing) : listing_(listing) {}
@@ -161,7 +160,7 @@ long open_moved(const cache::Listing& listing) {
 }
 
 // Opens the origin's own directory, by the path with which the stream was opened, or where others
-// have moved it. Returns -errno on failure; -ENOENT: it cannot be found, or is gone.
+// have moved it. Returns -errno on failure, -ENOENT if the directory cannot be found or is gone.
 long open_own(const OpenFile& file) {
   const cache::Listing& listing = *file.directory;
   const long real = sys::open(listing.path().data(), k_flags);
@@ -189,7 +188,7 @@ void hold(int fd) {
   const int own = static_cast<int>(real);
   std::uint64_t row = 0;
   if (g_fds.lock_if(fd, file.get(), row, RowKind::mount_stream)) {
-    // Stored first, so that from now on no empty directory is opened through this fd.
+    // Stored first, so that from now on no new empty directory is opened through this fd.
     file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
     put_over(own, fd, O_CLOEXEC);
     g_fds.unlock(fd, row);
@@ -214,7 +213,8 @@ int materialize_directory(int fd) {
   if (sys::failed(real)) return static_cast<int>(real);
   const int own = static_cast<int>(real);
   const auto position = tell(*file);
-  // ext4 lists nothing after a rewind of an fd that went to the end without reading.
+  // Reads first, because on ext4 an fd that seeks to the end before any read lists nothing after a
+  // rewind.
   char first[512];
   if (position != 0) sys::raw(SYS_getdents64, own, sys::arg(first), sizeof first);
   sys::lseek(own, position, SEEK_SET);

@@ -1,7 +1,7 @@
-// A stream (DIR*) over a directory of a mount whose listing is in memory. Its fd is an empty
-// directory that no path leads to. The program does not know that fd: as soon as the program asks
-// for it (dirfd), the origin's own directory replaces the empty one, at the same position. The row
-// of the fd holds an OpenFile, whose offset is the position. Thread safety: as libc's for streams.
+// A stream (DIR*) over a directory of a mount whose listing is in memory. Its fd refers to an empty
+// directory that no path leads to. The program does not know that fd. As soon as it asks for the fd
+// (dirfd), the origin's own directory replaces the empty one, at the same position. The row of the
+// fd holds an OpenFile, whose offset is the position. Thread safety: as libc's for streams.
 // Async-signal-safe, except for the stream itself.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace cube::shim::mount_stream {
 
-// True if memory may have listings of mounts. Checks only the state of this process.
+// True if listings of mounts may be cached. Checks only the state of this process.
 bool may_have_any();
 // Returns an fd for the stream, or -errno. `path` is relative to `dir`. Sets `is_kernels` if the fd
 // is the origin's own directory.

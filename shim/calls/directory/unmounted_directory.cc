@@ -19,7 +19,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// The fd handed out last: a new one is opened through it if it still is such a directory.
+// The fd returned last. If it still refers to such a directory, the next one is opened through it.
 constinit std::atomic<int> g_model{-1};
 constinit std::atomic<std::uint32_t> g_made{0};
 
@@ -45,15 +45,16 @@ long make(int flags) {
   return fd;
 }
 
-// Holds an fd of such a directory, which the program has open. The fd stays what it is meanwhile.
+// Holds an fd of such a directory, which the program has open, so that the fd keeps its meaning
+// meanwhile.
 OpenFileRef hold(int fd) {
   const RowKind kind = g_fds.kind(fd);
   const bool is_one = kind == RowKind::unmounted_directory || kind == RowKind::mount_stream;
   return is_one ? g_fds.acquire_kind(fd, kind) : OpenFileRef();
 }
 
-// Returns an fd for a directory that this process answers, or -errno. It is an empty directory that
-// no path leads to. Takes the flags of open(2) that apply to a directory.
+// Returns an fd for a directory whose entries this process answers, or -errno. The fd refers to an
+// empty directory that no path leads to. Accepts the flags of open(2) that apply to a directory.
 long open_empty(int flags) {
   constexpr int k_kept =
       O_CLOEXEC | O_NONBLOCK | O_PATH | O_NOFOLLOW | O_DIRECTORY | O_APPEND | O_SYNC;
@@ -61,8 +62,8 @@ long open_empty(int flags) {
   const int model = g_model.load(std::memory_order_relaxed);
   const OpenFileRef held = hold(model);
   long fd = held ? sys::openat(model, ".", flags) : -EBADF;
-  // The origin's own directory may have taken the place of the fd (mount_stream::hold_all),
-  // which marks the file before that.
+  // The origin's own directory may have replaced the placeholder (mount_stream::hold_all marks the
+  // file before it does so).
   if (!sys::failed(fd) && !held->is_placeholder()) {
     sys::close(static_cast<int>(fd));
     fd = -EBADF;

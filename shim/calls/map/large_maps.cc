@@ -41,8 +41,8 @@ bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   return offset < size && round_up(request.length) <= round_up(size - offset);
 }
 
-// Puts at most `most` present pieces over the kernel's mapping at `at`. Returns how many, and how
-// many of their bytes are shown; nothing if a piece may show some other file.
+// Maps at most `most` present pieces over the kernel's mapping at `at`. Returns how many pieces and
+// bytes it mapped, or nothing if a piece may show some other file.
 struct Shown {
   std::size_t pieces = 0;
   std::uint64_t bytes = 0;
@@ -90,22 +90,22 @@ long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
   mappings::give_pieces_back(most - shown);
   if (pieces && mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown))
     return at;
-  // Without a row, a piece could come to show the bytes that lie after it in the region.
+  // Without a row, a piece could later show the bytes that lie after it in the region.
   mappings::give_pieces_back(shown);
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
   return sys::mmap(reinterpret_cast<void*>(at), request.length, request.protection, flags, fd,
                    request.offset);
 }
 
-// Our own mapping must not use up the address space, or the limit of mappings, that the program's
-// next mapping needs.
+// Our own mapping must leave the program enough address space, and enough of its limit of mappings,
+// for its next mapping.
 bool may_map_twice() {
   rlimit limit{};
   return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_AS, 0, sys::arg(&limit))) &&
          limit.rlim_cur == RLIM_INFINITY;
 }
 
-// Returns how many bytes of the range the kernel has in memory; all if it does not say.
+// Returns how many bytes of the range the kernel has in memory, or all if it does not say.
 std::uint64_t bytes_in_kernel(int fd, const mappings::MapRequest& request) {
   constexpr long k_cachestat = 451;
   const std::uint64_t range[] = {static_cast<std::uint64_t>(request.offset), request.length};
@@ -139,7 +139,7 @@ bool may_keep_pages(const LargeFile& file) {
   return reader != nullptr && reader->may_follow_mappings() && may_map_twice() && !file.is_locked();
 }
 
-// Keeps what the kernel reads of the file for the next mapping.
+// Copies into the cache what the kernel reads of the file, for the next mapping.
 void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
                 std::uint64_t before) {
   file.own_mappings().begin();
@@ -147,8 +147,8 @@ void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, co
     file.own_mappings().end();
 }
 
-// Brings a file that the program maps again and again. Until the whole file is present, a fault of
-// the mapping reads only its page.
+// Fetches a file that the program maps again and again. Until the whole file is present, a page
+// fault in the mapping reads only that page.
 void bring_if_read_all_over(cache::FileCache& cache, LargeFile& file,
                             const mappings::MapRequest& request, void* at) {
   using AllOver = prefetch::MappedFiles::AllOver;
@@ -197,7 +197,7 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
       cache->large().note_shown(*file->large, {begin, end});
       return at;
     }
-    // Without a row, it could come to show the bytes that lie after it in the region.
+    // Without a row, it could later show the bytes that lie after it in the region.
     sys::munmap(reinterpret_cast<void*>(at), request.length);
     return left_to_kernel(*cache);
   }

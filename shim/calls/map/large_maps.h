@@ -7,10 +7,10 @@
 
 namespace cube::shim::large_maps {
 
-// Returns the address or -errno; nothing if libc must do it.
+// Returns the address or -errno, or nothing if libc must make the mapping.
 file_calls::Answer map(int fd, const mappings::MapRequest& request);
-// Maps an object that is served in blocks, after its whole range has been fetched. Nothing: the
-// kernel must map a copy, because the region cannot keep the range.
+// Maps an object that is served in blocks, after its whole range has been fetched. Returns nothing
+// if the kernel must map a copy, because the region cannot keep the range.
 file_calls::Answer map_object(OpenFile& file, const mappings::MapRequest& request);
 
 }  // namespace cube::shim::large_maps

@@ -13,7 +13,7 @@ namespace {
 namespace sys = base::sys;
 
 constinit std::atomic<std::uint64_t> g_bytes{0};  // of all copies of this process
-// Up to this total, the machine's memory need not be checked again. A check takes longer than a
+// The machine's memory is checked again only above this total, because a check takes longer than a
 // copy.
 constinit std::atomic<std::uint64_t> g_looked_up_to{0};
 constexpr std::uint64_t k_between_looks = 16 << 20;

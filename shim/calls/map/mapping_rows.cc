@@ -108,7 +108,7 @@ void forget_rows() {
     MappingRow& entry = g_entries[i];
     entry.pin = {};
     entry.copy_bytes = 0;
-    // An entry that was being filled is the work of another thread, which the child does not have.
+    // An entry that was being filled belonged to another thread, which the child does not have.
     if (entry.begin.load(std::memory_order_relaxed) > 1) {
       ++count;
     } else {

@@ -18,13 +18,14 @@ namespace cube::shim::mappings {
 struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
-  std::uintptr_t file_end =
-      0;  // the end of the last page that may be shown, if all of the file were mapped here
-  cache::LargeFile* large = nullptr;  // past that end are pages of this file
-  std::uint64_t offset_of_end = 0;    // of that end in the file
-  bool is_copy = false;               // or of the region
-  std::uint64_t copy_bytes = 0;       // that it counts for
-  std::size_t pieces = 0;             // of a large file, that it counts for
+  // Where the last page that may be shown would end, if all of the file were mapped here. Pages of
+  // `large` follow, if it is set; `offset_of_end` is the offset of this end in that file.
+  std::uintptr_t file_end = 0;
+  cache::LargeFile* large = nullptr;
+  std::uint64_t offset_of_end = 0;
+  bool is_copy = false;          // a mapping of a copy, not of the region
+  std::uint64_t copy_bytes = 0;  // size for which the copy counts
+  std::size_t pieces = 0;        // pieces of a large file for which the mapping counts
   int protection = 0, flags = 0;
   cache::Pin::Kept pin;
 };
@@ -39,7 +40,7 @@ constexpr std::uint64_t round_up(std::uint64_t n) {
   return (n + cache::k_page - 1) / cache::k_page * cache::k_page;
 }
 
-// An entry to fill. Null: none is free.
+// Returns an entry to fill, or null if none is free.
 MappingRow* take_entry();
 void free_entry(MappingRow& entry);
 void publish(MappingRow& entry, const PageRange& range);
@@ -47,8 +48,8 @@ void publish(MappingRow& entry, const PageRange& range);
 void copy_entry(const MappingRow& from, MappingRow& to);
 // Publishes a claimed entry with what is left of its range.
 void publish_without(MappingRow& entry, const PageRange& all, const PageRange& gone);
-// Returns the entry that covers this address, ours to change until it is published; `range` is
-// where it was.
+// Returns the entry that covers this address, which the caller may change until it publishes it.
+// Sets `range` to the entry's range.
 MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range);
 // The program no longer has any of these pages.
 void remove_rows(const PageRange& gone);

@@ -20,7 +20,7 @@ namespace {
 namespace sys = base::sys;
 using cache::k_page;
 
-// The copies of one process are at most this part of the region.
+// The copies of one process take at most the region's size divided by this.
 constexpr std::uint64_t k_copies_share = 16;
 
 long map_through(int fd, const MapRequest& request, std::uint64_t offset) {
@@ -29,7 +29,7 @@ long map_through(int fd, const MapRequest& request, std::uint64_t offset) {
 }
 
 long map_file_of(cache::Region& region, const MapRequest& request, std::uint64_t offset) {
-  // MAP_FIXED allows no second try, because what it replaces is gone.
+  // With MAP_FIXED there is no second try, because the mapping that it replaces is gone.
   const int kept = region_fd::kept();
   if (kept >= 0 && (request.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == 0) {
     const long at = map_through(kept, request, offset);
@@ -101,7 +101,7 @@ bool show_piece(cache::Region& region, int fd, const MapRequest& piece, std::uin
                 bool& is_shown) {
   const long at = map_through(fd, piece, offset);
   is_shown = !sys::failed(at);
-  // The host may have closed all fds, and opened a file of its own under this one.
+  // The host may have closed all fds, and opened a file of its own that got this number.
   const bool is_ours = region.is_ours(fd);
   if (!is_ours) region_fd::forget(fd);
   return is_ours;
@@ -139,8 +139,8 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
   if (request.length == 0 || request.offset < 0 ||
       request.offset % static_cast<std::int64_t>(k_page) != 0)
     return MapResult::not_here;
-  // The data of a record begins and ends at a boundary of 4 KiB. With larger pages, the next record
-  // would show after it.
+  // The data of a record begins and ends at a boundary of 4 KiB. With larger pages, the mapping
+  // would also show the next record.
   if (base::kernel_page() != k_page) return MapResult::not_here;
   const auto offset = static_cast<std::uint64_t>(request.offset);
   if (offset >= file.size || round_up(request.length) > round_up(file.size - offset))

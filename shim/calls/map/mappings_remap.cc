@@ -1,4 +1,4 @@
-// mappings: mremap, which moves, resizes or doubles a mapping that may consist of several.
+// mappings: mremap, which moves, resizes or duplicates a mapping that may consist of several.
 #include <algorithm>
 #include <cerrno>
 #include <optional>
@@ -26,8 +26,8 @@ void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& e
     sys::munmap(at, end - from);
 }
 
-// The protection of these pages; nothing if it differs among them or cannot be read, or if a page
-// is not mapped.
+// Returns the protection of these pages, or nothing if it differs among them, if it cannot be read,
+// or if a page is not mapped.
 std::optional<int> protection_of(const PageRange& range) {
   std::optional<int> found;
   std::uintptr_t end = range.begin;
@@ -108,7 +108,7 @@ std::optional<long> remap(const RemapRequest& request) {
   const bool stays_there = request.old_size == 0 || (request.flags & MREMAP_DONTUNMAP) != 0;
   const bool is_all = !stays_there && old.begin == range.begin && old.end == range.end;
   MappingRow* const other = is_all ? entry : take_entry();
-  // The file is opened beforehand, because it is too late to fail afterwards.
+  // The file is opened beforehand, because after the move it is too late to fail.
   const std::uint64_t size = round_up(request.new_size), old_size = old.end - old.begin,
                       rest = entry->file_end - std::min(at, entry->file_end),
                       offset = entry->offset_of_end + at - entry->file_end;
@@ -128,7 +128,7 @@ std::optional<long> remap(const RemapRequest& request) {
   if (other != nullptr && (!is_longer || rest_of_file)) {
     if (is_longer) protection = protection_of({at, std::max(old.end, at + 1)});
     to = call();
-    // The program's own mprotect may have split the mapping as well, and the kernel is right then.
+    // The program's own mprotect may have split the mapping, too. The kernel's error is right then.
     if (to == -EFAULT && size <= old_size) protection = protection_of(old);
     if (to == -EFAULT && protection && old_size != 0 && is_within) to = remap_parts(request);
   }
@@ -145,7 +145,7 @@ std::optional<long> remap(const RemapRequest& request) {
       publish_without(*entry, range, stays_there ? PageRange{} : old);
       g_count.fetch_add(1, std::memory_order_acq_rel);
     }
-    // The row that was left may cover the pages that have been replaced.
+    // The row that remains may cover the pages that have been replaced.
     if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
     other->file_end = begin + rest;
     if (other->large != nullptr) other->offset_of_end = offset + rest;

@@ -95,16 +95,16 @@ Right right_to_lock(const OwnRanges& own) {
   return is_exempt() ? Right::exempt : Right::no;
 }
 
-// Like the kernel's mlockall, ignores pages that cannot be allocated.
+// Ignores pages that cannot be allocated, as the kernel's mlockall does.
 bool lock_now(const OwnRanges& own, int flags, Right right) {
   bool is_locked = true;
   const bool is_read = visit_mappings([&](const ProgramMapping& mapping) {
     own.visit_others(mapping, [&](const Range& part) {
       const auto* const at = reinterpret_cast<const void*>(part.begin);
-      // Addresses beyond the user's half are the kernel's own page.
+      // Addresses above the user's half belong to the kernel (vsyscall).
       if (static_cast<std::intptr_t>(part.begin) < 0) return;
       const long error = sys::mlock2(at, part.bytes(), MLOCK_ONFAULT);
-      // If the limit allows it, this means that another thread has unmapped the part.
+      // If the limit allows the lock, ENOMEM means that another thread has unmapped the part.
       if (sys::failed(error) && !(error == -ENOMEM && right == Right::fits)) is_locked = false;
       if ((flags & MCL_ONFAULT) == 0) sys::mlock2(at, part.bytes(), 0);
     });
@@ -121,7 +121,7 @@ int lock_all(int flags, int (*kernels)(int flags)) {
   if (!is_known || !process::is_active() || !process::owns_table()) return kernels(flags);
   const bool future = (flags & MCL_FUTURE) != 0;
   // The kernel also locks each later mapping that the library makes: a region would then be
-  // refused, or become resident. So the library makes its mappings now.
+  // refused, or become resident. So the library makes its own mappings first.
   if (future) {
     attachment::cache();
     open_files::reserve();
@@ -133,7 +133,7 @@ int lock_all(int flags, int (*kernels)(int flags)) {
     return result;
   }
   const OwnRanges own;
-  // The kernel then refuses, because it counts more than we do.
+  // If our count does not fit, the kernel, which counts more, refuses.
   const Right right = right_to_lock(own);
   if (right == Right::no) return kernels(flags);
   if (future) {

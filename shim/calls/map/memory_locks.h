@@ -7,7 +7,7 @@
 
 namespace cube::shim::memory_locks {
 
-// Returns 0, or -1 and errno, like libc. `kernels` is the call itself.
+// Returns 0, or -1 and errno, like libc. `kernels` makes the kernel's own call.
 int lock_all(int flags, int (*kernels)(int flags));
 
 }  // namespace cube::shim::memory_locks

@@ -50,8 +50,8 @@ Answer meaning_of(const PathCall& call, int error) {
       may_be_made(call) ? Answer() : Answer{Lesson::negative_entries_in_doubt, {}};
   switch (error) {
     case 0:
-      // If the call has made a name, whatever had that name before is gone. NameChange drops the
-      // listing by the directory's inode, which may be another one by now.
+      // If the call has made a name, no other file has that name any more. NameChange dropped the
+      // listing by the directory's inode, but the path may lead to another directory by now.
       if (call.wants == Wants::new_name) there.lesson = Lesson::new_name;
       there.told.kinds = kinds_wanted(call);
       return there;
@@ -79,7 +79,7 @@ Answer meaning_of(const PathCall& call, int error) {
       there.told.kinds = Told::k_link;
       return there;
     case EINVAL:
-      // The call may not have asked for the path at all.
+      // The call may have failed before it looked up the path.
       if (call.wants != Wants::link) return in_doubt;
       there.told.kinds = Told::k_directory | Told::k_other;
       return there;
@@ -99,7 +99,7 @@ Answer meaning_of(const PathCall& call, int error) {
   }
 }
 
-// Finds the covering prefix in the same way as a query to memory does.
+// Finds the covering prefix in the same way as a query to the cache does.
 bool covers(const PathCall& call, CoveredPath& covered) {
   if (!process::owns_table() && !path_filter::is_absolute(call.path)) return false;
   if (call.is_change && path_filter::covers_changed(call.dir, call.path, covered)) return true;
@@ -107,7 +107,7 @@ bool covers(const PathCall& call, CoveredPath& covered) {
          path_filter::covers_directory(call.dir, call.path, covered);
 }
 
-// Finds the path under which memory knows the directory, if the program has reached it by another
+// Finds the path under which the directory is cached, if the program has reached it by another
 // path.
 bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath& covered) {
   if (!cache.metadata().are_any()) return false;
@@ -128,7 +128,7 @@ bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath&
 }
 
 // A forked child of an attached process attaches for any call, because the answer may contradict
-// the memory that it shares with its parent.
+// what its parent's region holds.
 bool may_attach(const PathCall& call) {
   return call.is_change || attachment::is_child_of_attached();
 }
@@ -155,7 +155,7 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
     if (unmounted != nullptr && unmounted->of(covered.key()) != nullptr) return;
     if (is_covered) learn(cache->corrections(), covered.key());
     if (!may_ask) return;
-    // The path may lead there through links, and memory may know the directory by another path.
+    // The path may lead there through links, and the directory may be cached under another path.
     base::use_off_stack<CoveredPath>([&](CoveredPath& by_inode) {
       if (!covers_by_inode(*cache, call, by_inode) ||
           (is_covered && by_inode.key() == covered.key()))
@@ -163,9 +163,9 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
       learn(cache->corrections(), by_inode.key());
     });
   };
-  // A call that may attach, or has a path on its stack already because it changes something, uses
+  // A call that may attach, or that changes something and so has a path on its stack already, uses
   // memory off the stack. Other calls do not, because a sanitizer of the host would report that
-  // memory as shared by threads.
+  // memory as a data race.
   const bool may_attach_here =
       attachment::attached_cache() == nullptr && attachment::is_child_of_attached();
   call.is_change || may_attach_here ? base::use_off_stack<CoveredPath>(use)
@@ -189,7 +189,8 @@ void learn(const PathCall& call, int error) {
   if (!path_filter::is_readable_pointer(call.path) || error == EFAULT) return;
   const Answer answer = meaning_of(call, error);
   if (answer.lesson == Lesson::nothing) return;
-  // A call that makes a name has asked for its directory already.
+  // After a successful call that makes a name, NameChange has already asked the kernel for the
+  // directory.
   const bool may_ask = call.is_change && (error != 0 || !may_be_made(call));
   with_key(call, may_ask, [&](cache::Corrections& corrections, std::string_view key) {
     switch (answer.lesson) {
@@ -200,7 +201,8 @@ void learn(const PathCall& call, int error) {
         return corrections.learn(key, answer.told);
       case Lesson::name_and_way: corrections.learn(key, answer.told); [[fallthrough]];
       case Lesson::way:
-        // If the way there is intact, ENOTDIR was about the name itself, which exists.
+        // If all directories on the path exist, ENOTDIR is about the last component, which exists
+        // then.
         if (!corrections.learn_way_is_broken(key) && answer.lesson == Lesson::name_and_way)
           corrections.learn(key, {.no_follow = true});
         return;

@@ -26,9 +26,10 @@ struct PathCall {
   const char* path = nullptr;
   Wants wants = Wants::name;
   bool no_follow = false;
-  // ENOENT may concern another path, or the content of the file.
+  // ENOENT may be about another path, or about the content of the file.
   bool has_other_reasons = false;
-  // The process attaches to a region that others have made.
+  // The call changes names: a process that has no cache attaches to an existing region to correct
+  // it.
   bool is_change = false;
 };
 

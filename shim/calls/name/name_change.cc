@@ -20,8 +20,8 @@ namespace sys = base::sys;
 
 namespace {
 
-// For root the owner does not matter, because root is never refused. Otherwise, extracting an
-// archive as root would drop records at each change of owner.
+// For root the owner does not matter, because root is never refused. Without this exception,
+// extracting an archive as root would drop records at each change of owner.
 bool has_lost(const Passage& before, const cache::FileStat& after) {
   constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
   const bool is_given_away = before.user != after.user || before.group != after.group;
@@ -29,7 +29,7 @@ bool has_lost(const Passage& before, const cache::FileStat& after) {
          (is_given_away && sys::raw(SYS_geteuid) != 0);
 }
 
-// A child of vfork has the fds of its parent, and changes files like any other process.
+// A child of vfork uses its parent's fds, and changes files like any other process.
 cache::FileCache* cache_of_changes() {
   return process::owns_table() ? attachment::existing_cache() : attachment::attached_cache();
 }
@@ -47,11 +47,10 @@ NameChange::NameChange(int dir, const char* path, Of of)
   auto* const cache = attachment::existing_cache();
   was_empty_ = cache == nullptr || cache->changes().is_empty();
   if (was_empty_) return;
-  // Taken now, because the path may lead through the name itself, and may not exist afterwards.
+  // Done now, because the path may lead through the name itself, and may not exist afterwards.
   if (name_ != nullptr) directory_ = directory_of(dir, path);
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
-  // An uncovered path may lead to a covered file, and a covered path may be a link, which is not
-  // its target.
+  // An uncovered path may lead to a covered file, and a covered path may be a link to another file.
   if (of == Of::file) followed_ = path;
   if (!covered_ && of != Of::file && path_filter::is_prefix_or_above(dir, path, prefix_)) {
     materialize_below(prefix_);
@@ -69,8 +68,9 @@ NameChange::NameChange(int dir, const char* path, Of of)
   is_tree_ = type == S_IFDIR || type == S_IFLNK;
   if (!is_tree_) return;
   if (of != Of::file_or_link) mount_stream::hold_all();
-  // The path may lead through links, but memory may know the files of the tree by their real paths.
-  // Records known by a path through links are dropped with any tree.
+  // The path may lead through links, but the files of the tree may be cached under their real
+  // paths. Records that were cached under a path through links are dropped whenever any tree
+  // changes.
   knows_tree_ = take_real_path(dir, path);
   if (knows_tree_ && !covered_) materialize_below(path_.key());
 }
@@ -96,8 +96,8 @@ bool NameChange::changes_tree(const Passage& before) const {
   return before.is_known && (!after || has_lost(before, *after));
 }
 
-// Returns the directory that holds the name. Returns nothing if no listing is kept, or if the
-// directory cannot be found.
+// Returns the directory that holds the name, or nothing if no listing is kept or the directory
+// cannot be found.
 std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* path) {
   if (!process::tells() || !path_filter::is_readable_pointer(path)) return std::nullopt;
   const KeepErrno keep;
@@ -158,8 +158,8 @@ void NameChange::commit(const Passage& before) {
     if (!sys::failed(fd)) note_changed(static_cast<int>(fd), before);
     sys::close(static_cast<int>(fd));
   }
-  // Memory may hold metadata below it although nothing was there: another node has removed the
-  // directory.
+  // Metadata may be cached below the name although nothing was there, because another node has
+  // removed the directory.
   if (is_new_tree_ && !is_tree_) {
     knows_tree_ = take_real_path(dir_, name_);
     is_tree_ = covered_ || knows_tree_;
@@ -175,13 +175,13 @@ void NameChange::commit(const Passage& before) {
   } else {
     cache->changes().content_changed(key, nullptr);
   }
-  // Everything, if the tree is not known.
+  // Drops everything if the tree is not known.
   if (is_tree_ && changes_tree(before))
     cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
 }
 
-// In the meantime a process may have begun the first fetch ever, of the file to which the name used
-// to lead.
+// Nothing was cached when the call began, but since then a process may have begun the very first
+// fetch: of the file to which the name used to lead.
 void NameChange::commit_of_unlooked() const {
   const KeepErrno keep;
   auto* const cache = attachment::existing_cache();
@@ -198,7 +198,7 @@ long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
       result == 0 ? 0 : errno);
   const bool may_be_other = result == 0 && !is_gone && of != NameChange::Of::mount_point;
   if (!may_be_other || attachment::attached_cache() == nullptr) return result;
-  // Success does not show what kind of file it is. The kernel, which has just been there, knows.
+  // Success does not show what kind of file it is, so ask the kernel, which has just looked it up.
   const KeepErrno keep;
   struct ::statx now {};
   const int flags = AT_STATX_DONT_SYNC | (no_follow ? AT_SYMLINK_NOFOLLOW : 0);
@@ -216,7 +216,7 @@ long told_of_new_name(long result, int dir, const char* path) {
 }
 
 void told_of_source(long result, int dir, const char* path, bool no_follow) {
-  // EEXIST, ENOTEMPTY and the like concern the other path.
+  // EEXIST, ENOTEMPTY and the like are about the other path.
   const bool is_of_this =
       result == 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EPERM;
   if (!is_of_this) return;

@@ -1,5 +1,5 @@
-// Calls that change what a name means or what its file holds: a change is noted before the call and
-// committed after its success. Thread-safe and async-signal-safe.
+// Calls that change what a name refers to or what its file holds. A change is noted before the call
+// and committed after its success. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 namespace cube::shim {
 
 // The right to pass through a directory, noted before a call that may take it away. If the call
-// does take it away, nothing cached below the directory may be served until the kernel has been
-// asked. Empty if the path is not a directory, or if nothing is cached.
+// does take it away, nothing cached below the directory may be served until the kernel has granted
+// access. Empty if the path is not a directory, or if nothing is cached.
 struct Passage {
   bool is_known = false, is_lost = false;
   std::uint32_t mode = 0, user = 0, group = 0;
@@ -27,14 +27,14 @@ class NameChange {
     name,          // the name itself, which then leads elsewhere or nowhere: rename, unlink
     mount_point,   // the directory that it leads to, by links too
     file,          // the file that it leads to, by links too: truncate, chmod
-    file_or_link,  // like file, but a final link is meant itself: lchown
+    file_or_link,  // like file, but a final link itself: lchown
   };
   static constexpr Of file_by(bool follows_links) {
     return follows_links ? Of::file : Of::file_or_link;
   }
   NameChange(int dir, const char* path, Of of = Of::name);
-  // Notes that the name now leads to the subject of `from`. If that is a directory, so do all names
-  // below. Call this after a rename, and before the commit.
+  // Notes that the name now leads to the subject of `from`. If that is a directory, the same holds
+  // for all names below it. Call this after a rename, and before the commit.
   void leads_to(const NameChange& from) { is_new_tree_ = from.is_tree_; }
   // The subject has another name after the call.
   void moves() { is_moved_ = true; }
@@ -69,8 +69,7 @@ class NameChange {
   CoveredPath path_;
 };
 
-// Learns from the kernel's answer to a change of the path's subject, after its commit. Returns
-// `result`.
+// Call it after the commit of a change: learns from the kernel's answer to it. Returns `result`.
 long told_of_change(long result, int dir, const char* path, NameChange::Of of);
 // Like told_of_change, but for a call that makes a name, which has no NameChange of its own.
 long told_of_new_name(long result, int dir, const char* path);
@@ -78,7 +77,7 @@ long told_of_new_name(long result, int dir, const char* path);
 void told_of_source(long result, int dir, const char* path, bool no_follow);
 void told_of_target(long result, int dir, const char* path, unsigned flags);
 
-// The file behind an fd was changed in a way that its open did not announce (fchmod).
+// Call it if a file was changed through an fd that is not open for writing (fchmod).
 void note_changed(int fd, const Passage& before = {});
 
 }  // namespace cube::shim

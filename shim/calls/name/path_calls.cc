@@ -31,8 +31,7 @@ Known note_miss(cache::FileCache& cache, std::string_view key) {
   return Known::unknown;
 }
 
-// Answers the stat of a prefix itself, which cannot be looked up by its name in the directory
-// above.
+// Answers the stat of a prefix itself, for which there is no cached directory above.
 Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& stat) {
   const std::string_view prefix = path_filter::prefix_named(path);
   if (prefix.empty() || !process::owns_table() || !attachment::may_have_cache_to_look_at())
@@ -41,7 +40,7 @@ Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& st
   if (cache == nullptr) return Known::unknown;
   const Known known = cache->metadata().stat(prefix, wish.no_follow, wish.with_mount, stat);
   if (known != Known::unknown) return known;
-  // The key of everything that the prefix holds.
+  // The key with which scouts find the whole prefix: the prefix and a slash.
   base::OffStack room;
   if (!room || prefix.size() + 1 > PATH_MAX) return Known::unknown;
   std::memcpy(room.data(), prefix.data(), prefix.size());
@@ -49,8 +48,8 @@ Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& st
   return note_miss(*cache, {room.data(), prefix.size() + 1});
 }
 
-// Returns the cache that may know a covered path; null if the path is the kernel's. A relative path
-// may cost a getcwd, so it is compared only if there is a cache to ask.
+// Returns the cache to ask about a covered path, or null if the kernel must answer. A relative path
+// may cost a getcwd, so it is compared with the prefixes only if there is a cache.
 cache::FileCache* cache_of(int dir, const char* path, CoveredPath& covered) {
   const bool is_absolute = path_filter::is_absolute(path);
   if (is_absolute && !path_filter::covers_served(dir, path, covered)) return nullptr;
@@ -71,14 +70,14 @@ Known stat_of_key(cache::FileCache& cache, const CoveredPath& covered, const Sta
   return Known::present;
 }
 
-// The program has reached a path that memory knows.
+// Called after memory has answered for a path.
 void note_answer(cache::FileCache& cache, std::string_view key) {
   if (cache.metadata().is_first_in_directory(key)) own_threads::follow_metadata(key);
 }
 
-// Replaces the path by the target of its final symbolic links, as far as memory knows; by an empty
-// path if the target is under no prefix. Returns unknown if the path does not end in a link, or if
-// the links lead beyond what memory knows.
+// Replaces the path by the target of its final symbolic links, as far as they are cached, or by an
+// empty path if the target is under no prefix. Returns unknown if the path does not end in a link,
+// or if a link on the way is not cached.
 Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
   base::OffStack room;
   if (!room) return Known::unknown;
@@ -92,8 +91,8 @@ Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
   return is_ours || known == Known::absent ? known : Known::unknown;
 }
 
-// The directory in which a relative path begins exists, because the program has it open, even if
-// its name has changed. A listing above it may be a second old and lack its new name.
+// The directory in which a relative path begins exists even if its name has changed, because the
+// program has it open. A listing of its parent may be a second old and lack the new name.
 bool is_negative_from_above(const cache::FileCache& cache, const char* path,
                             const CoveredPath& covered) {
   return !path_filter::is_absolute(path) && !cache.metadata().has_listing_beside(covered.key());
@@ -128,7 +127,7 @@ Known stat_of_name(int dir, const char* path, bool no_follow, cache::FileStat& s
   return may_be_read ? Known::present : Known::unknown;
 }
 
-// Returns the cache that knows links, and sets the path; null if the kernel must be asked.
+// Returns the cache to ask about links, and sets the path. Returns null if the kernel must answer.
 cache::FileCache* cache_of_links(int dir, const char* path, CoveredPath& covered) {
   if (!process::is_active() || process::origin_metadata() != nullptr ||
       path_filter::passes_by(path) || real::stat_is_anothers())
@@ -181,7 +180,7 @@ Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::F
   bool ignored = false;
   bool& readable = may_be_read != nullptr ? *may_be_read : ignored;
   if (!process::is_active()) return Known::unknown;
-  // The prefix above our paths is not itself covered.
+  // The prefix above our paths is not covered itself.
   if (path_filter::passes_by(path)) return stat_of_name(dir, path, wish.no_follow, stat, readable);
   materialize_named(path, dir);
   const Known known =
@@ -195,7 +194,7 @@ Known access_from_record(int dir, const char* path, int mode) {
   bool may_be_read = false;
   const Known known = stat_from_record(dir, path, {}, stat, &may_be_read);
   if (known == Known::unknown) return known;
-  // Only files that were opened for reading are known to be readable.
+  // A file is known to be readable only after an open for reading.
   if (known == Known::present && mode != F_OK && !may_be_read) return Known::unknown;
   return base::access_has_own_rights() ? known : Known::unknown;
 }

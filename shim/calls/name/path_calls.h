@@ -1,6 +1,6 @@
-// The calls that ask about a path of a mount and are answered from its record. All others are left
-// to libc. unmounted_paths.h has those about a path that no mount has.
-// Thread-safe; a hit is async-signal-safe.
+// Calls that ask about a path of a mount and are answered from its record; all others are left to
+// libc. unmounted_paths.h answers for paths that no mount has. Thread-safe; a hit is
+// async-signal-safe.
 #pragma once
 
 #include <climits>
@@ -22,8 +22,8 @@ struct StatWish {
 };
 Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::FileStat& stat,
                        bool* may_be_read = nullptr);
-// Answers access(F_OK or R_OK) for a file whose record is there, or for a negative entry. `mode` is
-// that of access(2).
+// Answers access(F_OK or R_OK) for a cached file, or for a negative entry. `mode` is that of
+// access(2).
 Known access_from_record(int dir, const char* path, int mode);
 
 // readlink(2): returns bytes, or -errno. Returns nothing if memory does not know the link.

@@ -35,7 +35,7 @@ const Metadata* of_path_that_goes_up(const cache::AllMetadata& all, int dir, con
 
 }  // namespace
 
-// Only a path that may be a directory's is checked twice. In a child of vfork, the known working
+// Only a path that may name a directory is checked twice. In a child of vfork, the known working
 // directory is the parent's.
 const Metadata* of_slow(int dir, const char* path, CoveredPath& covered) {
   const cache::AllMetadata* const all = process::origin_metadata();
@@ -58,7 +58,7 @@ bool stat(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return false;
-  // After a slash, a link means its target, which must be a directory.
+  // With a trailing slash, the path means the link's target, which must be a directory.
   const bool wants_directory = asks_for_directory(path);
   const auto found = metadata->stat(covered.key(), as_follow(!no_follow || wants_directory));
   if (!found || (wants_directory && !is_directory(*found))) return false;
@@ -81,7 +81,7 @@ std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n)
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return std::nullopt;
-  // After a slash, a link means its target, which is not a link.
+  // With a trailing slash, the path means the link's target, which is not a link.
   if (asks_for_directory(path)) {
     const auto found = metadata->stat(covered.key(), Metadata::Follow::last);
     return found && is_directory(*found) ? std::optional<long>(-EINVAL) : std::nullopt;
@@ -139,7 +139,7 @@ bool statfs(int dir, const char* path, struct ::statfs& s) {
     metadata = process::origin_metadata()->of(directory->directory->path());
   }
   if (metadata == nullptr) return false;
-  // A file system in user space, for programs that treat such file systems differently.
+  // Reported as a file system in user space, which some programs treat differently.
   constexpr int k_fuse_magic = 0x65735546;
   const Metadata::Volume volume = metadata->volume();
   s = {};

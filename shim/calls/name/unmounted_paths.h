@@ -1,6 +1,6 @@
 // Paths that no mount has, such as those in a pack. This process answers for them itself
-// (cache/metadata); other files call them "our paths". A path that lies elsewhere, or that such a
-// prefix does not have, is left to the kernel. path_calls.h answers for paths of mounts.
+// (cache/metadata); other files call them "our paths". A path that lies elsewhere, or that does not
+// exist below such a prefix, is left to the kernel. path_calls.h answers for paths of mounts.
 // Thread-safe and async-signal-safe.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace cube::shim::unmounted_paths {
 
-// Returns null if the path is the kernel's; otherwise sets `covered`.
+// Returns null if the kernel must answer for the path; otherwise sets `covered`.
 const cache::Metadata* of_slow(int dir, const char* path, CoveredPath& covered);
 [[gnu::always_inline]] inline const cache::Metadata* of(int dir, const char* path,
                                                         CoveredPath& covered) {
@@ -38,8 +38,8 @@ bool statvfs(int dir, const char* path, struct ::statvfs& s);
 // True for a relative path below a served directory. The caller must then return ENOENT itself,
 // because for the kernel that fd is another directory.
 bool is_below_served(int dir, const char* path);
-// Returns the error of a path that neither the kernel nor we have: ENOENT, or the more precise
-// error that the pack gives (ENOTDIR, ELOOP).
+// Returns the error for a path that neither the kernel nor we have: ENOENT, or the more precise
+// error of the pack (ENOTDIR, ELOOP).
 int error_of(int dir, const char* path, bool no_follow);
 // Returns the kernel's result, with that error if the kernel returned ENOENT.
 template <typename Result>
@@ -52,8 +52,7 @@ template <typename Result>
 
 // For mkdir and the like: returns EEXIST or EROFS, or 0 for the kernel's paths.
 int error_of_new(int dir, const char* path);
-// True for a path of ours, whether there is such a file or not. Nothing there can be changed:
-// EROFS.
+// True for one of our paths, even if no such file exists. Nothing there can be changed: EROFS.
 bool is_read_only(int dir, const char* path);
 // Like is_read_only by path, but for an open file or directory. False if a copy has replaced such a
 // file.

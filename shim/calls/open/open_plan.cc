@@ -21,7 +21,7 @@ namespace {
 namespace sys = base::sys;
 using base::Counter;
 
-// O_TMPFILE holds O_DIRECTORY's bit; __O_TMPFILE alone is the rest.
+// O_TMPFILE includes the bit of O_DIRECTORY; __O_TMPFILE does not.
 constexpr int k_needs_kernel =
     O_DIRECT | O_PATH | O_DIRECTORY | (O_TMPFILE & ~O_DIRECTORY) | O_ASYNC | O_NOATIME;
 constexpr int k_may_change = O_CREAT | O_TRUNC;
@@ -59,8 +59,8 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags)
   if (metadata_ != nullptr && answered_ && result_ < 0) prefer_limit();
 }
 
-// For our paths O_DIRECT and O_NOATIME do not need the kernel: reads use no page cache and change
-// no access time.
+// On our paths, O_DIRECT and O_NOATIME do not need the kernel, because our reads use no page cache
+// and change no access time.
 bool OpenPlan::needs_kernel() const {
   const int flags = metadata_ != nullptr ? flags_ & ~(O_DIRECT | O_NOATIME) : flags_;
   return (flags & k_needs_kernel) != 0;
@@ -127,7 +127,7 @@ void OpenPlan::plan_directory() {
   listed_ = path_.key();
 }
 
-// The kernel opens it; for a large file, blocks answer reads with O_DIRECT.
+// The kernel opens the file. If it is large, its reads with O_DIRECT are answered from blocks.
 void OpenPlan::plan_kernel_flags() {
   const bool is_direct = (flags_ & k_needs_kernel) == O_DIRECT;
   if (is_direct && !process::is_forking() && attachment::cache() != nullptr) {
@@ -143,7 +143,7 @@ void OpenPlan::plan_kernel_flags() {
 void OpenPlan::plan_name() {
   if (may_write()) return answer(-error_of_change());
   const bool asks_for_directory = unmounted_paths::asks_for_directory(program_path_);
-  // After a slash, a link means its target.
+  // With a trailing slash, the path means the link's target.
   if (asks_for_directory) flags_ &= ~O_NOFOLLOW;
   open_directory();
   if (answered_) return;
@@ -180,15 +180,16 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   serve(std::move(outcome));
   if (is_kernels_error && result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
     own_threads::gather_metadata_near(cache, path_.key());
-  // The program opens files, and need not open the others of a large directory.
+  // Has the stats of the directory gathered for later opens. A large directory is left out, because
+  // the program may open only a few of its files.
   if (has_waited_for_stat && cache.metadata().note_look(path_.key())) {
     const std::string_view key = path_.key();
     own_threads::wish_for(cache, own_threads::Wish::gather, key.substr(0, key.rfind('/')));
   }
   if (is_kernels_error) learn(-result_);
   if (metadata_ != nullptr && result_ == -EISDIR) open_directory();
-  // If a file cannot be opened by its whole path, the program's own path may still work, or gives
-  // the right error.
+  // If a file cannot be opened by its absolute path, the program's own path may still work, or
+  // gives the right error.
   const bool is_kernels =
       metadata_ == nullptr ||
       (result_ == -ENOENT && !unmounted_directory::is_below(dir_, program_path_));
@@ -233,7 +234,7 @@ int OpenPlan::error_of_change() const {
   return is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? EISDIR : EROFS;
 }
 
-// If we do not have the directory, the kernel still may, unless we have a file there.
+// If we do not have the directory, the kernel may have it, unless we have a file of that name.
 void OpenPlan::open_directory() {
   int result = unmounted_directory::open(*metadata_, path_.key(), flags_);
   if (result >= 0) listing_prefetch::note_listing(path_.key());
@@ -288,8 +289,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     answered_ = false;
     return;
   }
-  // This open has used an fd that is free again, and a signal handler or another thread may have
-  // parked a higher one in between.
+  // This open used an fd and freed it again. In between, a signal handler or another thread may
+  // have parked a higher one.
   if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
   if (process::serves_copies()) loaded_calls::look_if_doubted();
@@ -303,8 +304,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     // error. libc's own streams read fds 0 to 2 with internal calls that bypass us.
     if (fd >= 0) sys::close(fd);
     answered_ = false;
-    // If no fd is free, there is none for a copy, either, and the copy's bytes would be read for
-    // nothing.
+    // If no fd is free, there is none for a copy, either, and reading the copy's bytes would be
+    // wasted.
     if (!is_in_kernel && (fd >= 0 || !prefer_limit())) open_copy();
     return;
   }
@@ -312,8 +313,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   file->kind = OpenFile::Kind::served;
   file->record = &*outcome.pin;
   file->data = outcome.pin->data();
-  // The first read will come soon; this lets it find the page in the TLB and its first lines in the
-  // processor's cache.
+  // Prepares for the first read, which will come soon: loads the page into the TLB and its first
+  // lines into the processor's cache.
   for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
   file->size = outcome.pin->data_size;
   file->flags = status_flags(flags_);
@@ -346,14 +347,14 @@ void OpenPlan::serve_object(cache::LargeFile& object) {
   result_ = fd;
 }
 
-// Reads of the file are answered as its bytes come; the fd is the origin's own, and the kernel
+// Reads of the file are answered as its bytes arrive. The fd is the origin's own, and the kernel
 // knows its offset (materialize.h).
 bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   if (!g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
   OpenFileRef file = open_files::make();
   if (!file) return false;
   const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
-  // An exec passes on what the row says.
+  // The row decides what an exec passes on.
   if (!close_on_exec) sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
   g_fds.forget(fd);
   file->kind = OpenFile::Kind::served;
@@ -368,7 +369,7 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   return true;
 }
 
-// Lets blocks answer the reads of an fd that the kernel has opened. If its file is not large,
+// Serves the reads of an fd that the kernel has opened from blocks. If its file is not large,
 // counts the open under `otherwise`.
 void OpenPlan::serve_in_blocks(int fd, Counter otherwise) {
   const KeepErrno keep;
@@ -378,7 +379,7 @@ void OpenPlan::serve_in_blocks(int fd, Counter otherwise) {
   auto* const cache = attachment::cache();
   if (cache == nullptr) return;
   cache->stats().count(Counter::large_opens);
-  // The fetch of any other file has counted its open.
+  // Every other file was fetched, which has already counted its open.
   if (otherwise == Counter::bypassed_flags) cache->stats().count(Counter::origin_opens);
 }
 

@@ -73,7 +73,7 @@ class OpenPlan {
     nothing,
     outside,
     writer,
-    stranger,  // written through an uncovered path; the file may also have a covered one
+    stranger,  // opened for writing by an uncovered path; the file may also have a covered one
     directory,
     direct  // opened with O_DIRECT
   };

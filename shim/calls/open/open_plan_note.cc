@@ -11,14 +11,14 @@
 
 namespace cube::shim {
 
-// True only for the file itself: not for a link to it, nor for an earlier file of this name.
+// True only for the listed file itself, not for a link to it or an earlier file of this name.
 bool OpenPlan::is_listed(const cache::FileCache& cache, int fd) const {
   const KeepErrno keep;
   const auto stat = cache::stat_path(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
   return stat && cache.metadata().was_listed(path_.key(), *stat);
 }
 
-// Notes a name that the open has made. If the directory's listing had the file, it existed before.
+// Notes a name that the open has made. A file that the directory's listing already had is not new.
 void OpenPlan::note_new_name(int fd) {
   constexpr int k_nameless = O_TMPFILE & ~O_DIRECTORY;
   if ((flags_ & O_CREAT) == 0 || (flags_ & k_nameless) != 0) return;

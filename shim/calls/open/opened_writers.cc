@@ -26,14 +26,15 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   file->kind = OpenFile::Kind::writer;
   file->written = *stat;
   cache->changes().writing_begins(key, *stat);
-  // The file's real path is also dropped.
+  // What is cached under the file's real path is dropped, too.
   char real_path[PATH_MAX];
   const std::string_view real = path_of_fd(fd, real_path);
   cache->changes().bytes_changed(real, *stat);
   // The program may have used a link; a negative entry may be younger than the file.
   cache->corrections().learn(real, {.kinds = cache::Told::k_other});
   g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
-  // The program's other fds of the file see what it writes, even if the file then loses its name.
+  // The program's other fds of the file must show what it writes, even if the file is then
+  // unlinked.
   materialize_other_names(*stat, "open");
 }
 

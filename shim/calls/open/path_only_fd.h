@@ -8,7 +8,8 @@
 
 namespace cube::shim::path_only_fd {
 
-// Returns an fd, or -errno. A file is a copy in memory; a link is one whose name was removed.
+// Returns an fd, or -errno. A file is opened as a copy in memory, a link as a real one whose name
+// was removed.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
 }  // namespace cube::shim::path_only_fd

@@ -38,7 +38,7 @@ const cache::Metadata* metadata_of(const char* path, CoveredPath& covered) {
   return is_path ? unmounted_paths::of(AT_FDCWD, path, covered) : nullptr;
 }
 
-// A library that the loader has got. Rows stay, because libraries do.
+// A library that was copied for the loader. Rows are never removed, because libraries stay loaded.
 struct LoadedCopy {
   std::uint64_t path_hash = 0;
   std::uint64_t device = 0, inode = 0;  // of the copy
@@ -116,7 +116,7 @@ void ProgramFile::read_head() {
 std::size_t ProgramFile::room_for(char* const* arguments) {
   std::size_t n = 0;
   while (arguments != nullptr && arguments[n] != nullptr) ++n;
-  // The interpreter, its argument, the script and the end.
+  // Room for the interpreter, its argument, the script and the final null.
   return (n + 4) * sizeof(char*);
 }
 
@@ -127,7 +127,7 @@ char* const* ProgramFile::put_arguments(const char* path, char* const* arguments
   words[n++] = interpreter_;
   if (argument_ != nullptr) words[n++] = argument_;
   words[n++] = path;
-  // The first argument gives way to the path.
+  // The path replaces the first argument.
   for (std::size_t i = 1; arguments != nullptr && arguments[0] != nullptr; ++i) {
     if (arguments[i] == nullptr) break;
     words[n++] = arguments[i];

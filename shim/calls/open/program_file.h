@@ -1,6 +1,6 @@
 // Programs and libraries that only we have (unmounted_paths.h), for the kernel and the loader,
-// which open files past us: they get the name of a copy in /proc/self/fd. Thread-safe. ProgramFile
-// is async-signal-safe, and may be used in a child of vfork.
+// whose opens bypass us: they get the name of a copy in /proc/self/fd. Thread-safe. ProgramFile is
+// async-signal-safe, and may be used in a child of vfork.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class ProgramFile {
   // The errno with which the exec fails, or 0.
   int error() const { return error_; }
   bool is_script() const { return interpreter_[0] != '\0'; }
-  // The name to execute instead of `path`. If the file is the kernel's, that is `path`.
+  // The name to execute instead of `path`. If the kernel has the file, that is `path`.
   const char* to_execute(const char* path) const {
     return is_script() ? interpreter_ : copy_ ? copy_name_.c_str() : path;
   }
@@ -39,8 +39,9 @@ class ProgramFile {
   const char* argument_ = nullptr;  // of the first line, in interpreter_
 };
 
-// The name to load instead of this library, which stays the same while the object is unchanged, as
-// the loader tells libraries apart by their files. Returns `path` if the library is the kernel's.
+// Returns the name to load instead of this library, or `path` if the kernel has the library. The
+// name stays the same while the object is unchanged, because the loader tells libraries apart by
+// their files.
 const char* name_for_loader(const char* path);
 
 }  // namespace cube::shim

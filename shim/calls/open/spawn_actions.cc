@@ -34,8 +34,8 @@ const SpawnAction* actions_of(const posix_spawn_file_actions_t& list) {
   return static_cast<const SpawnAction*>(actions);
 }
 
-// True if a list of known actions looks as it should. A libc without actions that enter a directory
-// makes only the first action.
+// True if libc lays out a list of known actions as we expect. If libc has no actions that enter a
+// directory, the list holds only the first one.
 bool try_out() {
   posix_spawn_file_actions_t list;
   if (::posix_spawn_file_actions_init(&list) != 0) return false;
@@ -93,7 +93,7 @@ void note_spawned_writers(const posix_spawn_file_actions_t* actions) {
     return;
   }
   // The directory in which relative paths begin after a change of directory. The fd of an fchdir is
-  // assumed to be one of ours.
+  // assumed to be an fd of this process.
   int directory = AT_FDCWD;
   base::UniqueFd entered;
   for (int i = 0; i < actions->__used; ++i) {

@@ -1,7 +1,7 @@
 // Finds the files that a spawned child opens for writing before it executes its program
 // (posix_spawn_file_actions_addopen), because libc opens them with internal calls that bypass us.
-// The list is libc's own and opaque; its layout has not changed since 2004, and is tested before it
-// is trusted. If the layout differs, a spawn with such a list invalidates everything that is
+// The list is libc's own and opaque; its layout has not changed since 2004, and is checked before
+// it is used. If the layout differs, a spawn with such a list invalidates everything that is
 // cached. Thread-safe. Calls malloc, as libc's functions of that kind do.
 #pragma once
 

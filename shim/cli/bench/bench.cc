@@ -1,5 +1,5 @@
-// cubeshim bench: measures what files cost on a mount and on this machine, and forecasts a job. It
-// writes nothing to the mount.
+// cubeshim bench: measures the time per file on a mount and on this machine, and forecasts a job.
+// It writes nothing to the mount.
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -38,7 +38,7 @@ struct Bench {
   bool json = false;
 };
 
-// Says on a terminal what is measured now.
+// Shows on a terminal what is being measured.
 class Step {
  public:
   explicit Step(std::string_view what) {

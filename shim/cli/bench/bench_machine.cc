@@ -31,7 +31,7 @@
 namespace cube::cli {
 namespace {
 
-// More than the caches of most processors hold, so that a hit copies from memory.
+// Larger than most processor caches, so that a hit copies from memory.
 constexpr std::uint64_t k_most_bytes = 64 << 20;
 constexpr std::size_t k_most_files = 2048;
 constexpr std::size_t k_on_disk = 256;  // read from the disk
@@ -58,7 +58,7 @@ class BenchScratch {
   BenchScratch(const BenchScratch&) = delete;
   BenchScratch& operator=(const BenchScratch&) = delete;
 
-  // False if a file cannot be made; why() says why.
+  // Returns false if a file cannot be made; why() gives the reason.
   bool make_files(std::span<const std::uint64_t> sizes) {
     std::uint64_t left = k_most_bytes;
     std::vector<char> bytes;
@@ -66,7 +66,7 @@ class BenchScratch {
       const std::uint64_t size = sizes[i % sizes.size()];
       if (size > left) continue;
       left -= size;
-      // Does not write zeros, which a disk may handle faster.
+      // Not zeros, which a disk may handle faster.
       for (std::size_t at = bytes.size(); at < size; ++at)
         bytes.push_back(static_cast<char>(at * 2654435761U >> 13));
       make_file(fmt::format("{}/files/{}", path_, i),
@@ -75,8 +75,8 @@ class BenchScratch {
     if (why_.empty() && files_.empty()) why_ = "no file that was read is small enough";
     return why_.empty();
   }
-  // A file is not cached while a change within the current tick of its file system's clock could go
-  // unnoticed. If that clock runs ahead, this does not wait.
+  // Waits until the files may be cached. Shortly after a change they may not, because another
+  // change could go unnoticed. Gives up if the file system's clock is ahead.
   void wait_until_trusted() const {
     const std::uint64_t until_ns =
         base::monotonic_ns() + (cache::k_racy_seconds + 1) * 1'000'000'000ULL;
@@ -116,7 +116,8 @@ std::string text_of_file(const std::string& path) {
   return {text.data(), base::sys::failed(n) ? 0 : static_cast<std::size_t>(n)};
 }
 
-// The environment of a job that has only these files. The user's own cache is not touched.
+// The environment of a job with a cache of its own, for these files only. The user's cache is not
+// used.
 void set_up_child(const base::Config& config, const BenchScratch& scratch,
                   const std::string& library, std::uint64_t room) {
   for (const auto& row : base::config_rows()) unsetenv(std::string(row.variable).c_str());
@@ -207,7 +208,7 @@ void measure_hits(const base::Config& config, const BenchScratch& scratch, Bench
   if (served.hits < wanted)
     machine.unserved = fmt::format("{} of {} opens{}{}", wanted - served.hits, wanted,
                                    served.others.empty() ? "" : ": ", served.others);
-  // A few may find no room.
+  // A few may find no room in the cache.
   if (status == 0 && served.hits >= wanted - wanted / 20) {
     machine.hits = parse_times(text_of_file(scratch.path() + "/times"));
     return;

@@ -14,7 +14,7 @@ namespace cube::cli {
 struct BenchMachine {
   std::uint64_t ram_total = 0, ram_free = 0;  // bytes of the file system of CUBESHIM_RAM_DIR
   std::uint64_t memory = UINT64_MAX,
-                group_limit = UINT64_MAX;  // the groups' limit; UINT64_MAX: unknown or none
+                group_limit = UINT64_MAX;  // the control groups' limit; UINT64_MAX: unknown or none
   std::uint64_t cache_room = 0;            // the size that CUBESHIM_RAM gives a region
   std::string disk;                        // the parent of the temporary directory
   std::string why_no_disk, why_no_hits;    // empty if it was measured
@@ -22,11 +22,11 @@ struct BenchMachine {
   std::string unserved;  // expected hits that were not served, and the reasons; empty: none
 };
 
-// Makes files of these `sizes` where `config` says, and measures them.
+// Makes files of these `sizes` in the directory that `config` names, and measures them.
 BenchMachine measure_machine(const base::Config& config, std::span<const std::uint64_t> sizes);
 
-// Runs in the child that has the library preloaded: reads all files below the directory several
-// times, and prints the last pass.
+// Runs in a child that has the library preloaded: reads all files below the directory several
+// times, and prints the figures of the last pass.
 int read_hits(const std::string& directory);
 
 }  // namespace cube::cli

@@ -29,7 +29,7 @@ struct BenchWorker {
 
 using Operation = void (*)(const std::string&, const PassOptions&, BenchWorker&);
 
-// Calls libc's functions by name, so that the library answers them if it is preloaded.
+// Calls libc's functions by name, so that a preloaded library answers them.
 void read_one(const std::string& path, const PassOptions& options, BenchWorker& worker) {
   const std::uint64_t began = base::monotonic_ns();
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

@@ -1,5 +1,5 @@
-// One pass of `cubeshim bench`: performs an operation on each of some paths, with a given number in
-// flight, and times each one. Thread safety: pure functions, which start threads of their own.
+// One pass of `cubeshim bench`: performs an operation on each path, with a given number in flight,
+// and times each one. Thread safety: pure functions, which start threads of their own.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class Timings {
     all_.insert(all_.end(), others.all_.begin(), others.all_.end());
   }
   std::size_t count() const { return all_.size(); }
-  // The quantile `q` of the operations' times in microseconds; 0 if there were none.
+  // Returns the quantile `q` of the operations' times in microseconds, or 0 if there were none.
   double us(double q) const;
   const std::vector<std::uint64_t>& all() const { return all_; }
 

@@ -41,7 +41,7 @@ std::string row_text(const BenchRow& row) {
   if (row.timings->count() == 0)
     return fmt::format("  {:<11} {:>9} {:>8}  not measured: too few files or too little time\n",
                        row.name, row.pass->in_flight, 0);
-  // The speed is that of whole files.
+  // Only whole files have a speed.
   const bool is_whole = row.timings == &row.pass->whole;
   return fmt::format("  {:<11} {:>9} {:>8} {:>11.1f} {:>11.1f} {:>9} {:>9}\n", row.name,
                      row.pass->in_flight, row.timings->count(), row.timings->us(0.5),
@@ -119,7 +119,7 @@ std::string fit_text(const BenchResult& r) {
   const std::uint64_t mean = std::max<std::uint64_t>(r.mean_size(), 1);
   const std::uint64_t room = r.machine.cache_room;
   const std::uint64_t all = mean * r.sample.files_seen;
-  // An estimate from the mean of the sample.
+  // Estimated from the mean of the sample.
   if (r.sample.is_whole && all <= room - room / 16)
     return fmt::format("All {} files have about {}: they fit into the {} of memory.\n",
                        r.sample.files_seen, in_units(all), in_units(room));
@@ -146,8 +146,7 @@ std::string conclusion(const BenchResult& r) {
   if (r.read_many.whole.count() != 0)
     text += fmt::format(
         "Epoch 1: at most {:.0f} files/s ({:.1f} x) for all workers, if the order is listed or "
-        "announced: the mount gives that "
-        "with {} in flight.\n",
+        "announced: the mount reaches that with {} in flight.\n",
         r.read_many.per_second(), r.read_many.per_second() / today, r.read_many.in_flight);
   const double hit = r.machine.hits.whole.us(0.5), cold = r.read_one.whole.us(0.5),
                again = r.read_again.whole.us(0.5);
@@ -170,7 +169,8 @@ std::string conclusion(const BenchResult& r) {
 
 constexpr const char* k_not_measured =
     "Not measured: decoding and other work of the job, several nodes at the same time, the load at "
-    "other hours. Caches of the server, and names that this client has cached, cannot be emptied "
+    "other hours. Caches of the server, and metadata that this client has cached, cannot be "
+    "emptied "
     "from here: a cold mount may be slower than these figures.\n";
 
 Json json_of(const Pass& pass, const Timings& timings) {

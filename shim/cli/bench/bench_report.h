@@ -17,7 +17,7 @@ struct BenchResult {
   BenchMachine machine;
   std::uint64_t max_file = 0;
 
-  // The mean over the files that were read.
+  // Returns the mean over the files that were read.
   std::uint64_t mean_size() const;
   std::string text() const;
   std::string json() const;

@@ -122,7 +122,7 @@ class BenchWalk {
 
   void choose() {
     sample_.files_seen = files_.size();
-    // The same files each time.
+    // Chooses the same files each time.
     std::mt19937_64 random(
         1);  // NOLINT(bugprone-random-generator-seed,cert-msc32-c,cert-msc51-cpp)
     std::shuffle(files_.begin(), files_.end(), random);

@@ -32,7 +32,7 @@ struct BucketPass {
   }
 };
 
-// Each pass has its own objects, if there are enough, because a store may cache what it has read.
+// Each pass has its own objects, if there are enough, because a store may cache what it has sent.
 BucketPass measure_pass(BucketSession& session, const s3::ObjectName& name,
                         const std::vector<s3::ListedObject>& objects, std::size_t pass_number,
                         unsigned seconds) {

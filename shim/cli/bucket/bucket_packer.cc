@@ -37,7 +37,7 @@ std::string_view parent_of(std::string_view path) {
   return path.substr(0, slash == std::string_view::npos ? 0 : slash);
 }
 
-// Returns the bytes of an object in order, and lets the client work while some are missing.
+// Returns the bytes of an object in order. While some are missing, lets the client work.
 class OrderedBytes final : public s3::ObjectSink {
  public:
   OrderedBytes(s3::Client& client, const cache::ObjectInfo& object)
@@ -57,7 +57,7 @@ class OrderedBytes final : public s3::ObjectSink {
     ranges_[first].has_come = true;
     return is_stopped_ ? ECANCELED : 0;
   }
-  // Nobody wants the rest.
+  // The caller needs no more bytes.
   void stop() { is_stopped_ = true; }
   void end(const s3::Outcome& outcome) {
     is_over_ = true;
@@ -139,7 +139,7 @@ void BucketPacker::add_page(s3::ListPage& page) {
   }
 }
 
-// In the order of a pack. A directory hides an object of its name.
+// Sorted in the order of a pack. A directory hides an object of the same name.
 void BucketPacker::sort() {
   std::ranges::sort(rows_, [](const Row& a, const Row& b) {
     return a.path == b.path ? a.is_directory < b.is_directory : is_before_in_pack(a.path, b.path);
@@ -189,13 +189,13 @@ End BucketPacker::run(std::string& why) {
   writer_ = std::move(*writer);
   levels_.emplace_back();
   bool is_well = true;
-  // A new pack asks for the next batch before it waits for this one, so that the store always has
-  // requests. A continued pack cannot do so, because it learns only while it writes which rows it
-  // keeps.
+  // For a new pack, the next batch is requested before the wait for this one, so that the store
+  // always has requests. For a continued pack this is impossible, because only the writing shows
+  // which rows it keeps.
   const bool is_new = writer_->old() == nullptr;
   Batch batch = begin_batch(0);
   while (is_well && batch.first < rows_.size()) {
-    // A run that stops still writes the batch that it has asked for.
+    // An interrupted run still writes the batch that it has requested.
     const bool goes_on = build_.go_on(writer_->header());
     std::optional<Batch> next;
     if (goes_on && is_new) next = begin_batch(batch.end);
@@ -338,7 +338,7 @@ base::Result<void> BucketPacker::add_large(const Row& row) {
   return added;
 }
 
-// Leaves directories and enters others.
+// Leaves and enters directories, up to the one of this row.
 bool BucketPacker::go_to(std::string_view directory) {
   const auto is_above = [&](const std::string& path) {
     return path.empty() || base::is_at_or_below(directory, path);

@@ -1,7 +1,6 @@
 // Packs what lies below an s3:// name, as PackBuilder packs a directory: one listing finds all
 // objects, many of them are fetched at a time, and they are written in the order of a pack. The
-// files have the stats that they have below a prefix of CUBESHIM_BUCKETS. Thread safety: one
-// thread.
+// files have the same stats as below a prefix of CUBESHIM_BUCKETS. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +18,7 @@ namespace cube::cli {
 
 class BucketPacker {
  public:
-  // `build.root` is the s3:// name, without a slash at its end.
+  // `build.root` is the s3:// name, without a trailing slash.
   BucketPacker(s3::Client& client, s3::ObjectName name, const cache::PackBuild& build);
   cache::PackBuilder::End run(std::string& why);
   const cache::PackHeader& header() const { return writer_->header(); }  // after done

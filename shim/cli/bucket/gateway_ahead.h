@@ -1,5 +1,5 @@
-// Lets a command that fills a cache ask the gateway of that cache, and start it. Thread safety: one
-// thread.
+// Lets a command that fills a cache use that cache's gateway, and start one if there is none.
+// Thread safety: one thread.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 namespace cube::cli {
 
 // Call it before a bucket is opened: the environment determines the store and the credentials. The
-// gateway gets those of the environment's variables that it may have, and belongs to `job`.
+// gateway gets the variables of the environment that it may have, and belongs to `job`.
 void prepare_gateway(const base::Config& config, const base::ProcessId& job,
                      std::map<std::string, std::string> environment);
 // Starts the gateway unless there is one. `cache` and `config` must outlive all use of buckets.

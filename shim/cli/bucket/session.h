@@ -16,7 +16,8 @@
 namespace cube::cli {
 
 struct BucketSession {
-  // Null, and one line on stderr: there is no libcurl, or a setting of the environment is wrong.
+  // Returns null, after one line on stderr, if there is no libcurl or if a setting of the
+  // environment is wrong.
   static std::unique_ptr<BucketSession> open(unsigned most_in_flight = 256);
   static std::unique_ptr<BucketSession> open(const base::Config& config,
                                              unsigned most_in_flight = 256);
@@ -29,10 +30,12 @@ struct BucketSession {
 
 // Keeps the secrets of this process out of core dumps, and from other processes of the user.
 void hide_secrets();
-// The settings from the environment only. Null, and a line on stderr: one is wrong.
+// Returns the settings, from the environment only. If one is wrong, prints a line on stderr and
+// returns null.
 std::optional<base::Config> bucket_config();
 
-// Asks for all pages of a listing, one after the other. False: `outcome` says why not.
+// Asks for all pages of a listing, one after the other. On failure, returns false; `outcome` says
+// why.
 using TakePage = std::function<bool(s3::ListPage&)>;  // false: no more pages are wanted
 bool list_pages(s3::Client& client, s3::ListWish wish, const TakePage& take, s3::Outcome& outcome);
 

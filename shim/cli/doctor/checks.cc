@@ -44,8 +44,8 @@ void find_samples(const std::string& directory, int depth, std::vector<std::stri
   }
 }
 
-// Microseconds to open and read a whole file: the median over some files that are probably not
-// cached.
+// Returns the microseconds that it takes to open and read a whole file: the median over some files
+// that are probably not cached.
 double cost_of_a_file(const std::vector<std::string>& samples) {
   std::vector<double> costs;
   std::vector<char> buffer(1 << 20);
@@ -80,8 +80,8 @@ void check_sizes(const std::string& prefix, const std::vector<std::string>& samp
   }
   if (too_large == 0) return;
   const std::string what = fmt::format(
-      "prefix {}: {} of {} files that were looked at are larger than CUBESHIM_MAX_FILE ({})",
-      prefix, too_large, looked_at, in_units(config.max_file));
+      "prefix {}: {} of {} files that were checked are larger than CUBESHIM_MAX_FILE ({})", prefix,
+      too_large, looked_at, in_units(config.max_file));
   const std::string why = why_no_blocks(config);
   if (why.empty()) {
     say(findings, Health::well, "", "{} and are served in blocks of {}", what,
@@ -161,7 +161,7 @@ void check_settings(const base::ParsedConfig& parsed, Findings& findings) {
   }
   for (const auto& line : base::unknown_variables(environ))
     say(findings, Health::slow, "it has no effect", "{}", line);
-  // A wrong prefix already has its own line.
+  // A wrong prefix has already been reported.
   if (parsed.config.prefixes.empty() && !has_wrong_prefixes)
     say(findings, Health::broken, "set it to the directories of the slow mount, or give --prefix",
         "CUBESHIM_PREFIXES is not set: nothing is served");

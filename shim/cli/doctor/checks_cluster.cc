@@ -51,13 +51,13 @@ std::vector<ServerProbe> look_at_all(const base::Config& config, const std::stri
   return looks;
 }
 
-// False: there is nothing more to say about this server.
+// Returns false if there is nothing more to say about this server.
 bool check_answers(const ServerProbe& look, bool has_login, Findings& findings) {
   if (look.was_refused) {
     say(findings, Health::broken,
         has_login ? "correct USER:PASSWORD in the file of CUBESHIM_CLUSTER_LOGIN_FILE"
-                  : "set CUBESHIM_CLUSTER_LOGIN_FILE to a file with USER:PASSWORD, as the server's "
-                    "-Y file has it",
+                  : "set CUBESHIM_CLUSTER_LOGIN_FILE to a file with USER:PASSWORD, as in the "
+                    "server's -Y file",
         "server {} wants {} login: {}", look.name, has_login ? "another" : "a", look.trouble);
   } else if (!look.trouble.empty()) {
     say(findings, Health::broken,
@@ -90,7 +90,7 @@ void check_flags(const ServerProbe& look, const base::Config& config, Findings& 
   const std::uint64_t chunk = look.number("slab_chunk_max");
   if (chunk > k_chunk_limit)
     say(findings, Health::slow, fmt::format("start it with -o slab_chunk_max={}", k_chunk_max),
-        "server {} has slab_chunk_max {}: full of small files, it has no room for larger ones",
+        "server {} has slab_chunk_max {}: once full of small files, it has no room for larger ones",
         look.name, chunk);
 }
 
@@ -132,7 +132,7 @@ std::string text_of(const std::map<std::string, std::string>& roots) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-// A node whose ids differ from this node's never finds what this node has shared. Nothing else
+// A node whose ids differ from this node's never finds what this node has shared, and nothing else
 // would report that.
 void check_nodes(const std::vector<ServerProbe>& looks, const NodeNote& own, Findings& findings) {
   std::map<std::string, NodeNote> nodes;
@@ -150,7 +150,7 @@ void check_nodes(const std::vector<ServerProbe>& looks, const NodeNote& own, Fin
   if (!is_any) {
     if (!no_notes.empty())
       say(findings, Health::slow, "",
-          "whether other nodes have the same ids is not known: server {}", no_notes);
+          "it is not known whether other nodes have the same ids: server {}", no_notes);
     return;
   }
   nodes.erase(own.node);

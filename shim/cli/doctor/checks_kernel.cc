@@ -34,7 +34,7 @@ class CallChecks {
   }
 
   void run() {
-    // Every kernel has most of these, so a failure means that a filter refuses them.
+    // Every kernel has most of these calls, so if one fails, a filter refuses it.
     if (file_) {
       constexpr const char* k_no_region = "nothing is cached without it";
       check("ftruncate", "2.6", raw(SYS_ftruncate, file_.get(), 4096), Health::broken, k_no_region);
@@ -51,7 +51,7 @@ class CallChecks {
       check("fcntl(F_OFD_SETLK)", "3.15", raw(SYS_fcntl, file_.get(), F_OFD_SETLK, arg(&lock)),
             Health::broken, "nothing is cached: the death of a process would go unnoticed");
     }
-    // An empty name is invalid: if the kernel says so, the call is allowed.
+    // An empty name is invalid; if that is the kernel's answer, the call is allowed.
     const long link = raw(SYS_linkat, AT_FDCWD, arg(""), AT_FDCWD, arg(""), 0);
     check("linkat", "2.6", link == -ENOENT ? 0 : link, Health::broken,
           "nothing is cached: the region gets its name through it");
@@ -98,7 +98,7 @@ class CallChecks {
     say(findings_, otherwise, advice, "{}: {}", name, base::text_of_error(error));
   }
 
-  // The fd, or -1.
+  // Returns the fd, or -1.
   int checked_fd(const char* name, const char* release, long result, const char* effect) {
     check(name, release, result, Health::slow, effect);
     return base::sys::failed(result) ? -1 : static_cast<int>(result);
@@ -142,7 +142,7 @@ void check_kernel(const base::Config& config, Findings& findings) {
 
 void check_limits(const base::Config& config, Findings& findings) {
   const std::uint64_t wanted = wanted_ram(config, base::available_memory());
-  // The region is limited to the room for it.
+  // The region does not grow beyond the room for it.
   const auto room = base::shared_room(config.ram_dir.c_str());
   const std::uint64_t region =
       room ? std::min(wanted, room->most_for_region(config.ram.is_percent)) : wanted;

@@ -1,5 +1,5 @@
 // cubeshim doctor: checks what files served in blocks need: the settings, room in memory, copies of
-// fds for reading ahead, and a mount that shows the same stat each time.
+// fds for reading ahead, and a mount on which repeated stats of a file agree.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -22,11 +22,10 @@
 namespace cube::cli {
 namespace {
 
-// At most this much is fetched ahead of a reader of a file; a small memory has room for four times
-// as much.
+// Enough memory for four times the most that is fetched ahead of one reader of a file.
 constexpr std::uint64_t k_enough = 64 << 20;
 
-// The first call of those needed for reading ahead that fails; empty: all succeed.
+// Returns the first call that reading ahead needs and that fails; empty if all succeed.
 struct NoCopies {
   std::string call;
   int error = 0;
@@ -42,7 +41,7 @@ NoCopies try_copies(int number) {
   return copy ? NoCopies{} : NoCopies{"pidfd_getfd", copy.error().value, "5.6"};
 }
 
-// Copies an fd as in a program, in a thread with its own fd table.
+// Copies an fd as the library does in a program, in a thread with its own fd table.
 void check_copies(Findings& findings) {
   const auto number = base::open_fd("/dev/null", O_RDONLY);
   if (!number) return;
@@ -51,19 +50,21 @@ void check_copies(Findings& findings) {
   if (tried == prefetch::k_killed)
     return say(findings, Health::slow,
                "allow close_range, and what a new thread calls, in the seccomp profile",
-               "large files are not read ahead: the seccomp filter kills the process for a call of "
-               "the threads");
+               "large files are not read ahead: the seccomp filter kills the process for a call "
+               "that the threads make");
   if (tried != 0) none = {"close_range(CLOSE_RANGE_UNSHARE)", tried, "5.9"};
   if (!is_filtered()) std::jthread([&] { none = try_copies(number->get()); }).join();
   if (tried == 0 && is_filtered())
     return say(findings, Health::well, "",
-               "large files are read ahead of programs, by opens of the library's own (seccomp)");
+               "large files are read ahead of programs, through files that the library opens "
+               "itself (seccomp)");
   if (none.call.empty())
     return say(findings, Health::well, "", "large files are read ahead of programs");
   if (none.call != "close_range(CLOSE_RANGE_UNSHARE)" &&
       (none.error == EPERM || none.error == EACCES || none.error == ENOSYS))
     return say(findings, Health::well, "",
-               "large files are read ahead of programs, by opens of the library's own ({}: {})",
+               "large files are read ahead of programs, through files that the library opens "
+               "itself ({}: {})",
                none.call, base::text_of_error(none.error));
   const std::string effect = "programs wait for each part that they read for the first time";
   say(findings, Health::slow,
@@ -78,7 +79,7 @@ void check_copies(Findings& findings) {
 std::string why_no_blocks(const base::Config& config) {
   if (config.block == 0) return "CUBESHIM_BLOCK=0";
   if (config.mode != base::Mode::virtual_files) return "CUBESHIM_MODE";
-  // Packs and buckets answer for their paths.
+  // Skipped, because no mount has the paths of packs and buckets.
   if (!config.origins.empty()) return "CUBESHIM_PACKS";
   return config.buckets.empty() ? "" : "CUBESHIM_BUCKETS";
 }
@@ -96,7 +97,8 @@ void check_large_files(const base::Config& config, Findings& findings) {
         fmt::format("raise CUBESHIM_RAM to {} at least", in_units(k_enough)),
         "{} of memory is little for blocks of large files", in_units(ram));
   if (base::kernel_page() != cache::k_page)
-    say(findings, Health::well, "", "mappings of large files are the kernel's: its pages are {}",
+    say(findings, Health::well, "",
+        "the kernel makes all mappings of large files: its pages are {}",
         in_units(base::kernel_page()));
   if (config.prefetch) check_copies(findings);
 }
@@ -112,7 +114,7 @@ void check_large_sample(const std::string& path, Findings& findings) {
   if (!first || !second || base::sys::failed(n)) return;
   if (!second->is_unchanged_since(*first))
     say(findings, Health::slow,
-        "no block of such a file is found again: mount it with stable inode numbers (FUSE: "
+        "blocks of such a file are never found again: mount it with stable inode numbers (FUSE: "
         "use_ino), or wait for its writer",
         "{} has another inode, size or time at each check", path);
 }

@@ -27,7 +27,7 @@ void check_engine(const base::Config& config, Findings& findings) {
   std::string no_threads, no_ring;
   if (prefetch::make_thread_engine(options, client, no_threads) == nullptr)
     return say(findings, Health::slow,
-               "files are then read only when they are asked for; Linux 5.9 has what is missing",
+               "files are then read only when programs open them; Linux 5.9 or later is needed",
                "nothing can be fetched ahead: {}", no_threads);
   const bool has_ring = prefetch::make_uring_engine(options, client, no_ring) != nullptr;
   if (has_ring && config.io_engine == base::EngineKind::automatic)
@@ -79,7 +79,7 @@ void check_prefetch(const base::Config& config, Findings& findings) {
                "CUBESHIM_PREFETCH=0: nothing is fetched ahead");
   check_engine(config, findings);
   check_announcements(config, findings);
-  // The job also has its own threads and files.
+  // Leaves room for the job's own threads and files.
   constexpr std::uint64_t k_for_the_job = 256;
   const std::uint64_t needed = config.prefetch_depth + k_for_the_job;
   check_limit(findings, RLIMIT_NPROC, needed, "threads and processes of this user", "-u");

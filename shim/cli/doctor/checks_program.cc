@@ -1,5 +1,5 @@
-// cubeshim doctor: the program, the C library and what else is preloaded. Only the program's own
-// loader could load our library.
+// cubeshim doctor: checks the program, the C library and the other preloaded libraries. Only the
+// program's own loader could load our library.
 #include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <sys/stat.h>
@@ -43,7 +43,7 @@ void check_executable(const std::string& path, Findings& findings) {
                path, elf->is_go ? " Go" : "");
   if (elf->is_go)
     return say(findings, Health::broken, k_none,
-               "{} is a Go program: it calls the kernel past the C library", path);
+               "{} is a Go program: it calls the kernel without the C library", path);
   if (elf->is_musl())
     return say(findings, Health::broken, "libcubeshim.so needs glibc", "{} runs with musl ({})",
                path, elf->interpreter);
@@ -63,7 +63,7 @@ void check_executable(const std::string& path, Findings& findings) {
       elf->interpreter);
 }
 
-// Preloaded libraries that matter, by name, and why.
+// Preloaded libraries that affect cubeshim, by name, and how.
 struct Neighbour {
   std::string_view name;
   Health health;

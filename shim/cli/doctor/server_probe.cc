@@ -21,7 +21,8 @@ constexpr int k_round_trips = 21, k_tries = 8;
 constexpr std::int64_t k_day_s = 86'400;
 constexpr std::size_t k_most_notes = 256;
 
-// The median round trip in microseconds; below zero if the server does not know the command.
+// Returns the median round trip in microseconds, or a negative number if the server does not know
+// the command.
 double round_trip_us(PoolTalk& talk, Clock::time_point end) {
   std::vector<double> all;
   std::string line;
@@ -79,13 +80,13 @@ std::string text_of(const std::vector<NodeNote>& notes) {
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Reads the notes of other nodes and adds `own`. If two nodes do so at the same time, the second
-// one starts over.
+// Reads the notes of other nodes and adds `own`. If another node does so at the same time, the
+// later of the two starts over.
 std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNote& own,
                            std::vector<NodeNote>& notes, Clock::time_point end) {
   std::string line, value;
   for (int i = 0; i < k_tries; ++i) {
-    // Any program that reaches the server can write there. A value that is too long to be notes is
+    // Any program that reaches the server can write there. A value that is too long for notes is
     // replaced unread.
     if (!talk.ask(fmt::format("mg {} s c", key), line, end)) return talk.trouble();
     cache::MetaAnswer found = cache::parse_meta_answer(line);

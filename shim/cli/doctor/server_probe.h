@@ -33,7 +33,7 @@ struct ServerProbe {
   std::uint64_t number(const std::string& name) const;
 };
 
-// Waits for the server no longer than `timeout_ms`. Leaves `own` there for other nodes, for a day.
+// Waits at most `timeout_ms` for the server. Stores `own` there for other nodes, for a day.
 ServerProbe probe_server(const std::string& name, const std::string& login, const std::string& key,
                          const NodeNote& own, int timeout_ms);
 

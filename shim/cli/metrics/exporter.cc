@@ -1,4 +1,4 @@
-// cubeshim exporter: publishes what the caches of a user do for Prometheus, by HTTP or as a file
+// cubeshim exporter: publishes the figures of a user's caches for Prometheus, by HTTP or as a file
 // for node_exporter's textfile collector.
 #include <fmt/core.h>
 #include <fmt/format.h>
@@ -36,7 +36,8 @@ struct Exporter {
   bool once = false, list = false;
 };
 
-// Reports each problem once while it lasts: a cache that is read every second would fill the log.
+// Reports each problem once while it lasts, because a cache that is read every second would fill
+// the log.
 void tell_of(const std::vector<std::string>& troubles) {
   static std::mutex mutex;
   static std::set<std::string> told;
@@ -56,7 +57,7 @@ sigset_t signals_of_the_end() {
   return signals;
 }
 
-// Waits at most `seconds` for a signal that ends the command. True if a signal came.
+// Waits at most `seconds` for a signal that ends the command. Returns true if a signal came.
 bool wait_for_the_end(unsigned seconds) {
   const sigset_t signals = signals_of_the_end();
   const timespec patience{static_cast<time_t>(seconds), 0};
@@ -103,7 +104,7 @@ int write_files(const Exporter& options, CacheMetrics& metrics) {
                        file));
   if (file == "-" && options.every != 0)
     return complain(2, "--textfile - is standard output, which needs --once");
-  // A file that cannot be written at all is reported now; later a full disk may have room again.
+  // A file that can never be written is reported at once. A full disk may have room again later.
   const int status = write_once(options, metrics);
   if (status != 0 || options.every == 0) return status;
   while (!wait_for_the_end(options.every)) write_once(options, metrics);
@@ -138,7 +139,7 @@ base::ParsedConfig parse_cache(const std::string& name, const std::string& ram_d
   return base::parse_config(lookup, base::IfWrong::end);
 }
 
-// A line about a setting names the option if the user gave that.
+// A line about a setting names the option if the user gave it as an option.
 std::string named_as_given(const std::string& line, const Exporter& options) {
   const std::string variable = line.substr(0, line.find('='));
   const bool is_given =
@@ -156,7 +157,7 @@ int exporter(Exporter options) {
   if (options.once && options.every != 0)
     return complain(2, "give either --once or --every, not both");
   if (!options.textfile.empty() && !options.once && options.every == 0) options.every = 15;
-  // As for a job, settings name the caches and their directory.
+  // As in a job, the settings name the cache and its directory.
   const char* const name = std::getenv("CUBESHIM_NAME");
   if (options.names.empty() && name != nullptr && *name != '\0') options.names.emplace_back(name);
   std::string directory;
@@ -190,15 +191,16 @@ int exporter(Exporter options) {
 }  // namespace
 
 void add_exporter(CLI::App& app, int& status) {
-  CLI::App* const command =
-      app.add_subcommand("exporter",
-                         "Tell Prometheus what the caches of this user do. It answers by HTTP, or "
-                         "writes a file for node_exporter");
+  CLI::App* const command = app.add_subcommand(
+      "exporter",
+      "Report the figures of this user's caches to Prometheus. It answers by HTTP, or "
+      "writes a file for node_exporter");
   const auto options = std::make_shared<Exporter>();
-  add_value(*command, "--listen", "ADDRESS:PORT", options->listen,
-            fmt::format("Answer scrapes there, such as [::1]:9437; the default is {}. Anyone who "
-                        "reaches it can read the metrics",
-                        k_default_address));
+  add_value(
+      *command, "--listen", "ADDRESS:PORT", options->listen,
+      fmt::format("The address for scrapes, such as [::1]:9437; the default is {}. Anyone who "
+                  "reaches it can read the metrics",
+                  k_default_address));
   add_value(*command, "--textfile", "FILE", options->textfile,
             "Write the metrics to this file instead, for node_exporter's textfile collector; its "
             "name ends in .prom");

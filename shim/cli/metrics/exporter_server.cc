@@ -32,8 +32,8 @@ constexpr std::string_view k_page = R"(<!DOCTYPE html>
 </html>
 )";
 
-// Answers `/`, for people who open the address of the exporter in a browser. civetweb calls it for
-// each request; 0 leaves the request to the metrics.
+// Answers `/`, for people who open the address of the exporter in a browser. civetweb calls this
+// for each request; the result 0 leaves the request to the metrics.
 int answer_with_page(mg_connection* connection) {
   const mg_request_info* const request = mg_get_request_info(connection);
   const std::string_view method = request->request_method;
@@ -79,7 +79,7 @@ class Collector : public prometheus::Collectable {
   Collector(CacheMetrics& metrics, void (*tell_of)(const std::vector<std::string>&))
       : metrics_(&metrics), tell_of_(tell_of) {}
 
-  // The caller is a thread of the server's C code, which no exception may reach.
+  // Called from a thread of the server's C code, through which no exception may pass.
   std::vector<prometheus::MetricFamily> Collect() const noexcept override {
     try {
       std::vector<std::string> troubles;
@@ -131,7 +131,7 @@ std::unique_ptr<ExporterServer> start_exporter_server(
   try {
     return std::make_unique<Server>(address, metrics, tell_of);
   } catch (const std::exception&) {
-    // The library does not say why it failed. The address was free a moment ago.
+    // The library gives no reason, and the address was free a moment ago.
     why = fmt::format(
         "cannot listen on {}: {}", address,
         address.starts_with('[')

@@ -17,7 +17,7 @@ struct ListenAddress {
 
 // Empty if the text is not such an address.
 std::optional<ListenAddress> parse_listen_address(const std::string& text);
-// Returns why listening there fails now; empty: it works.
+// Returns why listening there fails now, or an empty string if it works.
 std::string why_not_listening(const ListenAddress& address);
 
 }  // namespace cube::cli

@@ -120,7 +120,7 @@ MetricRow row_of_bypassed(Counter counter, std::string_view place, std::string_v
 
 void add_figure(std::vector<MetricRow>& rows, std::string_view place, Unit unit,
                 std::string_view help, std::function<double(const JobTotals&)> value_of) {
-  // Figures of these units are computed from the others.
+  // Figures in these units are computed from the others.
   constexpr Unit k_made[] = {Unit::opens, Unit::share, Unit::us, Unit::ns, Unit::ms};
   if (std::ranges::find(k_made, unit) != std::end(k_made)) return;
   constexpr std::string_view k_ram = "ram.";
@@ -218,7 +218,7 @@ std::vector<MetricFamily> metric_families() {
       family(k_miss_seconds, histogram,
              "duration of opens that fetch; the sum is an estimate from the buckets", of_cache),
       family(k_server_up, gauge, "1: this server of the cluster answers", of_server),
-      family(k_server_used, gauge, "bytes used of the server, as it says itself", of_server),
+      family(k_server_used, gauge, "bytes used on the server, as it reports itself", of_server),
       family(k_server_capacity, gauge, "bytes of its room", of_server),
       family(k_server_entries, gauge, "records that it keeps", of_server),
       family(k_build_info, gauge, "1; the version of this exporter", {"version"}),

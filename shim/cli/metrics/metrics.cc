@@ -43,7 +43,7 @@ void add(std::vector<MetricFamily>& families, std::string_view name, Labels labe
   add(families, name, std::move(labels), static_cast<double>(value));
 }
 
-// The bucket ends where the next power of two begins.
+// A bucket ends just below the next power of two.
 std::size_t bucket_below(unsigned bound) { return (bound - 2) * std::size_t{4} + 3; }
 
 void add_histogram(std::vector<MetricFamily>& families, std::string_view name, Labels labels,
@@ -89,7 +89,7 @@ Users users_of(const cache::Region& region) {
   return users;
 }
 
-// Text that is safe as a label's value: another process wrote it into the region.
+// Makes a text safe as the value of a label, because another process wrote it into the region.
 std::string label_text(const std::string& text) {
   std::string result;
   for (const char c : text)
@@ -137,7 +137,7 @@ void add_region(std::vector<MetricFamily>& families, const std::string& cache,
   add(families, k_metadata_memory, labels, header.metadata_bytes.load());
   add(families, k_ring, labels,
       std::uint64_t{header.ring_segments.load()} * region.layout().segment_bytes);
-  // A killed leader has left its last depth.
+  // A killed leader leaves its last depth behind.
   add(families, k_depth, labels,
       users.processes == 0 ? std::uint64_t{0} : header.lead_depth.load());
   add_servers(families, cache, region);
@@ -155,7 +155,7 @@ void CacheMetrics::collect_cache(const std::string& name, std::vector<MetricFami
   if (region == nullptr) {
     const int error = found.error().value;
     const bool is_wanted = std::find(names_.begin(), names_.end(), name) != names_.end();
-    // The cache has gone since the directory was read, or another one is being made there.
+    // The cache was removed after the directory was read, or another one is being made there.
     if ((error == ENOENT || error == EEXIST) && !is_wanted) return;
     add(families, k_cache_up, {{"cache", name}}, 0.0);
     if (error == ENOENT || error == EEXIST) return;
@@ -166,8 +166,8 @@ void CacheMetrics::collect_cache(const std::string& name, std::vector<MetricFami
   const std::uint64_t created_ns = region->header().created_ns;
   cache::JobTotals job = cache::collect_all(*region);
   if (seen.created_ns != created_ns) {
-    // Seen for the first time: a sample may miss a counter for a moment. Two samples are unlikely
-    // to miss the same counters.
+    // At the first sample of a cache, takes another one: a sample may miss counters for a moment,
+    // but two samples are unlikely to miss the same ones.
     seen = {created_ns, looks_, job.totals};
     job = cache::collect_all(*region);
   }

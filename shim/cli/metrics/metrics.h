@@ -1,6 +1,6 @@
-// Reports what the caches of a user have done and how they are, in the form that Prometheus reads
+// Reports the counts and the state of a user's caches, in the form that Prometheus reads
 // (doc/deploy/METRICS.md): each figure of stats.def and some of the region, with a label for the
-// cache. Each sample maps the regions again, so no series and no memory of a removed cache stay.
+// cache. Each sample maps the regions again, so no series and no memory of a removed cache remain.
 // Thread-safe.
 #pragma once
 
@@ -42,19 +42,19 @@ std::vector<MetricFamily> metric_families();
 
 class CacheMetrics {
  public:
-  // `names`: the caches to report; empty: all caches of this user in the directory.
+  // `names` are the caches to report; if it is empty, all caches of this user in the directory.
   CacheMetrics(std::string directory, std::vector<std::string> names)
       : directory_(std::move(directory)), names_(std::move(names)) {}
 
   // Leaves out families without a sample. `troubles` gets a line for each cache that cannot be
   // read.
   std::vector<MetricFamily> collect(std::vector<std::string>& troubles);
-  // The given names that have no cache now.
+  // Returns the given names that have no cache now.
   std::vector<std::string> absent() const;
 
  private:
-  // The counters of a region at the last sample. The reported counters never fall, although for a
-  // moment the counters of an ending process are in no row.
+  // The counters of a region at the last sample. The reported counters never fall, even though the
+  // counters of an ending process are in no row for a moment.
   struct Seen {
     std::uint64_t created_ns = 0, look = 0;
     base::Totals totals;

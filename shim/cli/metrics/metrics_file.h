@@ -7,8 +7,8 @@
 
 namespace cube::cli {
 
-// Writes another file in the same directory and renames it. Returns why it failed; empty: it is
-// written.
+// Writes a temporary file in the same directory and renames it. Returns why it failed, or an empty
+// string on success.
 std::string write_metrics_file(const std::string& path, std::string_view text);
 
 }  // namespace cube::cli

@@ -1,5 +1,5 @@
 // cubeshim extract: restores the files of a pack. Nothing is written outside the directory, even if
-// the pack is hostile: its reader refuses paths that a pack cannot have, no directory is entered
+// the pack is hostile: its reader refuses paths that are invalid in a pack, no directory is entered
 // through a link, and links are made last.
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -34,8 +34,8 @@ struct Extract {
 
 class Extractor {
  public:
-  // `is_new`: the root was made for this pack and gets its rights and times. A root that existed
-  // stays as it is.
+  // `is_new` means that the root was made for this pack and gets its rights and times. An existing
+  // root keeps its own.
   Extractor(const cache::PackReader& pack, int root, bool is_new, bool force, Progress& progress)
       : pack_(pack), root_(root), is_new_(is_new), force_(force), progress_(progress) {}
 
@@ -50,7 +50,7 @@ class Extractor {
       fail(path, error);
     }
   }
-  // Does what must come last: links, and the rights and times of directories.
+  // Makes the links and sets the rights and times of directories, which must come last.
   void finish() {
     for (const auto& [path, entry] : links_) {
       if (const int error = make_link(entry, path); error != 0) fail(path, error);
@@ -101,7 +101,7 @@ class Extractor {
     return 0;
   }
 
-  // The owner comes first, because a change of owner clears bits of the mode.
+  // Sets the owner first, because a change of owner clears bits of the mode.
   static bool dress(int fd, const cache::FileStat& stat) {
     mode_t mode = stat.mode & 07777;
     if (fchown(fd, stat.user, stat.group) != 0) mode &= ~static_cast<mode_t>(S_ISUID | S_ISGID);
@@ -110,7 +110,7 @@ class Extractor {
     return fchmod(fd, mode) == 0 && futimens(fd, times) == 0;
   }
 
-  // The name of a new file until it is whole, if it may replace another one.
+  // The temporary name of a new file that may replace another one.
   std::string first_name(const std::string& name) const {
     return force_ ? fmt::format(".cubeshim-extract-{}", getpid()) : name;
   }
@@ -120,7 +120,7 @@ class Extractor {
     if (error == 0 && force_ &&
         renameat(parent_.get(), first.c_str(), parent_.get(), name.c_str()) != 0)
       error = errno;
-    // If both are names of one file, the rename has left both in place.
+    // If both names are links to one file, the rename has left both in place.
     if (error != 0 || force_) unlinkat(parent_.get(), first.c_str(), 0);
     return error;
   }
@@ -140,7 +140,7 @@ class Extractor {
     if (!file) return errno;
     int error = write_data(entry, file.get());
     if (error == 0 && !dress(file.get(), entry.stat)) error = errno;
-    // Some mounts report a lack of room only at close.
+    // Some mounts report a lack of space only at close.
     if (close(file.release()) != 0 && error == 0) error = errno;
     error = give_name(name, error);
     if (error != 0) return error;
@@ -194,7 +194,7 @@ class Extractor {
     if (error != 0) return error;
     if (target.empty() || target.find('\0') != std::string::npos) return EBADMSG;
     if (symlinkat(target.c_str(), parent_.get(), first_name.c_str()) != 0) return errno;
-    // The link is usable even if this is not allowed.
+    // The link is usable even if its owner cannot be set.
     (void)!fchownat(parent_.get(), first_name.c_str(), entry.stat.user, entry.stat.group,
                     AT_SYMLINK_NOFOLLOW);
     const timespec times[2] = {
@@ -269,7 +269,7 @@ int extract(const Extract& extract) {
     complain(1, fmt::format("{} were there already; --force replaces them", n));
   const bool is_damaged = next == cache::PackScan::Next::damaged;
   if (is_damaged)
-    complain(1, fmt::format("{}: no sound record after byte {}: the rest is lost", extract.file,
+    complain(1, fmt::format("{}: no valid record after byte {}: the rest is lost", extract.file,
                             scan.position()));
   fmt::print("{} ({}) in {}, {} failed\n", counted(extractor.files(), "file", "files"),
              in_units(extractor.bytes()), printable(extract.directory), extractor.failures());

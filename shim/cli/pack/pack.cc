@@ -99,8 +99,8 @@ bool may_be_written(const std::string& file, std::string& why) {
   return false;
 }
 
-// The directory as the user spelled it, if that goes through links: a list may use that spelling.
-// Otherwise "".
+// The directory as the user spelled it, if that leads through links, because a list may use the
+// same spelling; otherwise "".
 std::string other_name_of(const std::string& root, const std::string& given) {
   char here[PATH_MAX], same[PATH_MAX];
   const char* const shell = std::getenv("PWD");
@@ -152,7 +152,7 @@ int verify(const Pack& pack) {
   return found.problems == 0 ? 0 : 1;
 }
 
-// Verifies the pack if that is wanted, and prints the report.
+// Verifies the pack if the user asked for it, and prints the report.
 int end_well(const Pack& pack, Report& report, std::uint64_t began) {
   const int status = pack.verify ? verify(pack) : 0;
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;

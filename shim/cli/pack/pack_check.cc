@@ -159,7 +159,7 @@ class Check {
     std::string_view packed;
     cache::PackName row{};
     bool has_packed = names.next(packed, row);
-    // Both are sorted by their bytes.
+    // Both listings are sorted by bytes.
     for (std::size_t i = 0; i < there->size(); ++i) {
       while (has_packed && packed < there->text(i)) has_packed = names.next(packed, row);
       if (has_packed && packed == there->text(i)) continue;
@@ -201,7 +201,7 @@ PackFindings check_pack(const cache::PackReader& pack, base::UniqueFd against, P
   }
   if (next == cache::PackScan::Next::damaged)
     found.add(fmt::format(
-        "no sound record after byte {}{}", scan.position(),
+        "no valid record after byte {}{}", scan.position(),
         scan.error() != 0 ? fmt::format(": {}", base::text_of_error(scan.error())) : ""));
   if (found.problems == 0 && (found.entries != header.entries || found.files != header.files))
     found.add(fmt::format("it has {} entries and should have {}", found.entries, header.entries));

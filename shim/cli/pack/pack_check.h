@@ -1,5 +1,5 @@
 // Checks whether a pack holds what was written to it, and whether it agrees with a directory. It
-// reads everything: the index, each record, each byte of data. Thread safety: one thread.
+// reads the whole pack: the index, each record, each byte of data. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct PackFindings {
   }
 };
 
-// `against`: a directory that should hold the same; an empty fd: none.
+// `against` is a directory that should hold the same, or an empty fd.
 PackFindings check_pack(const cache::PackReader& pack, base::UniqueFd against, Progress& progress);
 
 }  // namespace cube::cli

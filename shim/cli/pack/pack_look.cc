@@ -55,7 +55,7 @@ std::string time_text(std::int64_t seconds) {
   return text;
 }
 
-// A name on a terminal is made printable; elsewhere it stays as it is.
+// On a terminal, names are made printable; elsewhere they are printed unchanged.
 std::string line_of(std::string_view name) {
   return isatty(STDOUT_FILENO) != 0 ? printable(name) : std::string(name);
 }
@@ -112,7 +112,7 @@ int list_all(const PackLook& look, const cache::PackReader& pack, const std::str
     const auto next = scan.next(entry, name);
     if (next == cache::PackScan::Next::damaged)
       return complain(1,
-                      fmt::format("{}: no sound record after byte {}", look.file, scan.position()));
+                      fmt::format("{}: no valid record after byte {}", look.file, scan.position()));
     if (next == cache::PackScan::Next::end) return status;
     if (is_below(name, path) && print_entry(look, pack, entry, std::string(name)) != 0) status = 1;
   }

@@ -18,8 +18,8 @@ std::uint64_t most_read(const ObservedFile& file, double epochs) {
   return std::min(size, static_cast<std::uint64_t>(file.number(recorded::k_file_bytes) / epochs));
 }
 
-// The resident part of a region while it fills up, as RamTier (cache/region/ram) and Chunks
-// (cache/region/large) fill it.
+// Simulates how RamTier (cache/region/ram) and Chunks (cache/region/large) fill the part of a
+// region that keeps its files.
 class Rooms {
  public:
   Rooms(const cache::RegionLayout& layout, std::uint32_t segments, std::size_t windows)
@@ -53,7 +53,7 @@ class Rooms {
   std::uint32_t places() const { return places_; }
 
  private:
-  // As in ram_tier_reserve.cc.
+  // The same as in ram_tier_reserve.cc.
   static constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
   bool next_segment(std::uint64_t& fill, std::uint64_t path, std::uint64_t size) {
@@ -83,13 +83,13 @@ class Rooms {
   bool is_full_ = false;
 };
 
-// The part of each file that memory keeps, 0 to 1.
+// For each file, the part that memory keeps, 0 to 1.
 struct Kept {
   std::vector<double> shares;
   bool is_all = true;
 };
 
-// Prefetching or a disk makes a ring.
+// There is a ring if there is prefetching or a disk.
 bool makes_ring(const Observed& observed, std::uint64_t disk) {
   const auto ahead = std::count_if(observed.files.begin(), observed.files.end(),
                                    [](const auto& file) { return file.was_fetched_ahead(); });
@@ -103,7 +103,7 @@ Kept keep_in_memory(const Observed& observed, std::uint64_t ram, bool has_ring,
   const std::uint64_t ring_bytes =
       config.ring.is_percent ? layout.file_bytes * config.ring.value / 100 : config.ring.value;
   const std::uint32_t ring = has_ring ? cache::Ring::segments_for(layout, ring_bytes) : 0;
-  // Listings take a segment as soon as there is one.
+  // The first listing takes a whole segment.
   const std::uint32_t names = config.metadata && observed.lists && layout.segment_count > 1 ? 1 : 0;
   constexpr double k_most_readers = 1024;  // process slots of a region
   Rooms rooms(layout, layout.segment_count - std::min(layout.segment_count, ring + names),
@@ -130,7 +130,7 @@ Kept keep_in_memory(const Observed& observed, std::uint64_t ram, bool has_ring,
     kept.is_all = kept.is_all && share == 1;
     kept.shares.push_back(share);
   }
-  // Once a chunk has found no place, chunks pass through some of the places.
+  // Once a chunk has found no free place, some of the places are used in turn.
   const double passing =
       wanted_chunks == placed
           ? 0
@@ -147,7 +147,7 @@ std::uint64_t bytes_on_disk(const Observed& observed, const ObservedFile& file) 
       .end;
 }
 
-// How an open ends in the epoch that is forecast: shares of the file, which add up to 1.
+// How an open is answered in the epoch that is forecast: shares of the file, which add up to 1.
 struct Ways {
   double memory = 0, tier = 0, origin = 0;
 };
@@ -173,7 +173,7 @@ class Sum {
     add_to_origin(file, ways.origin * (is_ahead || has_ring ? firsts : opens));
     add_to_tier(file, ways.tier * firsts);
     is_at_least_ = is_at_least_ || (ways.memory != 0 && !observed_.has_cache);
-    // The kernel reads what it maps at page faults, which are no calls.
+    // The kernel reads a mapping at page faults, which the profiler does not see.
     lacks_ = lacks_ || (!observed_.has_cache && file.at(recorded::k_file_maps) != 0);
   }
 
@@ -217,8 +217,8 @@ class Sum {
   void add_large(const ObservedFile& file, const Ways& ways) {
     const double reads = file.number(recorded::k_file_read_ns);
     ns_ += (file.number(recorded::k_file_origin_ns) - reads) / observed_.epochs;
-    // If everything fits, only the first epoch has read from the origin. Without a cache, nothing
-    // has been read ahead in blocks.
+    // If everything fits, only the first epoch read from the origin. Without a cache, no blocks
+    // were read ahead.
     ns_ += ways.origin * reads;
     lacks_ = lacks_ || !observed_.has_cache || ways.tier != 0 || wish_.has_pack ||
              file.at(recorded::k_file_maps) != 0;

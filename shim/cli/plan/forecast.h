@@ -1,7 +1,6 @@
 // Predicts an epoch of an observed run under other settings. The model places the files in the
-// order of their first opens, by the layout of a real region of that size and the plan of a real
-// record, and follows the cache's policy: a full tier keeps what it has. Thread safety: pure
-// functions.
+// order of their first opens, with the layout of a real region of that size and of real records. It
+// follows the cache's policy: a full tier keeps its files. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +19,7 @@ struct Wish {
 
 struct Epoch {
   double hit_ratio = 0;  // of opens; a file above CUBESHIM_MAX_FILE counts by its bytes
-  // Nothing: a latency that it depends on was not measured.
+  // Empty if a latency that it depends on was not measured.
   std::optional<double> seconds;
   // Hits were not measured, so their time is missing in `seconds`.
   bool is_at_least = false;
@@ -28,15 +27,15 @@ struct Epoch {
 
 struct Forecast {
   Epoch first;  // nothing is cached
-  Epoch later;  // the tiers have what they can hold
+  Epoch later;  // the tiers are as full as they can be
 };
 
-// `config`: CUBESHIM_MAX_FILE, CUBESHIM_BLOCK, CUBESHIM_RING, CUBESHIM_METADATA.
+// Uses CUBESHIM_MAX_FILE, CUBESHIM_BLOCK, CUBESHIM_RING and CUBESHIM_METADATA of `config`.
 Forecast forecast(const Observed& observed, const Wish& wish, const base::Config& config);
 
-// The least memory that holds all files; 0: none does.
+// Returns the least memory that holds all files, or 0 if no size does.
 std::uint64_t ram_for_all(const Observed& observed, const base::Config& config);
-// The room that all files take on a disk.
+// Returns the room that all files take on a disk.
 std::uint64_t disk_for_all(const Observed& observed);
 
 }  // namespace cube::cli

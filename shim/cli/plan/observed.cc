@@ -52,7 +52,8 @@ void note_sites(const std::vector<RawFile>& files, Observed& observed) {
   if (paths != 0) observed.path_length = static_cast<double>(letters) / static_cast<double>(paths);
 }
 
-// Files that are opened all the time, such as an index, count like others that are read often.
+// A file that is opened all the time, such as an index, counts like any other file that is read
+// often.
 double epochs_of(const std::vector<ObservedFile>& files) {
   std::vector<double> opens(files.size());
   std::transform(files.begin(), files.end(), opens.begin(),
@@ -84,7 +85,7 @@ void measure(Observed& observed) {
   observed.origin_ns = mean(sum.number(recorded::k_file_origin_ns), sum.slow_opens());
   observed.memory_ns = mean(ns_of_hits, hits);
   observed.tier_ns = mean(sum.number(recorded::k_file_tier_ns), sum.number(recorded::k_from_tier));
-  // A pack answers an open with one read. A fetch of the cache reads within the open.
+  // An open in a pack is one read. With the cache, the reads are part of the open.
   if (!observed.has_cache)
     observed.packed_ns = mean(sum.number(recorded::k_file_read_ns), sum.slow_opens());
 }
@@ -112,7 +113,7 @@ bool observe(const std::vector<RawFile>& files, double epochs, Observed& observe
   const char* const wrong =
       other_versions != 0 ? "they are of another version of cubeshim: observe the run again"
       : is_cut            ? "they are cut off: a process could not write all of its file"
-      : bad_lines != 0    ? "they have lines that the profiler does not write"
+      : bad_lines != 0    ? "they have lines that the profiler never writes"
       : opens == 0        ? "the run is empty: it opened no file below the prefixes to read it"
                           : nullptr;
   if (wrong != nullptr) {

@@ -18,7 +18,7 @@ struct ObservedFile {
 
   std::uint64_t at(shim::profile::FileCount which) const { return counts[which]; }
   double number(shim::profile::FileCount which) const { return static_cast<double>(counts[which]); }
-  // The opens that begin an epoch of the file, without those shortly after another open.
+  // Opens of the file that begin an epoch, that is, not shortly after another open.
   double first_opens() const {
     return number(shim::profile::k_file_opens) - number(shim::profile::k_soon_again);
   }
@@ -26,7 +26,7 @@ struct ObservedFile {
     return number(shim::profile::k_file_memory_ns) + number(shim::profile::k_file_origin_ns) +
            number(shim::profile::k_file_tier_ns);
   }
-  // Opens that waited or asked the origin.
+  // Opens that waited for another fetch or asked the origin.
   double slow_opens() const {
     return number(shim::profile::k_waited) + number(shim::profile::k_from_origin);
   }
@@ -46,11 +46,12 @@ struct Observed {
   double readers = 1;           // how many of the processes read at a time, on average
   double seconds = 0;           // from the first open to the last call
   double profiler_seconds = 0;  // the profiler's own time in these calls, of all processes
-  // Nanoseconds for each open: the calls of its file together. Nothing: not measured.
+  // Nanoseconds for each open, with the other calls on its file. Empty if not measured.
   std::optional<double> origin_ns, memory_ns, tier_ns, packed_ns;
 };
 
-// False if these files are not an observed run; `why` says so in one line. `epochs`: 0 if unknown.
+// Returns false if these files are not an observed run; `why` gives the reason in one line.
+// `epochs` is 0 if unknown.
 bool observe(const std::vector<RawFile>& files, double epochs, Observed& observed,
              std::string& why);
 

@@ -63,7 +63,7 @@ std::string read_run(const PlanCommand& command, Observed& observed) {
 
 std::string mebibytes(std::uint64_t bytes) { return fmt::format("{}M", ((bytes - 1) >> 20) + 1); }
 
-// The parts of a small job may round to equal sizes.
+// For a small job, several parts may round to the same size.
 std::vector<std::uint64_t> once_each(std::vector<std::uint64_t> sizes) {
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
@@ -96,7 +96,7 @@ Plans make_plans(const Observed& observed, std::vector<std::uint64_t> rams,
        once_each({part(1), part(2), part(3), part(4), part(5), part(6), part(7), most}))
     plans.curve.push_back(plan({.ram = ram}));
   if (all == 0) return plans;
-  // Half of the free room, which is the most that a share in CUBESHIM_RAM may take.
+  // Half of the free room, the most that a percentage in CUBESHIM_RAM can give.
   const std::uint64_t free = base::available_memory() / 2;
   plans.settings["CUBESHIM_RAM"] = mebibytes(std::min(all, free));
   if (all > free) {

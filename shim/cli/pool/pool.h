@@ -1,4 +1,4 @@
-// The memcached of `cubeshim pool`: which one runs, where it listens, and what it says. Thread
+// The memcached of `cubeshim pool`: which one runs, where it listens, and what it reports. Thread
 // safety: one thread.
 #pragma once
 
@@ -18,23 +18,24 @@ struct PoolWish {
   unsigned port = 11211;
 };
 
-// The state that a start leaves for status and stop, in a file of this user below CUBESHIM_RAM_DIR.
+// The state that `start` saves for `status` and `stop`, in a file of this user below
+// CUBESHIM_RAM_DIR.
 struct PoolState {
   base::ProcessId process;
   std::string address, storage;  // "127.0.0.1:11211"; the file on NVMe, if any
   unsigned port = 0;
 
   static std::string path_of(const base::Config& config);
-  // Empty if no pool of this name was started, or if its process has ended (then the file is
-  // removed).
+  // Returns nothing if no pool of this name was started, or if its process has ended (it then
+  // removes the file).
   static std::optional<PoolState> read(const base::Config& config);
   bool write(const base::Config& config) const;
 };
 
 // "[::1]:11211" for an IPv6 address.
 std::string with_port(std::string_view address, unsigned port);
-// The lines of memcached's answer to `question` as name and value; empty if there is no answer
-// within `timeout_ms`.
+// Returns the lines of memcached's answer to `question` as names and values; empty if there is no
+// answer within `timeout_ms`.
 std::optional<std::map<std::string, std::string>> ask_memcached(const std::string& address,
                                                                 unsigned port,
                                                                 std::string_view question,

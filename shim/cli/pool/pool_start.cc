@@ -1,5 +1,5 @@
-// cubeshim pool start: checks whether it can, runs memcached in the background, and waits until
-// memcached answers.
+// cubeshim pool start: checks the conditions, runs memcached in the background, and waits until it
+// answers.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -41,7 +41,7 @@ constexpr std::uint64_t k_least_memory = 64 * k_mib, k_least_storage = 512 * k_m
 constexpr rlim_t k_connections = 8192, k_other_fds = 128;
 constexpr int k_start_ms = 60000, k_pause_ms = 20;
 
-// The first line that a program prints; empty if it does not run.
+// Returns the first line that a program prints; empty if the program cannot be run.
 std::string first_line_of(const std::string& program, const char* flag) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
       popen(fmt::format("'{}' {} 2>&1", program, flag).c_str(), "re"), pclose);
@@ -58,8 +58,7 @@ bool is_address(const std::string& text) {
          inet_pton(AF_INET6, text.c_str(), &room) == 1;
 }
 
-// If root starts memcached: the unprivileged account under which it runs. Empty: it runs as this
-// user.
+// The unprivileged account under which root runs memcached. Empty if memcached runs as this user.
 std::string account() {
   if (geteuid() != 0) return {};
   for (const char* const name : {"memcache", "memcached", "nobody"})
@@ -72,7 +71,7 @@ struct Plan {
   PoolState state;
 };
 
-// Works out the room on the disk. Returns why there is none.
+// Determines the room on the disk. If there is none, returns the reason.
 std::string storage_of(const base::Config& config, const PoolWish& wish, std::string& path,
                        std::uint64_t& size) {
   struct ::stat st {};
@@ -99,7 +98,7 @@ std::string storage_of(const base::Config& config, const PoolWish& wish, std::st
   return {};
 }
 
-// Returns a line that says what is wrong; empty: `plan` is complete.
+// Returns a line that says what is wrong, or an empty string if `plan` is complete.
 std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& plan) {
   std::uint64_t memory = 0;
   if (wish.memory.empty())
@@ -126,7 +125,7 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
                        version.empty() ? "no memcached" : version);
   rlimit files{};
   rlim_t connections = k_connections;
-  // root's memcached raises the limit itself.
+  // A memcached that root starts raises the limit itself.
   if (geteuid() != 0 && getrlimit(RLIMIT_NOFILE, &files) == 0 &&
       files.rlim_max < k_connections + k_other_fds)
     connections = std::max<rlim_t>(files.rlim_max, 2 * k_other_fds) - k_other_fds;
@@ -162,8 +161,8 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
   return {};
 }
 
-// Starts memcached in a session of its own. It writes its ProcessId to `trouble`, and then its
-// errors. Returns 0 if it cannot be started.
+// Starts memcached in a session of its own, which writes its ProcessId and then its errors to
+// `trouble`. Returns 0 if it cannot be started.
 pid_t launch(const std::vector<std::string>& words, const PoolStorage& storage,
              base::UniqueFd& trouble) {
   int ends[2];
@@ -192,7 +191,7 @@ pid_t launch(const std::vector<std::string>& words, const PoolStorage& storage,
   _exit(127);
 }
 
-// Reads what is available, or with `to_end` everything until the end.
+// Reads what is available or, with `to_end`, everything up to the end.
 void read_trouble(int fd, bool to_end, std::string& text) {
   fcntl(fd, F_SETFL, to_end ? 0 : O_NONBLOCK);
   char some[1024];
@@ -200,7 +199,7 @@ void read_trouble(int fd, bool to_end, std::string& text) {
     text.append(some, static_cast<std::size_t>(n));
 }
 
-// True if a memcached answers, and it is this process.
+// True if a memcached answers, and is this process.
 bool comes_up(pid_t pid, const PoolState& state, int fd, std::string& text, bool& has_ended) {
   for (int waited = 0; waited < k_start_ms; waited += k_pause_ms) {
     has_ended = waitpid(pid, nullptr, WNOHANG) == pid;
@@ -251,7 +250,7 @@ int start_pool(const base::Config& config, const PoolWish& wish) {
   if (const std::string why = make_plan(config, wish, plan); !why.empty()) return complain(1, why);
   PoolStorage storage;
   if (!plan.state.storage.empty()) {
-    // memcached opens the file after it has switched to its account.
+    // memcached opens the file after it has switched to this account.
     if (const std::string why = storage.take(plan.state.storage, account()); !why.empty())
       return complain(1, why);
   }

@@ -24,7 +24,7 @@ bool is_at(const std::string& path, const struct ::stat& file) {
 }  // namespace
 
 std::string PoolStorage::take(const std::string& path, const std::string& account) {
-  // Another pool that ended may have unlinked the file between the open and the lock.
+  // Between the open and the lock, another pool may have ended and unlinked the file.
   for (int tries = 0; tries < k_takes; ++tries) {
     base::UniqueFd fd(
         open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
@@ -34,15 +34,15 @@ std::string PoolStorage::take(const std::string& path, const std::string& accoun
     if (!S_ISREG(st.st_mode)) return fmt::format("{}: not a file", path);
     if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK)
-        return fmt::format("{} is in use by another memcached: --name or --nvme keeps them apart",
-                           path);
+        return fmt::format(
+            "{} is in use by another memcached: choose another --name or --nvme DIRECTORY", path);
       return fmt::format("{}: it cannot be locked (flock): {}", path, base::text_of_error(errno));
     }
     if (!is_at(path, st)) continue;
     const passwd* const entry = account.empty() ? nullptr : getpwnam(account.c_str());
     const bool is_own = st.st_uid == geteuid() || (entry != nullptr && st.st_uid == entry->pw_uid);
-    // Whoever made the file could still have it open or under another name, and read and change
-    // what the nodes share.
+    // A user who made the file could still have it open, or have another link to it, and read and
+    // change what the nodes share.
     if (!is_own || st.st_nlink != 1 || (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
       return fmt::format("{}: others may read or change it; remove it", path);
     if (entry != nullptr && fchown(fd.get(), entry->pw_uid, entry->pw_gid) != 0)
@@ -51,7 +51,7 @@ std::string PoolStorage::take(const std::string& path, const std::string& accoun
     fd_ = std::move(fd);
     return {};
   }
-  return fmt::format("{}: others make it and remove it all the time", path);
+  return fmt::format("{}: other processes keep making and removing it", path);
 }
 
 void PoolStorage::keep_at_exec() const {

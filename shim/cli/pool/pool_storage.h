@@ -1,7 +1,7 @@
 // The file on NVMe of one memcached. Invariants: the file is locked as long as that memcached
 // lives, because memcached inherits the fd; only the holder of the lock unlinks the file; no other
-// user has been able to open it. Therefore two starts (by two users, under two names of a region,
-// in two containers) never write to one file. Thread safety: one thread.
+// user could ever open it. So two memcacheds never write to one file, even if they belong to two
+// users, two region names or two containers. Thread safety: one thread.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace cube::cli {
 
 class PoolStorage {
  public:
-  // Makes and locks the file for `account`; empty: for this user. Returns a line that says why it
-  // cannot; empty on success.
+  // Makes and locks the file for `account`, or for this user if that is empty. Returns a line with
+  // the reason if it cannot; empty on success.
   std::string take(const std::string& path, const std::string& account);
-  // Keeps the fd and its lock for the program that this process becomes.
+  // Keeps the fd and its lock across the exec of this process.
   void keep_at_exec() const;
-  // Does nothing without a file.
+  // Does nothing if there is no file.
   void remove();
 
  private:

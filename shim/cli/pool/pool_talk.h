@@ -1,5 +1,5 @@
 // A connection of the command to a memcached. Each question has a deadline; after a missed deadline
-// or any other error, the connection can no longer be used. Thread safety: one thread.
+// or any other error, the connection is unusable. Thread safety: one thread.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,8 @@ class PoolTalk {
   using Clock = std::chrono::steady_clock;
   static constexpr std::size_t k_longest_value = 1 << 20;
 
-  // Connects, and first says `login` ("USER PASSWORD") if there is one. False on failure; trouble()
-  // says why.
+  // Connects, and sends `login` ("USER PASSWORD") if there is one. Returns false on failure;
+  // trouble() says why.
   bool open(const cache::ServerAddress& address, std::string_view login, Clock::time_point end);
   bool is_open() const { return static_cast<bool>(fd_); }
   void close() { fd_.reset(); }
@@ -34,13 +34,13 @@ class PoolTalk {
 
   // Sends the parts one after the other, as one command.
   bool send(std::span<const std::string_view> parts, Clock::time_point end);
-  // Reads a line without its end. False if none comes in time.
+  // Reads a line without its line end. Returns false if none comes in time.
   bool read_line(std::string& line, Clock::time_point end);
   // Reads `size` bytes and the line end after them.
   bool read_value(std::size_t size, std::string& value, Clock::time_point end);
-  // Asks a question of one line that has an answer of one line.
+  // Sends a question of one line and reads an answer of one line.
   bool ask(std::string_view question, std::string& line, Clock::time_point end);
-  // The STAT lines of the answer. Empty if there is none in time, or if it is an error.
+  // Returns the STAT lines of the answer. Empty if no answer comes in time, or if it is an error.
   std::optional<std::map<std::string, std::string>> figures(std::string_view question,
                                                             Clock::time_point end);
 

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// The position after the bracket at `at` and everything in it.
+// Returns the position after the closing bracket that matches the one at `at`.
 std::size_t behind_bracket(std::string_view text, std::size_t at) {
   int depth = 0;
   for (; at < text.size(); ++at) {
@@ -37,7 +37,7 @@ std::string plain_function(std::string_view demangled) {
       plain += demangled.substr(at, end - at);
       at = end;
     } else if (c == ' ') {
-      // The return type precedes it; "const" may follow its arguments.
+      // The return type precedes the name; "const" may follow the arguments.
       if (has_arguments) break;
       plain.clear();
       ++at;
@@ -50,7 +50,7 @@ std::string plain_function(std::string_view demangled) {
       has_arguments = c == '(' && inside != k_anonymous && !plain.empty();
       at = end;
     } else {
-      // A function within a function has arguments of its own.
+      // A nested function, which may follow, has arguments of its own.
       has_arguments = false;
       plain += c;
       ++at;
@@ -60,7 +60,8 @@ std::string plain_function(std::string_view demangled) {
 }
 
 std::string name_of_symbol(const std::string& symbol) {
-  // A name without the prefix of C++ is not mangled: a function "f" would become "float".
+  // A name without the prefix of C++ is not mangled; demangling would turn a function "f" into
+  // "float".
   if (!symbol.starts_with("_Z")) return symbol;
   int status = 0;
   const std::unique_ptr<char, decltype(&std::free)> text(

@@ -1,4 +1,4 @@
-// Names of native functions in a form for people. Thread safety: pure functions.
+// Names of native functions in readable form. Thread safety: pure functions.
 #pragma once
 
 #include <string>

@@ -38,8 +38,8 @@ int show(const ProfileCommand& command, const std::vector<std::string>& paths, b
   const Profile profile = make_profile(files);
   if (profile.sites.empty())
     return complain(1,
-                    "nothing was recorded: no process called a file below the prefixes, or none "
-                    "came to its end");
+                    "nothing was recorded: no process called a file below the prefixes, or all of "
+                    "them were killed");
   const auto patterns = find_patterns(profile);
   print_fitted(profile_as_table(profile, patterns));
   if (!writes) return 0;

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::uint64_t k_few = 2;              // less is chance
+constexpr std::uint64_t k_few = 2;              // fewer may be chance
 constexpr std::uint64_t k_part_worth_it = 100;  // one part in this many of the wall time
 constexpr const char* k_locks = "locks that materialize files";
 
@@ -67,9 +67,9 @@ void look_at_opens(const ProfileSite& site, std::vector<Pattern>& found) {
   if (is_many(o[shim::profile::k_opened_again], closed, 10)) {
     add("file opened again", o[shim::profile::k_opened_again], o[shim::profile::k_opened_again_ns],
         of_files(o[shim::profile::k_opened_again]),
-        "keep the file open, or look at the head of the bytes that are read anyway: "
+        "keep the file open, or decode the bytes of one read: "
         "cv2.imdecode(numpy.fromfile(path, 'uint8'), "
-        "flags) opens once what cv2.imread opens twice");
+        "flags) opens the file once, cv2.imread twice");
   }
   if (is_many(o[shim::profile::k_stat_first], closed, 50)) {
     add("stat before open", o[shim::profile::k_stat_first],
@@ -114,7 +114,7 @@ void look_at_calls(const ProfileSite& site, std::vector<Pattern>& found) {
   }
 }
 
-// The function of the program that waits longest for the origin, with its most expensive site.
+// Returns the program's function that waits longest for the origin, with its most expensive site.
 struct Waiting {
   const ProfileSite* most = nullptr;
   std::uint64_t ns = 0;
@@ -144,7 +144,8 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
   }
   constexpr std::uint64_t k_worth_it_ns = 50'000'000, k_many_calls = 32;
   if (busy < k_worth_it_ns || calls < k_many_calls) return;
-  // Neither the imports before the first call nor anything after the last one belongs to the epoch.
+  // The imports before the first call, and everything after the last one, do not belong to the
+  // epoch.
   const std::uint64_t with_calls = profile.bins.size() * profile.bin_width_ns;
   const std::uint64_t span =
       profile.bins.back().at_ns - profile.bins.front().at_ns + profile.bin_width_ns;
@@ -163,7 +164,8 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
        waiting.example, calls, busy});
 }
 
-// Merges the sites of a function, which may call in several ways: a pattern covers all of them.
+// Merges the sites of a function, because a pattern covers all the ways in which a function makes
+// calls.
 std::vector<ProfileSite> by_function(const Profile& profile) {
   std::map<std::pair<std::size_t, std::string>, ProfileSite> sites;
   for (const auto& site : profile.sites) {

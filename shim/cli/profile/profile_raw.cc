@@ -11,7 +11,7 @@ namespace {
 
 using base::number_of;
 
-// The sum of such counts over many sites still fits.
+// Small enough that a sum of such counts over many sites still fits.
 constexpr std::uint64_t k_largest_count = 1ULL << 53;
 constexpr std::size_t k_most_rows = 1 << 20;
 
@@ -40,7 +40,7 @@ std::string plain(std::string_view text) {
   return out;
 }
 
-// False if the text does not consist of exactly N numbers.
+// Returns false unless the text consists of exactly N numbers.
 template <std::size_t N>
 bool read_counts(std::string_view text, std::array<std::uint64_t, N>& counts) {
   const auto parts = split(text, ',', N + 1);

@@ -71,7 +71,7 @@ nlohmann::json json_of(const ProfileSite& site) {
           {"latency", site.latency}};
 }
 
-// The calls of each function, first those that cost most at the origin.
+// The calls of each function, those with the most time at the origin first.
 std::vector<std::pair<std::string, Row>> rows_of(const Profile& profile) {
   std::vector<std::pair<std::string, Row>> rows;
   std::map<std::string, std::size_t> numbers;
@@ -142,7 +142,7 @@ std::string profile_as_table(const Profile& profile, const std::vector<Pattern>&
           d[shim::profile::k_no_code] !=
       0)
     text += fmt::format(
-        "\nleft out, because the tables were full: {} calls, {} looks at files, {} texts, {} "
+        "\nleft out, because the tables were full: {} calls, {} uses of files, {} texts, {} "
         "functions\n",
         d[shim::profile::k_no_site], d[shim::profile::k_no_file], d[shim::profile::k_no_text],
         d[shim::profile::k_no_code]);

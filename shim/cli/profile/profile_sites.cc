@@ -66,12 +66,12 @@ std::vector<ProfileFrame> frames_of(const RawSection& section, const RawSite& si
     return !is_in_interpreter(frame) && !is_of_libc(frame);
   };
   if (!site.python.empty()) {
-    // A stripped interpreter has no name to stop at, and its frames say nothing.
+    // A stripped interpreter has no function name at which to stop, and its frames are useless.
     frames.erase(std::find_if(frames.begin(), frames.end(), is_in_interpreter), frames.end());
   } else if (const auto library = std::find_if(frames.begin(), frames.end(), is_of_library);
              library != frames.end()) {
-    // If a library's thread calls Python's files, the site has no Python function, only the
-    // library's.
+    // If a library reads the file in a thread of its own, the site has no Python function, only
+    // functions of the library.
     if (std::any_of(frames.begin(), library, is_in_interpreter))
       frames.erase(frames.begin(), library);
   }
@@ -110,8 +110,8 @@ void add_cost(ProfileCost& sum,
   sum.start_and_end_ns += cost[shim::profile::k_start_ns] + cost[shim::profile::k_write_ns];
 }
 
-// The finest bins with which a page can show everything from the first process's start to the last
-// one's end.
+// Chooses the finest bins with which a page can show the time from the first process's start to the
+// last one's end.
 std::size_t level_for(const Profile& profile) {
   std::size_t level = 0;
   while (level + 1 < shim::profile::k_bin_levels &&
@@ -229,7 +229,7 @@ std::string text_of_site(const ProfileSite& site) {
 }
 
 std::string native_leaf(const ProfileSite& site) {
-  // Without Python, native functions describe the site anyway.
+  // Without Python, native functions describe the site already.
   if (std::none_of(site.frames.begin(), site.frames.end(),
                    [](const auto& frame) { return frame.is_python(); }))
     return "";

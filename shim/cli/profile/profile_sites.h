@@ -17,7 +17,7 @@ struct ProfileFrame {
 
 struct ProfileSite {
   std::size_t kind = 0;
-  // Outermost first. The interpreter's own frames only above the last Python function.
+  // Outermost first. Frames of the interpreter itself occur only above the last Python function.
   std::vector<ProfileFrame> frames;
   std::string example;  // a path
   std::array<std::uint64_t, shim::profile::k_site_counts> counts{};
@@ -25,7 +25,7 @@ struct ProfileSite {
   std::array<std::uint64_t, shim::profile::k_open_counts> opens{};
 };
 
-// In flight: busy_ns / width_ns on average in the bin.
+// On average, busy_ns / width_ns calls are in flight in the bin.
 struct ProfileBin {
   std::uint64_t at_ns = 0, busy_ns = 0, calls = 0;
 };
@@ -57,11 +57,11 @@ std::string text_of_frame(const ProfileFrame& frame);
 // The innermost Python function that belongs to no library; null if there is none.
 const ProfileFrame* own_function(const ProfileSite& site);
 // The innermost Python function and at most two of its callers: "open (PIL/Image.py:3200) < load
-// (train.py:8)". The program's own innermost function is among them, after ".." if others are left
-// out between. Without Python, native functions.
+// (train.py:8)". The program's own innermost function is among them, after ".." if functions
+// between are left out. Without Python, these are native functions.
 std::string text_of_site(const ProfileSite& site);
-// Returns, for a site with Python, the innermost native function outside libc, or its library if it
-// has no name. Empty if there is none.
+// For a site with Python, returns the innermost native function outside libc, or its library if the
+// function has no name. Empty if there is none.
 std::string native_leaf(const ProfileSite& site);
 
 }  // namespace cube::cli

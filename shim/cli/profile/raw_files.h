@@ -11,10 +11,10 @@ namespace cube::cli {
 inline constexpr const char* k_profile_directory = "cubeshim-profile";
 inline constexpr const char* k_raw_name = "raw.";
 
-// The files that have the name and the first word of a raw file: the directory is the user's, and
-// files of others may have such names.
+// Returns the files that have the name and the first word of a raw file, because the directory
+// belongs to the user, and other files in it may have such names.
 std::vector<std::string> raw_files_in(const std::string& directory);
-// Returns the line that says why a file cannot be read; empty on success.
+// Returns a line that says why a file cannot be read; empty on success.
 std::string read_raw_files(const std::vector<std::string>& paths, std::vector<RawFile>& files);
 
 }  // namespace cube::cli

@@ -20,7 +20,7 @@ constexpr std::size_t k_most_of_report = 1 << 30;
 // Without these there is nothing to compare. Older versions had no "milliseconds".
 constexpr const char* k_needed[] = {"opens", "misses", "hits.ram", "origin.opens"};
 
-// Reads the file into `text`. Returns an error; empty: success.
+// Reads the file into `text`. Returns an error, or an empty string on success.
 std::string read_text(const std::string& path, std::string& text) {
   const auto fd = base::open_fd(path.c_str(), O_RDONLY | O_NONBLOCK);
   if (!fd) return base::text_of_error(fd.error().value);
@@ -37,7 +37,7 @@ std::string read_text(const std::string& path, std::string& text) {
   return {};
 }
 
-// Figures are counts, times and shares. False if one of them is impossible.
+// Returns false if a count, a time or a share is impossible.
 bool flatten(const nlohmann::json& object, const std::string& before,
              std::map<std::string, double>& values) {
   constexpr double k_largest = 0x1p64;
@@ -55,7 +55,7 @@ bool flatten(const nlohmann::json& object, const std::string& before,
   return true;
 }
 
-// Reads the line into `values`. Returns an error; empty: success.
+// Reads the line into `values`. Returns an error, or an empty string on success.
 std::string read_line(std::string_view line, std::map<std::string, double>& values) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (line.starts_with("cubeshim: "))

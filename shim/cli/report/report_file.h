@@ -23,18 +23,18 @@ struct JobReport {
       values;  // of its last line, by the names in doc/CONFIG.md: "origin.opens"
   std::vector<CoursePoint> course;  // one point for each line, after one of zeros
 
-  // 0 if the report has no such figure.
+  // Returns 0 if the report has no such figure.
   double value(const std::string& name) const;
   // The sum of an object such as "hits".
   double sum_of(std::string_view object) const;
   double hits() const { return sum_of("hits"); }
   double requests() const;
   // The cache's own requests to the origin, for files and for metadata, and opens that were not
-  // served. The report does not know what the kernel read for those opens.
+  // served. The report does not show what the kernel read for those opens.
   double origin_operations() const;
 };
 
-// False on failure; `why` says in one line what is wrong with the file.
+// Returns false on failure; `why` says in one line what is wrong with the file.
 bool read_report(const std::string& path, JobReport& report, std::string& why);
 
 }  // namespace cube::cli

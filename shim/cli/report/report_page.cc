@@ -46,7 +46,8 @@ std::vector<CoursePoint> thinned(const std::vector<CoursePoint>& course) {
   return some;
 }
 
-// A value for each interval between two points; none if nothing was opened in it.
+// Returns a value for each interval between two points; missing if nothing was opened in the
+// interval.
 template <typename ValueOf>
 ChartLine line_of(const JobReport& job, std::size_t number, ValueOf value_of) {
   ChartLine line{fmt::format("{}: {}", letter_of(number), title_of(job)), {}};
@@ -55,7 +56,7 @@ ChartLine line_of(const JobReport& job, std::size_t number, ValueOf value_of) {
   for (std::size_t i = 1; i < course.size(); ++i) {
     const CoursePoint &from = course[i - 1], &to = course[i];
     double value = 0;
-    // Reports of one moment come from processes that end together.
+    // Processes that end together write reports with the same time.
     if (to.seconds - from.seconds < 1e-3) continue;
     const bool is_known = value_of(from, to, value);
     if (is_known) line.points.push_back({to.seconds, value, is_joined});

@@ -9,8 +9,8 @@
 namespace cube::cli {
 
 struct ReportRow {
-  // Relative to the first job. Counts of jobs that have opened different numbers of files have
-  // none.
+  // Relative to the first job. Missing for counts if the jobs have opened different numbers of
+  // files.
   enum class Mark { none, better, worse };
   std::string group;  // "Origin"; rows of a group are adjacent
   std::string name;
@@ -19,10 +19,9 @@ struct ReportRow {
   std::vector<Mark> marks;
 };
 
-// The figures that a reader wants first, and then any other figures that differ by more than
-// chance.
+// The most important figures first, then any others that differ by more than chance.
 std::vector<ReportRow> report_rows(const std::vector<JobReport>& jobs);
-// The name of a job in the table: "A", "B" ...
+// Returns the name of a job in the table: "A", "B" ...
 std::string letter_of(std::size_t job);
 // "reports/a.json (the last of 3 jobs in it)"
 std::string title_of(const JobReport& job);

@@ -1,6 +1,6 @@
-// The facts about an executable or a library that decide whether the loader can preload our library
-// into it. They come from the file itself: headers, dynamic section, needed versions. All offsets
-// are checked, because the file may contain anything. Thread safety: pure functions.
+// Properties of an executable or a library that decide whether the loader can preload our library
+// into it. They are read from the file itself: headers, dynamic section, needed versions. All
+// offsets are checked, because the file may contain anything. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@
 namespace cube::cli {
 
 struct ElfFile {
-  bool is_of_this_machine = false;  // 64 bits and this processor; otherwise nothing below is known
-  std::string interpreter;          // the loader; empty: a static file
+  // For 64 bits and this processor. If false, the members below are not set.
+  bool is_of_this_machine = false;
+  std::string interpreter;          // the loader; empty if the file is static
   std::vector<std::string> needed;  // DT_NEEDED
   bool is_go = false;
   unsigned glibc = 0;  // the newest version whose symbols it uses: 2036 is 2.36; 0: none
@@ -21,10 +22,10 @@ struct ElfFile {
   bool is_musl() const;  // the file's loader is musl's
 };
 
-// Empty if the file cannot be read, or is not an ELF file.
+// Returns nothing if the file cannot be read, or is not an ELF file.
 std::optional<ElfFile> read_elf(const std::string& path);
 
-// The functions of a file by the place of their code in it.
+// The functions of a file, by the offset of their code in it.
 class ElfSymbols {
  public:
   struct Symbol {
@@ -33,7 +34,7 @@ class ElfSymbols {
   };
   ElfSymbols() = default;
   explicit ElfSymbols(std::vector<Symbol> symbols);  // symbols in any order
-  // Null if no function covers this byte.
+  // Returns null if no function covers this byte.
   const std::string* name_at(std::uint64_t offset) const;
 
  private:

@@ -9,9 +9,9 @@ namespace cube::cli {
 
 // The directory of this command, with a slash at the end.
 std::string own_folder();
-// The first of these places that exists and belongs to this user, to root or to the owner of this
-// command; otherwise "". In a directory where all users may write, such as /tmp, another user may
-// have put a file next to this command.
+// Returns the first of these places that exists and belongs to this user, to root or to the owner
+// of this command; otherwise "". Other owners are not trusted: in a directory where all users may
+// write, such as /tmp, another user may have put a file next to this command.
 std::string first_found(std::initializer_list<std::string> places);
 // libcubeshim.so next to this command (a build), or in the library folders of Debian, of Red Hat or
 // of other systems.

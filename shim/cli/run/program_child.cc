@@ -22,7 +22,7 @@
 namespace cube::cli {
 namespace {
 
-// Forks a child that dies with this process, however this one ends.
+// Forks a child that is killed when this process ends, even by SIGKILL.
 pid_t fork_bound(pid_t parent) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -49,7 +49,7 @@ std::uint64_t pending_of(pid_t pid) {
   return mask;
 }
 
-// Closes pipes: if the program closes one, the process at the other end must see that.
+// Closes pipes, so that the process at the other end sees when the program closes its end.
 void let_go(bool keeps_stdout) {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;
@@ -63,7 +63,7 @@ class Supervisor {
   Supervisor() {
     struct sigaction action {};
     action.sa_handler = SIG_DFL;
-    // If SIGCHLD is ignored, the kernel leaves no child to wait for.
+    // If SIGCHLD is ignored, the kernel reaps children itself, and wait() finds none.
     sigaction(SIGCHLD, &action, &child_action_);
     sigfillset(&all_);
     sigprocmask(SIG_SETMASK, &all_, &mask_);
@@ -122,7 +122,8 @@ class Supervisor {
     return sigtimedwait(&signals, nullptr, &k_no_time) > 0;
   }
 
-  // Starts the youngest process of the group, so that the kernel signals it before this one.
+  // Starts a new witness: as the youngest process of the group, it is signaled by the kernel before
+  // this one.
   static pid_t start_witness() {
     const pid_t child = fork_bound(getpid());
     if (child != 0) return child;
@@ -137,9 +138,10 @@ class Supervisor {
     waitpid(witness, nullptr, 0);
   }
 
-  // True if the signal that this process has just taken was sent to the whole group; forgets it
-  // then. The kernel signals a group before or after a fork, never across it. So a signal that only
-  // the old witness has pending has also reached the program and this process.
+  // Returns true if the signal that this process has just received was sent to the whole group, and
+  // then forgets it. The kernel signals a group before or after a fork, never in the middle of one.
+  // So a signal that only the old witness has pending has also reached the program and this
+  // process.
   bool take_from_witness(int signal) {
     const std::uint64_t bit = bit_of(signal);
     sigset_t only;
@@ -148,8 +150,8 @@ class Supervisor {
     bool is_taken = (left_by_witness_ & bit) != 0;
     for (bool is_again = true; is_again && (pending_of(witness_) & bit) != 0;) {
       const pid_t old = std::exchange(witness_, start_witness());
-      // True if another such signal has come: while the old witness still had the previous one
-      // pending, or after the new witness was started.
+      // True if another such signal has arrived, either while the old witness still had the
+      // previous one pending, or after the new witness was started.
       is_again = drop(only);
       const std::uint64_t got = pending_of(old);
       left_by_witness_ |= got & ~pending_of(witness_);
@@ -162,23 +164,23 @@ class Supervisor {
 
   void hand_on(const siginfo_t& info) {
     if (take_from_witness(info.si_signo)) return;
-    // A program that signals its parent does not want to receive the signal.
+    // A signal that the program sends to its parent is not meant for the program.
     if (info.si_code > 0 || info.si_pid == program_) return;
-    // Some senders signal one process after another.
+    // Some senders signal the processes of a group one after another.
     constexpr timespec k_moment{0, 10'000'000};
     nanosleep(&k_moment, nullptr);
     if (!take_from_witness(info.si_signo)) kill(program_, info.si_signo);
   }
 
-  // The status of the program, if it has ended.
+  // Returns the status of the program, if it has ended.
   std::optional<int> reap() {
     int status = 0;
     for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
       if (pid == witness_ && !WIFSTOPPED(status)) witness_ = -1;
       if (pid != program_) continue;
       if (!WIFSTOPPED(status)) return status;
-      // SIGSTOP does not stop us: a process that stops the program by its pid also continues it by
-      // its pid.
+      // If SIGSTOP has stopped the program, this command goes on: a process that stops the program
+      // by its pid also continues it by its pid.
       const int signal = WSTOPSIG(status);
       if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) stop(signal);
     }
@@ -202,7 +204,8 @@ class Supervisor {
   struct sigaction child_action_ {};
   sigset_t all_{}, mask_{};
   pid_t program_ = -1, witness_ = -1;
-  // Signals of witnesses that have ended, which the program has and this process has pending.
+  // Signals that former witnesses have received: the program has received them, too, and for this
+  // process they are pending.
   std::uint64_t left_by_witness_ = 0;
 };
 
@@ -210,7 +213,7 @@ class Supervisor {
 
 void close_fds_from(int first) {
   if (!base::sys::failed(base::sys::raw(SYS_close_range, first, ~0U, 0))) return;
-  // Before Linux 5.9.
+  // Needed before Linux 5.9.
   constexpr int k_usual_limit = 65536;
   for (int fd = first; fd < k_usual_limit; ++fd) close(fd);
 }
@@ -239,7 +242,7 @@ int end_alike(int wait_status) {
   sigaddset(&only, signal);
   sigprocmask(SIG_UNBLOCK, &only, nullptr);
   kill(getpid(), signal);
-  // The kernel does not end the first process of a container by that signal.
+  // The kernel does not let that signal end the first process of a container.
   return shell_status(wait_status);
 }
 

@@ -10,11 +10,11 @@ namespace cube::cli {
 
 std::vector<std::string> split_words(std::string_view text, std::string_view separators);
 
-// The file that execvp finds; empty if it finds none.
+// Returns the file that execvp finds; empty if it finds none.
 std::string find_program(const std::string& name);
 
-// The executable that finally runs, after the interpreters of all scripts are resolved. Empty if
-// there is none.
+// Returns the executable that finally runs, after the interpreters of all scripts are resolved.
+// Empty if there is none.
 std::string executable_of(const std::string& name);
 
 }  // namespace cube::cli

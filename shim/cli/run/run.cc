@@ -40,8 +40,8 @@ namespace cube::cli {
 
 namespace {
 
-// The errno with which the directory fails; 0 if it does not, or if its server does not answer in
-// time. A child asks, because a dead server would hold this command forever.
+// Checks whether the path is a directory. Returns the errno if it is not; 0 also if the server does
+// not answer in time. A child asks, because a dead server would block this command forever.
 int error_of_directory(const std::string& path) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return 0;
@@ -67,7 +67,7 @@ int error_of_directory(const std::string& path) {
          k_prefix_patience_ms / 1000);
     kill(child, SIGKILL);
   }
-  // A wait for the server may outlast SIGKILL.
+  // A process that waits for the server may survive SIGKILL.
   waitpid(child, nullptr, has_answered ? 0 : WNOHANG);
   return has_answered ? error : 0;
 }
@@ -137,7 +137,7 @@ int exec_program(const Run& run, const base::ProcessId& job) {
   const std::string& library = run.library;
   for (const auto& [variable, value] : run.settings.given())
     setenv(variable.c_str(), value.c_str(), 1);
-  // A job of its own, even if this command runs inside another.
+  // A job of its own, even if this command runs inside another job.
   char text[80];
   base::format_job_variable({.first = job, .speaker = static_cast<std::uint32_t>(getpid())}, text,
                             sizeof text);
@@ -159,8 +159,7 @@ int exec_program(const Run& run, const base::ProcessId& job) {
   setenv("CUBESHIM_PROGRESS", "off", 1);
   if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
   if (run.config.announce && !run.is_not_announced && is_preloaded) {
-    // The library does so itself if the program is a Python; a program that embeds one needs it
-    // from here.
+    // The library does this itself in a Python, but not in a program that embeds one.
     const std::string site = shim::python_site::find_beside(library.c_str());
     if (!site.empty()) shim::python_site::add(site);
   }
@@ -175,8 +174,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
   return error == ENOENT ? 127 : 126;
 }
 
-// Continues on its own: as a child of init, in another session, without an fd that a process might
-// wait for.
+// Continues in the background: as a child of init, in another session, without an fd that another
+// process might wait for.
 void retire_in_background(cache::Region& region) {
   const pid_t child = fork();
   if (child > 0) waitpid(child, nullptr, 0);
@@ -198,7 +197,7 @@ std::optional<std::uint32_t> row_of(cache::Region& region, const base::ProcessId
   return {};
 }
 
-// Shows how the cache fills, on the terminal.
+// Shows on the terminal how the cache fills.
 class JobProgress {
  public:
   JobProgress(const base::Config& config, const base::ProcessId& job)
@@ -216,12 +215,13 @@ class JobProgress {
  private:
   const base::Config& config_;
   const base::ProcessId job_;
-  // Each call is one interval.
+  // Each call ends one interval.
   cache::Progress progress_{0};
   std::unique_ptr<cache::Region> region_;
 };
 
-// Writes the report: the program has ended, and may have been killed before it could.
+// Writes the report after the end of the program, which may have been killed before it could do so
+// itself.
 void end_job(const base::Config& config, const base::ProcessId& job) {
   std::string why;
   const std::unique_ptr<cache::Region> region(look_at_region(config, why));
@@ -230,7 +230,7 @@ void end_job(const base::Config& config, const base::ProcessId& job) {
   if (!row) return;
   cache::write_last_report(*region, *row, config);
   region->job_row(*row).reported.store(1, std::memory_order_relaxed);
-  // Other processes of the job may live on.
+  // Other processes of the job may still be alive.
   const bool stays = region->header().kept.load(std::memory_order_relaxed) != 0;
   if (!stays && !region->retire_if_unused() && getpid() != 1) retire_in_background(*region);
 }
@@ -257,7 +257,7 @@ void drop_separator_of_run(std::vector<std::string>& words) {
   if (words.empty() || (words.front() != "run" && words.front() != "profile")) return;
   std::size_t i = 1;
   while (i < words.size() && words[i].starts_with('-') && words[i] != "--") {
-    // Every option except these takes a value: the rest of its word, or the next word.
+    // Every option except these has a value: the rest of its word, or the next word.
     const bool is_alone =
         words[i] == "-h" || words[i] == "--help" || words[i] == "--help-all" ||
         words[i] == "--no-announce" ||
@@ -276,7 +276,7 @@ void add_run_options(CLI::App& command, Run& run, Settings::Which settings) {
             "libcubeshim.so, if it is not the one that came with this command");
   command.add_flag("--no-announce", run.is_not_announced,
                    "Let no data loader announce what it will read: --announce 0");
-  // The first word that is not one of our options begins the program's words.
+  // The program's words begin at the first word that is not one of our options.
   command.prefix_command();
 }
 

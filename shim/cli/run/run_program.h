@@ -22,7 +22,7 @@ struct Run {
 // Adds the options that run and profile have in common. The rest of the command line is
 // the program.
 void add_run_options(CLI::App& command, Run& run, Settings::Which settings);
-// Returns 0, or the exit status after a line that says why.
+// Returns 0. On failure, prints the reason and returns the exit status.
 int check_run(Run& run);
 // Runs the program in a child until it ends; this process is the first of its job. Writes the
 // report of the job unless the program could do so itself, and removes the region when its last

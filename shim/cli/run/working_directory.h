@@ -1,5 +1,5 @@
-// The names of the working directory. It has two if the shell entered it by a symbolic link: the
-// shell's, with its links, and the kernel's. A job may use either. Thread safety: pure functions.
+// The names of the working directory. There are two if the shell entered it by a symbolic link: the
+// shell's, with links, and the kernel's. A job may use either. Thread safety: pure functions.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace cube::cli {
 
-// The shell's name comes first.
+// Returns the names, the shell's first.
 std::vector<std::string> names_of_working_directory();
-// A path below it without ".." and ".", once for each name. Empty if no name leads to it.
+// Returns a path below it without ".." and ".", once for each name. Empty if no name leads to it.
 std::vector<std::string> absolute_names(const std::string& text);
 
 }  // namespace cube::cli

@@ -33,7 +33,7 @@ _cubeshim() {
   case $command in
 )";
 
-// Goes between the cases of the commands and those of the options. The words after the program
+// Placed between the cases of the commands and those of the options. The words after the program
 // belong to the program.
 constexpr const char* k_middle = R"(    *) return ;;
   esac

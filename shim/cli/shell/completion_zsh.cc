@@ -69,7 +69,7 @@ std::string zsh_completion(const CommandText& common, const std::vector<CommandT
     }
     text += "      ;;\n";
   }
-  // Works when a folder of functions loads it by name, and when `source` reads it.
+  // Works both in a folder of completion functions and through `source`.
   return text +
          "  esac\n}\n\nif [[ $funcstack[1] == _cubeshim ]]; then _cubeshim \"$@\"; else compdef "
          "_cubeshim cubeshim; fi\n";

@@ -11,7 +11,7 @@
 namespace cube::cli {
 namespace {
 
-// The row of config.def whose option has this name; null: none.
+// Returns the row of config.def whose option has this name, or null if there is none.
 const base::ConfigRow* setting_of(const std::string& option) {
   const auto& rows = base::config_rows();
   const auto row = std::find_if(rows.begin(), rows.end(), [&](const base::ConfigRow& r) {

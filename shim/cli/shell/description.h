@@ -1,6 +1,5 @@
-// The parser's subcommands and options in a plain form, from which the completions and the man page
-// and --help are made. Hidden subcommands and options are left out.
-// Thread safety: pure functions.
+// The parser's subcommands and options in a plain form, from which the completions, the man page
+// and --help are made. Hidden subcommands and options are left out. Thread safety: pure functions.
 #pragma once
 
 #include <string>
@@ -14,13 +13,13 @@ namespace cube::cli {
 
 struct OptionText {
   std::vector<std::string> names;  // "-p", "--prefix"; empty for a positional
-  std::string value;               // what it takes: "DIRECTORY", "virtual|real|off"; empty: a flag
+  std::string value;               // its value: "DIRECTORY", "virtual|real|off"; empty for a flag
   std::string help;
   std::string brief;        // one sentence of it, with the default of a setting
   bool is_setting = false;  // a row of config.def
   bool is_repeatable = false, is_required = false;
 
-  // The words it takes; "ttl:" for "ttl:SECONDS". Empty if it is not a choice of words.
+  // The values to choose from, with "ttl:" for "ttl:SECONDS". Empty if there is no such choice.
   std::vector<std::string> choices() const;
   enum class Kind { none, other, choice, directory, file };
   Kind kind() const;

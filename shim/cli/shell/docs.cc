@@ -57,7 +57,7 @@ void collect(const std::string& folder, const std::string& head, std::vector<Doc
 
 std::vector<Document> all_documents() {
   std::vector<Document> found;
-  // As installed, or in a build folder of the source tree.
+  // Finds them as installed, or from a build folder of the source tree.
   const std::string folder =
       first_found({own_folder() + "../share/doc/cubeshim/doc", own_folder() + "../doc"});
   if (folder.empty()) return found;
@@ -70,7 +70,7 @@ std::vector<Document> all_documents() {
   return found;
 }
 
-// The document with a name like this: "prefetch", "doc/PREFETCH.md", "jupyter".
+// Finds the document for a name such as "prefetch", "doc/PREFETCH.md" or "jupyter".
 const Document* find_document(const std::vector<Document>& documents, std::string name) {
   name = lower(std::move(name));
   if (name.starts_with("doc/")) name.erase(0, 4);
@@ -124,7 +124,7 @@ int print_documents(const std::string& name) {
   }
   std::string text;
   const int error = read_lines(document->path, [&](const std::string& line) {
-    // Such lines are for the tests of the documents.
+    // Such lines are instructions to the tests of the documents.
     if (!line.starts_with("<!--")) text += line;
     return true;
   });

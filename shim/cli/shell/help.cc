@@ -95,7 +95,8 @@ constexpr Page k_pages[] = {
      ""},
 };
 
-// The settings of --help-all, by the first word of their options; the first row has the rest.
+// Groups the settings of --help-all by the first word of their options; the first row has all
+// others.
 struct Subject {
   std::string_view heading, words;
 };
@@ -175,7 +176,7 @@ std::string help_of_command(const CommandText& command, HelpKind kind) {
                  if (kind == HelpKind::all) return !option.is_setting;
                  return shows_all || has_word(page->main_options, option.names.back());
                });
-  // The settings come first where they matter most, in the page's own order.
+  // On pages where settings matter most, they come first, in the order of the page.
   if (!shows_all) {
     std::stable_sort(options.begin(), options.end(), [&](const auto& a, const auto& b) {
       return page->main_options.find(a.names.back() + " ") <
@@ -206,7 +207,7 @@ std::string help_of_command(const CommandText& command, HelpKind kind) {
   return text;
 }
 
-// Commands that share a line at the end of the list.
+// Commands that share one line at the end of the list.
 constexpr Subject k_joint_lines[] = {
     {"print the library's path, documents, completions", " library docs completion "},
     {"make a pack of files, check it, unpack it", " pack ls cat verify extract "},
@@ -232,7 +233,7 @@ std::string help_of_all(const CLI::App& app) {
   }
   for (std::size_t i = 0; i < std::size(joint); ++i)
     text += fmt::format("  {}: {}\n", fmt::join(joint[i], ", "), k_joint_lines[i].heading);
-  return text + "\ncubeshim COMMAND --help says more about one of them; cubeshim docs has pages.\n";
+  return text + "\ncubeshim COMMAND --help describes a command; cubeshim docs lists documents.\n";
 }
 
 }  // namespace

@@ -13,7 +13,7 @@
 namespace cube::cli {
 namespace {
 
-// Escapes for roff: hyphens stay copyable, and backslashes stay backslashes.
+// Escapes for roff: hyphens can still be copied as such, and backslashes stay backslashes.
 std::string for_troff(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -28,7 +28,7 @@ std::string for_troff(std::string_view text) {
   return result;
 }
 
-// Fills lines to a length that roff's checkers accept; no line looks like a request.
+// Fills lines to a length that roff's checkers accept, and lets no line look like a request.
 std::string filled(std::string_view text) {
   constexpr std::size_t k_width = 78;
   std::string result;
@@ -60,14 +60,14 @@ std::string part_of(const CommandText& command) {
   std::string text = fmt::format(".SS \"cubeshim {} {}\"\n{}", command.name,
                                  for_troff(command.usage()), filled(command.help + "."));
   text += rows_of(command.positionals) + rows_of(own);
-  // The page names a few of the settings, and describes all of them once.
+  // For most commands, the page only names the settings; it describes all of them once.
   constexpr std::size_t k_few = 3;
   if (settings.size() > k_few) {
     text += ".PP\nIt takes all SETTINGS.\n";
   } else if (!settings.empty()) {
     text += ".PP\nOf the SETTINGS it takes ";
     for (std::size_t i = 0; i < settings.size(); ++i) {
-      // One line each, because lines must stay short.
+      // One line for each, because lines must stay short.
       const char* const before = i == 0 ? "" : i + 1 < settings.size() ? ",\n" : " and\n";
       text += fmt::format("{}\\fB{}\\fR", before, for_troff(settings[i].names.back()));
     }
@@ -146,10 +146,11 @@ std::string manual(const CLI::App& app) {
       with_most = &command;
   }
   text += ".SH OPTIONS\n" + rows_of(common.options);
-  text += ".SH SETTINGS\n" + filled(
-                                 "Each is also an environment variable: --ram-dir is "
-                                 "CUBESHIM_RAM_DIR, --prefix is CUBESHIM_PREFIXES, with a colon "
-                                 "between several. An option goes before the environment.");
+  text +=
+      ".SH SETTINGS\n" + filled(
+                             "Each is also an environment variable: --ram-dir is "
+                             "CUBESHIM_RAM_DIR, --prefix is CUBESHIM_PREFIXES, with a colon "
+                             "between several. An option takes precedence over the environment.");
   std::vector<OptionText> settings;
   if (with_most != nullptr) {
     std::copy_if(with_most->options.begin(), with_most->options.end(), std::back_inserter(settings),

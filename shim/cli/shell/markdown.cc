@@ -9,7 +9,8 @@
 namespace cube::cli {
 namespace {
 
-// Columns before the text of a list's item, as in "- text" and "12. text"; 0: it is none.
+// Returns the columns before the text of a list item, as in "- text" and "12. text"; 0 if the line
+// is none.
 std::size_t marker_of(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   if (text.starts_with("- ") || text.starts_with("* ")) return 2;

@@ -1,4 +1,4 @@
-// Documents on a terminal that is narrower than their lines. Thread safety: pure functions.
+// Fits documents to a terminal that is narrower than their lines. Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// Where a line may be broken, and where the rest is to begin.
+// Where a line may be broken, and where the rest begins.
 struct Break {
   std::size_t at = 0;  // the byte of a space; 0: nowhere
   std::size_t indent = 0;

@@ -8,14 +8,14 @@
 
 namespace cube::cli {
 
-// The words of `text` in lines of at most `width` bytes. A longer word gets its own line.
+// Fills the words of `text` into lines of at most `width` bytes. A longer word gets its own line.
 std::vector<std::string> wrapped(std::string_view text, std::size_t width);
 
-// The lines of `text`, those of more than `width` columns broken at spaces. What follows a break
-// stands below the last column of a table, or is indented by two. Colours take no columns.
+// Breaks the lines of `text` that are wider than `width` columns at spaces. The rest is placed
+// below the last column of a table, or indented by two. Colours take no columns.
 std::string fitted(std::string_view text, std::size_t width);
 
-// The width of a terminal; 0: it is none, or the width is not known.
+// Returns the width of a terminal; 0 if it is not a terminal, or if the width is unknown.
 std::size_t columns_of(int fd);
 
 // Prints the text to standard output, fitted if that is a terminal.

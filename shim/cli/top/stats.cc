@@ -80,7 +80,7 @@ void add_stats(CLI::App& app, int& status) {
   command->add_flag("--json", options->json, "One JSON object per line");
   command
       ->add_option("--watch", options->watch,
-                   "Show it again at this interval in seconds, until the cache goes")
+                   "Show it again at this interval in seconds, until the cache is removed")
       ->type_name("SECONDS")
       ->check(whole_number(1, 86400));
   command->callback([options, &status] { status = stats(*options); });

@@ -1,5 +1,5 @@
-// cubeshim top: shows what the jobs of a user's caches do now, in rates over the last seconds. It
-// waits for a job, and for the next one.
+// cubeshim top: shows what the jobs of a user's caches are doing, in rates over the last seconds.
+// It waits for a job to start, and after its end for the next one.
 #include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
@@ -29,8 +29,8 @@ struct Top {
   bool json = false;
 };
 
-// A terminal of unknown type, or a dumb one (of an editor, of a CI), prints the sequences that
-// should move its cursor.
+// A terminal of unknown type, or a dumb one (in an editor or a CI), would print the sequences that
+// move the cursor.
 bool has_screen() {
   const char* const kind = std::getenv("TERM");
   return isatty(STDOUT_FILENO) != 0 && kind != nullptr && *kind != '\0' &&
@@ -81,15 +81,15 @@ class TopScreen {
   std::deque<std::string> ended_;
 };
 
-// Reports each problem once, however often it occurs. On a terminal the screen shows it.
+// Reports each problem once, even if it recurs. On a terminal the screen shows it instead.
 void tell_of(const std::vector<std::string>& troubles, std::set<std::string>& told) {
   for (const auto& trouble : troubles) {
     if (told.insert(trouble).second) complain(1, trouble);
   }
 }
 
-// Replaces the rates of the first moment, in which nothing was counted yet, by the means since the
-// jobs began.
+// In the first frame, when nothing was counted yet, shows the means since the jobs began instead of
+// rates.
 void show_totals(std::vector<CacheLook>& caches) {
   for (CacheLook& cache : caches) {
     for (JobRise& job : cache.jobs) {
@@ -145,7 +145,8 @@ int top(const Top& top) {
       screen.show(caches, troubles);
     }
     if (top.json || !has_screen()) tell_of(troubles, told);
-    // The reader of the output is gone, or the disk is full; main reports it.
+    // The output cannot be written, because its reader is gone or the disk is full; main reports
+    // it.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return 1;
     if (top.count != 0 && shown + 1 >= top.count) return has_seen ? 0 : 1;
     poll(nullptr, 0, static_cast<int>(top.interval * 1000));
@@ -161,7 +162,7 @@ void add_top(CLI::App& app, int& status) {
       "On a terminal, keys sort and open a job and its processes; ? lists them");
   const auto options = std::make_shared<Top>();
   options->settings.add_to(*command, Settings::Which::of_the_region);
-  // Its default is another one here.
+  // This option has another default here.
   command->get_option("--name")->group("Options")->description(
       "Only the cache of this name; the default is all of this user");
   command

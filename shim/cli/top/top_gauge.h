@@ -10,7 +10,7 @@
 
 namespace cube::cli {
 
-// What a part of a line says: whether a figure is good, or that it matters less.
+// The meaning of a part of a line: whether a figure is good, or that it matters less.
 enum class Paint : std::uint8_t { none, good, fair, bad, faint };
 
 struct PaintedPart {
@@ -25,7 +25,7 @@ struct ScreenLine {
   std::vector<PaintedPart> parts = {};
 };
 
-// A value without a measurement is missing.
+// A value is missing if it was not measured.
 using GaugeHistory = std::deque<std::optional<double>>;
 
 struct Gauge {
@@ -39,7 +39,7 @@ struct Gauge {
 
 // " hits   [|||||||||||      61.2%] __--==##". The line has at most `columns` characters.
 ScreenLine line_of_gauge(const Gauge& gauge, std::size_t columns);
-// Whether the terminal shows UTF-8, in which the history has blocks instead of ASCII.
+// True if the terminal shows UTF-8: the history then uses block characters instead of ASCII.
 void draw_history_in_utf8(bool is_utf8);
 
 // Cuts the line to this many characters.

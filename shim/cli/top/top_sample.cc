@@ -50,7 +50,7 @@ JobRise rise_of(const JobSample& now, const JobSample& before, double seconds) {
           .processes = all_rises(now.processes, before.processes, seconds)};
 }
 
-// The rises of living jobs and of those that have ended in between.
+// Returns by how much the counters rose, for living jobs and those that ended in between.
 std::vector<JobRise> all_rises(const std::vector<JobSample>& now,
                                const std::vector<JobSample>& before, double seconds) {
   std::vector<JobRise> all;
@@ -67,7 +67,7 @@ GatewayRise rise_of_gateway(cache::Region& region, cache::GatewayFigures& before
   GatewayRise look{.seconds = seconds, .rise = {}};
   const cache::GatewayFigures now = cache::figures_of_gateways(region, look.gateways);
   look.rise = now;
-  // When a gateway ends, its figures are lost.
+  // The figures of a gateway are lost when it ends.
   if (now.answers >= before.answers && now.bytes >= before.bytes) {
     look.rise.answers -= before.answers;
     look.rise.retries -= std::min(before.retries, now.retries);

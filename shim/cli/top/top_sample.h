@@ -1,6 +1,6 @@
 // The figures behind `cubeshim top`: the caches of a user, and for each job the rise of its
-// counters between two samples. A file that is truncated meanwhile is left out if BusGuard is
-// installed. Thread safety: one thread.
+// counters between two samples. A file that is truncated during the sample is left out, provided
+// that BusGuard is installed. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -52,11 +52,12 @@ struct JobSample {
 // A region stays mapped after its file is removed, so that the last figures of a job are not lost.
 class WatchedCaches {
  public:
-  // `only`: the one cache of this name; empty: all caches of this user in the directory.
+  // `only` selects the cache of this name; if it is empty, all caches of this user in the directory
+  // are shown.
   WatchedCaches(std::string directory, std::string only)
       : directory_(std::move(directory)), only_(std::move(only)) {}
   // Covers the time since the last call; the first call only shows which jobs exist. `troubles`
-  // says which caches cannot be read.
+  // gets a line for each cache that cannot be read.
   std::vector<CacheLook> look(std::vector<std::string>& troubles);
 
  private:

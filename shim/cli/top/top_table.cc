@@ -36,7 +36,7 @@ constexpr TopColumn k_large_columns[] = {
     {"ahead/s", 7, "/large/ahead_bytes_per_s", "blocks", "ahead"},
     {"used/s", 7, "/large/used_bytes_per_s", "blocks", "used"},
 };
-// So does the metadata of mounts, once a job has asked for some.
+// So does the metadata of mounts, once a job has queried some.
 constexpr TopColumn k_metadata_columns[] = {
     {"lists/s", 8, "/metadata/listings_per_s", "metadata", "listings"},
     {"stats/s", 8, "/metadata/stats_per_s", "metadata", "stats"},
@@ -132,7 +132,7 @@ std::string table_of_servers(const CacheLook& cache) {
   return text;
 }
 
-// Milliseconds to the first byte; 0: no answer came.
+// Milliseconds to the first byte, or 0 if no answer came.
 double latency_of(const GatewayRise& gateway) {
   return gateway.rise.answers == 0 ? 0
                                    : static_cast<double>(gateway.rise.first_byte_ns) / 1e6 /

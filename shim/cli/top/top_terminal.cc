@@ -15,7 +15,7 @@
 namespace cube::cli {
 namespace {
 
-// An escape that nothing follows within this time is the key itself.
+// If nothing follows an escape within this time, it is the Escape key itself.
 constexpr int k_escape_delay_ms = 25;
 constexpr char k_interrupt = 3, k_suspend = 26, k_escape = 27, k_delete = 127;
 
@@ -113,7 +113,7 @@ bool is_set(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-// A closed terminal takes no output, and the next wait for a key notices that.
+// Output to a closed terminal fails; the next wait for a key notices that.
 void put(std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());

@@ -1,6 +1,6 @@
 // The pages of `cubeshim top` on a terminal and the meaning of its keys, without the terminal. The
 // first page shows the caches and their jobs, the next the processes of a job, the last the figures
-// of a process. Lines fit any size. Thread safety: one thread.
+// of a process. Lines fit a terminal of any size. Thread safety: one thread.
 #pragma once
 
 #include <deque>
@@ -31,11 +31,11 @@ enum class TopKey {
 
 class TopView {
  public:
-  // `place`: the caches that are shown, in words.
+  // `place` describes the caches that are shown.
   TopView(std::string place, unsigned interval) : place_(std::move(place)), interval_(interval) {}
 
   void update(const std::vector<CacheLook>& caches, const std::vector<std::string>& troubles);
-  // False if the key ends the command.
+  // Returns false if the key ends the command.
   bool press(TopKey key);
   // Returns at most `rows` lines, each of at most `columns` characters.
   std::vector<ScreenLine> lines(std::size_t rows, std::size_t columns);
@@ -43,7 +43,7 @@ class TopView {
  private:
   using Look = ScreenLine::Look;
   enum class Page { jobs, job, process, help };
-  // The job or process that the user opened. It stays when it has ended.
+  // The job or process that the user opened. It stays on display after its end.
   struct Chosen {
     std::string cache, command;
     CacheLook look;  // without its jobs
@@ -66,7 +66,7 @@ class TopView {
                   std::size_t columns) const;
   const std::string& command_of_row(const JobRise& rise);
   std::vector<Row> rows() const;
-  // The place of the row under the cursor; 0 if there is none.
+  // The index of the row under the cursor; 0 if there is none.
   std::size_t chosen(const std::vector<Row>& rows) const;
   void move(long by);
   void look_into();

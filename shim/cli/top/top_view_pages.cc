@@ -26,8 +26,8 @@ constexpr const char* k_help[] = {
     ""};
 
 constexpr const char* k_help_on_figures =
-    "Figures are per second since the last update; p50 is the median, and p99 the time that 99 of "
-    "100 opens stay below. The page of a job has more: files that were not served, and why, since "
+    "Figures are per second since the last update; p50 is the median, and 99 of 100 opens take "
+    "less than p99. The page of a job has more: files that were not served, and why, since "
     "it began. Directories are not counted: that would cost each hit some time.";
 
 // Adds a line for each tier and server, and one for the gateways.
@@ -121,7 +121,7 @@ std::string TopView::title() const {
                      caches_.size() == 1 ? "" : "s", jobs, jobs == 1 ? "" : "s", interval_);
 }
 
-// A line for each cache, and those of its tiers, servers and gateways.
+// A line for each cache, followed by those of its tiers, servers and gateways.
 std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) const {
   std::vector<ScreenLine> lines;
   if (page_ == Page::job) {
@@ -152,7 +152,7 @@ std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) co
   return lines;
 }
 
-// Memory, hit ratio, and how long the origin takes for a file.
+// Gauges of the memory, the hit ratio, and the origin's time for a file.
 void TopView::add_gauges(std::vector<ScreenLine>& lines, const CacheLook& cache,
                          std::size_t columns) const {
   const double used = static_cast<double>(cache.used),
@@ -226,8 +226,8 @@ std::vector<ScreenLine> TopView::body(std::size_t room, std::size_t columns) {
 
 std::vector<ScreenLine> TopView::table(std::size_t room, std::size_t columns) {
   const TopSet set = k_top_sets[set_];
-  // The command gets the room that the figures leave, and some figures are dropped to make room for
-  // it.
+  // The command line of the job gets the room that the figures leave; some figures are dropped if
+  // that is too little.
   constexpr std::size_t k_least_command = 16;
   constexpr std::size_t k_narrow = 64;
   const bool has_command = columns >= k_narrow;

@@ -1,5 +1,6 @@
 // A command that continues in a child. The parent stays until the child is ready or has failed, so
-// that wrong use is reported as usual. Thread safety: one thread; split() before there is another.
+// that wrong usage is reported as usual. Thread safety: one thread; split() before there is
+// another.
 #pragma once
 
 #include <sys/types.h>
@@ -12,10 +13,10 @@ namespace cube::cli {
 
 class BackgroundChild {
  public:
-  // Empty in the child. In the parent the status to end with; there `pid` is the child's, or 0 if
-  // the child has ended.
+  // Returns nothing in the child. In the parent, returns the exit status, and sets `pid` to the
+  // child's, or to 0 if the child has ended.
   std::optional<int> split(pid_t& pid);
-  // Called in the child: lets the parent go, and leaves its terminal and session. From then on
+  // Called in the child: lets the parent exit, and leaves its terminal and session. From then on,
   // output to a terminal is lost.
   void ready();
 

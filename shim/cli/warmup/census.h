@@ -1,6 +1,6 @@
-// Counts the work of a warm-up while it runs: the census lists names and makes no request for a
-// file. If the origin hangs, the thread is left behind and ends by itself. Thread safety: the
-// functions by one thread.
+// Counts the files of a warm-up while it runs: lists directories, without a request for each file.
+// If the origin hangs, the thread is abandoned and ends by itself. Thread safety: the functions by
+// one thread.
 #pragma once
 
 #include <atomic>

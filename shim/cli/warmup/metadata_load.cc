@@ -152,8 +152,8 @@ class MetadataLoad {
     shared_.changed.notify_all();
   }
 
-  // Null if another process has gathered them. Waits for a job that gathers them, unless it takes
-  // long.
+  // Returns null if another process has gathered them. Waits for a job that is gathering them, but
+  // not for long.
   std::shared_ptr<cache::StatGather> begin_gather(const std::string& directory,
                                                   FoundMetadata& found) {
     const auto until = std::chrono::steady_clock::now() + k_longest_gather;
@@ -179,7 +179,7 @@ class MetadataLoad {
     }
   }
 
-  // Returns how many stats hold, in the last thread that takes part; 0 in the others.
+  // In the last thread that takes part, returns how many stats are valid; 0 in the others.
   std::uint64_t ask_for_stats(const Gather& gather) {
     take_part(*gather.stats);
     if (!gather.stats->is_just_over()) return 0;
@@ -187,7 +187,7 @@ class MetadataLoad {
     found.names = gather.names;
     found.stats = cache::StatGather::count_known(names_, gather.directory);
     if (are_nearly_all(found.stats, found.names)) return found.stats;
-    // If a job has listed the directory again in the meantime, they are outdated.
+    // If a job has listed the directory again in the meantime, the stats are outdated.
     if (const auto again = begin_gather(gather.directory, found); again != nullptr) {
       take_part(*again);
       found.stats = cache::StatGather::count_known(names_, gather.directory);

@@ -18,7 +18,7 @@
 namespace cube::cli {
 namespace {
 
-// The system call itself: libc has memfd_create only since 2.27.
+// Makes the system call itself, because libc has memfd_create only since 2.27.
 int own_memfd(const char* name) {
   return static_cast<int>(::syscall(SYS_memfd_create, name, MFD_CLOEXEC));
 }
@@ -37,7 +37,7 @@ std::string by_number(const base::UniqueFd& fd) {
   return fmt::format("/proc/self/fd/{}", fd.get());
 }
 
-// The name by which a prefix covers the path, if one does.
+// Returns the name by which a prefix covers the path, if one does.
 std::string absolute(const std::string& text, const std::vector<std::string>& prefixes) {
   std::string path, first;
   for (const auto& directory : names_of_working_directory()) {

@@ -17,7 +17,7 @@ struct NamedInput {
   std::vector<std::string> paths;
   std::string list;  // "-": standard input
 
-  // The options of the list readers. False on failure; `why` is a sentence.
+  // The options of the list readers. Returns false on failure; `why` is then a sentence.
   bool prepare(const std::vector<std::string>& prefixes, std::string& why);
   std::vector<prefetch::PathListOptions> lists;
   std::vector<std::string> directories;  // of the paths, absolute
@@ -32,8 +32,8 @@ class NamedPaths {
  public:
   static std::unique_ptr<NamedPaths> open(const NamedInput& input, std::string& why);
 
-  // False: no path is left, unless walk() adds a directory. walk() and refuse() need the `reader`
-  // that it sets.
+  // Returns false if no path is left; walk() may still add a directory. walk() and refuse() need
+  // the `reader` that this sets.
   bool next(prefetch::PlannedFile& file);
   void walk(const prefetch::PlannedFile& directory) {
     lists_[directory.reader]->walk(directory.path);
@@ -42,7 +42,7 @@ class NamedPaths {
     lists_[file.reader]->refuse(reason, file.path, error);
   }
   const std::vector<std::unique_ptr<prefetch::PathList>>& lists() const { return lists_; }
-  // True if this list has lines that mean something to the user.
+  // True if the user named this list, so that its line numbers mean something.
   bool is_list(std::size_t i) const { return i >= first_list_; }
 
  private:

@@ -105,7 +105,7 @@ void Progress::draw(const Tally& tally) {
   }
   const std::size_t width = terminal_width();
   std::string line;
-  // "[", "] 100 % ", and the last column, in which some terminals wrap.
+  // The room for "[", "] 100 % ", and the last column, at which some terminals wrap.
   constexpr std::size_t k_around = 10, k_widest = 20, k_narrowest = 6;
   if (text.size() + k_around + k_narrowest > width) text = progress_text(tally, rate_, true);
   const std::size_t bar = std::min(k_widest, width - std::min(width, text.size() + k_around));

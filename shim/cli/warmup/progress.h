@@ -10,12 +10,12 @@
 namespace cube::cli {
 
 struct Tally {
-  std::uint64_t files = 0;  // files that are dealt with
+  std::uint64_t files = 0;  // files that were handled
   std::uint64_t bytes = 0;
   std::uint64_t total_files = 0;  // files counted so far
   bool is_total_final = false;
-  // Large files in flight whose size is known, and their remaining bytes; whether there are large
-  // files, and whether all sizes are known.
+  // Counts the large files in flight whose size is known, and their remaining bytes. Says whether
+  // there are large files, and whether all sizes are known.
   std::uint64_t measured_files = 0, bytes_to_come = 0;
   bool has_large = false, is_bytes_final = false;
 
@@ -23,7 +23,8 @@ struct Tally {
   double expected_bytes() const;
 };
 
-// Files and bytes per second over the last seconds: a slow start does not count forever.
+// Files and bytes per second over the last seconds only, so that a slow start does not count
+// forever.
 class Rate {
  public:
   void add(const Tally& tally, std::uint64_t now_ns);

@@ -13,7 +13,7 @@ namespace cube::cli {
 struct RunningJob {
   std::uint32_t processes = 0;  // attached processes of all jobs
   base::ProcessId leader;       // of the oldest job whose first process is alive; pid 0: none
-  // The leader's variables that a gateway is given, if they can be read.
+  // The variables of the job's first process that a gateway gets, if they can be read.
   std::map<std::string, std::string> environment;
 
   // The job's first process may be the only one, for example between two epochs.

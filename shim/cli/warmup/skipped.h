@@ -23,12 +23,13 @@ void add_row(std::vector<SkippedRow>& rows, SkippedRow row);
 
 class Skipped {
  public:
-  // A file that the cache has not taken. A directory does not count, because its files follow.
+  // Notes a file that the cache has not taken. A directory does not count, because its files
+  // follow.
   void add(NamedPaths& paths, const prefetch::RefusedFile& refused);
   void add(const char* reason, const std::string& path) {
     add_row(own_, {.reason = reason, .count = 1, .first = path});
   }
-  // All rows, including what the lists have left out.
+  // Returns all rows, including what the lists have left out.
   std::vector<SkippedRow> rows(const NamedPaths& paths) const;
 
  private:

@@ -87,7 +87,8 @@ class Survey {
     while (!shared_.is_over) {
       PlannedFile file;
       if (!paths_.next(file)) {
-        // A path that another thread is checking may be a directory, whose files follow.
+        // A path that another thread is checking may turn out to be a directory, whose files
+        // follow.
         shared_.is_over = looking_ == 0;
         if (!shared_.is_over) shared_.changed.wait(lock);
         continue;

@@ -21,7 +21,7 @@ struct SurveyPlace {
   const cache::Origins* origins = nullptr;
   std::uint64_t max_file = 0;  // bytes
   bool serves_large = false;   // larger files are cached in blocks
-  bool evict = false;          // cached files are forgotten
+  bool evict = false;          // cached files are evicted
 };
 
 // Ends early if the command is interrupted.

@@ -35,7 +35,7 @@ struct Warmup {
   ProgressOptions progress;
 };
 
-// Without a known prefix, every named path is meant.
+// If no prefix is known, every named path counts.
 std::vector<std::string> prefixes_or_all(const base::Config& config) {
   return config.prefixes.empty() ? std::vector<std::string>{""} : config.prefixes;
 }
@@ -54,7 +54,7 @@ void look(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped
       skipped, progress);
 }
 
-// Sets `census` if progress is shown. False: the list cannot be read.
+// Sets `census` if progress is shown. Returns false if the list cannot be read.
 bool begin_census(const Warmup& warmup, const Progress& progress, std::unique_ptr<Census>& census,
                   std::string& why) {
   if (!progress.is_shown()) return true;
@@ -182,7 +182,7 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
   return status_of(report);
 }
 
-// Loads into the servers of the cluster, past the cache of this node.
+// Loads into the servers of the cluster, without using this node's cache.
 int warmup_cluster(Warmup& warmup, BackgroundChild* child) {
   const auto parsed = warmup.settings.parse();
   if (tell_errors(parsed)) return 2;

@@ -20,16 +20,16 @@ struct WarmupTarget {
   std::string why;
   bool is_broken = false;  // a region exists, but cannot be used
 
-  // Detaches from the cache. False: the cache was removed, because the job has ended and no setting
-  // keeps it.
+  // Detaches from the cache. Returns false if the cache was removed, because the job has ended and
+  // no setting keeps it.
   bool leave();
 };
 
-// `only_look`: nothing is made, and an existing cache is left as it is.
+// With `only_look`, makes nothing and does not change an existing cache.
 WarmupTarget find_target(const Settings& settings, bool only_look);
 
-// Replaces names of objects (s3://...) by the paths at which a job sees them. False: a job does not
-// see one of them; `why` is a sentence.
+// Replaces names of objects (s3://...) by the paths at which a job sees them. Returns false if a
+// job does not see one of them; `why` is then a sentence.
 bool find_objects(const base::Config& config, std::vector<std::string>& paths, std::string& why);
 
 }  // namespace cube::cli

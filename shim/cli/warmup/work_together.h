@@ -1,5 +1,5 @@
-// Threads that share one piece of work. The last of them notes its end. Thread safety: one thread
-// calls it.
+// Threads that share one task. The last thread to finish marks it as over. Thread safety: one
+// thread calls it.
 #pragma once
 
 #include <chrono>
@@ -20,7 +20,8 @@ struct SharedWork {
   bool is_over = false;
 };
 
-// Calls work() in several threads and returns when all have. An interrupt sets `is_over`.
+// Calls work() in several threads, and returns when all calls have returned. An interrupt sets
+// `is_over`.
 template <typename Work, typename Counted>
 void work_together(SharedWork& shared, Progress& progress, Work&& work, Counted&& tally) {
   constexpr unsigned k_threads = 16;

@@ -1,5 +1,5 @@
-// Reads directories through libc's streams if their entries are ours (unmounted_directory.h,
-// mount_stream.h). A stream is libc's own over the fd; the entries that it returns are ours.
+// Reads directories whose entries this process answers (unmounted_directory.h, mount_stream.h). The
+// stream is libc's own, made from the fd; readdir and the like return our entries instead.
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -27,7 +27,7 @@ namespace {
 
 struct OwnStream {
   shim::OpenFileRef file;  // empty: the stream is libc's
-  bool is_listed = false;  // the directory is a mount's whose listing is in memory
+  bool is_listed = false;  // the directory's listing, of a mount, is in memory
 };
 
 OwnStream stream_of(DIR* directory) {
@@ -37,8 +37,8 @@ OwnStream stream_of(DIR* directory) {
   return {served::acquire(fd)};
 }
 
-// Lets the kernel continue the stream at the same place. Returns 0 or -errno; -ENOENT: the origin
-// has lost the directory, and the fd is that of an empty one.
+// Lets the kernel continue the stream at the same place. Returns 0 or -errno. -ENOENT: the
+// directory is gone from the origin, and the fd refers to an empty one.
 int materialize_directory(DIR* directory, long place) {
   const int error = listed::materialize_directory(real::dirfd(directory));
   if (error == 0) real::seekdir(directory, place);
@@ -89,8 +89,8 @@ void export_seekdir(DIR* directory, long position) {
 }
 void export_rewinddir(DIR* directory) {
   const OwnStream own = stream_of(directory);
-  // A rewound stream shows the directory as it is now, as the kernel's does. If that fails, the
-  // listing is better than nothing.
+  // As in the kernel, a rewound stream shows the current entries. If that fails, the stream keeps
+  // the old listing.
   if (own.is_listed) {
     if (const int error = materialize_directory(directory, 0); error != 0 && error != -ENOENT)
       listed::seek(*own.file, 0);
@@ -149,7 +149,7 @@ DIR* open_directory(const char* path) {
         directory = real::opendir(path);
         return directory != nullptr ? real::dirfd(directory) : -1;
       });
-  // For one of our paths there is only the fd so far.
+  // For one of our paths, there is only an fd so far, and no stream.
   return directory != nullptr ? directory : shim::stream_over(fd);
 }
 
@@ -169,8 +169,8 @@ DIR* export_opendir(const char* path) {
 int export_closedir(DIR* directory) {
   if (directory == nullptr) return real::closedir(directory);
   CUBE_PLAIN(int, {
-    // The next directory under its fd is another one, even if this process no longer serves
-    // anything.
+    // The next file that gets this fd is another one, so the row must go, even if this process no
+    // longer serves anything.
     const auto held = shim::file_calls::note_close(real::dirfd(directory));
     return real::closedir(directory);
   });

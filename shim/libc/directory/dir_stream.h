@@ -1,5 +1,5 @@
 // Streams over directories whose entries are ours, for functions of libc that open directories by
-// internal calls. For the files of this folder alone. Thread safety: as libc's.
+// internal calls. Only for the files of this folder. Thread safety: as libc's.
 #pragma once
 
 #include <dirent.h>

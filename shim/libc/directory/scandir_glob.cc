@@ -36,7 +36,7 @@ std::optional<DIR*> open_stream(int dir, const char* path) {
   return shim::stream_over(export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-// Entries that the caller frees one by one, and the list of them.
+// The result of scandir: entries that the caller frees one by one, and the list of them.
 class EntryList {
  public:
   EntryList() = default;
@@ -74,7 +74,7 @@ class EntryList {
   std::size_t size_ = 0, room_ = 0;
 };
 
-// Like libc's: on success errno is as before, whatever `wanted` does.
+// As in libc, errno is unchanged on success, even if `wanted` sets it.
 int list_stream(DIR* directory, struct ::dirent*** list, Filter wanted, Compare compare) {
   struct Stream {
     DIR* of;
@@ -127,7 +127,7 @@ CUBE_SCANDIR(scandirat64, dir,
 
 namespace {
 
-// Runs libc's glob through our exports, which ask the kernel outside our paths.
+// Runs libc's glob on our exports, which ask the kernel about other paths.
 template <typename Call>
 int glob_through_us(int flags, ::glob_t* found, Call&& call) {
   shim::expect_new_fd();

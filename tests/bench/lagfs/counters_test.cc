@@ -55,7 +55,7 @@ TEST_F(Counters, AreExactForAFreshDirectFile) {
   EXPECT_EQ(mount_.json_number("read", "bytes"), 110'000U);
 }
 
-TEST_F(Counters, IncludeEveryRequestThatCameBefore) {
+TEST_F(Counters, IncludeEveryEarlierRequest) {
   // close() does not wait for RELEASE: without Workers::settle(), a round sometimes misses one.
   constexpr int k_threads = 16;
   constexpr int k_opens = 4;
@@ -95,7 +95,7 @@ TEST_F(Counters, AreZeroAfterReset) {
   EXPECT_EQ(mount_.json_number("read", "bytes"), 0U);
 }
 
-TEST_F(Counters, TellDataFilesFromTheRest) {
+TEST_F(Counters, DistinguishDataFilesFromTheRest) {
   mkdir(mount_.source("dir").c_str(), 0755);
   write_file(mount_.source("dir/file"), "data");
   mount_.start(fast());
@@ -130,7 +130,7 @@ TEST_F(Counters, CountBytesWritten) {
   EXPECT_EQ(mount_.json_number("create", "data_files"), 1U);
 }
 
-TEST_F(Counters, KeepForgetApart) {
+TEST_F(Counters, CountForgetOutsideTheTotal) {
   write_file(mount_.source("file"), "data");
   mount_.start(fast());
   struct stat st {};
@@ -169,7 +169,7 @@ TEST_F(Counters, AreHiddenFromListings) {
   }
 }
 
-TEST_F(Counters, ShowANewSnapshotAtEachReadFromTheStart) {
+TEST_F(Counters, TakeANewSnapshotAtEachReadFromOffsetZero) {
   mount_.start(fast());
   const int fd = open(mount_.at(".lagfs/counters").c_str(), O_RDONLY);
   char buffer[4096];

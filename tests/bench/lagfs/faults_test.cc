@@ -39,7 +39,7 @@ TEST_F(Faults, FailWithTheSetErrno) {
   EXPECT_EQ(mount_.json_number("unlink", "errors"), 1U);
 }
 
-TEST_F(Faults, AreTheSameForTheSameSeed) {
+TEST_F(Faults, RepeatForTheSameSeed) {
   write_file(mount_.source("file"), "data");
   const auto pattern = [&](const char* seed) {
     mount_.start(fast({"--fail=open:EIO:0.5", seed}));
@@ -62,13 +62,13 @@ TEST_F(Faults, NeverHappenWithProbabilityZero) {
   for (int i = 0; i < 100; ++i) ASSERT_EQ(open_errno(mount_.at("file")), 0);
 }
 
-TEST_F(Faults, HangAsLongAsSet) {
+TEST_F(Faults, HangForTheConfiguredTime) {
   write_file(mount_.source("file"), "data");
   mount_.start(fast({"--hang=open:0.3"}));
   EXPECT_GE(seconds_for([&] { EXPECT_EQ(open_errno(mount_.at("file")), 0); }), 0.3);
 }
 
-TEST_F(Faults, HangLetsOthersWorkAndTheKilledGo) {
+TEST_F(Faults, HangLeavesOtherClientsRunningAndKilledOnesExit) {
   write_file(mount_.source("file"), "data");
   mount_.start_in_foreground(fast({"--hang=open:3600"}));
   const pid_t client = fork();

@@ -108,7 +108,7 @@ TEST_F(Mounting, EndsWithTheUnmount) {
   EXPECT_FALSE(mount_.is_mounted());
 }
 
-TEST_F(Mounting, EndsAndUnmountsAtASignalEvenWhenBusy) {
+TEST_F(Mounting, SignalUnmountsEvenABusyMount) {
   write_file(mount_.source("file"), "data");
   for (const int signal : {SIGTERM, SIGINT}) {
     mount_.start_in_foreground({});

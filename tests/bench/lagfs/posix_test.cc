@@ -53,7 +53,7 @@ TEST_F(Posix, KeepCacheReadsOnce) {
   EXPECT_EQ(mount_.counters()["open"], 1U);
 }
 
-TEST_F(Posix, AttributesAreThoseOfTheSource) {
+TEST_F(Posix, AttributesMatchTheSource) {
   write_file(mount_.source("file"), "data");
   const timespec times[2] = {{1'000'000'000, 123'456'789}, {1'100'000'000, 987'654'321}};
   ASSERT_EQ(utimensat(AT_FDCWD, mount_.source("file").c_str(), times, 0), 0);
@@ -163,7 +163,7 @@ TEST_F(Posix, RenameMovesAndReplaces) {
   EXPECT_EQ(rmdir(mount_.at("dir").c_str()), 0);
 }
 
-TEST_F(Posix, AnUnlinkedFileLivesWhileItIsOpen) {
+TEST_F(Posix, UnlinkedFileStaysReadableWhileOpen) {
   mount_.start(fast({"--attr-timeout=0"}));
   write_file(mount_.at("file"), "data");
   const int fd = open(mount_.at("file").c_str(), O_RDWR);
@@ -232,7 +232,7 @@ TEST_F(Posix, SupportsTheOtherCalls) {
   }
 }
 
-TEST_F(Posix, GivesNewFilesToTheClientThatMakesThem) {
+TEST_F(Posix, NewFilesBelongToTheCreatingClient) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to become somebody else";
   constexpr uid_t k_user = 65'534;
   ASSERT_EQ(chmod(mount_.source().c_str(), 0777), 0);
@@ -258,7 +258,7 @@ TEST_F(Posix, GivesNewFilesToTheClientThatMakesThem) {
   EXPECT_EQ(stat_of(mount_.source("file")).st_mode & 07777, 0640U);
 }
 
-TEST_F(Posix, LookupsAndForgetsOfManyThreadsAgree) {
+TEST_F(Posix, ConcurrentLookupsAndForgetsBalance) {
   // In each round all threads make, find and remove the same names; a wrong count would free a node
   // in use.
   constexpr int k_threads = 8;
@@ -286,7 +286,7 @@ TEST_F(Posix, LookupsAndForgetsOfManyThreadsAgree) {
   EXPECT_EQ(read_file(mount_.source("after")), "alive");
 }
 
-TEST_F(Posix, DescriptorsAreGivenBackWhenTheKernelForgets) {
+TEST_F(Posix, ForgetClosesDescriptors) {
   constexpr std::size_t k_files = 100;
   mount_.start_in_foreground(fast({"--entry-timeout=0"}));
   const std::string descriptors = "/proc/" + std::to_string(mount_.child()) + "/fd";

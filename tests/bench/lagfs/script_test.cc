@@ -43,7 +43,7 @@ class Script : public LagfsTest {
   }
 };
 
-TEST_F(Script, FailsTheNthOperationAndNoOther) {
+TEST_F(Script, FailsOnlyTheNthOperation) {
   start();
   ASSERT_EQ(say("fail read EIO 3"), 0);
   EXPECT_EQ(read_errno(), 0);
@@ -81,7 +81,7 @@ TEST_F(Script, DropsAHeldRequestWithItsClient) {
   EXPECT_TRUE(WIFSIGNALED(status));
 }
 
-TEST_F(Script, LiesAboutSizeTimesAndInode) {
+TEST_F(Script, ReportsForgedSizeTimesAndInode) {
   start();
   const struct stat truth = stat_file();
   ASSERT_EQ(say("lie size 100\nlie times -1000\nlie inode"), 0);
@@ -96,7 +96,7 @@ TEST_F(Script, LiesAboutSizeTimesAndInode) {
   EXPECT_EQ(stat_file().st_ino, truth.st_ino);
 }
 
-TEST_F(Script, RefusesWhatItDoesNotUnderstand) {
+TEST_F(Script, RejectsMalformedCommands) {
   start();
   for (const char* line :
        {"fail", "fail open", "fail open EWHAT", "fail nothing EIO", "hold", "hold open 0",

@@ -47,7 +47,7 @@ struct ClusterBlocksTest : testing::Test {
   using Numbers = std::vector<std::uint64_t>;
 };
 
-TEST_F(ClusterBlocksTest, FindsWhatHasBecomeWholeOnce) {
+TEST_F(ClusterBlocksTest, FindsEachCompletedBlockOnce) {
   EXPECT_FALSE(own.next());
   for (const std::uint64_t number : {3, 4, 40}) bring(number);
   EXPECT_EQ(all(), Numbers({3, 4, 40}));
@@ -63,7 +63,7 @@ TEST_F(ClusterBlocksTest, FindsWhatHasBecomeWholeOnce) {
   next.leave();
 }
 
-TEST_F(ClusterBlocksTest, FindsTheLastBlockAndNoPartOfOne) {
+TEST_F(ClusterBlocksTest, FindsTheLastBlockButNoPartialBlock) {
   const std::uint64_t last = file.blocks(k_block) - 1;
   bring(last);
   const auto claim = file.bring(*region, 0, Chunks::k_page_bytes);
@@ -71,7 +71,7 @@ TEST_F(ClusterBlocksTest, FindsTheLastBlockAndNoPartOfOne) {
   EXPECT_EQ(all(), Numbers({last}));
 }
 
-TEST_F(ClusterBlocksTest, FindsNothingThatIsNotToBeSharedOrHasNoName) {
+TEST_F(ClusterBlocksTest, SkipsBlocksThatAreSharedOrHaveNoName) {
   bring(3);
   bring(4);
   chunks.note_shared(chunks.find(file.key, 0), pages_of(3 * k_block, 4 * k_block));
@@ -107,7 +107,7 @@ TEST_F(ClusterBlocksTest, FindsAWantedBlockOnce) {
   EXPECT_EQ(all(), Numbers());
 }
 
-TEST_F(ClusterBlocksTest, ABlockThatWasBegunAndNotEndedIsFoundByTheNext) {
+TEST_F(ClusterBlocksTest, NextLeaderFindsAnUnfinishedBlock) {
   bring(3);
   ASSERT_TRUE(own.next());
   own.leave();
@@ -147,7 +147,7 @@ TEST_F(ClusterBlocksTest, AChunkStaysWhileABlockIsOffered) {
   EXPECT_EQ(bytes, file.bytes_of({k_block, 0}));
 }
 
-TEST_F(ClusterBlocksTest, AnotherFileInThePlaceOfAChunkIsFoundAsWell) {
+TEST_F(ClusterBlocksTest, FindsAnotherFileInThePlaceOfAChunk) {
   bring(0);
   EXPECT_EQ(all(), Numbers({0}));
   chunks.forget(file.key, 0);
@@ -161,7 +161,7 @@ TEST_F(ClusterBlocksTest, AnotherFileInThePlaceOfAChunkIsFoundAsWell) {
   EXPECT_EQ(all(), Numbers({0}));
 }
 
-TEST_F(ClusterBlocksTest, WithoutBlocksThereIsNothing) {
+TEST_F(ClusterBlocksTest, FindsNothingIfBlocksAreOff) {
   bring(0);
   ClusterBlocks none(*region, 0);
   none.begin();

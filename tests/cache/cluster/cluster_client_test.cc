@@ -50,7 +50,7 @@ TEST(ClusterClient, EachAnswerReachesItsAsker) {
   EXPECT_EQ(running.count(base::Counter::cluster_trips), 0U);
 }
 
-TEST(ClusterClient, AMissIsAMissAndNoTrouble) {
+TEST(ClusterClient, MissDoesNotTripTheCircuitBreaker) {
   FakeServer server([](const std::string& line) {
     return line.starts_with("mg") ? std::string("EN\r\n")
                                   : std::string("SERVER_ERROR out of memory\r\n");
@@ -61,7 +61,7 @@ TEST(ClusterClient, AMissIsAMissAndNoTrouble) {
 }
 
 // The client waits once for a server that does not answer, and never uses its connection again.
-TEST(ClusterClient, AServerThatHangsIsLeftAlone) {
+TEST(ClusterClient, StopsAskingAServerThatHangs) {
   FakeServer server([](const std::string&) { return std::string(); });
   Running running({server.name()}, 5 * k_ms);
   // That a busy machine keeps the thread from sending a request in time proves nothing about the
@@ -76,7 +76,7 @@ TEST(ClusterClient, AServerThatHangsIsLeftAlone) {
   EXPECT_EQ(running.count(base::Counter::cluster_trips), 1U);
 }
 
-TEST(ClusterClient, AServerThatHangsEndsNoRequestOfAnother) {
+TEST(ClusterClient, HangingServerEndsNoRequestOfAnother) {
   std::atomic<bool> is_held{true}, is_asked{false};
   FakeServer silent([](const std::string&) { return std::string(); });
   FakeServer slow([&](const std::string& line) {
@@ -107,7 +107,7 @@ TEST(ClusterClient, AServerThatHangsEndsNoRequestOfAnother) {
   EXPECT_EQ(outcome, Outcome::hit);
 }
 
-TEST(ClusterClient, ALateAnswerGoesToNobody) {
+TEST(ClusterClient, LateAnswerIsDiscarded) {
   std::atomic<bool> is_held{true};
   FakeServer server([&](const std::string& line) {
     while (line.find(ClusterKey("t", 1, "slow").text()) != std::string::npos && is_held)
@@ -127,7 +127,7 @@ std::string slow_value(const std::string& line) {
   return value(line, "x");
 }
 
-TEST(ClusterClient, AnOpenThatWaitsForLessThanTheDeadlineMayWaitInVainMoreOften) {
+TEST(ClusterClient, ShortWaitsTripTheBreakerOnlyAfterMoreFailures) {
   FakeServer server(slow_value);
   Running running({server.name()});
   int late = 0;
@@ -140,7 +140,7 @@ TEST(ClusterClient, AnOpenThatWaitsForLessThanTheDeadlineMayWaitInVainMoreOften)
   EXPECT_GE(late, 16) << "a quarter of the last 64";
 }
 
-TEST(ClusterClient, ATrialThatIsAnsweredWithinTheDeadlineIsGoodHoweverSoonItsAskerHasGone) {
+TEST(ClusterClient, TrialAnsweredInTimeSucceedsThoughItsAskerGaveUp) {
   FakeServer server(slow_value);
   Running running({server.name()});
   while (running.count(base::Counter::cluster_trips) == 0) running.get("a", 1 * k_ms);
@@ -154,7 +154,7 @@ TEST(ClusterClient, ATrialThatIsAnsweredWithinTheDeadlineIsGoodHoweverSoonItsAsk
   EXPECT_EQ(running.count(base::Counter::cluster_trips), 1U);
 }
 
-TEST(ClusterClient, ServerIsLeftAloneThoughEachOfItsLateAnswersFreesTheRowForTheNext) {
+TEST(ClusterClient, LateAnswersTripTheBreakerThoughTheyFreeTheRow) {
   std::atomic<bool> is_held{false};
   const std::string slow(ClusterKey("t", 1, "slow").text());
   FakeServer server([&](const std::string& line) {
@@ -180,7 +180,7 @@ struct Wrong {
   FakeServer::Script script;
 };
 
-TEST(ClusterClient, AConnectThatTakesLessThanTheDeadlineIsGoodHoweverSoonItsAskerHasGone) {
+TEST(ClusterClient, ConnectInTimeSucceedsThoughItsAskerGaveUp) {
   std::atomic<bool> may_answer{false};
   FakeServer server([&](const std::string& line) -> std::string {
     if (line == "user word") return "";
@@ -198,7 +198,7 @@ TEST(ClusterClient, AConnectThatTakesLessThanTheDeadlineIsGoodHoweverSoonItsAske
   EXPECT_EQ(server.connections(), 1);
 }
 
-TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
+TEST(ClusterClient, MalformedAnswerEndsTheConnectionWithoutAHit) {
   // This is larger than the largest value that Running accepts.
   const std::string large((1 << 20) + 1, 'x');
   const Wrong all[] = {
@@ -234,7 +234,7 @@ TEST(ClusterClient, AWrongAnswerEndsTheConnectionAndIsNoHit) {
   }
 }
 
-TEST(ClusterClient, AnAnswerThatNobodyAskedForIsNotTakenForTheNext) {
+TEST(ClusterClient, UnsolicitedAnswerIsNotTakenForTheNext) {
   FakeServer server(
       [](const std::string& line) { return value(line, "right") + "VA 5 c1 O0\r\nwrong\r\n"; });
   Running running({server.name()});
@@ -247,7 +247,7 @@ TEST(ClusterClient, AnAnswerThatNobodyAskedForIsNotTakenForTheNext) {
 }
 
 // The row of the table is the same, but the question is not.
-TEST(ClusterClient, RepeatedAnswerIsNoAnswerToTheNextQuestion) {
+TEST(ClusterClient, RepeatedAnswerDoesNotAnswerTheNextRequest) {
   std::string last;
   FakeServer server(
       [&](const std::string& line) { return last.empty() ? last = value(line, "first") : last; });
@@ -265,7 +265,7 @@ TEST(ClusterClient, UnsolicitedStartOfALineEndsTheConnection) {
 }
 
 // A second connection would be no better.
-TEST(ClusterClient, AServerThatSpeaksFirstIsLeftAlone) {
+TEST(ClusterClient, StopsAskingAServerThatSpeaksFirst) {
   FakeServer server([](const std::string& line) { return value(line, "x"); },
                     "VA 1 c1 O0\r\nx\r\n");
   Running running({server.name()}, 50 * k_ms);
@@ -274,7 +274,7 @@ TEST(ClusterClient, AServerThatSpeaksFirstIsLeftAlone) {
   EXPECT_LE(server.connections(), 2);
 }
 
-TEST(ClusterClient, TooManyConnectionsLeaveTheServerAlone) {
+TEST(ClusterClient, StopsAskingAServerWithTooManyConnections) {
   FakeServer server([](const std::string&) { return std::string("close"); },
                     "ERROR Too many open connections\r\n");
   Running running({server.name()});
@@ -282,7 +282,7 @@ TEST(ClusterClient, TooManyConnectionsLeaveTheServerAlone) {
   EXPECT_TRUE(running.rests("a"));
 }
 
-TEST(ClusterClient, NobodyListensOrTheNameIsUnknown) {
+TEST(ClusterClient, GetFailsIfNoServerListensOrTheNameIsUnknown) {
   std::string gone;
   {
     gone = FakeServer([](const std::string&) { return std::string(); }).name();
@@ -329,7 +329,7 @@ TEST(ClusterClient, NameOfAServerThatAnswersIsLookedUpOnce) {
 }
 
 // Other nodes ask the server at its new address.
-TEST(ClusterClient, NothingIsOfferedToTheFormerAddressOfAServer) {
+TEST(ClusterClient, OffersNothingToTheOldAddressOfAServer) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer starts no threads in a forked child";
   const tests::TempDir dir;
   const std::string hosts = dir.write("hosts", "127.0.0.1 named\n");
@@ -374,7 +374,7 @@ TEST(ClusterClient, AServerThatComesBackIsAskedAgain) {
 }
 
 // The thread ends while the trial of a server is under way. Another thread asks again.
-TEST(ClusterClient, ATrialWithoutAnAnswerIsNotTheLast) {
+TEST(ClusterClient, AnotherTrialFollowsAnUnansweredOne) {
   enum class Does { end, nothing, answer };
   std::atomic<Does> does{Does::end};
   std::atomic<int> asked{0};
@@ -397,7 +397,7 @@ TEST(ClusterClient, ATrialWithoutAnAnswerIsNotTheLast) {
 }
 
 // A server without an address is asked for no figures.
-TEST(ClusterClient, LeaderWithoutNewsAsksLessAndLessOften) {
+TEST(ClusterClient, LeaderWithoutNewsBacksOff) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
   bool is_slow = false;
@@ -447,7 +447,7 @@ TEST(ClusterClient, LeaderHearsOfNewsRightAfterItHasAsked) {
   EXPECT_GE(quick, 3);
 }
 
-TEST(ClusterClient, ALeaseThatComesTooLateIsGivenBack) {
+TEST(ClusterClient, ReturnsALeaseThatComesTooLate) {
   std::atomic<bool> is_asked{false}, is_held{true}, is_given_back{false};
   FakeServer server([&](const std::string& line) {
     const bool wants_lease = line.find(" N2") != std::string::npos;
@@ -468,7 +468,7 @@ TEST(ClusterClient, ALeaseThatComesTooLateIsGivenBack) {
 }
 
 // A handler forks while its thread reads an answer.
-TEST(ClusterClient, AForkedChildMayGoOnReadingAnAnswer) {
+TEST(ClusterClient, ForkedChildCanReadAnAnswerToItsEnd) {
   const std::string bytes(300'000, 'x');
   FakeServer server([&](const std::string& line) { return value(line, bytes); });
   Running running({server.name()});
@@ -496,7 +496,7 @@ TEST(ClusterClient, UsesOneRowForOneThreadAtATime) {
   EXPECT_EQ(rows.size(), 1U);
 }
 
-TEST(ClusterClient, MoreAskersThanRowsAreNotKeptWaiting) {
+TEST(ClusterClient, RequestsBeyondTheRowsAreSkippedWithoutWaiting) {
   std::atomic<bool> is_held{true};
   FakeServer server([&](const std::string& line) {
     while (is_held) std::this_thread::yield();
@@ -544,7 +544,7 @@ TEST(ClusterClient, LeaderReportsOnEachServer) {
   EXPECT_EQ(running.rows[2].told_ns, 0);
 }
 
-TEST(ServerRow, ALongNameIsCut) {
+TEST(ServerRow, TruncatesALongName) {
   base::ServerRow row{};
   row.set_name(std::string(300, 'x'));
   EXPECT_EQ(row.name_text(), std::string(8 * base::ServerRow::k_name_words - 1, 'x'));

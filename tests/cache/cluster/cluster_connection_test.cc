@@ -100,7 +100,7 @@ class ClusterConnectionTest : public testing::Test {
 
 constexpr int k_long_ms = 60'000;
 
-TEST_F(ClusterConnectionTest, RestOfAValueWakesOnceAndAShortAnswerAfterItAtOnce) {
+TEST_F(ClusterConnectionTest, RestOfAValueWakesOnceAndAShortAnswerImmediately) {
   ask();
   say(line(100'000) + std::string(10'000, 'x'));
   ASSERT_TRUE(is_readable(k_long_ms));
@@ -118,7 +118,7 @@ TEST_F(ClusterConnectionTest, RestOfAValueWakesOnceAndAShortAnswerAfterItAtOnce)
   EXPECT_EQ(listener_.taken, 100'001U);
 }
 
-TEST_F(ClusterConnectionTest, AnEndInTheMidstOfAValueIsSeen) {
+TEST_F(ClusterConnectionTest, CloseWithinAValueIsDetected) {
   ask();
   say(line(100'000) + std::string(10'000, 'x'));
   ASSERT_TRUE(is_readable(k_long_ms));
@@ -130,7 +130,7 @@ TEST_F(ClusterConnectionTest, AnEndInTheMidstOfAValueIsSeen) {
   EXPECT_FALSE(connection_.pump(polled, listener_, 2));
 }
 
-TEST_F(ClusterConnectionTest, NextConnectionSendsNothingOfAValueInWhichTheLastOneBroke) {
+TEST_F(ClusterConnectionTest, NewConnectionSendsNoRestOfAnInterruptedValue) {
   // More than the sockets hold.
   const std::vector<std::byte> large(16 << 20);
   const ClusterConnection::Bytes parts[] = {large};

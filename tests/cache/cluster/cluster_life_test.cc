@@ -6,7 +6,7 @@
 namespace cube::cache {
 namespace {
 
-TEST(ClusterLife, AThreadWithoutMemoryLeavesNothingBehind) {
+TEST(ClusterLife, ThreadThatRunsOutOfMemoryLeavesNothingBehind) {
   FakeServer server([](const std::string&) { return std::string(); });
   Running running({server.name()});
   running.source.hangs = true;
@@ -22,7 +22,7 @@ TEST(ClusterLife, AThreadWithoutMemoryLeavesNothingBehind) {
   EXPECT_EQ(running.get("a"), Outcome::skipped);
 }
 
-TEST(ClusterLife, AThreadThatOutlivedItsStopIsNotTheLast) {
+TEST(ClusterLife, NewThreadStartsAfterOneThatOutlivedItsStop) {
   FakeServer server([](const std::string& line) { return value(line, "x"); });
   Running running({server.name()});
   EXPECT_EQ(running.get("a"), Outcome::hit);
@@ -35,7 +35,7 @@ TEST(ClusterLife, AThreadThatOutlivedItsStopIsNotTheLast) {
   EXPECT_EQ(running.get("a"), Outcome::hit);
 }
 
-TEST(ClusterLife, RequestIsNotKeptWaitingWhileTheThreadEnds) {
+TEST(ClusterLife, RequestDoesNotWaitForAnEndingThread) {
   FakeServer server([](const std::string& line) { return value(line, "x"); });
   Running running({server.name()});
   for (int i = 0; i < 200; ++i) {
@@ -59,7 +59,7 @@ TEST(ClusterLife, LongestTimeDoesNotWrapIntoThePast) {
 }
 
 // The server does not answer the request for its figures, but still takes records.
-TEST(ClusterLife, FiguresThatDoNotComeDoNotEndTheOffers) {
+TEST(ClusterLife, OffersContinueWithoutServerStatistics) {
   std::atomic<bool> has_asked{false}, has_offered{false};
   FakeServer server([&](const std::string& line) {
     if (line == "stats") {

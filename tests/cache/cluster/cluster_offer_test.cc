@@ -44,7 +44,7 @@ bool ends(const ManyOffers& source) {
   return source.left == 0;
 }
 
-TEST(ClusterOffer, NothingIsAskedIfNoneOfTheLastRecordsWasThere) {
+TEST(ClusterOffer, SendsWithoutALookIfNoRecentRecordWasThere) {
   std::atomic<int> looks{0}, sendings{0};
   std::atomic<bool> is_there{false};
   FakeServer server([&](const std::string& line) -> std::string {
@@ -105,7 +105,7 @@ std::vector<bool> sendings_of_one_offer(std::uint64_t lease_cas, const FakeServe
   return sendings;
 }
 
-TEST(ClusterOffer, RecordThatKeepsComingAndGoingIsSentTwice) {
+TEST(ClusterOffer, RecordThatKeepsVanishingIsSentTwice) {
   const auto sendings = sendings_of_one_offer(0, [](const std::string& line) {
     if (line.starts_with("mg")) return std::string("EN\r\n");
     return "NS O" + token_of(line) + "\r\n";
@@ -121,7 +121,7 @@ TEST(ClusterOffer, RecordIsAddedIfItsLeaseHasRunOut) {
   EXPECT_EQ(sendings, (std::vector<bool>{true, false}));
 }
 
-TEST(ClusterOffer, FullServerIsLeftAloneForAMinute) {
+TEST(ClusterOffer, FullServerGetsNoOffersForAMinute) {
   const std::string full = "SERVER_ERROR out of memory storing object\r\n";
   // The second answer also ends the connection. The end of a connection alone would make the server
   // rest for only a second.
@@ -146,7 +146,7 @@ TEST(ClusterOffer, FullServerIsLeftAloneForAMinute) {
   }
 }
 
-TEST(ClusterOffers, RecordThatIsConfirmedAfterALookIsFoundByTheNext) {
+TEST(ClusterOffers, NextLookFindsARecordConfirmedAfterTheLast) {
   const tests::TestRegion region;
   RamTier ram(*region);
   base::Config config = tests::config_for(region.options);
@@ -241,7 +241,7 @@ TEST_F(IdleGateTest, IsOpenWithoutAThread) {
   EXPECT_TRUE(gate.is_open(k_ms));
 }
 
-TEST_F(IdleGateTest, IsShutWhileNoProcessorIsIdleButNotForEver) {
+TEST_F(IdleGateTest, IsShutForALimitedTimeWhileNoProcessorIsIdle) {
   g_start_helper_thread = start_helper;
   g_helpers_run = false;
   {

@@ -51,7 +51,7 @@ class InRegion {
   Record* record_;
 };
 
-TEST(ClusterRecordStat, OfAnotherNodeDiffersInItsInodeAlone) {
+TEST(ClusterRecordStat, DiffersOnAnotherNodeOnlyInTheInode) {
   const FileStat one = stat_of(10);
   FileStat other = one;
   other.inode = 43;
@@ -84,7 +84,7 @@ Wire wire_of(const Record& record, const ClusterTags& tags = {.job = 11, .node =
   return wire;
 }
 
-TEST(ClusterRecord, ComesBackAsItWas) {
+TEST(ClusterRecord, SurvivesARoundTrip) {
   for (const std::uint64_t size : {0, 1, 63, 64, 5000, 40000, 200000}) {
     const InRegion record(size, stat_of(size));
     Wire wire = wire_of(*record);
@@ -103,7 +103,7 @@ TEST(ClusterRecord, ComesBackAsItWas) {
 }
 
 // Flips each bit of the header, of the path and of the zeros, and changes each byte of the data.
-TEST(ClusterRecord, NoFlippedByteIsTakenForARecord) {
+TEST(ClusterRecord, RejectsEveryFlippedBit) {
   const InRegion record(300, stat_of(300));
   Wire wire = wire_of(*record);
   ASSERT_NE(check_cluster_value(wire.bytes(), RecordKind::file, "d/file"), nullptr);
@@ -127,7 +127,7 @@ TEST(ClusterRecord, ACutOrAnotherPathIsRefused) {
     EXPECT_EQ(check_cluster_value(wire.bytes(), RecordKind::file, path), nullptr) << path;
 }
 
-TEST(ClusterRecord, OnlyWhatEverybodyMayReadAndNothingYoungIsShared) {
+TEST(ClusterRecord, OnlyOldFilesReadableByAllAreShared) {
   EXPECT_TRUE(may_be_shared(*InRegion(9, stat_of(9)), false));
   FileStat secret = stat_of(9);
   secret.mode = S_IFREG | 0640;
@@ -174,7 +174,7 @@ TEST(ClusterMounts, AreStableAfter16FilesThatAgree) {
   EXPECT_FALSE(mounts.is_stable(row)) << "never again";
 }
 
-TEST(ClusterMounts, OnlyThisMachinesInodesTellFilesApart) {
+TEST(ClusterMounts, OnlyInodesOfThisMachineDistinguishFiles) {
   ClusterMounts mounts;
   const FileStat remote = stat_of(1);
   FileStat other = remote;

@@ -49,7 +49,7 @@ struct AskingProcess {
   }
 };
 
-TEST(ClusterSteps, AJumpOutOfAQuestionAtAnyInstructionLeavesItsRowToTheNext) {
+TEST(ClusterSteps, RowIsReusableAfterAJumpOutOfARequestAtAnyInstruction) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";
   if (tests::k_asan) GTEST_SKIP() << "AddressSanitizer has larger frames that keep old words";
   FakeServer server([](const std::string& line) { return value(line, key_in(line)); });

@@ -11,7 +11,7 @@ namespace {
 
 using base::Counter;
 
-TEST(ClusterTier, AFileOfOneNodeIsServedToTheNext) {
+TEST(ClusterTier, ServesAFileOfOneNodeToAnother) {
   const SharedFiles files;
   const std::string path = files.write("f", "content");
   FakeMemcached server;
@@ -24,7 +24,7 @@ TEST(ClusterTier, AFileOfOneNodeIsServedToTheNext) {
 }
 
 // Otherwise other nodes would wait for it.
-TEST(ClusterTier, ALeaseOfWhatIsNotSharedIsGivenBack) {
+TEST(ClusterTier, ReturnsTheLeaseOfAnUnsharedFile) {
   const SharedFiles files;
   std::atomic<int> leases{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
@@ -52,7 +52,7 @@ TEST(ClusterTier, ALeaseOfWhatIsNotSharedIsGivenBack) {
 }
 
 // The server takes reads, but no records.
-TEST(ClusterTier, ALeaseOfWhatAServerRefusesIsGivenBack) {
+TEST(ClusterTier, ReturnsTheLeaseOfARefusedRecord) {
   for (const char* const refusal : {"SERVER_ERROR out of memory storing object\r\n",
                                     "SERVER_ERROR object too large for cache\r\n"}) {
     const SharedFiles files;
@@ -70,7 +70,7 @@ TEST(ClusterTier, ALeaseOfWhatAServerRefusesIsGivenBack) {
 
 // The server reports that it is full, or does not answer. Its records are shared once it accepts
 // some again.
-TEST(ClusterTier, SharesLaterWhatAServerDidNotTake) {
+TEST(ClusterTier, OffersRefusedRecordsAgainLater) {
   const SharedFiles files;
   std::atomic<bool> is_away{true};
   std::atomic<int> offers{0};
@@ -90,7 +90,7 @@ TEST(ClusterTier, SharesLaterWhatAServerDidNotTake) {
 }
 
 // The thread starts over, as that of the next leader does, and finds all records in memory.
-TEST(ClusterTier, SendsNothingThatTheServerHas) {
+TEST(ClusterTier, SendsNoRecordTheServerHas) {
   const SharedFiles files;
   std::atomic<int> sent{0}, looks{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
@@ -153,7 +153,7 @@ struct EndlessFetches final : Tier::Judge {
   void begin(int number) { EXPECT_FALSE(tier->visit(files.dir / std::to_string(number), *this)); }
 };
 
-TEST(ClusterTier, LeaseThatCannotBeKeptIsGivenBack) {
+TEST(ClusterTier, ReturnsALeaseItCannotKeep) {
   std::atomic<int> given_back{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
     given_back += line.starts_with("md") ? 1 : 0;
@@ -166,7 +166,7 @@ TEST(ClusterTier, LeaseThatCannotBeKeptIsGivenBack) {
   EXPECT_GT(given_back, 0);
 }
 
-TEST(ClusterTier, NodeThatOffersNothingTakesNoLease) {
+TEST(ClusterTier, TakesNoLeaseIfItOffersNothing) {
   std::atomic<int> asked{0}, leases{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
     ++asked;
@@ -181,7 +181,7 @@ TEST(ClusterTier, NodeThatOffersNothingTakesNoLease) {
 }
 
 // If the origin hangs, offers of records wait for it, but answers of servers do not.
-TEST(ClusterTier, AnOriginThatHangsHoldsUpNobody) {
+TEST(ClusterTier, HangingOriginDelaysNoAnswer) {
   const SharedFiles files;
   const std::string there = files.write("there", "of the pool");
   FakeMemcached server;
@@ -226,7 +226,7 @@ std::string forge(std::string value, std::uint64_t inode, bool is_other_device,
 // Times do not distinguish files that were renamed over each other. On the same machine, the inode
 // distinguishes them; on other machines, the time of the read, if it was later than the clock's
 // tick in which the file was made.
-TEST(ClusterTier, AnotherInodeIsAnotherFileOnTheSameDeviceOfTheSameMachineOrIfItWasReadAtOnce) {
+TEST(ClusterTier, InodeOrReadTimeDistinguishesRenamedFiles) {
   constexpr std::uint64_t k_later = 3'000'000'000;
   for (const auto& [is_other_device, read_after_ns] :
        {std::pair{false, k_later}, {true, k_later}, {true, std::uint64_t{0}}}) {

@@ -156,7 +156,7 @@ ResolverSettings settings_of(const FakeNameServer& server, std::vector<std::stri
   return settings;
 }
 
-TEST(DnsQuery, SettingsAreThoseOfResolvConf) {
+TEST(DnsQuery, ParsesResolvConf) {
   const auto settings = parse_resolver_settings(
       "# nameserver 9.9.9.9\nnameserver 10.96.0.10\nnameserver fd00::a ; x\nnameserver "
       "nonsense\nnameserver 10.0.0.3\nnameserver "
@@ -196,7 +196,7 @@ TEST(DnsQuery, AppliesTheSearchListAsLibcDoes) {
   EXPECT_EQ(names_to_ask("cache.x", settings).front(), "cache.x");
 }
 
-TEST(DnsQuery, ANameOfAKubernetesService) {
+TEST(DnsQuery, ResolvesANameOfAKubernetesService) {
   Zone zone;
   zone.v4["cache-0.cache.svc.cluster.local"] = {"10.1.0.7"};
   FakeNameServer server(zone);
@@ -214,7 +214,7 @@ TEST(DnsQuery, PicksTheSameOfSeveralAddressesOnAllNodes) {
   EXPECT_EQ(look_up("cache:1", settings_of(server)), "10.0.255.1 1");
 }
 
-TEST(DnsQuery, ANameWithIPv6Alone) {
+TEST(DnsQuery, ResolvesANameWithOnlyIPv6) {
   Zone zone;
   zone.v6["six"] = {"fd00::9", "fd00::8"};
   FakeNameServer server(zone);
@@ -222,14 +222,14 @@ TEST(DnsQuery, ANameWithIPv6Alone) {
   EXPECT_EQ(server.asked(), (std::vector<std::string>{"six A", "six AAAA"}));
 }
 
-TEST(DnsQuery, ANameThatDoesNotExist) {
+TEST(DnsQuery, UnknownNameFailsAfterTheSearchList) {
   FakeNameServer server{Zone{}};
   EXPECT_EQ(look_up("none:1", settings_of(server, {"x", "y"})), "there is no such name");
   EXPECT_EQ(server.asked(), (std::vector<std::string>{"none.x A", "none.y A", "none A"}));
   EXPECT_EQ(look_up(std::string(70, 'x') + ":1", settings_of(server)), "there is no such name");
 }
 
-TEST(DnsQuery, AServerThatHangsOrRefusesIsFollowedByTheNext) {
+TEST(DnsQuery, AsksTheNextServerIfOneHangsOrRefuses) {
   FakeNameServer hanging([](const std::string&) { return std::string(); });
   Zone refusing;
   refusing.code_else = 5;
@@ -263,7 +263,7 @@ TEST(DnsQuery, EachNameOfTheSearchListHasAllTries) {
   EXPECT_EQ(server.asked(), twice);
 }
 
-TEST(DnsQuery, NobodyListensAtTheNameServer) {
+TEST(DnsQuery, FailsIfNoNameServerListens) {
   ResolverSettings settings;
   { settings.servers = {FakeNameServer(Zone{}).address()}; }
   settings.timeout_ns = 1000'000 * k_ms;
@@ -271,7 +271,7 @@ TEST(DnsQuery, NobodyListensAtTheNameServer) {
   EXPECT_EQ(look_up("cache:1", settings), "no name server could answer");
 }
 
-TEST(DnsQuery, AnAnswerToAnotherQuestionIsNone) {
+TEST(DnsQuery, IgnoresAnAnswerToAnotherQuestion) {
   Zone zone;
   zone.v4["cache"] = {"10.1.0.7"};
   zone.v4["other"] = {"6.6.6.6"};
@@ -292,7 +292,7 @@ TEST(DnsQuery, AnAnswerToAnotherQuestionIsNone) {
   }
 }
 
-TEST(DnsQuery, NoForgedByteIsReadBeyondTheEnd) {
+TEST(DnsQuery, ForgedAnswerIsNotReadPastItsEnd) {
   Zone zone;
   zone.v4["cache"] = {"10.1.0.7", "10.1.0.8"};
   std::byte question[k_most_dns_bytes];

@@ -27,7 +27,7 @@ std::vector<std::string> servers(int n) {
   return texts;
 }
 
-TEST(ClusterPool, AKeyHasOneHomeWhateverTheOrderOfTheList) {
+TEST(ClusterPool, HomeOfAKeyDoesNotDependOnTheOrderOfTheList) {
   auto list = servers(5);
   auto turned = list;
   std::ranges::reverse(turned);
@@ -36,7 +36,7 @@ TEST(ClusterPool, AKeyHasOneHomeWhateverTheOrderOfTheList) {
               turned[home_of_key(turned, key * 0x9e3779b97f4a7c15)]);
 }
 
-TEST(ClusterPool, AServerThatLeavesMovesOnlyItsOwnShare) {
+TEST(ClusterPool, RemovedServerMovesOnlyItsShare) {
   const auto all = servers(5), fewer = servers(4);
   std::map<std::string, int> share;
   constexpr int k_keys = 10000;
@@ -50,7 +50,7 @@ TEST(ClusterPool, AServerThatLeavesMovesOnlyItsOwnShare) {
   for (const auto& [server, keys] : share) EXPECT_NEAR(keys, k_keys / 5, k_keys / 25) << server;
 }
 
-TEST(ClusterKey, SaysTheNamespaceTheOriginAndThePath) {
+TEST(ClusterKey, ContainsNamespaceOriginAndPath) {
   const ClusterKey key("team-a", ClusterKey::hash_of_origin("/mnt/data"), "train/0/a.jpg");
   EXPECT_EQ(key.text().size(), 4 + 6 + 32U);
   EXPECT_TRUE(key.text().starts_with("cs2:team-a"));
@@ -65,7 +65,7 @@ TEST(ClusterKey, SaysTheNamespaceTheOriginAndThePath) {
   EXPECT_EQ(ClusterKey(std::string(64, 'n'), 0, "").text().size(), 100U);
 }
 
-TEST(ClusterPaths, PlaceIsTheSameOnAllNodesWhateverTheirMountPoints) {
+TEST(ClusterPaths, PlaceDoesNotDependOnMountPoints) {
   const auto place = [](const char* prefixes, const char* origins, const char* path) {
     const auto parsed = base::parse_config([&](std::string_view name) -> const char* {
       return name == "CUBESHIM_PREFIXES"         ? prefixes
@@ -87,7 +87,7 @@ TEST(ClusterPaths, PlaceIsTheSameOnAllNodesWhateverTheirMountPoints) {
       << "the prefix has a place of its own: its listing";
 }
 
-TEST(ClusterSettings, ServersAreReadOrRefusedAsAWhole) {
+TEST(ClusterSettings, ServerListIsAcceptedOrRefusedAsAWhole) {
   const auto servers_of = [](const char* text) {
     const auto parsed = base::parse_config(
         [&](std::string_view name) { return name == "CUBESHIM_CLUSTER" ? text : nullptr; });
@@ -108,7 +108,7 @@ TEST(ClusterSettings, ServersAreReadOrRefusedAsAWhole) {
     EXPECT_EQ(servers_of(wrong), "wrong") << wrong;
 }
 
-TEST(ClusterSettings, NoVariableOfALauncherNamesTheJob) {
+TEST(ClusterSettings, JobComesFromNoVariableOfALauncher) {
   const auto job_of = [](std::string_view variable) {
     return base::parse_config(
                [&](std::string_view name) { return name == variable ? "7" : nullptr; })
@@ -141,7 +141,7 @@ TEST(CircuitBreaker, RestsLongerEachTimeAndGetsOneTrial) {
   EXPECT_FALSE(trip.is_open(now + 29 * k_s));
 }
 
-TEST(CircuitBreaker, ATrialThatIsGivenUpIsTheNextOnes) {
+TEST(CircuitBreaker, AbandonedTrialPassesToTheNextAsker) {
   CircuitBreaker trip;
   trip.rest(0);
   EXPECT_TRUE(trip.may_ask(2 * k_s));
@@ -152,7 +152,7 @@ TEST(CircuitBreaker, ATrialThatIsGivenUpIsTheNextOnes) {
   EXPECT_TRUE(trip.note_answer(/*is_late=*/true)) << "it is a trial still";
 }
 
-TEST(CircuitBreaker, ThreeOfTheLast64LateAreTooMany) {
+TEST(CircuitBreaker, TripsAtThreeLateAnswersOfTheLast64) {
   CircuitBreaker trip;
   EXPECT_FALSE(trip.note_answer(true));
   for (int i = 0; i < 40; ++i) EXPECT_FALSE(trip.note_answer(false));
@@ -163,7 +163,7 @@ TEST(CircuitBreaker, ThreeOfTheLast64LateAreTooMany) {
   EXPECT_FALSE(trip.note_answer(true, /*most_late=*/16));
 }
 
-TEST(TokenBucket, KeepsToItsRateAndAllowsALittleAtOnce) {
+TEST(TokenBucket, KeepsToItsRateAndAllowsAShortBurst) {
   std::atomic<std::uint64_t> word{0};
   constexpr std::uint64_t k_rate = 64 << 20, k_size = 1 << 20;
   std::uint64_t sent = 0;
@@ -176,7 +176,7 @@ TEST(TokenBucket, KeepsToItsRateAndAllowsALittleAtOnce) {
   EXPECT_TRUE(TokenBucket::take(word, 4 * k_s, 1, k_rate)) << "nobody has made that";
 }
 
-TEST(TokenBucket, AFileThatTakesMinutesIsPaidFor) {
+TEST(TokenBucket, LargeFileBlocksTheBucketForItsFullTime) {
   std::atomic<std::uint64_t> word{0};
   constexpr std::uint64_t k_rate = 64 << 10, k_size = 16 << 20;
   EXPECT_TRUE(TokenBucket::take(word, k_s, k_size, k_rate));
@@ -186,7 +186,7 @@ TEST(TokenBucket, AFileThatTakesMinutesIsPaidFor) {
 }
 
 // Other processes can write to the word.
-TEST(TokenBucket, AnyWordIsEitherBelievedOrNot) {
+TEST(TokenBucket, CorruptWordCausesNoOverflow) {
   for (const std::uint64_t rate : {std::uint64_t{1}, std::uint64_t{64} << 20, UINT64_MAX}) {
     for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1} << 24, UINT64_MAX}) {
       std::atomic<std::uint64_t> word{UINT64_MAX};
@@ -221,7 +221,7 @@ TEST(ColdPool, AsksOneIn16UntilThereAreHits) {
   EXPECT_EQ(asked(160), 10) << "3 % are not";
 }
 
-TEST(Askers, AllWaitIfNoMoreHaveRecentlyAskedAtOnce) {
+TEST(Askers, AllWaitIfNoMoreHaveRecentlyAskedConcurrently) {
   Askers askers;
   EXPECT_FALSE(askers.are_all_waiting()) << "nobody waits";
   askers.note(1);
@@ -255,7 +255,7 @@ TEST(AheadWindow, LeavesRequestsToProgramsWhileAnswersAreHeld) {
 }
 
 // If a node takes leases and stores no records, the others do not wait for each block.
-TEST(LeaseWaits, AreForNodesWhoseBytesCome) {
+TEST(LeaseWaits, AreRareIfTheBytesDoNotCome) {
   LeaseWaits waits;
   const auto waited_of_64 = [&](bool comes) {
     int waited = 0;

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = MetaAnswer::Kind;
 
-TEST(MetaProtocol, AnswersOfARealServerAreUnderstood) {
+TEST(MetaProtocol, AnswersOfARealServerAreParsed) {
   const MetaAnswer value = parse_meta_answer("VA 512 c18446744073709551615 O1f");
   EXPECT_EQ(value.kind, Kind::value);
   EXPECT_EQ(value.size, 512U);
@@ -46,7 +46,7 @@ TEST(MetaProtocol, MalformedAnswersAreUnknown) {
       << "flags of a later version are left out";
 }
 
-TEST(MetaProtocol, ALineEndsWithBothOfItsBytes) {
+TEST(MetaProtocol, LineEndsWithCarriageReturnAndLineFeed) {
   EXPECT_EQ(meta_line_bytes("HD\r\nEN\r\n"), 4U);
   EXPECT_EQ(meta_line_bytes("\r\n"), 2U);
   for (const char* const text : {"", "HD", "HD\r", "HD\n", "\rHD\n"})

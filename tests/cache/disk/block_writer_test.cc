@@ -136,7 +136,7 @@ TEST_F(BlockWriterTest, ErrorLeavesTheOfferToALaterPass) {
   EXPECT_EQ(pins_of(*region, region->own_slot()), 0U);
 }
 
-TEST_F(BlockWriterTest, BlockThatBecomesWholeMeanwhileIsForTheNextPass) {
+TEST_F(BlockWriterTest, BlockCompletedDuringAPassIsLeftToTheNext) {
   bring(0);
   BlockWriter own = writer();
   bool is_first = true;
@@ -163,7 +163,7 @@ TEST_F(BlockWriterTest, ChunkIsPinnedWhileItIsOffered) {
   EXPECT_TRUE(is_claimed);
 }
 
-TEST_F(BlockWriterTest, PassEndsWhenItIsTold) {
+TEST_F(BlockWriterTest, PassEndsOnRequest) {
   for (const std::uint64_t number : {0, 33, 65}) bring(number);
   BlockWriter own = writer();
   int steps = 0;
@@ -180,7 +180,7 @@ TEST_F(BlockWriterTest, PassEndsWhenItIsTold) {
 // Blocks of all sizes are written to the disk and read back.
 class BlockSizes : public testing::TestWithParam<std::uint64_t> {};
 
-TEST_P(BlockSizes, DiskGivesBackWhatWasWhole) {
+TEST_P(BlockSizes, DiskReturnsWholeBlocks) {
   struct Compare final : Tier::Judge {
     const FileStat& stat;
     BlockPlace place;

@@ -60,7 +60,7 @@ struct DiskBlockTest : testing::Test {
   void remove_index() const { std::filesystem::remove(f.path() + "/index"); }
 };
 
-TEST_F(DiskBlockTest, BlockComesBackAndIsWrittenOnce) {
+TEST_F(DiskBlockTest, BlockIsReadBackAndWrittenOnce) {
   const auto store = open_store(f.options);
   append_all(*store);
   EXPECT_EQ(right(*store), blocks);
@@ -87,7 +87,7 @@ TEST_F(DiskBlockTest, BlockHasNoEntryByInode) {
   }
 }
 
-TEST_F(DiskBlockTest, ChangeOfItsFileByAnyNameLeavesIt) {
+TEST_F(DiskBlockTest, BlocksSurviveAChangeOfTheirFile) {
   DiskTier* tier = nullptr;
   {
     base::Config config =
@@ -129,7 +129,7 @@ TEST_F(DiskBlockTest, ChangeOfItsFileByAnyNameLeavesIt) {
   tier->end_offers();
 }
 
-TEST_F(DiskBlockTest, NextVersionOfABlockTakesTheFormersPlace) {
+TEST_F(DiskBlockTest, NewVersionReplacesTheOldBlock) {
   const BlockFile next = changed();
   {
     const auto store = open_store(f.options);
@@ -168,7 +168,7 @@ TEST_F(DiskBlockTest, SurvivesARestart) {
   }
 }
 
-TEST_F(DiskBlockTest, SurvivesADeathOfItsWriter) {
+TEST_F(DiskBlockTest, SurvivesTheDeathOfItsWriter) {
   // Without a footer the records are walked, under the index that they were written to and under a
   // new one.
   for (const bool with_index : {true, false}) {
@@ -217,7 +217,7 @@ TEST_F(DiskBlockTest, DamagedBlockIsDropped) {
   EXPECT_EQ(right(*store), blocks);
 }
 
-TEST_F(DiskBlockTest, LeavesWithItsSegment) {
+TEST_F(DiskBlockTest, IsDroppedWithItsSegment) {
   f.options.size_bound = 16 << 20;
   f.options.segment_bytes = 2 << 20;
   f.options.keep_free_percent = 0;
@@ -241,7 +241,7 @@ TEST_F(DiskBlockTest, LeavesWithItsSegment) {
 }
 
 // Allocating memory from the kernel for each block would take as long as reading from a fast disk.
-TEST_F(DiskBlockTest, BlockOfTheUsualSizeIsReadIntoABufferThatIsKept) {
+TEST_F(DiskBlockTest, BlockOfTheUsualSizeReusesABuffer) {
   const auto store = open_store(f.options);
   const std::uint64_t usual =
       base::parse_config([](const char*) -> const char* { return nullptr; }).config.block;
@@ -255,7 +255,7 @@ TEST_F(DiskBlockTest, BlockOfTheUsualSizeIsReadIntoABufferThatIsKept) {
   }
 }
 
-TEST_F(DiskBlockTest, LeastBoundIsOneUnderWhichABlockHasRoom) {
+TEST_F(DiskBlockTest, BlockFitsUnderTheLeastBound) {
   for (const std::uint64_t block :
        {std::uint64_t{64 << 10}, std::uint64_t{1 << 20}, std::uint64_t{2 << 20}}) {
     f.options.size_bound = 8 << 20;

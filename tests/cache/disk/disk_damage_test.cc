@@ -119,7 +119,7 @@ class Damage : public testing::Test {
   std::mt19937_64 random_{7};
 };
 
-TEST_F(Damage, APowerCutAtAnyByteLosesOnlyWhatWasNotWritten) {
+TEST_F(Damage, PowerCutAtAnyByteLosesOnlyUnwrittenRecords) {
   for (int round = 0; round < k_rounds; ++round) {
     restore();
     std::filesystem::remove(index());
@@ -183,7 +183,7 @@ TEST_F(Damage, AFlippedByteAnywhereIsNeverServed) {
   EXPECT_GT(right_, static_cast<std::size_t>(k_rounds) * k_files);
 }
 
-TEST_F(Damage, TornIndexOfAnotherBootIsRebuiltAndAllIsFound) {
+TEST_F(Damage, TornIndexOfAnotherBootIsRebuiltCompletely) {
   for (int round = 0; round < k_rounds / 10; ++round) {
     restore();
     std::string torn = content_of_index();
@@ -197,7 +197,7 @@ TEST_F(Damage, TornIndexOfAnotherBootIsRebuiltAndAllIsFound) {
       << "all but what was forgotten, each time";
 }
 
-TEST_F(Damage, ATornIndexOfThisBootServesNothingWrong) {
+TEST_F(Damage, TornIndexOfThisBootServesNoWrongByte) {
   for (int round = 0; round < k_rounds / 10; ++round) {
     restore();
     std::string torn = content_of_index();

@@ -46,7 +46,7 @@ TEST_F(DiskErrors, AReadErrorIsAMissCountedAndReportedOnce) {
   EXPECT_NE(said.find("cannot read"), std::string::npos) << said;
 }
 
-TEST_F(DiskErrors, AWriteErrorAddsNothingAndWhatIsThereStays) {
+TEST_F(DiskErrors, WriteErrorAddsNothingAndKeepsExistingRecords) {
   const auto store = open_store(f_.options);
   ASSERT_NE(store, nullptr);
   ASSERT_EQ(append_files(*store, 0, 100).written, 100U);

@@ -37,7 +37,7 @@ std::size_t count_found(const DiskIndex& index, std::uint64_t hash, std::uint64_
   return n;
 }
 
-TEST(DiskIndex, FindsWhatWasInsertedAndNothingAfterItsRemoval) {
+TEST(DiskIndex, FindsInsertedEntriesUntilTheyAreRemoved) {
   const IndexFile file;
   DiskIndex index = file.make();
   for (std::uint64_t i = 0; i < 1000; ++i) {
@@ -52,7 +52,7 @@ TEST(DiskIndex, FindsWhatWasInsertedAndNothingAfterItsRemoval) {
   EXPECT_EQ(count_found(index, hash_of_number(5), 4096 + 5 * 320), 0U);
 }
 
-TEST(DiskIndex, APlaceHasRoomForTheRecordAndNotMuchMore) {
+TEST(DiskIndex, PlaceFitsItsRecordWithLittleSlack) {
   const IndexFile file;
   DiskIndex index = file.make();
   for (const std::uint64_t bytes : {256ULL, 1024ULL, 1025ULL, 5000ULL, 112'640ULL, 16ULL << 20,
@@ -71,7 +71,7 @@ TEST(DiskIndex, APlaceHasRoomForTheRecordAndNotMuchMore) {
   }
 }
 
-TEST(DiskIndex, ATentativeEntryIsTakenOnceEitherByItsWriterOrByARemoval) {
+TEST(DiskIndex, TentativeEntryIsTakenOnceByItsWriterOrARemoval) {
   const IndexFile file;
   DiskIndex index = file.make();
   const std::uint64_t hash = hash_of_number(1);
@@ -129,7 +129,7 @@ int open_error(const IndexFile& file, std::uint64_t boot) {
   return index ? 0 : index.error().value;
 }
 
-TEST(DiskIndex, IsRefusedAfterARebootUnlessSomebodyUsesIt) {
+TEST(DiskIndex, IsRefusedAfterARebootUnlessItIsInUse) {
   const IndexFile file;
   { const DiskIndex made = file.make(); }
   EXPECT_EQ(open_error(file, k_boot), 0);
@@ -141,7 +141,7 @@ TEST(DiskIndex, IsRefusedAfterARebootUnlessSomebodyUsesIt) {
   EXPECT_TRUE(DiskIndex::open(file.path.c_str(), k_boot)->is_shared());
 }
 
-TEST(DiskIndex, IsNotUsedAnyMoreWhenItsUserWasKilled) {
+TEST(DiskIndex, IsNotInUseOnceItsUserIsKilled) {
   const IndexFile file;
   { const DiskIndex made = file.make(); }
   tests::Gate ready;
@@ -174,7 +174,7 @@ TEST(DiskIndex, ADamagedHeaderIsRefused) {
   EXPECT_EQ(open_error(file, k_boot), EBADMSG);
 }
 
-TEST(DiskIndex, AFileThatWasCutOffUnderItIsEmptyAndNoFault) {
+TEST(DiskIndex, FileTruncatedUnderItReadsAsEmpty) {
   const IndexFile file;
   DiskIndex index = file.make();
   const std::uint64_t hash = hash_of_number(1);
@@ -187,7 +187,7 @@ TEST(DiskIndex, AFileThatWasCutOffUnderItIsEmptyAndNoFault) {
   EXPECT_FALSE(index.is_there());
 }
 
-TEST(DiskIndex, PlacesStayWithinASegmentWhateverTheSlotsHold) {
+TEST(DiskIndex, CorruptSlotsYieldOnlyPlacesWithinASegment) {
   const IndexFile file;
   DiskIndex index = file.make(100);
   for (std::uint32_t i = 0; i < index.geometry().row_count; ++i)

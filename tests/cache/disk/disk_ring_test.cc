@@ -84,7 +84,7 @@ TEST_F(DiskRingTest, WithoutAWriterNothingPassesThrough) {
   EXPECT_GT(count(Counter::bypassed_full), 0U);
 }
 
-TEST_F(DiskRingTest, AWriterThatComesRoundGetsAllOfIt) {
+TEST_F(DiskRingTest, WriterThatKeepsUpStoresEveryRecord) {
   TierWriter writer = cache->tier_writer();
   ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));
   EXPECT_EQ(on_disk(), paths.size());
@@ -100,7 +100,7 @@ TEST_F(DiskRingTest, AWriterThatComesRoundGetsAllOfIt) {
 }
 
 // An fd that a signal handler has parked in the meantime is then no longer the lowest free one.
-TEST_F(DiskRingTest, AnOpenSaysThatItHasUsedAnFdMeanwhile) {
+TEST_F(DiskRingTest, OpenReportsAnFdThatItUsedMeanwhile) {
   TierWriter writer = cache->tier_writer();
   ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));
   for (const std::string& path : paths) {
@@ -157,7 +157,7 @@ TEST_F(DiskRingTest, PinsASegmentWhileItIsWritten) {
   EXPECT_EQ(tier.held, tier.segments);
 }
 
-TEST_F(DiskRingTest, AChangedFileIsSeenAtOnceWhereverItIs) {
+TEST_F(DiskRingTest, ChangedFileIsSeenImmediatelyInMemoryAndOnDisk) {
   TierWriter writer = cache->tier_writer();
   ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));
   for (const std::size_t i : {std::size_t{0}, paths.size() / 2, paths.size() - 1}) {
@@ -171,7 +171,7 @@ TEST_F(DiskRingTest, AChangedFileIsSeenAtOnceWhereverItIs) {
   }
 }
 
-TEST_F(DiskRingTest, KilledReadersHarmNobody) {
+TEST_F(DiskRingTest, KilledReadersDisturbNoOtherProcess) {
   constexpr int k_readers = 3;
   const int rounds = tests::k_asan || tests::k_tsan ? 6 : 30;
   std::atomic<bool> over{false};

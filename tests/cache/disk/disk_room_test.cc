@@ -54,7 +54,7 @@ TEST(DiskRoom, ALowerBoundIsKeptFromTheStart) {
   EXPECT_EQ(look_for_files(*store, 6000).wrong, 0U);
 }
 
-TEST(DiskRoom, KeepsWhatThisJobHasWritten) {
+TEST(DiskRoom, KeepsRecordsOfThisJob) {
   DiskFixture f;
   f.options.size_bound = 10 << 20;
   const auto store = open_store(f.options);
@@ -65,7 +65,7 @@ TEST(DiskRoom, KeepsWhatThisJobHasWritten) {
   EXPECT_EQ(look_for_files(*store, kept).right, kept) << "the first ones, not the last";
 }
 
-TEST(DiskRoom, ALaterJobTakesTheRoomOfWhatNobodyTouchedForLongest) {
+TEST(DiskRoom, LaterJobReplacesTheLeastRecentlyUsedSegments) {
   DiskFixture f;
   f.options.size_bound = 10 << 20;
   {
@@ -116,7 +116,7 @@ TEST(DiskRoom, AShareOfTheFileSystemStaysFree) {
             21U << 20);
 }
 
-TEST(DiskRoom, OnAFullDiskNothingIsAddedAndWhatIsThereStays) {
+TEST(DiskRoom, FullDiskAddsNothingAndKeepsExistingRecords) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const tests::TmpfsMount mount("16m");
   if (!mount.is_mounted()) GTEST_SKIP() << "no tmpfs can be mounted here";
@@ -141,7 +141,7 @@ TEST(DiskRoom, OnAFullDiskNothingIsAddedAndWhatIsThereStays) {
   EXPECT_EQ(look_for_files(*store, 1000).wrong, 0U);
 }
 
-TEST(DiskRoom, OnAFullDiskThereIsNoStore) {
+TEST(DiskRoom, OpenFailsOnAFullDisk) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const tests::TmpfsMount mount("8m");
   if (!mount.is_mounted()) GTEST_SKIP() << "no tmpfs can be mounted here";

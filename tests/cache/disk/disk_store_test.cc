@@ -21,7 +21,7 @@ using tests::RamSegment;
 using tests::read_back;
 using tests::size_of;
 
-TEST(DiskStore, GivesBackWhatItWasGiven) {
+TEST(DiskStore, ReturnsStoredBytes) {
   for (const bool is_direct : {true, false}) {
     DiskFixture f;
     f.options.is_direct = is_direct;
@@ -35,7 +35,7 @@ TEST(DiskStore, GivesBackWhatItWasGiven) {
   }
 }
 
-TEST(DiskStore, LargeAndEmptyFilesComeBackToo) {
+TEST(DiskStore, ReturnsLargeAndEmptyFiles) {
   DiskFixture f;
   f.options.segment_bytes = 8 << 20;
   const auto store = open_store(f.options);
@@ -65,7 +65,7 @@ TEST(DiskStore, SurvivesARestart) {
   }
 }
 
-TEST(DiskStore, TellsRecordsOfThisRunFromEarlierOnes) {
+TEST(DiskStore, DistinguishesRecordsOfThisRunFromEarlierOnes) {
   DiskFixture f;
   bool of_this_run = false;
   {
@@ -92,7 +92,7 @@ TEST(DiskStore, TellsRecordsOfThisRunFromEarlierOnes) {
   EXPECT_FALSE(of_this_run);
 }
 
-TEST(DiskStore, SkipsWhatIsStaleUnsoundOrElsewhere) {
+TEST(DiskStore, SkipsStaleUnsoundAndMisplacedRecords) {
   const DiskFixture f;
   const auto store = open_store(f.options);
   RamSegment segment;
@@ -114,7 +114,7 @@ TEST(DiskStore, SkipsWhatIsStaleUnsoundOrElsewhere) {
     EXPECT_EQ(read_back(*store, name_of(i)).has_value(), i == 0 || i > 3) << i;
 }
 
-TEST(DiskStore, ANewerVersionTakesTheOldOnesPlaceAlsoAfterARestart) {
+TEST(DiskStore, NewVersionReplacesTheOldOneEvenAfterARestart) {
   DiskFixture f;
   {
     const auto store = open_store(f.options);
@@ -151,7 +151,7 @@ TEST(DiskStore, ForgottenFilesStayForgottenAfterARestart) {
   }
 }
 
-TEST(DiskStore, CountsTheFilesOfADeadWriterWithoutForgottenOnes) {
+TEST(DiskStore, CountsTheFilesOfADeadWriterExceptForgottenOnes) {
   const DiskFixture f;
   {
     const auto store = open_store(f.options);
@@ -167,7 +167,7 @@ TEST(DiskStore, CountsTheFilesOfADeadWriterWithoutForgottenOnes) {
   EXPECT_EQ(look_for_files(*store, 100).right, 99U);
 }
 
-TEST(DiskStore, AChangeByOneNameIsSeenUnderTheOthers) {
+TEST(DiskStore, ChangeByOneNameIsSeenByTheOthers) {
   const DiskFixture f;
   const auto store = open_store(f.options);
   RamSegment segment;
@@ -225,7 +225,7 @@ TEST(DiskStore, ADirectoryThatOthersMayWriteToIsRefused) {
   }
 }
 
-TEST(DiskStore, ADirectoryThatIsNotThereIsNamed) {
+TEST(DiskStore, ErrorNamesAMissingDirectory) {
   const DiskFixture f;
   std::string why;
   auto options = f.options;
@@ -238,7 +238,7 @@ TEST(DiskStore, ADirectoryThatIsNotThereIsNamed) {
   EXPECT_EQ(DiskStore::open(options, why).error().value, ENAMETOOLONG);
 }
 
-TEST(DiskStore, ABoundBelowTheLeastIsNamed) {
+TEST(DiskStore, ErrorNamesABoundBelowTheLeast) {
   DiskFixture f;
   f.options.size_bound = 1 << 20;
   std::string why;
@@ -290,7 +290,7 @@ TEST(DiskStore, AFileSystemThatIsMountedReadOnlyServes) {
   EXPECT_EQ(look_for_files(*store, 50).right, 50U);
 }
 
-TEST(DiskStore, ADirectoryThatIsRemovedMeanwhileIsAMiss) {
+TEST(DiskStore, RemovedDirectoryCausesMisses) {
   const DiskFixture f;
   const auto store = open_store(f.options);
   append_files(*store, 0, 100);

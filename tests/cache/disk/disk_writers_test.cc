@@ -33,7 +33,7 @@ int write_files(const DiskFixture& f, std::size_t first, std::size_t last, bool 
   return 0;
 }
 
-TEST(DiskWriters, TwoAtOnceSeeEachOthersFiles) {
+TEST(DiskWriters, ConcurrentWritersSeeEachOthersFiles) {
   DiskFixture f;
   f.options.segment_bytes = 1 << 20;
   const auto reader = open_store(f.options);
@@ -47,7 +47,7 @@ TEST(DiskWriters, TwoAtOnceSeeEachOthersFiles) {
   EXPECT_EQ(append_files(*reader, 0, 2000).there_already, 2000U);
 }
 
-TEST(DiskWriters, StayRightWithTheSameFilesAtOnce) {
+TEST(DiskWriters, ConcurrentWritesOfTheSameFilesStayRight) {
   DiskFixture f;
   f.options.segment_bytes = 1 << 20;
   const auto body = [&] {
@@ -62,7 +62,7 @@ TEST(DiskWriters, StayRightWithTheSameFilesAtOnce) {
   EXPECT_EQ(look_for_files(*open_store(f.options), 500).right, 500U);
 }
 
-TEST(DiskWriters, KilledWriterLosesNothingThatWasPublished) {
+TEST(DiskWriters, KilledWriterLosesNoPublishedRecord) {
   DiskFixture f;
   EXPECT_EQ(Child([&] { return write_files(f, 0, 300, true); }).wait(), -SIGKILL);
   for (const bool with_index : {true, false}) {
@@ -71,7 +71,7 @@ TEST(DiskWriters, KilledWriterLosesNothingThatWasPublished) {
   }
 }
 
-TEST(DiskWriters, KilledAnywhereNothingIsWrong) {
+TEST(DiskWriters, KillAtAnyMomentLeavesNoWrongByte) {
   DiskFixture f;
   f.options.size_bound = 10 << 20;
   f.options.segment_bytes = 1 << 20;
@@ -104,7 +104,7 @@ TEST(DiskWriters, KilledAnywhereNothingIsWrong) {
   }
 }
 
-TEST(DiskWriters, AFileWhoseWriterLivesIsLeftToIt) {
+TEST(DiskWriters, LeavesAFileToItsLivingWriter) {
   DiskFixture f;
   Gate written, go_on;
   Child writer([&] {
@@ -153,7 +153,7 @@ TEST(DiskWriters, AForkedChildDoesNotHoldItsParentsFile) {
   finish.give();
 }
 
-TEST(DiskWriters, ReadersOfFilesThatLeaveGetRightBytesOrNone) {
+TEST(DiskWriters, ReadersDuringEvictionGetRightBytesOrNone) {
   DiskFixture f;
   f.options.size_bound = 8 << 20;
   f.options.segment_bytes = 1 << 20;

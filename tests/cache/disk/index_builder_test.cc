@@ -51,7 +51,7 @@ struct NewIndex {
   base::Result<DiskIndex> index;
 };
 
-TEST(DiskIndexBuilder, FindsEachOnceHoweverSmallTheWindow) {
+TEST(DiskIndexBuilder, FindsEachRecordOnceWithAnyWindow) {
   for (const std::uint64_t window :
        {std::uint64_t{4096}, std::uint64_t{20'000}, DiskIndexBuilder::k_most_window}) {
     NewIndex made(5000);
@@ -63,7 +63,7 @@ TEST(DiskIndexBuilder, FindsEachOnceHoweverSmallTheWindow) {
   }
 }
 
-TEST(DiskIndexBuilder, ManyMoreThanItWasMadeForGoToFurtherTables) {
+TEST(DiskIndexBuilder, OverflowGoesToFurtherTables) {
   for (const bool is_private : {false, true}) {
     NewIndex made(2000, is_private);
     const auto [added, passes] =

@@ -115,7 +115,7 @@ struct LargeDiskTest : testing::Test {
 
 constexpr std::uint64_t k_blocks = (k_size + k_block - 1) / k_block;
 
-TEST_F(LargeDiskTest, BlocksThatHaveLeftTheMemoryComeFromTheDisk) {
+TEST_F(LargeDiskTest, EvictedBlocksComeFromTheDisk) {
   const OpenLarge large(*cache, path);
   ASSERT_NE(large.file, nullptr);
   EXPECT_EQ(large.read_all(), data);
@@ -134,7 +134,7 @@ TEST_F(LargeDiskTest, BlocksThatHaveLeftTheMemoryComeFromTheDisk) {
   EXPECT_EQ(count(Counter::block_ahead), 0U);
 }
 
-TEST_F(LargeDiskTest, BlocksComeAheadFromTheDisk) {
+TEST_F(LargeDiskTest, BlocksAreReadAheadFromTheDisk) {
   const OpenLarge large(*cache, path);
   large.read_all();
   write_to_disk();
@@ -173,7 +173,7 @@ TEST_F(LargeDiskTest, RestOfABlockComesFromTheDisk) {
   EXPECT_FALSE(is_any_offered());
 }
 
-TEST_F(LargeDiskTest, BlockFromTheDiskIsNotOfferedBesideOneFromTheOrigin) {
+TEST_F(LargeDiskTest, BlockFromTheDiskIsNotOfferedAgain) {
   const OpenLarge large(*cache, path);
   large.read(0, k_block);
   write_to_disk();
@@ -219,7 +219,7 @@ TEST_F(LargeDiskTest, LastPageFromTheDiskIsFilledWithZeros) {
     ASSERT_EQ(claim.data()[i % k_chunk_bytes], std::byte{0}) << i;
 }
 
-TEST_F(LargeDiskTest, NextRegionHasTheBlocksOfTheDisk) {
+TEST_F(LargeDiskTest, NextRegionServesBlocksFromTheDisk) {
   {
     const OpenLarge large(*cache, path);
     large.read_all();
@@ -242,7 +242,7 @@ TEST_F(LargeDiskTest, NextRegionHasTheBlocksOfTheDisk) {
             0);
 }
 
-TEST_F(LargeDiskTest, AnotherVersionIsNotServedFromTheFormersBlocks) {
+TEST_F(LargeDiskTest, NewVersionIsNotServedFromOldBlocks) {
   {
     const OpenLarge large(*cache, path);
     large.read_all();
@@ -265,7 +265,7 @@ TEST_F(LargeDiskTest, AnotherVersionIsNotServedFromTheFormersBlocks) {
   EXPECT_EQ(count(Counter::block_disk), k_size);
 }
 
-TEST_F(LargeDiskTest, FileThatMayChangeWithinTheGrainOfItsTimesIsNotWritten) {
+TEST_F(LargeDiskTest, FileThatMayChangeWithinItsTimestampGranularityIsNotWritten) {
   write(data, std::time(nullptr) + 1000);
   const OpenLarge large(*cache, path);
   ASSERT_TRUE(large.file != nullptr && large.read_all() == data);
@@ -366,7 +366,7 @@ struct LargeTierTest : testing::Test {
 };
 
 // Pages from the origin show that no other node had the block a moment ago.
-TEST_F(LargeTierTest, ClusterIsNotAskedForABlockThatTheOriginIsGiving) {
+TEST_F(LargeTierTest, ClusterIsNotAskedForABlockBeingReadFromTheOrigin) {
   tier.has_blocks = false;
   parts.remote.add(tier);
   ASSERT_NO_FATAL_FAILURE(begin());
@@ -389,7 +389,7 @@ struct LargeWaitTest : LargeTierTest {
   }
 };
 
-TEST_F(LargeWaitTest, ProgramDoesNotWaitForALateWriterForLong) {
+TEST_F(LargeWaitTest, ProgramWaitsOnlyBrieflyForALateWriter) {
   ASSERT_NO_FATAL_FAILURE(begin());
   alarm(120);
   EXPECT_EQ(read(0, k_block), data.substr(0, k_block));

@@ -31,7 +31,7 @@ TEST(ReadBuffers, ReuseABuffer) {
   }
 }
 
-TEST(ReadBuffers, AsManyAsReadersAndFewAreKept) {
+TEST(ReadBuffers, EachReaderGetsOneAndFewAreKept) {
   ReadBuffers buffers;
   std::vector<const std::byte*> all;
   {
@@ -49,7 +49,7 @@ TEST(ReadBuffers, AsManyAsReadersAndFewAreKept) {
   EXPECT_EQ(mapped, static_cast<int>(ReadBuffers::k_kept));
 }
 
-TEST(ReadBuffers, ALargeOneIsAsLargeAsAskedForAndNotKept) {
+TEST(ReadBuffers, LargeBufferHasTheRequestedSizeAndIsNotKept) {
   ReadBuffers buffers;
   const std::byte* at = nullptr;
   {
@@ -62,7 +62,7 @@ TEST(ReadBuffers, ALargeOneIsAsLargeAsAskedForAndNotKept) {
   EXPECT_FALSE(is_mapped(at));
 }
 
-TEST(ReadBuffers, AChildHasItsOwn) {
+TEST(ReadBuffers, ForkedChildGetsItsOwn) {
   ReadBuffers buffers;
   const std::byte* const parents = buffers.take(4096)->data();
   tests::Child child([&] {
@@ -78,7 +78,7 @@ TEST(ReadBuffers, AChildHasItsOwn) {
   EXPECT_TRUE(is_mapped(parents));
 }
 
-TEST(ReadBuffers, NoTwoThreadsHaveTheSame) {
+TEST(ReadBuffers, ThreadsNeverShareOne) {
   ReadBuffers buffers;
   std::vector<std::thread> threads;
   threads.reserve(8);

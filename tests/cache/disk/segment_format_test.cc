@@ -24,7 +24,7 @@ std::uint64_t file_bytes(const DiskTrailer& t) {
   return trailer_offset(t.rows_at, t.row_count) + sizeof t;
 }
 
-TEST(DiskTrailer, IsSoundAtTheEndOfItsOwnFileOnly) {
+TEST(DiskTrailer, IsSoundOnlyAtTheEndOfItsFile) {
   for (const std::uint64_t rows : {0, 1, 2, 101}) {
     const DiskTrailer t = sound_trailer(rows);
     EXPECT_TRUE(is_sound(t, 7, file_bytes(t)));
@@ -45,7 +45,7 @@ TEST(DiskTrailer, EveryFlippedBitIsFound) {
   EXPECT_TRUE(is_sound(t, 7, file_bytes(t)));
 }
 
-TEST(DiskTrailer, NumbersThatWrapAroundAreRefusedThoughTheHashFits) {
+TEST(DiskTrailer, RefusesOverflowingNumbersDespiteAMatchingHash) {
   const auto refused = [](auto change) {
     DiskTrailer t = sound_trailer(1);
     const std::uint64_t bytes = file_bytes(t);
@@ -88,7 +88,7 @@ struct OneFile {
   }
 };
 
-TEST(SegmentFile, AFooterNamesWhatAWalkFinds) {
+TEST(SegmentFile, FooterMatchesAWalkOfTheRecords) {
   const OneFile file(true);
   const auto footer = read_footer(file.open().get(), 1);
   const auto walk = walk_records(file.open().get(), 1);
@@ -137,7 +137,7 @@ TEST(SegmentFile, AFlippedBitInAnyRowOfTheFooterIsFound) {
   EXPECT_TRUE(read_footer(fd.get(), 1));
 }
 
-TEST(SegmentFile, AWalkEndsAtTheFirstRecordWhoseDataDoNotFit) {
+TEST(SegmentFile, WalkEndsAtTheFirstRecordWithWrongData) {
   const OneFile file(false);
   const auto before = walk_records(file.open().get(), 1);
   ASSERT_TRUE(before);
@@ -171,7 +171,7 @@ TEST(DiskFormat, RecordFetchedWithinAStepOfItsTimesIsRacy) {
   EXPECT_FALSE(racy(1000, 1, 123'456'789)) << "a fine clock tells of the next change";
 }
 
-TEST(DiskFormat, AnotherVersionIsToldByEachTimeAndRight) {
+TEST(DiskFormat, EachTimeAndRightDistinguishesVersions) {
   FileStat stat{};
   stat.inode = 7;
   stat.size = 100;

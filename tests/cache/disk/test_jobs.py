@@ -37,11 +37,11 @@ class Warm(DiskCase):
         times = report["time_ns"]
         self.assertTrue(times["hits"] >= times["slow_hits"] > 0 == times["misses"], times)
 
-    def test_after_kill_9_all_is_there(self):
+    def test_every_file_survives_sigkill(self):
         self.kill(self.first())
         self.check_warm()
 
-    def test_after_an_orderly_end_all_is_there(self):
+    def test_every_file_survives_an_orderly_end(self):
         self.assertEqual(self.end(self.first()), 0)
         self.assertFalse(os.path.exists(self.region))
         self.check_warm()
@@ -70,7 +70,7 @@ class Warm(DiskCase):
         # least two pages.
         self.assertLess(self.segment_pages(), FILES)
 
-    def test_without_its_index_too(self):
+    def test_every_file_survives_the_loss_of_the_index(self):
         self.kill(self.first())
         (self.cache_directory / "index").unlink()
         self.check_warm()
@@ -112,7 +112,7 @@ class Warm(DiskCase):
         self.assertEqual(report["hits"]["disk"], FILES - FILES // 4)
         self.assertEqual(report["misses"], FILES // 4)
 
-    def test_modes_do_not_matter_to_the_rights_that_have_opened_it(self):
+    def test_changed_mode_does_not_hide_a_file_from_the_rights_that_opened_it(self):
         for n, mode in ((0, 0o640), (1, 0o604), (2, 0o644), (3, 0o600)):
             os.chmod(self.origin.source(f"f{n}"), mode)
             if n != 3:
@@ -125,7 +125,7 @@ class Warm(DiskCase):
         self.assertEqual((counts["open"], counts["read"]), (0, 0), counts)
         self.assertEqual(report["hits"], {"ram": 0, "disk": FILES})
 
-    def test_a_path_through_a_link_has_a_record_of_its_own(self):
+    def test_path_through_a_link_has_a_separate_record(self):
         os.symlink("f5", self.origin.source("link"))
         self.files["link"] = self.files["f5"]
         (self.work / "sums").write_text("".join(
@@ -251,7 +251,7 @@ class LargerThanMemory(DiskCase):
         self.assertTrue(report["hits"]["disk"] >= FILES, report)
         self.assertEqual((report["misses"], sum(report["bypassed"].values())), (0, 0), report)
 
-    def test_all_of_it_comes_from_the_disk(self):
+    def test_second_job_reads_every_file_from_the_disk(self):
         self.all_to_disk()
         self.reset()
         job, right = self.start(**self.ram)
@@ -260,7 +260,7 @@ class LargerThanMemory(DiskCase):
         self.check(json.loads(self.report.read_text()), self.counters(), times=2)
         self.tried()
 
-    def test_in_the_job_that_has_written_it_too(self):
+    def test_job_that_wrote_the_files_reads_them_from_the_disk(self):
         job, right = self.start(**self.ram)
         for _ in range(100):
             if self.entries() >= FILES:
@@ -305,7 +305,7 @@ class LargerThanMemory(DiskCase):
         self.assertEqual(self.counters()["read"], 0, self.report.read_text())
         self.tried()
 
-    def test_a_full_disk_holds_nobody_up(self):
+    def test_full_disk_delays_no_reader(self):
         job, right = self.start(DISK="24M", **self.ram)
         for _ in range(3):
             self.assertEqual(self.again(job), FILES)
@@ -334,7 +334,7 @@ class Trouble(DiskCase):
         self.assertRegex(said[0], says)
         self.tried()
 
-    def test_a_directory_that_is_not_there_is_named(self):
+    def test_missing_directory_is_named(self):
         shutil.rmtree(self.disk)
         absent = f"{self.disk}/of/nobody"
         self.check_job(f"CUBESHIM_DISK_DIR={absent}: No such file", DISK_DIR=absent)
@@ -351,11 +351,11 @@ class Trouble(DiskCase):
     def test_an_invalid_bound_is_reported(self):
         self.check_job('CUBESHIM_DISK="much" is not usable: it takes a size', DISK="much")
 
-    def test_a_limit_of_file_sizes_ends_nobody(self):
+    def test_limit_of_file_sizes_ends_no_process(self):
         # The index of such a disk would be larger.
         self.check_job("File too large", DISK="1T", RAM="16M", limit=64 << 20)
 
-    def test_a_limit_of_file_sizes_that_comes_later(self):
+    def test_later_limit_of_file_sizes_ends_no_process(self):
         job, right = self.start()
         self.assertEqual(right, FILES)
         self.wait_for_disk(job, FILES)
@@ -375,7 +375,7 @@ class Trouble(DiskCase):
         self.assertLessEqual(len(self.complaints()), 1, self.complaints())
         self.tried()
 
-    def test_a_directory_that_is_removed_meanwhile(self):
+    def test_removed_directory_ends_no_process(self):
         job, right = self.start()
         self.assertEqual(right, FILES)
         self.wait_for_disk(job, FILES)

@@ -157,7 +157,7 @@ class FakedClocks(Job):
     def orders(self):
         return [[LIBRARY, str(FAKETIME)], [str(FAKETIME), LIBRARY]]
 
-    def test_jobs_are_right_whatever_the_clock_says(self):
+    def test_jobs_read_right_bytes_under_any_clock(self):
         for fake, preload in itertools.product(self.FAKES, self.orders()):
             with self.subTest(fake=fake, preload=preload):
                 self.env.update(fake)

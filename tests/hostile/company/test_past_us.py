@@ -134,7 +134,7 @@ class PastUs(Job):
             self.skipTest("no ring of io_uring")
         self.check(job)
 
-    def test_a_library_bound_to_libc_reads_what_others_have_opened(self):
+    def test_library_bound_to_libc_reads_files_opened_by_others(self):
         done = self.check([*self.python(DEEP), program("libcompany_deep.so")],
                           says=f"{self.says}: libcompany_deep.so calls read, and this library")
         self.assertEqual(done.out, "1 1 True\n")

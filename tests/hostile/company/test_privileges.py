@@ -54,7 +54,7 @@ class Privileges(Job):
         self.assertEqual((done.status, done.out, done.ours, done.hits), (0, plain.out, [], 0),
                          str(done))
 
-    def test_another_user_has_a_cache_of_his_own(self):
+    def test_another_user_has_a_separate_cache(self):
         shutil.copy(LIBRARY, self.dir / "lib.so")
         shutil.copy(program("company_job"), self.dir / "job")
         held = self.steps("read:DIR", "read:DIR")
@@ -121,7 +121,7 @@ print(os.waitpid(child, 0)[1], os.fstat(fd).st_ino == inode, os.read(fd, 5) == C
 print(os.fstat(libc.dirfd(stream)).st_ino == directory)
 """), hits=None)
 
-    def test_no_copy_is_locked_or_changed_in_place_of_a_file_that_is_refused_now(self):
+    def test_copy_is_not_locked_or_changed_instead_of_a_file_now_refused(self):
         self.settings["CUBESHIM_STATS"] = "off"
         for n in range(20):
             os.chown(self.data / f"f{n}", 65534, 65534)

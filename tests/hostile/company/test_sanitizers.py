@@ -41,7 +41,7 @@ class Sanitizers(Job):
             with self.subTest(name):
                 self.check_host(name)
 
-    def test_shared_asan_after_us_ends_before_main_with_its_own_words(self):
+    def test_shared_asan_after_the_library_ends_before_main_with_its_message(self):
         # The library cannot change this: the runtime reads the list of libraries before anything
         # else runs.
         for name in ("company_gcc_asan", "company_clang_asan_shared"):

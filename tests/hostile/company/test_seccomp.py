@@ -47,7 +47,7 @@ class Before(Job):
         self.assertEqual((shim.status, shim.out, shim.theirs), (0, plain.out, plain.err), str(shim))
         return shim
 
-    def test_calls_it_can_do_without(self):
+    def test_refused_calls_that_the_cache_does_not_need(self):
         for call in WORKS_WITHOUT:
             for error in ("EPERM", "ENOSYS", "EACCES"):
                 with self.subTest(call=call, error=error):
@@ -56,7 +56,7 @@ class Before(Job):
                     self.assertGreater(shim.hits, 20, str(shim))
                     self.remove_regions()
 
-    def test_calls_without_which_there_is_no_cache(self):
+    def test_there_is_no_cache_without_these_calls(self):
         for call, says in NO_CACHE_WITHOUT:
             for error in ("EPERM", "ENOSYS"):
                 with self.subTest(call=call, error=error):
@@ -66,7 +66,7 @@ class Before(Job):
                     self.assertEqual(shim.hits, 0)
                     self.assertEqual(self.regions(), [])
 
-    def test_preadv_is_what_a_fetch_needs(self):
+    def test_no_file_is_fetched_without_preadv(self):
         shim = self.launch("EPERM", "preadv", *STEPS)
         self.assertEqual((shim.hits, shim.ours), (0, []), str(shim))
         self.assertGreater(shim.report["bypassed"]["busy"], 0)

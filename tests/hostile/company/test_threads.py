@@ -73,7 +73,7 @@ class Hooks(Job):
     def test_thread_local_storage_larger_than_a_stack(self):
         self.check(self.python(JOB), preload=[*self.preload, program("libcompany_large_tls.so")])
 
-    def test_nor_in_the_thread_of_the_cluster(self):
+    def test_nothing_hooked_is_called_in_the_thread_of_the_cluster(self):
         with Memcached() as server:
             self.settings["CUBESHIM_CLUSTER"] = f"memcached://127.0.0.1:{server.port}"
             self.check_hooks()

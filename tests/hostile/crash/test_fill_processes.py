@@ -39,7 +39,7 @@ class Processes(FillCase):
                 self.assertEqual(peer.ask(f"read {path}"), whole(self.data))
                 self.tried()
 
-    def test_idle_reader_keeps_nobody_waiting(self):
+    def test_idle_reader_delays_no_other_reader(self):
         """The idle reader has the file open, but no longer reads."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
@@ -50,7 +50,7 @@ class Processes(FillCase):
         self.assert_kept(peer, path)
         self.tried()
 
-    def test_stopped_reader_keeps_nobody_waiting(self):
+    def test_stopped_reader_delays_no_other_reader(self):
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} 1000"), part(self.data, 0, 1000))

@@ -100,7 +100,7 @@ class HeldFetch(support.FaultCase):
 
         self.each(action)
 
-    def test_everybody_but_one_is_stopped(self):
+    def test_one_process_continues_while_all_others_are_stopped(self):
         hosts = [Host(self, self.settings(self.origin.root)) for _ in range(5)]
         for host in hosts:
             self.assertEqual(host.ask(f"read {self.path('cached')}"), whole(self.data))
@@ -288,7 +288,7 @@ class Clocks(support.FaultCase):
                 os.unlink(self.region)
                 self.tried()
 
-    def test_set_while_somebody_waits_for_the_region(self):
+    def test_clock_set_during_a_wait_for_the_region(self):
         # A stopped process may hold the region's lock; no process waits longer because of a clock.
         data = content(1, SIZE)
         path = self.put_old("file", data, 1000)

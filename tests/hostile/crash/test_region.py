@@ -89,7 +89,7 @@ class InItsPlace(RegionCase):
         os.link(other, self.region)
         self.addCleanup(os.unlink, other)
 
-    def test_files_that_are_no_region(self):
+    def test_invalid_region_files_are_refused(self):
         for what, data in {
                 "empty": b"", "a byte": b"x", "zeros": bytes(1 << 20),
                 "noise": random.Random(1).randbytes(1 << 20)

@@ -39,7 +39,7 @@ class Garbage(support.FaultCase):
             if left.name[len(f"cubeshim-{support.UID}-"):] in GARBAGE:
                 left.unlink()
 
-    def test_report_that_nobody_reads(self):
+    def test_report_to_an_unwritable_place(self):
         origin = self.temporary()
         (origin / "file").write_bytes(b"x")
         directory = self.temporary()

@@ -32,7 +32,7 @@ class Loading(Case):
                                         PREFIXES=self.data, PRELOAD=preload)
                 self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "well\n", ""))
 
-    def test_a_library_behind_it_that_says_other_owners(self):
+    def test_library_behind_it_that_reports_other_owners(self):
         for preload in (FAKER, f"{FAKER}:{crash.LIBRARY}", f"{crash.LIBRARY}:{FAKER}"):
             with self.subTest(preload=preload):
                 done = subprocess.run(["/usr/bin/python3", "-c", STATS, self.data / "f7"],

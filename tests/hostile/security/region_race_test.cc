@@ -158,7 +158,7 @@ std::string why_refused(std::uint64_t at, std::uint32_t word) {
   return why;
 }
 
-TEST(RegionLock, IsRefusedInTimeIfNobodyLetsGoOfIt) {
+TEST(RegionLock, IsRefusedInTimeIfItIsNeverReleased) {
   EXPECT_NE(why_refused(offsetof(RegionHeader, lifecycle), 1).find("held by a stopped process"),
             std::string::npos);
 }

@@ -42,7 +42,7 @@ class WithMoreRights(Case):
         self.assertFalse(os.path.exists(self.job.report), "it wrote what its caller named")
         self.assertEqual(os.listdir(self.job.ram_dir), [])
 
-    def test_a_plain_program_is_served_that_way(self):
+    def test_plain_program_is_served(self):
         """Otherwise, the tests below would prove nothing."""
         done = self.run_program()
         self.assertEqual((done.returncode, done.stdout.encode()), (0, CONTENT), done.stderr)

@@ -17,7 +17,7 @@ for name in os.listdir(R):
 
 
 class OwnRegion(Case):
-    def test_is_a_file_of_this_user_alone_whatever_the_umask(self):
+    def test_is_private_to_this_user_regardless_of_umask(self):
         for umask in (0o000, 0o022, 0o277, 0o777):
             with self.subTest(umask=oct(umask)):
                 script = f"import os; os.umask({umask}); R = {self.job.ram_dir!r}\n" + STAT
@@ -137,7 +137,7 @@ class Squatter(Case):
                 os.close(fd)
             signal.signal(signal.SIGIO, before)
 
-    def test_with_a_region_of_his_own(self):
+    def test_with_a_region_of_another_user(self):
         """The region is sound, but belongs to another user, so its bytes must not be served."""
         self.assert_well(self.job.read(as_user(NOBODY), CUBESHIM_RAM_KEEP="1",
                                        CUBESHIM_STATS="off"))
@@ -150,7 +150,7 @@ class Squatter(Case):
 
 
 class Removed(Case):
-    def test_while_it_is_used_and_a_fifo_stands_there(self):
+    def test_while_it_is_used_and_a_fifo_replaces_it(self):
         """Reserving the next segment and mapping need the name; neither waits for a writer of the
         FIFO."""
         region = self.job.region()

@@ -84,7 +84,7 @@ class Report(Case):
         self.assert_one_line(done, "CUBESHIM_STATS", "File too large")
         self.assertEqual(os.stat(path).st_size, 1 << 30)
 
-    def test_is_refused_by_what_is_no_file(self):
+    def test_is_refused_if_its_place_is_not_a_file(self):
         directory = self.job.path("directory")
         os.mkdir(directory)
         for path in (directory, "/dev/full", self.job.path("no/such"), "/proc/self/mem/x",
@@ -95,7 +95,7 @@ class Report(Case):
         self.assert_well(self.read_to("/dev/null"))
 
     @as_root
-    def test_is_not_appended_to_what_others_have_planted(self):
+    def test_is_not_appended_to_files_planted_by_others(self):
         for victim in (0, USER):
             planted = write(f"{self.job.open_dir}/planted", b"", 0o666, NOBODY)
             own = write(f"{self.job.open_dir}/own", b"the victim's own", 0o600, victim)
@@ -127,7 +127,7 @@ class Report(Case):
                 self.assertTrue(os.path.exists(self.job.path(expected)),
                                 os.listdir(self.job.directory))
 
-    def test_with_an_endless_path_is_one_line_or_none(self):
+    def test_with_an_endless_path_gives_at_most_one_line(self):
         for path in ("/" + "a" * 4093, "a/" * 2040, self.job.directory + "/%p" * 1300,
                      "b" * 100_000):
             with self.subTest(length=len(path)):
@@ -158,7 +158,7 @@ class Report(Case):
 
 
 class Directory(Case):
-    def test_that_is_relative_or_missing_is_one_line(self):
+    def test_that_is_relative_or_missing_is_reported_in_one_line(self):
         for directory in ("relative", "../up", "/dev/shm/../../tmp", "/no/such", self.job.file,
                           "/proc", "/" + "d" * 5000):
             with self.subTest(directory[:40]):
@@ -170,7 +170,7 @@ class Directory(Case):
                     or directory in ("relative", "/no/such") else b"", done.stderr)
                 self.assertLess(len(done.stderr), 1200)
 
-    def test_that_is_a_link_is_the_one_it_leads_to(self):
+    def test_that_is_a_link_is_followed(self):
         link = self.job.path("link")
         os.symlink(self.job.ram_dir, link)
         done = self.job.python(
@@ -202,7 +202,7 @@ print(len(open(F).read()))
 
 
 class JobVariable(Case):
-    def test_with_any_text_does_no_harm(self):
+    def test_with_any_text_is_harmless(self):
         own = f"{os.getpid()}.1.1"
         for text in ("0.0.0", "-1.0.0", "4294967295.0.0", "2147483648.1.1",
                      "1.0." + str(os.stat("/proc/self/ns/pid").st_ino),

@@ -146,7 +146,7 @@ class Tool(unittest.TestCase):
         self.assertIn("SURVIVES 0 tests", said)
         self.assertIn("0 %", said)
 
-    def test_a_fault_that_cannot_be_switched_has_a_build_of_its_own(self):
+    def test_fault_that_cannot_be_switched_is_built_separately(self):
         rows = (row("k_first = 0", "k_first = 9") + row("a + b", "a - b", **{"as": "build"}) +
                 row("a + b", "a * b", tests=""))
         status, said = self.run_with(rows)
@@ -179,7 +179,7 @@ class Tool(unittest.TestCase):
         self.assertEqual(status, 0, said)
         self.assertIn("the mark can go", said)
 
-    def test_a_test_that_fails_anyway_has_found_nothing(self):
+    def test_failure_without_the_fault_does_not_count(self):
         status, said = self.run_with(row("= 5", "= 6", tests="broken"))
         self.assertEqual(status, 1, said)
         self.assertIn("toy.broken fails without the fault, too", said)
@@ -338,7 +338,7 @@ class Fold(unittest.TestCase):
         self.expect("void f() { // first\n  b(); }",
                     "void f() { <A: // fir \n x(); | // first\n b(); > }", ("st\n  b()", "\n x()"))
 
-    def test_a_bracket_in_a_text_or_comment_is_none(self):
+    def test_bracket_in_a_text_or_comment_is_ignored(self):
         self.expect(
             """void f() { a("}{", '{', R"x({)x"); /* } */ b(); // {
             c(); }""", """void f() { a("}{", '{', R"x({)x"); /* } */ <A: x(); | b(); > // {

@@ -28,7 +28,7 @@ class Heard(Case):
         self.assertEqual(heard, dataset.paths(got))
         self.assertEqual(len(got), 3000)
 
-    def test_a_long_order_goes_on_as_the_loop_does(self):
+    def test_long_order_is_announced_as_the_loop_advances(self):
         server = self.serve()
         dataset = Files(150_000)
         iterator, first = begun(DataLoader(dataset, batch_size=500, shuffle=True, collate_fn=as_is))
@@ -151,7 +151,7 @@ class Heard(Case):
 
 class Servers(Case):
     """Tests what happens to an order if the server misbehaves. The loop continues in any case."""
-    def test_the_next_server_goes_on_where_the_last_ended(self):
+    def test_next_server_continues_where_the_last_stopped(self):
         first = self.serve(takes=False)
         dataset = Files(3000)
         iterator, batch = begun(DataLoader(dataset, batch_size=10, shuffle=True, collate_fn=as_is))
@@ -184,7 +184,7 @@ class Servers(Case):
         seen = list(itertools.chain(*DataLoader(dataset, batch_size=10, collate_fn=as_is)))
         self.assertEqual(seen, list(range(5000)))
 
-    def test_a_server_that_does_not_read_holds_up_nobody_and_memory_is_bounded(self):
+    def test_server_that_does_not_read_delays_no_loop_and_memory_is_bounded(self):
         server = self.serve(reads=False)
         dataset = Files(400_000)
         iterator, _ = begun(DataLoader(dataset, batch_size=50, collate_fn=as_is))
@@ -194,14 +194,14 @@ class Servers(Case):
             most = max(most, len(order.waiting))
         self.assertLess(most, 4096 + 65536 // 50 + 100)
 
-    def test_another_version_is_told_nothing(self):
+    def test_server_of_another_version_gets_no_paths(self):
         server = self.serve(version=2)
         iterator, _ = begun(DataLoader(Files(100), collate_fn=as_is))
         server.wait(lambda: len([c for c in server.clients if c.has_gone]) >= 2, "two attempts")
         self.assertEqual({client.rank for client in server.clients}, {None})
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to listen as another user")
-    def test_another_user_is_told_nothing(self):
+    def test_server_of_another_user_gets_no_paths(self):
         self.dir.chmod(0o777)
         path = self.dir / f"cubeshim-{os.geteuid()}-test.sock"
         reader, writer = os.pipe()
@@ -289,7 +289,7 @@ class Plain(Case):
         self.assertTrue(client.said_bye,
                         "it was not killed: what was fetched for it is still to be read")
 
-    def test_it_gives_what_it_was_given(self):
+    def test_yields_the_given_names(self):
         self.serve()
         names = [self.dir / str(i) for i in range(1000)]
         with cubeshim.announce(iter(names)) as announced:

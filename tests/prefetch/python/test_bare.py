@@ -48,14 +48,14 @@ class Bare(Case):
             self.of("/usr/bin/python3", "-c", "import os, sys; os.system(sys.argv[1])", shell,
                     PYTHONPATH="/mine"), f"{SITE}:/mine True\n")
 
-    def test_in_front_of_what_is_there(self):
+    def test_site_precedes_the_existing_path(self):
         self.assertEqual(self.print_of(PYTHONPATH="/mine:/too"), f"{SITE}:/mine:/too True\n")
         self.assertEqual(self.print_of(PYTHONPATH=""), f"{SITE} True\n")
         # The user has put another path in front of it, or one that only begins with the same text.
         self.assertEqual(self.print_of(PYTHONPATH=f"/mine:{SITE}"), f"/mine:{SITE} True\n")
         self.assertEqual(self.print_of(PYTHONPATH=f"{SITE}s:/mine"), f"{SITE}:{SITE}s:/mine True\n")
 
-    def test_not_where_the_user_says_so(self):
+    def test_does_nothing_if_announcements_are_off(self):
         for env in ({"CUBESHIM_ANNOUNCE": "0"}, {"CUBESHIM_PREFETCH": "0"},
                     {"CUBESHIM_MODE": "off"}):
             self.assertEqual(self.print_of(**env), "None False\n")

@@ -147,7 +147,7 @@ class DataSets(Heard):
         self.assertEqual(self.heard(both, sampler=[8, 0, 5, -1, 3]),
                          ["/data/b2", "/data/a0", "/data/b0", "/data/a3"])
 
-    def test_entries_that_are_no_file_are_left_out(self):
+    def test_entries_other_than_files_are_skipped(self):
         class Odd(Files):
             def __init__(self):
                 self.draws = False
@@ -204,12 +204,12 @@ class Attributes(Heard):
     def test_a_list_is_a_data_set(self):
         self.assertEqual(self.heard(self.NAMES, batch_size=None, shuffle=False), self.NAMES)
 
-    def test_attributes_that_are_no_list_of_paths(self):
+    def test_attributes_other_than_lists_of_paths_are_ignored(self):
         for value in (list(range(4)), [None] * 4, ["/data/a"] * 3, "/abc", {0: "/data/a"},
                       numpy.zeros((4, 2)), numpy.array("x"), [], [()] * 4, torch.zeros(4), None, 4):
             self.assertIsNone(resolver(self.of(files=value)), value)
 
-    def test_lists_by_what_is_in_them(self):
+    def test_lists_are_recognized_by_their_content(self):
         masks = [f"/mask/{i}.png" for i in range(4)]
         resolve = resolver(
             self.of(x=self.NAMES, cats=["a cat"] * 4, y=numpy.array(masks), z=["/data/z"] * 3))
@@ -336,7 +336,7 @@ class Attributes(Heard):
         self.assertIsNone(resolver(module.BaseDataset(4)))
         self.assertIsNone(resolver(self.of(**vars(dataset))))
 
-    def test_one_that_holds_itself_ends(self):
+    def test_data_set_that_contains_itself_is_not_followed_forever(self):
         dataset = self.of()
         dataset.dataset = dataset
         self.assertIsNone(resolver(dataset))
@@ -398,7 +398,7 @@ class HuggingFace(Heard):
         self.assertEqual([resolver(self.dataset(rows, indices=[3, 1]))(i) for i in range(2)],
                          [["/data/3.jpg"], ["/data/1.jpg"]])
 
-    def test_others(self):
+    def test_other_columns_are_ignored(self):
         rows = [{"bytes": None, "path": f"/data/{i}.jpg"} for i in range(3)]
         self.assertIsNone(resolver(self.dataset(rows, wanted=["label"])))
         self.assertIsNone(resolver(self.dataset(rows, fields=("bytes", "name"))))

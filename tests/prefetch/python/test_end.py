@@ -154,7 +154,7 @@ class Ends(unittest.TestCase):
         server = Server(self.dir, "test", **settings)
         self.addCleanup(server.stop)
 
-    def test_wherever_the_thread_stops(self):
+    def test_program_ends_at_any_place_of_the_thread(self):
         self.serve()
         seen = set()
         for is_for_one in (False, True):

@@ -129,7 +129,7 @@ class Jobs(Case):
             with self.subTest(more):
                 self.check(more)
 
-    def test_it_goes_with_the_job_or_stays_on_the_disk(self):
+    def test_index_is_removed_with_the_job_unless_it_is_on_disk(self):
         disk = self.dir / "disk"
         disk.mkdir()
         learned = f"cubeshim-learned-{os.geteuid()}-test"
@@ -257,7 +257,7 @@ class Stores(Case):
         self.assertEqual(self.store.write([(7, [b"/other"])]), 0)
         self.assertEqual(self.file("paths").stat().st_size, size)
 
-    def test_torn_files_are_no_answer(self):
+    def test_torn_files_give_no_answer(self):
         self.store.write([(i, [b"/a%d" % i]) for i in range(100)])
         whole = {kind: self.file(kind).read_bytes() for kind in ("index", "paths")}
         numbers = random.Random(5)
@@ -280,7 +280,7 @@ class Stores(Case):
         self.assertRaises(OSError, self.store.write, [(2, [b"/" + b"a" * 80])])
         self.assertEqual(self.store.resolve([2]), [])
 
-    def test_others_files_are_refused(self):
+    def test_files_of_others_are_refused(self):
         self.file("index").unlink()
         self.file("index").symlink_to(self.dir / "victim")
         (self.dir / "victim").write_bytes(b"")
@@ -396,7 +396,7 @@ class Learners(Case):
                                                        paths=lambda: self.opened))
         self.opened, self.news = [], 1
 
-    def test_several_at_once_share_evenly(self):
+    def test_paths_are_shared_evenly_among_the_items_of_a_batch(self):
         for index, paths, learned in (([4, 2], [b"a", b"b", b"c", b"d"], [
             (4, [b"a", b"b"]), (2, [b"c", b"d"])
         ]), ([4, 2], [b"a", b"b", b"c"], []), (torch.tensor(3), [b"a", b"a"], [
@@ -468,7 +468,7 @@ class Learners(Case):
             self.learner.fetch(real, fetcher, list(range(10)))
         self.assertGreater(len(self.store.written) - seen, 100)
 
-    def test_trouble_of_the_data_set_is_its_own(self):
+    def test_error_of_the_data_set_reaches_the_program(self):
         class Failing(Files):
             def __getitem__(self, index):
                 raise ValueError(type(self).__name__)
@@ -478,7 +478,7 @@ class Learners(Case):
         self.assertRaisesRegex(ValueError, "Failing", self.learner.fetch, real, fetcher, [1])
         self.assertIs(fetcher.dataset, dataset)
 
-    def test_ours_is_nobodys(self):
+    def test_error_of_the_learner_does_not_reach_the_program(self):
         fetcher, real = self.fetcher(Files(10))
 
         def fail(learned):

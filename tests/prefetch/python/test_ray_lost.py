@@ -67,7 +67,7 @@ class Split(Lost):
             lambda kind, gate: kind(Items(60), batch_size=6, num_workers=4, collate_fn=Stopping(
                 gate)), 0)
 
-    def test_both_workers_of_a_node_at_once(self):
+    def test_both_workers_of_a_node_die_together(self):
         deaths = Gate(self).path
 
         class Dying(Items):

@@ -57,7 +57,7 @@ class Env(unittest.TestCase):
             })
         self.assertEqual(repr(own), before)
 
-    def test_wrong_input_is_one_line(self):
+    def test_wrong_input_is_reported_in_one_line(self):
         rows = [(ValueError, "'data' is not a prefix", ("data",), {}),
                 (ValueError, "'/' is not a prefix", ("/",), {}),
                 (ValueError, "'/a/../b' is not a prefix", (["/x", "/a/../b"],), {}),
@@ -163,7 +163,7 @@ class Homes(unittest.TestCase):
 
 
 class Without(unittest.TestCase):
-    def test_it_is_torchs_loader(self):
+    def test_loader_is_that_of_torch(self):
         """The system's Python has no Ray. test_ray_same.py has a Python with Ray that does not use
         it."""
         code = (

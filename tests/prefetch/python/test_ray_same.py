@@ -171,14 +171,14 @@ class Common:
             list(self.loader(Slow(5), num_workers=3, timeout=1))
         self.assertEqual(len(list(self.loader(Items(5), num_workers=3, timeout=100))), 5)
 
-    def test_leaving_a_loop_and_two_at_once(self):
+    def test_leaving_a_loop_and_two_concurrent_loops(self):
         def loop(loader):
             out = [next(iter(loader)) for _ in range(2)]
             return out + list(zip(loader, loader))
 
         self.same(lambda kind: kind(Items(20), batch_size=4, shuffle=True, num_workers=3), loop)
 
-    def test_batches_are_the_programs_own(self):
+    def test_program_may_write_to_its_batches(self):
         batch = next(iter(self.loader(Items(), batch_size=4, num_workers=3, collate_fn=list)))
         for item in batch:
             item["small"] += 1
@@ -278,7 +278,7 @@ class Split(Common, Case):
 
 class Not(Case):
     """Cases in which it is torch's loader."""
-    def test_it_is_torchs(self):
+    def test_loader_is_that_of_torch(self):
         for more in (dict(distribute=False, num_workers=2), dict(num_workers=0)):
             loader = cubeshim.ray.DataLoader(Items(20), batch_size=3, **more)
             self.assertFalse(loader.is_distributed())

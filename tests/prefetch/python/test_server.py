@@ -54,7 +54,7 @@ class Real(Case):
         self.assertCountEqual(ranks.values(),
                               [[f"/data/{rank}/{i}" for i in range(1000)] for rank in range(4)])
 
-    def test_the_next_leader_goes_on(self):
+    def test_next_leader_continues_the_order(self):
         first = self.start(5000)
         names = [f"/data/{i}" for i in range(60_000)]
         cubeshim.announce(names)

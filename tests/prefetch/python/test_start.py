@@ -83,7 +83,7 @@ class Import(Case):
         self.check_loop("import cubeshim", "dict(num_workers=2, multiprocessing_context='spawn')",
                         env=self.path)
 
-    def test_without_torch_it_is_nothing(self):
+    def test_import_without_torch_loads_nothing_heavy(self):
         done = self.python(
             "import sys; before = set(sys.modules)\nimport cubeshim, threading\n"
             "print(sorted(set(sys.modules) - before - {'threading'}), threading.active_count())",
@@ -130,7 +130,7 @@ class Import(Case):
             env=self.path | {"LD_PRELOAD": os.environ["SIDECAR"], "SIDECAR_CALLS": str(calls)})
         self.assertEqual(calls.read_text(), "x")
 
-    def test_trouble_is_one_line_for_who_asks(self):
+    def test_problem_is_one_line_with_log_debug(self):
         code = ("import cubeshim, time\na = cubeshim.announce(['/data/a'])\n"
                 "a.channel.thread.join(60)\n")
         self.assertEqual(self.python(code, env=self.path).stderr, "")
@@ -153,7 +153,7 @@ class Import(Case):
             done = self.python(code, env=self.path, cwd=gone)
             self.assertEqual((done.stdout, done.stderr), ("['/data/a', '/data/b']\n", ""))
 
-    def test_the_process_ends_at_once(self):
+    def test_process_ends_immediately(self):
         # The server never reads: the thread is in the middle of its order when the program ends.
         with Server(self.dir, "test", reads=False) as server:
             done = self.python(
@@ -194,7 +194,7 @@ class Site(Case):
         expected = plain.stdout if plain.stdout != "None\n" else ours
         self.assertEqual(done.stdout, expected)
 
-    def test_two_of_ours_run_once_each(self):
+    def test_two_copies_of_the_package_run_once_each(self):
         """Covers a second copy of the package, the same package under two paths, and a package
         made of symbolic links."""
         copy, linked, other = (self.dir / name for name in ("copy", "linked", "other"))
@@ -219,14 +219,14 @@ class Site(Case):
             f"print('cubeshim' in sys.modules, sys.path == before)")
         self.assertEqual((done.stdout, done.stderr), ("False True\n", ""))
 
-    def test_not_if_the_user_says_so(self):
+    def test_does_nothing_if_announcements_are_off(self):
         code = ("import sys\nprint([type(finder).__name__ for finder in sys.meta_path if "
                 "type(finder).__module__ == 'cubeshim._hook'])")
         self.assertEqual(self.python(code, env=self.path).stdout, "['Finder']\n")
         self.assertEqual(
             self.python(code, env=self.path | {"CUBESHIM_ANNOUNCE": "0"}).stdout, "[]\n")
 
-    def test_the_trouble_of_the_other_is_its_own(self):
+    def test_error_of_the_shadowed_module_is_reported(self):
         other = self.dir / "other"
         other.mkdir()
         (other / "sitecustomize.py").write_text("raise ValueError('mine')\n")
@@ -254,7 +254,7 @@ class Run(Case):
         self.env.pop("PYTHONPATH", None)
         self.assertEqual(self.run_command(self.PRINT).stdout, f"{PACKAGE}/site True\n")
 
-    def test_or_does_not(self):
+    def test_leaves_the_path_alone_with_no_announce(self):
         for words in (["--no-announce"], ["--announce", "0"], ["--announce", "1", "--no-announce"]):
             done = self.run_command(self.PRINT, *words, env={"PYTHONPATH": "/mine"})
             self.assertEqual(done.stdout, "/mine False\n", done.stderr)
@@ -276,7 +276,7 @@ class Run(Case):
         package = to / "share" / "cubeshim" / "python"
         self.assertEqual(self.run_command(self.PRINT).stdout, f"{package}/site True\n")
 
-    def test_a_library_without_the_package_says_so(self):
+    def test_library_without_the_package_logs_one_line(self):
         library = self.dir / "libcubeshim.so"
         shutil.copy(Path(os.environ["CUBESHIM_BUILD"], "libcubeshim.so"), library)
         for level, lines in (("info", 1), ("warn", 0)):

@@ -181,7 +181,7 @@ class Leaders(FaultCase):
         self.wait_for_opens(before + self.count + 1)
         self.check_reads(last)
 
-    def test_one_whose_list_is_another(self):
+    def test_leader_with_another_list(self):
         # A leader serves its own job's list. The next leader serves the other's.
         half = self.count // 2
         names = [f"{self.data}/f{n}" for n in range(self.count)]
@@ -247,13 +247,13 @@ class Squatted(Job):
         server.bind(str(self.socket))
         return server
 
-    def test_by_a_socket_of_one_who_is_dead(self):
+    def test_by_a_socket_of_a_dead_process(self):
         # The socket file of a killed leader is replaced silently, and removed.
         self.bound().close()
         before, after = self.check_squatted()
         self.assertNotEqual(after, before)
 
-    def test_by_one_who_listens_and_says_nothing(self):
+    def test_by_a_silent_listener(self):
         self.socket_may_stay = True
         for kind in (socket.SOCK_SEQPACKET, socket.SOCK_STREAM, socket.SOCK_DGRAM):
             with self.subTest(kind), socket.socket(socket.AF_UNIX, kind) as server:

@@ -91,7 +91,7 @@ class Announced(FaultCase):
         self.assertEqual(job.process.wait(), 0)
         job.process.stdout.close()
 
-    def test_while_another_tells_its_order(self):
+    def test_while_another_announces_its_order(self):
         job = AnnouncingJob(self)
         self.wait_for_opens(20)
         self.stopped.stop()
@@ -100,7 +100,7 @@ class Announced(FaultCase):
         self.wait_for_opens(self.count - MOST_TAKEN)
         self.check_ends(job)
 
-    def test_before_another_tells_its_order(self):
+    def test_before_another_announces_its_order(self):
         self.stopped.stop()
         job = AnnouncingJob(self)
         self.check_job(job)

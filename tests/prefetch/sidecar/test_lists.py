@@ -105,7 +105,7 @@ class Refused(Job):
         self.settings["CUBESHIM_PREFETCH_LIST"] = str(self.dir / "nowhere")
         self.check_bad("nowhere.*No such file")
 
-    def test_list_that_is_no_regular_file(self):
+    def test_list_that_is_not_a_regular_file(self):
         os.mkfifo(self.dir / "fifo")
         for path in (self.dir, self.dir / "fifo", "/dev/zero", "/dev/null"):
             with self.subTest(path):

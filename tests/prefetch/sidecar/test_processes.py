@@ -58,7 +58,7 @@ os.wait()
         # The trigger, the file that is read at once, and what was in flight.
         self.assertLessEqual(demand_misses(done.report), 2 + 8, str(done))
 
-    def test_many_children_at_once(self):
+    def test_many_concurrent_children(self):
         self.check_midway("""
 children = []
 for n in range(20):

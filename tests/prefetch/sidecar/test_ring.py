@@ -79,7 +79,7 @@ for first in range(0, COUNT, {BATCH}):
     def test_by_threads_alone(self):
         self.check_in_order(CUBESHIM_IO_ENGINE="threads")
 
-    def test_a_reader_that_waits_for_nobody(self):
+    def test_reader_that_does_not_wait(self):
         # The reader begins after the sidecar, because on a busy machine it could otherwise finish
         # before.
         done = self.check_gated(self.script(f"need({BATCH})\nread_all()\n"), misses=None)

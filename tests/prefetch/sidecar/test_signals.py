@@ -17,7 +17,7 @@ class Signals(Job):
                 self.check_gated(self.script(text), misses=None)
                 self.remove_regions()
 
-    def test_blocked_in_all_threads_of_ours(self):
+    def test_blocked_in_all_library_threads(self):
         # As the kernel reports while they fetch: all except SIGKILL, SIGSTOP and the two that libc
         # keeps for itself. (Kernel workers of io_uring are listed as threads too; they take none.)
         self.check_by_each_engine("""

@@ -180,7 +180,7 @@ class Freshness : public testing::TestWithParam<Cell> {
   }
 };
 
-TEST_P(Freshness, ThroughTheLibraryAllSeeItAtOnce) {
+TEST_P(Freshness, ChangeThroughTheLibraryIsSeenImmediately) {
   for (const bool by_reader_itself : {true, false}) {
     SCOPED_TRACE(by_reader_itself ? "by the reader itself" : "by another process");
     Stage stage(row().event, mode());
@@ -199,7 +199,7 @@ TEST_P(Freshness, ThroughTheLibraryAllSeeItAtOnce) {
   }
 }
 
-TEST_P(Freshness, AtTheOriginDuringAJob) {
+TEST_P(Freshness, ChangeAtTheOriginDuringAJobIsSeenAsPromised) {
   Stage stage(row().event, mode());
   Program reader(stage.new_job());
   warm(stage, reader);
@@ -226,7 +226,7 @@ TEST_P(Freshness, AtTheOriginDuringAJob) {
   expect_truth(stage, {&reader, &second});
 }
 
-TEST_P(Freshness, AtTheOriginBetweenTwoJobs) {
+TEST_P(Freshness, ChangeAtTheOriginBetweenTwoJobsIsSeenByTheSecond) {
   Stage stage(row().event, mode());
   {
     Program reader(stage.new_job());
@@ -272,7 +272,7 @@ constexpr Teller k_tellers[] = {
 
 class FreshnessTold : public testing::TestWithParam<Teller> {};
 
-TEST_P(FreshnessTold, ChangeIsSeenAtOnceWhoeverMakesIt) {
+TEST_P(FreshnessTold, ChangeByAnyProcessIsSeenImmediately) {
   const Teller& teller = GetParam();
   for (const char* const event :
        {"written", "truncated", "renamed_over", "removed", "mode_changed"}) {
@@ -315,7 +315,7 @@ std::string documented(const Row& row) {
          " | " + words[row.open] + " |\n";
 }
 
-TEST(FreshnessTable, HasARowForEachEventAndSoHasTheDocument) {
+TEST(FreshnessTable, HasARowForEachEventAsTheDocumentDoes) {
   std::ifstream file(SEMANTICS_MD);
   const std::string document{std::istreambuf_iterator<char>(file), {}};
   for (const Event& event : events()) {
@@ -328,7 +328,7 @@ TEST(FreshnessTable, HasARowForEachEventAndSoHasTheDocument) {
 }
 
 // No process is left between the jobs.
-TEST(FreshnessKept, NextJobSeesWhatHasHappenedMeanwhile) {
+TEST(FreshnessKept, NextJobSeesChangesMadeBetweenJobs) {
   for (const char* const event :
        {"written_and_time_put_back", "renamed_over", "removed", "touched"}) {
     SCOPED_TRACE(event);
@@ -354,7 +354,7 @@ TEST(FreshnessKept, NextJobSeesWhatHasHappenedMeanwhile) {
 
 // Uses the real clock, which the tests above replace. The reader only opens the file: the seconds
 // may end between an open and a stat.
-TEST(FreshnessTtl, IsOverAfterThatManySeconds) {
+TEST(FreshnessTtl, ExpiresAfterItsSeconds) {
   constexpr std::uint64_t k_second = 1'000'000'000;
   Stage stage("renamed_over", {"ttl", "ttl:1", "virtual", &Row::ttl});
   Program reader(stage.new_job());

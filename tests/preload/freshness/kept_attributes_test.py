@@ -246,7 +246,7 @@ class ManyFiles(KeptAttributes):
             digest((b"new %d" if n in self.changed else b"old %d") % n) for n in range(FILES)
         ]
 
-    def test_stats_that_threads_have_gathered_prove_nothing_that_is_old(self):
+    def test_stats_gathered_by_threads_prove_no_old_record(self):
         self.assertEqual(self.run_job(*self.names), self.now)
 
     def check_list(self, engine: str):
@@ -262,10 +262,10 @@ class ManyFiles(KeptAttributes):
             time.sleep(0.01)
         self.assertEqual([self.ask(job, "read", name) for name in self.names], self.now)
 
-    def test_a_list_that_threads_fetch_ahead_proves_nothing_that_is_old(self):
+    def test_list_fetched_ahead_by_threads_proves_no_old_record(self):
         self.check_list("threads")
 
-    def test_a_list_that_a_ring_fetches_ahead_proves_nothing_that_is_old(self):
+    def test_list_fetched_ahead_by_io_uring_proves_no_old_record(self):
         self.check_list("uring")
 
 

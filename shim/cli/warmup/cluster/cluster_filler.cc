@@ -24,8 +24,7 @@ using Clock = PoolTalk::Clock;
 using Kind = MetaAnswer::Kind;
 using std::chrono::milliseconds;
 
-// Long enough to read a file and to send it. After this time another node takes over from a dead
-// one.
+// Long enough to read and send a file. If a node dies, another one takes over after this time.
 constexpr unsigned k_lease_s = 30, k_most_failures = 4;
 constexpr milliseconds k_patience(2000), k_send_patience(20'000), k_rest(2000), k_until_look(100),
     k_pause(5);
@@ -42,7 +41,8 @@ std::uint64_t sum_of(const cache::ClusterHead& head, std::uint64_t data) {
   return head.size + data + head.padding;
 }
 
-// The memory for files that are read: all of it can be sent long before the leases end.
+// The memory for files that were read and wait to be sent. All of it can be sent long before the
+// leases end.
 std::uint64_t most_memory(const base::Config& config) {
   constexpr std::uint64_t k_most = 256 << 20, k_seconds = 8;
   return config.cluster_fill >= k_most
@@ -123,7 +123,7 @@ void ClusterFiller::fill(ClusterJob& job) {
   if (!talk->send(parts, end) || !talk->read_line(line, end))
     return server_failed(job, lease.server);
   const MetaAnswer answer = cache::parse_meta_answer(line);
-  // A full server has no room for a lease either, and its answer says so.
+  // A full server has no room for a lease, either, and says so in its answer.
   if (answer.kind == Kind::none || answer.kind == Kind::full)
     return leave_out(job, NotShared::no_room);
   if (answer.kind != Kind::done || !answer.has_size || !answer.has_cas)
@@ -209,8 +209,8 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
   if (room_.size() > k_kept_room) room_ = {};
 }
 
-// Waits until the token bucket of CUBESHIM_CLUSTER_FILL allows this many bytes. False: the command
-// is over.
+// Waits until the token bucket of CUBESHIM_CLUSTER_FILL allows this many bytes. Returns false if
+// the command is over.
 bool ClusterFiller::pay(Server& server, std::uint64_t bytes) {
   while (!cache::TokenBucket::take(server.free_ns, base::monotonic_ns(), bytes,
                                    fill_->config.cluster_fill)) {

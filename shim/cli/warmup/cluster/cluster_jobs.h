@@ -1,5 +1,5 @@
-// The files that threads send to the servers: those that wait, those to try again later, and the
-// results. Thread-safe.
+// The queue of files that threads send to the servers: those waiting, those to be tried again
+// later, and the results. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -47,9 +47,9 @@ class ClusterJobs {
   using Clock = std::chrono::steady_clock;
   explicit ClusterJobs(std::uint64_t most_memory) : most_memory_(most_memory) {}
 
-  // False if enough files wait.
+  // Returns false if enough files are waiting.
   bool offer(prefetch::PlannedFile& file);
-  // Empty: the work is over. Each job that is taken ends by again() or done().
+  // Returns nothing when the work is over. Each job that was taken must end with again() or done().
   std::optional<ClusterJob> take();
   void again(ClusterJob job, std::chrono::milliseconds pause);
   void done() { done({}); }
@@ -61,11 +61,11 @@ class ClusterJobs {
   // True if every offered file has ended.
   bool is_idle();
   std::uint64_t ended() const { return ended_.load(std::memory_order_relaxed); }
-  // Waits until something has ended, at most this long.
+  // Waits until a file has ended, but at most this long.
   void wait(std::chrono::milliseconds at_most);
 
-  // Reserves memory for a file that is read. All threads together exceed the limit by one file at
-  // most.
+  // Reserves memory for a file that is to be read. All threads together exceed the limit by at most
+  // one file.
   bool take_memory(std::uint64_t bytes);
   void give_memory(std::uint64_t bytes);
 

@@ -1,9 +1,9 @@
-// Sends files to the servers of CUBESHIM_CLUSTER, for `cubeshim warmup --to-cluster`. Nodes that do
-// so at the same time share the work: the server's lease decides which node reads a file at the
-// origin. A file is read, sent and forgotten; no cache of this node takes part, and little memory
-// is used. Invariants: only files that programs would have shared are sent (cluster_record.h). A
-// lease for which no file is sent is given back. Thread safety: one thread calls; threads of its
-// own do the work.
+// Sends files to the servers of CUBESHIM_CLUSTER, for `cubeshim warmup --to-cluster`. If several
+// nodes do so at the same time, they share the work: the server's lease decides which node reads a
+// file at the origin. A file is read, sent and forgotten; no cache of this node is used, and little
+// memory. Invariants: only files that programs would have shared are sent (cluster_record.h). If no
+// file is sent for a lease, the lease is given back. Thread safety: one thread calls; threads of
+// its own do the work.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct ClusterLoadCounts {
   std::uint64_t read = 0, read_bytes = 0, shared = 0, shared_bytes = 0;
 };
 
-// Runs until all files are handled, or the command is interrupted. `census` may be null. Empty if
-// it cannot begin; `why` says why.
+// Runs until all files are handled, or the command is interrupted. `census` may be null. If it
+// cannot begin, returns nothing and sets `why`.
 std::optional<ClusterLoadCounts> load_to_cluster(const base::Config& config, NamedPaths& paths,
                                                  const Census* census, Skipped& skipped,
                                                  Progress& progress, std::string& why);
