@@ -1,6 +1,6 @@
-"""Threads with an fd table of their own run the code of cache/ and prefetch/. So that code calls no
-function of libc, or of the runtimes, that other libraries hook in order to do more than observe: an
-fd that such a hook opened would be another file in the program's table.
+"""Threads with an fd table of their own run the code of cache/ and prefetch/. Therefore this code
+calls no function of libc, or of the runtimes, that other libraries hook in order to do more than
+observe: an fd that such a hook opened would be another file in the program's table.
 
     thread_calls_test.py ARCHIVE ...     exit status 1 and a line for each call that is in neither
                                          list
