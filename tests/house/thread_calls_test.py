@@ -10,8 +10,8 @@ import re
 import subprocess
 import sys
 
-# Pure functions of memory and text, our own operator new (shim/process/own_heap.cc), and what the
-# compiler and the C++ runtime add, for which shim/process/own_exceptions.cc has the rest.
+# Pure functions of memory and text, our own operator new (shim/process/own_heap.cc), and the names
+# that the compiler and the C++ runtime add (shim/process/own_exceptions.cc has the rest of those).
 PURE = {
     "memchr", "memcmp", "memcpy", "memmove", "memset", "strcmp", "strlen", "strnlen",
     "strerrordesc_np", "__popcountdi2", "__errno_location", "__cxa_begin_catch", "__cxa_end_catch",
