@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""`make bench`: measures cubeshim against what it replaces and against its limit.
+"""`make bench`: measures cubeshim against the ways to read that it replaces, and against the
+fastest possible.
 
     run_bench.py --build DIR [--quick] [--work DIR] [--markdown FILE] [--only SUITE ...]
 
-Only like is compared with like: the same files, in the same order, with the bytes verified, timed
+Only equal work is compared: the same files, in the same order, with the bytes verified, timed
 alternately (A B A B ...) in one run. LD_PRELOAD is set only for the measured children. The figures
-also go to BUILD/bench.json. The last table says which targets are reached."""
+also go to BUILD/bench.json. The last table shows which targets are reached."""
 
 from __future__ import annotations
 

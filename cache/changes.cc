@@ -17,17 +17,18 @@ void look_after_telling() { std::atomic_thread_fence(std::memory_order_seq_cst);
 
 void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t how) {
   if (!key.empty()) parts_.region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
-  // The epoch comes first: a fetch that has read the old bytes and is about to publish them then
-  // sees the change.
+  // The epoch is incremented first, so that a fetch that has read the old bytes and is about to
+  // publish them sees the change.
   if (stat != nullptr)
     writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   parts_.region.header().file_changes.fetch_add(1, std::memory_order_seq_cst);
   look_after_telling();
-  // The inode comes first: a record at the path that it has not marked belongs to another file.
+  // Records are marked by the inode first: a record at the path that is still unmarked then belongs
+  // to another file.
   std::size_t marked = stat == nullptr ? 0 : parts_.ram.mark_stale_inode(*stat, how);
   if (!key.empty()) marked += parts_.ram.mark_stale(key, how & ~Record::k_in_place);
   parts_.stats().count(base::Counter::stale_marked, marked);
-  // The marks come before the search of the tiers' indices; pairs with the fence in
+  // The marks are made before the tiers' indices are searched; pairs with the fence in
   // DiskStore::publish.
   look_after_telling();
   parts_.for_each_tier([&](Tier& tier) { tier.content_changed(key, stat); });

@@ -26,7 +26,7 @@ class Changes {
   // if nothing is there. If the record of the path is of another version, it may also be of another
   // file, to which a change in place does not apply.
   void doubt_identity(std::string_view key, const FileStat* now);
-  // The name of this file (null: not known) now leads elsewhere, or to nothing. `is_moved`: the
+  // The name of this file (null: not known) now refers to another file, or to none. `is_moved`: the
   // file has another name now.
   void name_changed(std::string_view key, const FileStat* stat, bool is_moved) {
     changed(key, stat, Record::k_changed | Record::k_removed | (is_moved ? 0 : Record::k_unlinked));

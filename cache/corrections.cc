@@ -12,15 +12,15 @@
 namespace cube::cache {
 namespace {
 
-// Bounds the loops: several records may say the same about one path, for files of other sizes, or
-// for other views by other paths.
+// Bounds the loops: several records may describe one path, for files of other sizes, or for other
+// views by other paths.
 constexpr int k_most_records = 16;
 // MountMetadata climbs as many levels when it searches for a directory that lacks a name.
 constexpr int k_most_levels = 9;
 
 bool is_root(std::string_view key) { return key.size() < 2; }
 
-// 0: the listing does not give the kind.
+// 0: the listing does not contain the kind.
 std::uint8_t kind_of_type(std::uint8_t type) {
   return type == DT_UNKNOWN ? 0
          : type == DT_DIR   ? Told::k_directory
@@ -107,8 +107,8 @@ bool Corrections::drop_negative_entries(std::string_view key) {
     const Pin teller = prover_of_negative_entries(key, is_certain);
     if (!teller) break;
     if (!is_certain) {
-      // File systems find names that they do not list (.snapshot), so only a revalidation shows
-      // whether this one is new.
+      // A file system may find names that it does not list (.snapshot), so only a revalidation
+      // shows whether this name is new.
       parts_.ram.mark_verified(*teller, 0);
       break;
     }
@@ -130,8 +130,8 @@ bool Corrections::correct_presence(std::string_view key, const Told& told) {
   const auto is_refuted = [&] {
     return !told.is_in_doubt || has_corrected || !stat_of(key, AT_SYMLINK_NOFOLLOW);
   };
-  // A call that does not follow a final link says nothing about a record whose path leads through
-  // links.
+  // The answer to a call that does not follow a final link proves nothing about a record whose path
+  // leads through links.
   const auto is_of_name = [&](const Pin& record) {
     return record && (told.kinds == 0 || !told.no_follow || record->is_physical());
   };

@@ -22,7 +22,8 @@ struct Told {
   bool is_there = true;
   // The call does not follow a final link.
   bool no_follow = false;
-  // The path may still exist: the call has a second path, or the file names an interpreter.
+  // The path may still exist: the error may be about the call's second path, or about the file's
+  // interpreter.
   bool is_in_doubt = false;
   // The directory is not empty (ENOTEMPTY).
   bool has_entries = false;
@@ -43,8 +44,8 @@ class Corrections {
   // The error (EACCES, EROFS) does not say whether the path or its directory caused it. A negative
   // entry for the path is revalidated before its next use.
   void doubt_negative_entries(std::string_view key);
-  // A parent of the path may be missing, or may not be a directory. False: all parents are
-  // directories, or memory knows nothing of the path.
+  // A parent of the path may be missing, or may not be a directory. Returns false if all parents
+  // are directories, or if memory has nothing about the path.
   bool learn_way_is_broken(std::string_view key);
   // Writes the path under which memory lists this directory to `path`, which has room for PATH_MAX
   // bytes. Returns its length, or 0.
@@ -59,7 +60,7 @@ class Corrections {
   // The listing that contains the path's last component.
   Listed listed_name(std::string_view key) const;
   // The listing that serves as a negative entry for the path. `is_certain`: a name that the listing
-  // lacks does not exist; otherwise the directory may also find names that it does not list.
+  // lacks does not exist. Otherwise a lookup may still find names that the listing lacks.
   Pin prover_of_negative_entries(std::string_view key, bool& is_certain) const;
   bool drop_negative_entries(std::string_view key);
   bool correct_presence(std::string_view key, const Told& told);

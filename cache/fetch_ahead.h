@@ -1,6 +1,6 @@
 // The part of FileCache for fetches that no program has asked for yet. The leader uses it to
 // prefetch, and other processes use it to report to the leader what their programs read.
-// Thread-safe, except for functions that say otherwise.
+// Thread-safe, except for functions whose comment says otherwise.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ struct Demand {
   std::uint32_t job = 0;
   unsigned waiting = 0;               // operations that wait now
   std::uint64_t fetches = 0, ns = 0;  // totals so far
-  // Opens of prefetched files, including those that waited for the prefetch.
+  // Opens of prefetched files, including opens that waited for the prefetch.
   std::uint64_t ahead = 0;
 
   Demand& operator+=(const Demand& other) {
@@ -101,7 +101,7 @@ class FetchAhead {
   // True if RAM has no room left outside the ring.
   bool is_full() const { return parts_.ram.is_full(); }
   // Reserves memory for one of the next `segments` free segments, so that later records find it
-  // ready. False: all of them have memory, or no memory is left.
+  // ready. Returns false if all of them have memory already, or if no memory is left.
   bool prepare_room(std::uint32_t segments);
   Ring& ring() { return parts_.ram.ring(); }
   // No-op if the ring exists.

@@ -24,7 +24,7 @@ namespace {
 
 using base::Counter;
 
-// One hit in this many is timed; a miss always is. Steps of the golden section sample each kind of
+// One hit in this many is timed, and every miss. Steps of the golden section sample each kind of
 // open even if a program opens in a rhythm, as cv2 does, which opens each file twice.
 constexpr std::uint32_t k_timed_hits = 32, k_step = 0x9E3779B9;
 
@@ -70,7 +70,7 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
               "CUBESHIM_DISK is too small for blocks of large files (CUBESHIM_BLOCK={}): {} MiB "
               "are needed",
               parts_.rules.block, (least >> 20) + 1);
-  // Files without room in memory pass through the ring, from the disk or on their way there.
+  // A file that has no room in memory passes through the ring on its way from or to the disk.
   ahead_.make_ring(config.ring);
   if (!parts_.ram.ring().is_made())
     base::log(base::LogLevel::info,
@@ -88,7 +88,7 @@ void FileCache::attach_cluster(const base::Config& config) {
   cluster_ = *cluster;
   parts_.remote.add(**cluster);
   parts_.region.header().tiers[(*cluster)->kind()].is_there.store(1, std::memory_order_relaxed);
-  // A file without room in memory passes through the ring, from the cluster or on its way there.
+  // A file that has no room in memory passes through the ring on its way from or to the cluster.
   ahead_.make_ring(config.ring);
 }
 

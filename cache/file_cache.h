@@ -1,5 +1,5 @@
 // The entry point of cache/. FileCache opens a file below a prefix from RAM, a tier or the origin.
-// An open that finds its record in RAM ends here; any other goes on in cache/fill/demand_open.h.
+// An open that finds its record in RAM ends here; any other continues in cache/fill/demand_open.h.
 // Invariants: a Pin's bytes are what the origin held at the recorded size and mtime;
 // CUBESHIM_CONSISTENCY decides how recently that was checked. A file that is open for writing on
 // this node is not cached. Thread-safe. A hit allocates nothing, takes no lock and is
@@ -40,7 +40,7 @@ class FileCache {
   OpenOutcome open(const OpenRequest& request);
   // Finds a fresh record in RAM, for stat and access. Does not fetch.
   Pin find(const OpenRequest& request);
-  // Copies a record that cannot be mapped into one that can. The new record replaces the old one in
+  // Makes a mappable copy of a record that cannot be mapped. The new record replaces the old one in
   // the index.
   base::Result<Pin> make_mappable(const Record& record);
 
@@ -74,8 +74,8 @@ class FileCache {
   bool stop_cluster(std::uint64_t at_most_ns);
 
   // Call it when a child of this process has ended. If the child never attached, it may have
-  // changed files silently, so the metadata of this job is revalidated. `pid` 0: the child is not
-  // known.
+  // changed files silently, so the metadata of this job is revalidated. `pid` 0: the child's pid is
+  // not known.
   void note_child_ended(std::uint32_t pid);
   // Call it before this process execs another program.
   void note_exec();

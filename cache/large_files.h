@@ -42,7 +42,7 @@ class LargeFiles {
                            LargeFile::Gap& gap) {
     return file.make_gap(parts_, begin, end, gap);
   }
-  // `stats`: of the process for which the bytes came.
+  // `stats`: those of the process that the bytes were fetched for.
   void fill_gap(const LargeFile& file, const LargeFile::Gap& gap, bool is_ahead,
                 base::Stats& stats) {
     file.fill_gap(parts_, gap, is_ahead, stats);

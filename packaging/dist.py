@@ -26,9 +26,9 @@ def say(text: str) -> None:
 
 
 def say_plan(out: Path, targets: list) -> None:
-    """Says what the run installs and what it does, before it takes its time."""
+    """Prints what the run will install and do, because it takes long."""
     has_tools = (out / "venv/requirements.txt").exists()
-    # The whole took 23 minutes on 2 busy cores, for two architectures and with an empty folder.
+    # A run for two architectures, from an empty folder, took 23 minutes on 2 busy cores.
     say(f"a release for {' and '.join(targets)} in {out / 'release'}: some {12 * len(targets)} "
         f"minutes on 2 cores; nothing is installed outside {out}")
     if has_tools:
@@ -53,8 +53,8 @@ def make_venv(where: Path) -> Path:
 
 def make_tools(where: Path, python: Path, target: Target, out: Path) -> None:
     """Makes the compiler of one target under the names that build systems look for, and a way to
-    run its output: the command of this machine's architecture writes the same texts as that of
-    another one."""
+    run its output: for another architecture, the command of this machine's architecture writes the
+    same texts."""
     where.mkdir(parents=True, exist_ok=True)
     tools = {
         "cc": f"cc -target {target.zig}", "c++": f"c++ -target {target.zig}", "ar": "ar",
@@ -88,7 +88,7 @@ def build(work: Path, tools: Path, deps: Path, target: Target, jobs: int) -> Pat
 
 
 def make_tar(stage: Path, out: Path, name: str, epoch: str) -> Path:
-    """Makes a tar; the same tree gives the same bytes."""
+    """Makes a reproducible tar: the same tree gives the same bytes."""
     made = out / f"{name}.tar.gz"
     subprocess.run([
         "tar", "-C", stage.parent, "--sort=name", "--owner=0", "--group=0", "--numeric-owner",
@@ -98,8 +98,8 @@ def make_tar(stage: Path, out: Path, name: str, epoch: str) -> Path:
 
 
 def make_packages(built: Path, work: Path, release: Path, target: Target) -> None:
-    """Makes the packages with the library in the folder in which the loader of each kind of system
-    looks for a library that is named without its folder."""
+    """Makes the packages, with the library in the folder where the loader of each kind of system
+    looks up a bare library name."""
     for kind, folder in (("DEB", f"lib/{target.cpu}-linux-gnu"), ("RPM", "lib64")):
         subprocess.run(["cmake", "-B", built, f"-DCMAKE_INSTALL_LIBDIR={folder}", "-Wno-dev"],
                        check=True, stdout=subprocess.DEVNULL)
@@ -136,8 +136,8 @@ def main() -> int:
     wanted = options.target or list(TARGETS)
     say_plan(out, wanted)
     programs = make_venv(out / "venv")
-    # This machine's own target first, even if it is not wanted: its command writes the man page and
-    # the completions of all.
+    # This machine's own target comes first, even if it is not requested, because its command writes
+    # the man page and the completions for all.
     for target in sorted((TARGETS[cpu] for cpu in {OWN_CPU, *wanted}),
                          key=lambda target: target.cpu != OWN_CPU):
         say(f"{target.cpu}: library and command for glibc {GLIBC} and later")

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# The pages and everything that they link to. The folders keep their names, so links work both here
-# and there.
+# The pages and everything that they link to. The folders keep their names, so links work both in
+# the tree and on the website.
 CONTENT = ("README.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "doc", "packaging/examples",
            "packaging/kubernetes")
 
@@ -36,7 +36,7 @@ def make(out: Path) -> int:
         subprocess.run([out / "venv/bin/pip", "install", "--quiet", "-r", requirements], check=True)
     stage(out / "pages")
     shutil.copy2(ROOT / "packaging/mkdocs.yml", out / "mkdocs.yml")
-    # Suppresses a message about the future of mkdocs.
+    # Suppresses a notice about the future of mkdocs.
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(
         [mkdocs, "build", "--strict", "--quiet", "--config-file", out / "mkdocs.yml"],

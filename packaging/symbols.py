@@ -1,5 +1,5 @@
-"""Checks every symbol that a library or a program imports: none may be younger than the oldest libc
-with which it must run."""
+"""Checks every symbol that a library or a program imports: the oldest libc with which it must run
+must have it."""
 
 import re
 import subprocess
@@ -49,7 +49,7 @@ def check(binary: Path, oldest: str) -> None:
 
 
 def self_check() -> None:
-    """The rule must be able to fail."""
+    """Checks that the rule can fail."""
     row = "     7: 0000000000000000     0 FUNC    {} DEFAULT  UND {} (2)\n"
     assert too_young(
         row.format("GLOBAL", "read@GLIBC_2.2.5") + row.format("WEAK  ", "strerrordesc_np"),

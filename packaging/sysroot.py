@@ -1,7 +1,7 @@
 """The dependencies of one target: headers of Debian's packages, and liburing, prometheus-cpp,
 civetweb and the hashes of mbedTLS, built from Debian's source packages.
 
-Nothing of the machine's own libc gets in: zig brings the headers of the oldest glibc.
+Nothing of the machine's own libc is used: zig provides the headers of the oldest glibc.
 """
 
 import shutil
@@ -18,7 +18,7 @@ SOURCE_PACKAGES = {
     "liburing": "liburing-dev", "prometheus-cpp": "prometheus-cpp-dev",
     "civetweb": "libcivetweb-dev", "mbedtls": "libmbedtls-dev"
 }
-# SHA-256 and MD5, with which requests to object stores are signed and checked.
+# SHA-256 and MD5, which sign requests to object stores and check the answers.
 HASH_SOURCES = ["library/sha256.c", "library/md5.c", "library/platform_util.c"]
 # The sources of the server of `cubeshim exporter`. It serves no files and runs no programs.
 SERVER_SOURCES = {
@@ -33,11 +33,11 @@ SERVER_FLAGS = [
     "-DNO_SSL",
     "-DNO_CGI",
     "-DNO_FILES",
-    # civetweb reports the date; two runs must give the same bytes.
+    # civetweb would include the build date, but two runs must give the same bytes.
     "-Wno-builtin-macro-redefined",
     '-D__DATE__="none"'
 ]
-# The unwinder's part of libgcc_s.so.1 is the same for all architectures.
+# The part of libgcc_s.so.1 that belongs to the unwinder is the same for all architectures.
 UNWINDER = {
     "GCC_3.0": [
         f"_Unwind_{name}" for name in ("DeleteException", "ForcedUnwind", "GetDataRelBase", "GetGR",
@@ -63,7 +63,7 @@ def copy_packages(to: Path) -> None:
         for name in map(Path, listed.splitlines()):
             if name.is_dir() or not str(name).startswith(("/usr/include/", "/usr/share/cmake/")):
                 continue
-            # curl's headers lie in a folder of the architecture, and are the same in all.
+            # curl's headers lie in a folder of the architecture, but are the same for all.
             parts = [part for part in name.parts[1:] if not part.endswith("-linux-gnu")]
             target = to.joinpath(*parts)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -79,8 +79,8 @@ def unpack_source(work: Path, package: str) -> Path:
     lists = work / "lists"
     (lists / "partial").mkdir(parents=True, exist_ok=True)
     sources = work / "sources.list"
-    # The repositories of this machine's packages, without those of updates: two that name the same
-    # file confuse apt.
+    # The repositories of this machine's packages, without update repositories, because two entries
+    # for the same file confuse apt.
     known = subprocess.run([
         "apt-get", "indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)",
         "Created-By: Packages"
@@ -169,7 +169,8 @@ def build_hashes(source: Path, tools: Path, to: Path) -> None:
 
 
 def make_libgcc(to: Path, tools: Path) -> None:
-    """Makes names to link with: those that the system's unwinder exports, with their versions."""
+    """Makes a stub library to link with, which has the names that the system's unwinder exports,
+    with their versions."""
     work = to / "usr/lib"
     source, versions = work / "libgcc_s.c", work / "libgcc_s.map"
     work.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,8 @@ class Target:
 
     @property
     def wheel(self) -> str:
-        """The manylinux tags: with the version of glibc, and the name that older pips know."""
+        """The manylinux tags: the one with the version of glibc, and the one that older versions of
+        pip know."""
         return f"manylinux_{GLIBC.replace('.', '_')}_{self.cpu}.manylinux2014_{self.cpu}"
 
 
@@ -28,7 +29,7 @@ TARGETS = {target.cpu: target for target in (Target("x86_64", "amd64"), Target("
 
 
 def version() -> str:
-    """Reads the version from the one place that has it."""
+    """Reads the version from the only file that has it."""
     found = re.search(r"^project\(cubeshim VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(),
                       re.M)
     if found is None:

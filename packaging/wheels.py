@@ -31,8 +31,8 @@ Description-Content-Type: text/markdown
 
 
 def for_a_page_that_stands_alone(readme: str) -> str:
-    """Names the command that prints a document in the place of a link to it, and removes other
-    links into the tree."""
+    """Replaces a link to a document by the command that prints it, and removes other links into the
+    tree."""
     def by_command(link: re.Match) -> str:
         text, name = link[1], link[2].lower()
         command = f"`cubeshim docs {name}`"
@@ -49,7 +49,7 @@ def make(stage: Path, work: Path, out: Path, target: Target, programs: Path) -> 
     shutil.copytree(ROOT / "prefetch/python/cubeshim", package,
                     ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(stage, package / "prefix")
-    # An installer puts it beside the command's folder, where man looks for it.
+    # An installer puts the man page beside the command's folder, where man searches.
     manual = Path("share/man/man1/cubeshim.1.gz")
     installed = work / f"cubeshim-{version()}.data/data" / manual
     installed.parent.mkdir(parents=True)
@@ -57,7 +57,7 @@ def make(stage: Path, work: Path, out: Path, target: Target, programs: Path) -> 
     information = work / f"cubeshim-{version()}.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(metadata())
-    # One line for each tag that an installer may look for; `wheel pack` orders them.
+    # One line for each tag that an installer may look for; `wheel pack` sorts them.
     tags = "".join(f"Tag: py3-none-{platform}\n" for platform in target.wheel.split("."))
     (information / "WHEEL").write_text(
         f"Wheel-Version: 1.0\nGenerator: cubeshim {version()}\nRoot-Is-Purelib: false\n{tags}")

@@ -32,7 +32,7 @@ class Run:
         self.options = options
         self.parts: list[tuple[str, float, bool]] = []
         self.cases: list[tuple[float, str, str]] = []  # seconds, name, status
-        self.said: dict[str, str] = {}  # what a failed part or test printed, by its name
+        self.said: dict[str, str] = {}  # the output of each failed part or test, by its name
         self.environment = os.environ | ({"CUBESHIM_TEST_LONG": "1"} if options.long else {})
 
     def part(self, name: str, *commands: list[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Measures calls that have nothing to do with a prefix, start-up, and the system calls of a hit."""
+"""Measures start-up, the system calls of a hit, and calls that have nothing to do with a prefix."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bench.harness.shim import Shim, child_environment
 from bench.harness.suite import Bench
 
 NOTHING_ON = ("Call/read(1)", "Call/pread(1)", "Call/write(1)", "Call/pwrite(1)")
-# Two runs of the same program without the shim differ by this much: the location of its pages
-# changes every figure a little.
+# Two runs of the same program without the shim differ by this much, because the location of its
+# pages affects every figure.
 NOISE_NS = 10.0
 HITS = 1000
 
@@ -87,7 +87,8 @@ def measure_start(bench: Bench) -> Section:
     programs = [("true", [shutil.which("true") or "/bin/true"], bench.rounds(1001, 101), 0.4),
                 ("python3 -c pass", [sys.executable, "-c", "pass"], bench.rounds(61, 31), 3.0)]
     rows = []
-    # Everything else is the default, as a user has it, but the report of a Python goes to a file.
+    # Everything else has its default, as for a user, except that the report of a Python process
+    # goes to a file.
     report = bench.work / "start.report"
     library = {
         "LD_PRELOAD": str(bench.library), "CUBESHIM_PREFIXES": str(bench.data),

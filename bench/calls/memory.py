@@ -30,7 +30,7 @@ class Memory:
     region: int  # bytes of the region's file
     directory: int  # bytes used in /dev/shm
     shmem: int  # Shmem of /proc/meminfo
-    pss: int  # of the region's mappings, summed over the processes
+    pss: int  # that of the region's mappings, summed over the processes
 
 
 def measure_memory(bench: Bench) -> Section:
@@ -82,8 +82,8 @@ class Layout:
 
     segment_bytes: int
     segment_count: int
-    bucket_counts: tuple[int, ...]  # of tables that get their memory one after the other
-    control_bytes: int  # mapped; unused index tables have no memory
+    bucket_counts: tuple[int, ...]  # those of the tables that get their memory one after the other
+    control_bytes: int  # mapped bytes; unused index tables have no memory
 
     @property
     def index_bytes(self) -> int:

@@ -1,5 +1,5 @@
 """Measures the C reader (open, fstat, read, close) over sets of files: page cache, hit, miss and
-full region. The floor is a bare memcpy, and a reader that does only what no cache can leave out."""
+full region. The floors are a bare memcpy, and a reader that does only what no cache can omit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from bench.harness.report import Section, Table, Target
 from bench.harness.suite import Bench
 
 SIZES = ("4k", "64k", "110k", "256k", "mix")
-# If others take more of the cores than this, two processes cannot run at the same time.
+# If other programs take more than this share of the cores, two processes cannot run at the same
+# time.
 MOST_OTHERS = 0.1
 EXT4, HIT, COPY, COPY_16, IDEAL = "ext4", "hit", "memcpy", "memcpy + 16", "ideal"
 FULL = "full region"
@@ -124,8 +125,8 @@ def measure_two_processes(bench: Bench) -> Section:
 
 
 def target_of_scaling(name: str, found: dict[str, Passes], others: float) -> Target:
-    """Uses wall time only. CPU time flatters on a busy machine: two processes that take turns do
-    not disturb each other."""
+    """Uses wall time only. On a busy machine, CPU time looks too good: two processes that take
+    turns do not disturb each other."""
     hit, limit = (ratios(found[f"{way} 1"], found[f"{way} 2"]) for way in (HIT, COPY))
     by_cpu = doubled(found[f"{HIT} 1"], found[f"{HIT} 2"])
     note = f"memcpy alone scales {limit.text()}; by CPU time {by_cpu.text()}"
@@ -172,7 +173,7 @@ def measure_miss(bench: Bench) -> Section:
 
 
 def measure_full_region(bench: Bench) -> Section:
-    """Nothing more fits: every open passes through."""
+    """A full region: every open goes to the mount."""
     section = Section("full region")
     rows = []
     for name in ("4k", "mix"):

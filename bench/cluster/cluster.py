@@ -1,4 +1,4 @@
-"""Measures three nodes that share what they read by memcached, against the same nodes alone:
+"""Measures three nodes that share their files through memcached, against the same nodes without it:
 epochs, cold starts, and servers that fail."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ ALONE, POOL = "alone", "cluster"
 WAYS = {ALONE: False, POOL: True}
 MIB = 1 << 20
 LITTLE_RAM = 32 * MIB  # most opens ask the servers
-# Each reader sleeps this long before a file, so that the processors are no limit while waits are
-# measured.
+# Each reader sleeps this long before a file, so that processors are not the bottleneck while waits
+# are measured.
 PAUSE_US = 40_000
 FAULT_AT = 0.3  # of the epoch
 MOST_WAIT_MS = 25.0
@@ -32,15 +32,15 @@ MOST_LOST = 0.01
 
 
 def room_for(bytes_: int, share: float = 1.0) -> int:
-    """Megabytes of a server, so that all together have room for that share of the data. For all of
-    the data they get a fifth more, because keys spread unevenly, and memcached sets memory aside
-    for each size of items."""
+    """Megabytes of each server, so that all servers together have room for that share of the data.
+    If the share is all of the data, they get a fifth more, because keys spread unevenly, and
+    memcached reserves memory for each size of items."""
     return int(bytes_ * share * (1.2 if share >= 1 else 1.0) / NODES / MIB) + 1
 
 
 @dataclass
 class Runs:
-    """The runs of one way: epochs[number] has that epoch of each round."""
+    """The runs of one kind of job: epochs[n] has epoch n of each round."""
 
     epochs: list[list[Epoch]] = field(default_factory=list)
 
@@ -65,8 +65,7 @@ def ratio(found: dict[str, Runs], number: int) -> Spread:
 
 def run_rounds(bench: Bench, network: Network, plan: Plan, epochs: int, orders: Callable[..., list],
                rounds: int) -> dict[str, Runs]:
-    """Runs both ways alternately, each with the same orders, which are new for each round and
-    epoch."""
+    """Runs both kinds alternately, with the same orders, which are new for each round and epoch."""
     found = {way: Runs() for way in WAYS}
     digests: set[int] = set()
     for number in range(rounds):
@@ -164,7 +163,7 @@ def measure_one_order(bench: Bench, section: Section) -> None:
 
 
 def measure_half(bench: Bench, section: Section) -> None:
-    """The servers have half of the memory that the data take, the nodes hardly any."""
+    """The servers have memory for half of the data, the nodes hardly any."""
     files = bench.sets["110k"]
     plan = Plan(files, LITTLE_RAM, LATENCY_US)
     rows, worst = [], 1.0
@@ -196,7 +195,7 @@ def measure_half(bench: Bench, section: Section) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of the last node's server."""
+    """A fault in the last node's server."""
 
     name: str
     strike: Callable[[Network], object]
@@ -220,7 +219,7 @@ class Struck:
     struck: list[Epoch] = field(default_factory=list)
 
     def more_ms(self) -> Spread:
-        """How much longer the longest open is."""
+        """The increase of the longest open."""
         return spread([
             struck.longest_ms - whole.longest_ms for whole, struck in zip(self.whole, self.struck)
         ])
@@ -296,8 +295,8 @@ def run_fault(bench: Bench, network: Network, files: FileSet, fault: Fault, roun
 
 
 def fill(job: Job, network: Network, files: FileSet, digests: set[int]) -> None:
-    """Runs two epochs, because in a cold pool a process asks seldom until it has found some
-    records."""
+    """Runs two epochs, because while a pool is cold, a process seldom asks it until it has found
+    some records."""
     for number in range(2):
         job.epoch(shares(files.count, NODES, READERS, f"fill {number}"), digests, PAUSE_US // 20)
         wait_until_shared(network)

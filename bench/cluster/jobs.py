@@ -1,5 +1,5 @@
-"""A job on all nodes of a cluster: epochs of given orders, how long they took, what they asked of
-the origin, and whose bytes they were."""
+"""A job on all nodes of a cluster: runs epochs in given orders, and measures their time, their
+requests to the origin, and where their bytes came from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.harness.shim import Shim
 from bench.harness.suite import Bench
 
 READERS = 4  # a node
-SETTLED_LOOKS = 25  # checks of the servers' records, 20 ms apart, without a change
+SETTLED_LOOKS = 25  # consecutive checks, 20 ms apart, that must find the servers' records unchanged
 SETTLE_SECONDS = 60.0
 KEPT = ("hits.ram", "hits.cluster", "misses", "cluster.late", "cluster.trips", "cluster.waits",
         "cluster.skipped", "cluster.offered", "cluster.refused")
@@ -38,22 +38,22 @@ class Plan:
 @dataclass
 class Epoch:
     files: int
-    seconds: float  # from the first reader's begin to the last one's end
+    seconds: float  # from the first reader's start to the last one's end
     opens: int  # at the origin
     longest_ms: float  # of all opens
-    long_ms: float  # the sum of the opens of 10 ms and more
-    counts: dict[str, int] = field(default_factory=dict)  # of the library, KEPT
+    long_ms: float  # the total time of the opens that took 10 ms or more
+    counts: dict[str, int] = field(default_factory=dict)  # those of the library that KEPT names
 
     @property
     def files_per_s(self) -> float:
         return self.files / self.seconds
 
 
-Orders = list[list[list[int]]]  # for each node and reader, the numbers of its files
+Orders = list[list[list[int]]]  # the numbers of the files of each reader of each node
 
 
 def shares(files: int, nodes: int, readers: int, seed: str) -> Orders:
-    """Deals an order of all files out to all readers of all nodes, as a distributed sampler
+    """Distributes an order of all files over all readers of all nodes, as a distributed sampler
     does."""
     order = list(range(files))
     random.Random(seed).shuffle(order)
@@ -80,8 +80,8 @@ class Job:
         listed = list_of(self._bench, self._plan.files, self.mount.path)
         more = {"CUBESHIM_CLUSTER": self._network.pool(), "CUBESHIM_CLUSTER_JOB": "bench"}
         if not self._pool:
-            # Names of the same length, so that both ways have the same stack layout, on which the
-            # cost of a copy depends.
+            # Names of the same length, so that both kinds of job have the same stack layout, on
+            # which the cost of a copy depends.
             more = {name.replace("CUBESHIM", "NO_SHIM_"): value for name, value in more.items()}
         more |= dict(self._plan.settings)
         try:
@@ -124,7 +124,7 @@ class Job:
                      sum(sum(one["long_opens_ns"]) for one in said) / 1e6, self._new_counts())
 
     def steps(self) -> int:
-        """Instructions of a hit in memory on the first node."""
+        """The number of instructions of a hit in memory on the first node."""
         first = self._nodes[0]
         first.send(["steps 0"])
         return first.hear_one()["steps"]

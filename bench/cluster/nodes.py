@@ -27,10 +27,11 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 PORT = 11211
-LEAST_RECORD = 1000  # bytes of an item; files of a benchmark are larger, leases smaller
+LEAST_RECORD = 1000  # the size of an item in bytes; files of a benchmark are larger, leases are
+                     # smaller
 START_SECONDS = 15.0
-# A server answers as soon as it is asked, like one with processors of its own: here all nodes share
-# those of one machine.
+# Servers have a high priority, so that they answer immediately, like servers with their own
+# processors; here all nodes share those of one machine.
 SERVER_NICE = -10
 Found = TypeVar("Found")
 
@@ -58,11 +59,11 @@ class Namespace:
 
     @property
     def name(self) -> str:
-        """The name that `ip` understands."""
+        """The name of the namespace for `ip`."""
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def enter(self) -> None:
-        """Moves the calling thread, or a child before its exec, into the namespace."""
+        """Moves the calling thread into the namespace; also for a child before its exec."""
         checked(LIBC.setns(self._fd, CLONE_NEWNET))
 
     def ip(self, words: str) -> None:
@@ -72,8 +73,8 @@ class Namespace:
             raise BenchError(f"ip {words}: {done.stderr.strip()}")
 
     def connect(self, address: str, seconds: float = START_SECONDS) -> socket.socket:
-        """Connects from a thread that enters the namespace, because a socket stays where it was
-        made."""
+        """Connects from a thread that enters the namespace, because a socket belongs to the
+        namespace in which it was made."""
         made: list[socket.socket] = []
 
         def make() -> None:
@@ -110,7 +111,8 @@ class Server:
             "-o", "slab_chunk_max=16384", "-l", self.address, "-p",
             str(PORT), "-u", "root"
         ]
-        # Its own session: Ctrl-C is for the caller, which then ends the server.
+        # The server has its own session: Ctrl-C reaches only the caller, which then ends the
+        # server.
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL,
                                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                         start_new_session=True, preexec_fn=enter)
@@ -143,7 +145,8 @@ class Server:
         return text.decode()
 
     def items(self) -> int:
-        """The number of records that it has. Leases do not count, because they are empty."""
+        """The number of records that the server has. Leases do not count, because they are
+        empty."""
         lines = self.ask(b"lru_crawler metadump all\r\n", b"END\r\n").splitlines()
         sizes = [
             int(word[5:]) for line in lines for word in line.split() if word.startswith("size=")
@@ -236,7 +239,7 @@ class Readers:
         return [self._hear(child) for child in self._children]
 
     def hear_one(self) -> dict:
-        """The first reader's answer, if no other reader was sent a line."""
+        """The answer of the first reader, for a line that only this reader was sent."""
         return self._hear(self._children[0])
 
     def _hear(self, child: subprocess.Popen) -> dict:

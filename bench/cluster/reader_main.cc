@@ -32,7 +32,8 @@
 
 namespace {
 
-constexpr std::uint64_t k_long_open_ns = 10'000'000;  // an open that takes this long is listed
+constexpr std::uint64_t k_long_open_ns = 10'000'000;  // opens that take at least this long are
+                                                      // listed
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
   throw std::runtime_error(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
@@ -53,7 +54,7 @@ std::vector<std::string> lines_of(const std::string& path) {
   return found;
 }
 
-// The results of one `read`. A file counts in the digest with its number, in any order.
+// The results of one `read`. The digest covers each file with its number, in any order.
 struct Found {
   std::uint64_t bytes = 0, digest = 0, longest_ns = 0;
   std::vector<std::uint64_t> long_opens_ns;
@@ -122,7 +123,7 @@ void answer_read(Reader& reader, std::istringstream& words) {
       found.bytes, found.digest, found.longest_ns, fmt::join(found.long_opens_ns, ", "));
 }
 
-// Steps the child from one raise() to the next.
+// Single-steps the child from one raise() to the next.
 void answer_steps(Reader& reader, std::istringstream& words) {
   std::size_t file = 0;
   words >> file;

@@ -2,7 +2,7 @@
 
     /usr/bin/python3 bench/cluster/shards.py --build build [--rounds N] [--nodes N] [--library FILE]
 
-The mount has a bandwidth of its own. A node is a process with a CUBESHIM_NAME of its own and a
+The mount has a limited bandwidth. A node is a process with a CUBESHIM_NAME of its own and a
 memcached; all are on this machine. Prints the table of doc/benchmarks/cluster.md: the median of the
 rounds, and all of them."""
 
@@ -109,7 +109,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cubeshim-shards-") as name:
         work = Path(name)
-        # A file in a directory that not everybody may enter is not shared.
+        # The library does not share a file if some users may not enter its directory.
         work.chmod(0o755)
         source = work / "source"
         source.mkdir()

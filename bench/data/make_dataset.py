@@ -5,7 +5,7 @@ ImageNet.
 
 The same count, seed and number of classes give the same bytes, so two machines measure the same
 thing. A small manifest, DIR/.dataset.json, describes the content. A second call with the same
-arguments does nothing, an interrupted one is finished, and a directory with any other content is
+arguments does nothing, or completes an interrupted one; a directory with any other content is
 refused. ImageFolder does not see the manifest."""
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Dataset:
 
 
 def make_dataset(directory: Path, recipe: Recipe, jobs: int) -> Dataset:
-    """Returns the data set `recipe` in `directory`, after making it unless it is there. Raises
+    """Returns the data set `recipe` in `directory`, and makes it first if it does not exist. Raises
     DatasetError if that is impossible."""
     present = _look(directory, recipe)
     if present:
@@ -83,8 +83,8 @@ def make_dataset(directory: Path, recipe: Recipe, jobs: int) -> Dataset:
 
 
 def _look(directory: Path, recipe: Recipe) -> Dataset | None:
-    """Returns the data set if the whole set is there, or None if it must be written. Raises on any
-    other content."""
+    """Returns the data set if it is complete, or None if it must be written. Raises on any other
+    content."""
     if directory.exists() and not directory.is_dir():
         raise DatasetError(f"{directory} is not a directory")
     if not directory.exists() or not any(directory.iterdir()):
@@ -111,7 +111,7 @@ def _look(directory: Path, recipe: Recipe) -> Dataset | None:
 
 
 def _measure(directory: Path, recipe: Recipe) -> tuple[int, int]:
-    """Number and total size of the set's files that are there: a cheap check that finds lost and
+    """The number and total size of the set's existing files: a cheap check that finds lost and
     truncated files."""
     files = total = 0
     for index in range(recipe.count):
@@ -151,8 +151,8 @@ def _start_worker(seed: int) -> None:
 
     from bench.data.synthetic_images import noise_fields
 
-    # The pool ends its workers with SIGTERM, which the caller may catch. Ctrl-C is for the caller
-    # alone.
+    # The pool ends its workers with SIGTERM, which the caller may have set to be caught. Ctrl-C is
+    # for the caller alone.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)

@@ -1,8 +1,8 @@
 """The files that `make bench` reads, made once: sets of one size each, the ImageNet mix, and a
 filler.
 
-Every set is larger than a processor's caches (the figures say how large), like the sets of a real
-job: data that is read again is in memory, not in L2."""
+Every set is larger than a processor's caches (the figures state the size), like the sets of a real
+job: data that is read again comes from memory, not from L2."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Makes photo-like JPEGs of a wanted size.
 
-A benchmark of small-file reading depends on the sizes of its files, and a training run needs
-pictures that decode and can be learnt from. So every picture is drawn: gradients, soft shapes and a
-texture that depend on its class, over noise with the spectrum of natural images. The amount of
-noise is then searched until the JPEG has the wanted size. Everything follows from (seed, index): no
-state passes from one picture to the next, so the bytes do not depend on how the work is shared
-among processes."""
+The result of a benchmark of small-file reading depends on the sizes of its files, and a training
+run needs pictures that can be decoded and learnt from. So every picture is drawn: gradients, soft
+shapes and a texture that depend on its class, over noise with the spectrum of natural images. The
+amount of noise is then searched until the JPEG has the wanted size. Everything follows from (seed,
+index): no state passes from one picture to the next, so the bytes do not depend on how the work is
+shared among processes."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def bucket_of(size: int) -> Bucket | None:
 
 
 def buckets_for(count: int, seed: int) -> list[int]:
-    """The bucket number of each of `count` files: exact shares (largest remainder), in an order
-    that the seed determines."""
+    """The bucket number of each of `count` files. Shares are exact (largest remainder), and the
+    seed determines the order."""
     wanted = [bucket.share * count for bucket in BUCKETS]
     counts = [math.floor(share) for share in wanted]
     by_remainder = sorted(range(len(wanted)), key=lambda i: (counts[i] - wanted[i], -wanted[i]))

@@ -2,8 +2,8 @@
 mount.
 
 Both are kept below the work directory and reused by the next run. The row "local disk" must read
-the very same files as the rows on the slow mount, or its figures and checksums would mean
-nothing."""
+exactly the files that the rows on the slow mount read; otherwise its figures and checksums would
+mean nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ SEED = 1
 
 
 def synthetic(work: Path, count: int) -> tuple[Path, str]:
-    """The directory of a synthetic set of `count` files, alone in its parent, and a description."""
+    """The directory of a synthetic set of `count` files, which is alone in its parent, and a
+    description."""
     from bench.data.make_dataset import DatasetError, Recipe, make_dataset
 
     directory = work / "data" / f"synthetic-{count}"
@@ -63,8 +64,8 @@ def first_pictures(directory: Path, count: int) -> Iterator[Path]:
 
 
 def _copy(source: Path, target: Path) -> int:
-    """Copies one file unless it is there, and drops it from the page cache, so that the copy warms
-    no row."""
+    """Copies one file unless it exists, and drops it from the page cache, so that the copy does not
+    warm the cache for a row."""
     size = source.stat().st_size
     if not target.exists() or target.stat().st_size != size:
         target.parent.mkdir(parents=True, exist_ok=True)

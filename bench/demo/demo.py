@@ -5,9 +5,9 @@ cubeshim.
 
 Makes a data set, mounts it with a configured latency (lagfs), runs train.py for each row, checks
 that every row saw the same data, and prints samples/s, hit rate and the operations that reached the
-mount. A chart and the figures go to BUILD_DIR/demo.png and BUILD_DIR/demo.json. With --origin, a
-mount of your own takes the place of lagfs. Exit status: 0; 1 if the rows differ or a run failed; 2
-if the demo cannot run here."""
+mount. A chart and the figures go to BUILD_DIR/demo.png and BUILD_DIR/demo.json. With --origin, your
+own mount is used instead of lagfs. Exit status: 0; 1 if the rows differ or a run failed; 2 if the
+demo cannot run here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PACKAGES = {
 
 
 class CannotRun(BenchError):
-    """The demo lacks something that it needs: exit status 2."""
+    """A requirement of the demo is missing: exit status 2."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def run_all(options: argparse.Namespace, place: Place) -> list[Row]:
         print(f"run {number} of {len(planned)}, some 15 s each:", flush=True)
         shim = None
         if plan.key == "shim":
-            # A name of its own, so that the first epoch finds nothing.
+            # A new name for the region, so that the first epoch finds nothing cached.
             name = f"demo-{os.getpid()}-{plan.loader}"
             stats = options.work / f"stats-{os.getpid()}.json"
             shim = Shim(options.build / "libcubeshim.so", place.prefix, name, ram=None, stats=stats,
@@ -197,7 +197,7 @@ def catch_stops() -> None:
 
 
 def _stop(*_: object) -> None:
-    # Another signal must not cut the cleanup short, which has its own time limits.
+    # Another signal must not interrupt the cleanup, which has its own time limits.
     for number in STOPS:
         signal.signal(number, lambda *_: None)
     raise KeyboardInterrupt

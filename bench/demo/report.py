@@ -2,8 +2,8 @@
 chart.
 
 A row is one run of train.py. Rows are compared only after each epoch of each row has proved that it
-saw the same data (checksum over labels and pixels) and learnt the same from it (loss). A fast row
-that reads something else does not count."""
+saw the same data (checksum over labels and pixels) and learnt the same from it (loss). A row that
+reads other data does not count, however fast."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Setting:
         return f"{self.cpu}, {self.cores} cores"
 
 
-# A row is marked if others used more of the cores than this.
+# A row is marked if other programs used more than this share of the cores.
 BUSY = 0.1
 
 # The keys of the rows with which every other row is compared.
@@ -89,7 +89,7 @@ def table(rows: list[Row], setting: Setting) -> str:
 
 
 def busy_note(rows: list[Row]) -> str:
-    """The reason that spoils the comparison, or an empty string."""
+    """The reason why the rows cannot be compared, or an empty string."""
     most = max(row.others_cpu for row in rows)
     if most <= BUSY:
         return ""
@@ -139,8 +139,8 @@ def percent(share: float) -> str:
 
 
 def aligned(cells: list[list[str]]) -> list[str]:
-    """Lines with columns of equal width: the first aligned left, the others right, and a rule under
-    the head."""
+    """A table as lines: the first column is aligned left, the others right, with a rule under the
+    head."""
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     text = [
         "  ".join(

@@ -35,7 +35,7 @@ class RowPlan:
 
 
 def environment_of(shim: Shim | None) -> dict[str, str]:
-    """The user's own environment, because the job must run as it was; the library and the package
+    """The user's own environment, because the job must run as before; the library and the package
     come first."""
     added = shim.environment() if shim else {}
     joined = {
@@ -47,7 +47,7 @@ def environment_of(shim: Shim | None) -> dict[str, str]:
 
 
 def run_row(plan: RowPlan, work: Path, shim: Shim | None, mount: SlowMount | None) -> Row:
-    """Runs train.py; the counter of `mount` is read after each epoch."""
+    """Runs train.py, and reads the counter of `mount` after each epoch."""
     result = work / f"{plan.key}-{plan.loader}-{os.getpid()}.json"
     command = train_command(plan.data, result, plan.loader, plan.epochs, plan.workers,
                             plan.per_class, PAUSE_SECONDS, steps=True)

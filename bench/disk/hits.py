@@ -41,7 +41,8 @@ def entries_on_disk(bench: Bench, shim: Shim) -> int:
 
 
 def wait_for_disk(bench: Bench, shim: Shim, files: int) -> None:
-    """Waits until that many files are on the disk; a process must hold the region until then."""
+    """Waits until that many files are on the disk. A process must keep the region alive until
+    then."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := entries_on_disk(bench, shim)) < files:
         if time.monotonic() > deadline:
@@ -50,7 +51,7 @@ def wait_for_disk(bench: Bench, shim: Shim, files: int) -> None:
 
 
 def fill_disk(bench: Bench, shim: Shim, data: Path, limit: int) -> None:
-    """Runs a first job, which reads all files and whose memory is gone afterwards."""
+    """Runs a first job, which reads all files. Its region is gone afterwards."""
     with bench.reader("fill", data, shim, limit=limit, options=("--cold",)) as job:
         job.run()
         wait_for_disk(bench, shim, limit)

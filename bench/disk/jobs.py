@@ -26,19 +26,19 @@ from bench.harness.shim import PREFETCH_OFF, Shim, child_environment, exit_repor
 from bench.harness.suite import LATENCY_US, Bench
 from bench.jobs.training import QUIET, epochs_of, train_command
 
-PARTS = 4  # of the data, one of which is as large as the memory
+PARTS = 4  # of the data; one part is as large as the memory
 EPOCHS = 2
 JOBS = ("reader", "DataLoader")
 # Leaves room for page tables, the kernel's own structures, and the memory that a process needs at
 # its end.
 SLACK = 16 << 20
-# The part of a control group's memory that the shim leaves alone (cache/region/region.cc): the
-# group must allow it, but it is not used.
+# The part of a control group's memory that the shim leaves free (cache/region/region.cc): the
+# group's limit must include it, although it is not used.
 HEADROOM = 64 << 20
 KEPT = ("lookup", "getattr", "open", "read")
 
-# Reads all files in the order of each epoch's own seed, prints the samples per second, and
-# continues after a line on stdin.
+# Reads all files in each epoch in an order from the epoch's seed, prints the samples per second,
+# and continues after a line on stdin.
 READER = """
 import json, random, sys, time, zlib
 names, epochs, waits = sys.argv[1], int(sys.argv[2]), sys.argv[3] == 'wait'
@@ -128,7 +128,7 @@ def measure_larger_than_memory(bench: Bench, section: Section) -> None:
             if way == base:
                 continue
             if way == gathered:
-                # Reads the disk of the previous way.
+                # Reads the disk that the previous job has written.
                 more = {
                     name: value for name, value in settings[slow].more if name not in PREFETCH_OFF
                 }
@@ -234,7 +234,7 @@ def measure_second_job(bench: Bench, section: Section) -> None:
                         job.send_signal(signal.SIGKILL)
                     job.stdin.close()
             if way == "first job, killed":
-                # A restart of the machine removes the region, too.
+                # A restart of the machine would remove the region, too.
                 region.unlink(missing_ok=True)
             rate = f"{exit_report(stats)['hit_rate']:.2%}" if way == "second job" else "-"
             rows.append((way, *(f"{found[way][name]:.2f}" for name in KEPT), rate,

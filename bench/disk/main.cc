@@ -1,4 +1,4 @@
-// cubeshim_disk_bench index DIR: makes segment files that have footers and no data; measures
+// cubeshim_disk_bench index DIR: makes segment files that have footers but no data; measures
 // restarts without an index, the index's size, and lookups in it. It leaves the files that it made.
 // cubeshim_disk_bench read DIR: reads real records in random order, with O_DIRECT and without,
 // alternately.
@@ -55,7 +55,7 @@ std::string cache_directory(const std::string& parent) {
   return fmt::format("{}/cubeshim-{}-default", parent, geteuid());
 }
 
-// Makes a segment with a true footer whose records of 110 KiB are holes.
+// Makes a segment with a valid footer; its records of 110 KiB are holes.
 void make_segment(const std::string& directory, std::uint32_t number, std::uint64_t first,
                   std::uint64_t count) {
   const std::string path = fmt::format("{}/segment-{:08}", directory, number);
@@ -129,8 +129,8 @@ Pages pages_of(const std::string& of) {
           static_cast<std::uint64_t>(cached) * k_page};
 }
 
-// How much of the file this process has mapped and in memory, from /proc/self/smaps; with `advice`,
-// after madvise.
+// How much of the file is mapped in this process and in memory, from /proc/self/smaps; with
+// `advice`, after madvise.
 std::uint64_t mapped_bytes(const std::string& of, int advice = 0) {
   std::uint64_t bytes = 0;
   for (int pass = advice == 0 ? 1 : 0; pass < 2; ++pass) {
@@ -238,7 +238,7 @@ void bench_index(const std::string& parent, std::uint64_t files, int rounds) {
   };
   look_ups("in memory", k_warm);
   tell("in use");
-  // Does what the kernel does when memory is short.
+  // Evicts pages as the kernel does when memory is short.
   const auto page_out = [&] {
     sync_directory(directory);
     mapped_bytes(index, MADV_PAGEOUT);

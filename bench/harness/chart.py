@@ -2,8 +2,8 @@
 """Draws the charts of the documents from their tables: what a file costs (doc/BENCHMARKS.md) and
 what a training job gains (doc/benchmarks/jobs.md).
 
-    chart.py ROOT            reports each drawing that lacks the figures of its table
-    chart.py ROOT --write    draws them
+    chart.py ROOT reports each chart that does not have the figures of its table
+    chart.py ROOT --write draws the charts
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OURS, SLOW, OTHERS = "#2f6fc7", "#c7882f", "#8a8f98"
 @dataclass(frozen=True)
 class Row:
     what: str
-    figures: tuple[float, ...]  # a bar for each
+    figures: tuple[float, ...]  # one bar for each figure
 
     @property
     def colour(self) -> str:
@@ -37,7 +37,8 @@ class Chart:
     title: str
     head: str  # the beginning of the table's head
     row: re.Pattern[str]
-    length: Callable[[float, float], float]  # of a bar, from its figure and the largest one
+    length: Callable[[float, float], float]  # the length of a bar, from its figure and the largest
+                                             # one
 
 
 def by_size(figure: float, most: float) -> float:

@@ -28,7 +28,7 @@ class Passes:
     """The timed passes of one contender."""
 
     name: str
-    files: int = 0  # read in one pass, by all processes together
+    files: int = 0  # the number read in one pass by all processes together
     wall_ns: list[int] = field(default_factory=list)
     cpu_ns: list[int] = field(default_factory=list)
 
@@ -63,7 +63,7 @@ class Contender:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # After an error, report the error and not how the child ends.
+        # After an error, the error is reported, not the child's exit status.
         if kind is None:
             self.finish()
         else:
@@ -78,7 +78,7 @@ class Contender:
         self._ready = True
 
     def run(self) -> dict:
-        """Runs one pass. Returns everything that the child says about it."""
+        """Runs one pass. Returns everything that the child reports about it."""
         self.wait_until_ready()
         # _line() reports a child that has ended.
         with suppress(BrokenPipeError):
@@ -109,7 +109,7 @@ class Contender:
 
 
 def in_turn(items: Iterable[Item], number: int) -> list[Item]:
-    """The order of round `number`: each round begins with another item."""
+    """The items in the order for round `number`: each round begins with another item."""
     found = list(items)
     first = number % len(found)
     return [*found[first:], *found[:first]]
@@ -132,8 +132,8 @@ def alternate(contenders: Sequence[Contender], rounds: int) -> dict[str, Passes]
 
 
 def alternate_cold(make: Sequence[Callable[[], Contender]], rounds: int) -> dict[str, Passes]:
-    """Like alternate(), but starts new processes for each round, for contenders whose first pass
-    alone counts."""
+    """Like alternate(), but starts new processes for each round, for contenders of which only the
+    first pass counts."""
     sums: dict[str, Passes] = {}
     digests = set()
     for number in range(rounds):

@@ -1,4 +1,4 @@
-"""Gateways of object stores, by the path of the command that started them."""
+"""Finds gateways of object stores by the path of the command that started them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def gateways_of(command: Path) -> list[int]:
-    """The pids of the gateways that were started by this path of the command."""
+    """The pids of the gateways that a command of this path has started."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

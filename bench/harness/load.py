@@ -1,8 +1,8 @@
-"""Measures how much of the machine others used while a row ran.
+"""Measures how much of the machine other programs used while a row ran.
 
 On a few cores, a compiler in another window changes every figure of the demo. So each row also
-reports the share of all cores that went to anything but the row itself, and the report marks the
-rows that this spoilt."""
+reports the share of all cores that other programs used, and the report marks the rows that this
+affected."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
-# The columns of /proc/stat that are neither idle nor counted twice: user nice system irq softirq
-# steal.
+# The columns of /proc/stat for busy time, each counted once: user nice system irq softirq steal.
 BUSY = (0, 1, 2, 5, 6, 7)
 
 
@@ -49,7 +48,8 @@ def tree_seconds(pid: int) -> float:
 
 
 def own_seconds() -> float:
-    """CPU seconds of this process and of all its descendants that ended and were waited for."""
+    """CPU seconds of this process and of all its descendants that have ended and were waited
+    for."""
     usages = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

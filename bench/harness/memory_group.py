@@ -11,8 +11,9 @@ from bench.harness.errors import BenchError
 
 ROOT = Path("/sys/fs/cgroup")
 PATIENCE_S = 10
-# Names in version 1 (True; in the controller's folder) and in version 2: the files with the limit
-# and with the maximum used, and the line of memory.stat with the processes' own memory.
+# Maps whether the version is 1 (where the files lie in the controller's folder) to names: of the
+# files with the limit and with the maximum use, and of the line of memory.stat with the processes'
+# own memory.
 NAMES = {
     True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss"),
     False: ("memory.max", "memory.peak", "anon")
@@ -20,17 +21,18 @@ NAMES = {
 
 
 def own_group() -> tuple[Path, bool]:
-    """The folder in which a group can be made, and whether it is version 1."""
+    """The folder in which a group can be made, and whether it is of version 1."""
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     for _, controllers, path in lines:
         if "memory" in controllers.split(","):
-            # In a container the path may be seen from the host; the mounted group is then our own.
+            # In a container, the path may be the one that the host sees. The mounted group is then
+            # our own.
             own = ROOT / "memory" / path.lstrip("/")
             return (own if own.is_dir() else ROOT / "memory"), True
     for number, _, path in lines:
         if number == "0" and (ROOT / "cgroup.controllers").exists():
             own = ROOT / path.lstrip("/")
-            # Processes and groups cannot coexist in a group, except in the root.
+            # Except for the root, a group cannot contain both processes and groups.
             return (own.parent if own != ROOT else ROOT), False
     raise BenchError("this machine has no control group for memory")
 
@@ -52,22 +54,22 @@ class MemoryGroup:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Memory that its processes have left goes to the parent; the group itself can go only after
-        # they have.
+        # Memory that the processes leave behind is charged to the parent. The group can be removed
+        # only after all of them have ended.
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 return self.path.rmdir()
             except OSError:
                 if kind is not None:
-                    # The error is to be reported, not this.
+                    # The earlier error is reported, not this one.
                     return
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
 
     def enter(self) -> None:
-        """Call in a child, before exec."""
+        """Moves the calling process into the group. Call it in a child, before exec."""
         (self.path / "cgroup.procs").write_text("0")
 
     def most_bytes(self) -> int:

@@ -25,7 +25,7 @@ from bench.harness.load import process_seconds
 START_SECONDS = 15.0
 STOP_SECONDS = 5.0
 DELAYED = ("lookup", "open", "read", "getattr")
-# The sum, and operations of a close, which lagfs answers without latency.
+# The sum, and the operations of a close, which lagfs answers without latency.
 NOT_COUNTED = {
     "total", "release", "releasedir", "flush", "forget", "forget_multi", "batch_forget", "init",
     "destroy"
@@ -33,7 +33,7 @@ NOT_COUNTED = {
 
 
 def check_fuse(device: str = "/dev/fuse") -> None:
-    """Raises BenchError, with a way out, if this machine cannot mount a FUSE file system."""
+    """Raises BenchError, with advice, if this machine cannot mount a FUSE file system."""
     way_out = ("point the demo at a slow mount of your own that holds class folders: "
                "make demo ORIGIN=/mnt/x")
     try:
@@ -53,7 +53,7 @@ class SlowMount:
     lagfs: Path
     source: Path
     work: Path
-    latency_us: int  # of each operation of DELAYED
+    latency_us: int  # the latency of each operation in DELAYED
     direct: bool = False  # without a page cache
     bandwidth_mb: int = 0  # per second, over all reads; 0: no limit
     keeps_names: bool = True  # the kernel keeps names, with their stats, for 1 s
@@ -68,8 +68,8 @@ class SlowMount:
         self.path = self.at or Path(tempfile.mkdtemp(prefix="mount-", dir=self.work))
         self.path.mkdir(exist_ok=True)
         try:
-            # Its own session: Ctrl-C ends the caller, which then unmounts; it must not end lagfs
-            # while the job uses it.
+            # lagfs has its own session: Ctrl-C must end only the caller, which then unmounts, and
+            # not lagfs while the job uses it.
             self.process = subprocess.Popen(
                 [self.lagfs, "--foreground", *self._options(), self.source, self.path],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -121,16 +121,15 @@ class SlowMount:
 
 
 def count_data_operations(counters: dict) -> int:
-    """Operations on data files that wait for the origin, from {"open": {"count": 3, "data_files":
-    2, ...}, ...}."""
+    """The number of operations on data files that wait for the origin, from {"open": {"count": 3,
+    "data_files": 2, ...}, ...}."""
     return sum(row["data_files"]
                for name, row in counters.items()
                if isinstance(row, dict) and name not in NOT_COUNTED)
 
 
 def is_mounted(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Asks the table of mounts and not `path` itself, which answers with errors once lagfs is
-    dead."""
+    """Reads the table of mounts, because calls on `path` itself fail once lagfs is dead."""
     return any(
         mount_point(line) == str(path)
         for line in mounts.read_text(errors="surrogateescape").splitlines())
@@ -153,8 +152,7 @@ def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
 
 
 def comes_up(ready: Callable[[], bool], server: subprocess.Popen) -> bool:
-    """Waits until the server has done what it was started for. False if it has ended, or takes too
-    long."""
+    """Waits until the server is ready. Returns False if it has ended, or takes too long."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():
         if server.poll() is not None or time.monotonic() > deadline:
@@ -164,7 +162,7 @@ def comes_up(ready: Callable[[], bool], server: subprocess.Popen) -> bool:
 
 
 def unmount(path: Path) -> None:
-    """Unmounts `path`: waits for its late users, then detaches it from them."""
+    """Unmounts `path`: waits for its last users, then detaches the mount from any that remain."""
     tool = shutil.which("fusermount3") or shutil.which("fusermount")
     plain, lazy = ([tool, "-u"], [tool, "-uz"]) if tool else (["umount"], ["umount", "-l"])
     deadline = time.monotonic() + STOP_SECONDS
@@ -178,8 +176,8 @@ def unmount(path: Path) -> None:
 
 
 def end(process: subprocess.Popen, first_wait: float = 0.5) -> None:
-    """Ends a process of ours. The process may end by itself; then it gets SIGTERM and time to end
-    its children; at last the whole session that it leads gets SIGKILL."""
+    """Ends a process of ours. First it may end by itself; then it gets SIGTERM, and time to end its
+    children; at last the whole session that it leads gets SIGKILL."""
     for send in (None, process.terminate, lambda: os.killpg(process.pid, signal.SIGKILL)):
         try:
             if send:

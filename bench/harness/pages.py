@@ -1,5 +1,5 @@
-"""Prepares memory before a measurement: drops or loads pages of files, and makes memory available
-at once."""
+"""Prepares memory before a measurement: drops or loads pages of files, and makes free memory
+immediately available."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from bench.data.sets import data_files
 
 
 def forget_pages(*of: Path) -> None:
-    """Drops only the pages of these files, and of those in these directories: other users need the
-    page cache too."""
+    """Drops the pages of these files, and of the files in these directories, and no others: other
+    users need the page cache, too."""
     for path in (file for data in of for file in ([data] if data.is_file() else data_files(data))):
         fd = os.open(path, os.O_RDONLY)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -29,7 +29,7 @@ def warm_pages(directory: Path) -> None:
 def have_memory(megabytes: int) -> None:
     """Allocates and frees memory, which the machine then keeps available for a second or two. A
     virtual machine may give free memory back to its host, and then waits 2 ms for each new
-    megabyte, a cost that is not a cache's."""
+    megabyte, a cost that the cache does not cause."""
     with mmap.mmap(-1, megabytes << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         memory.madvise(mmap.MADV_HUGEPAGE)
         for at in range(0, len(memory), mmap.PAGESIZE):

@@ -12,7 +12,7 @@ from bench.harness.machine import Machine
 @dataclass(frozen=True)
 class Table:
     title: str
-    what: str  # what is compared, and why its range is what it is
+    what: str  # what is compared, and the reason for the range
     header: tuple[str, ...]
     rows: list[tuple[str, ...]]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "prefetch" / "python"
-# The default. A Shim has 0, because most rows measure something else.
+# The library's default. A Shim has 0, because most rows measure something else.
 ANNOUNCED = {"CUBESHIM_ANNOUNCE": "1"}
 PREFETCH_OFF = {"CUBESHIM_PREFETCH": "0"}
 
@@ -19,7 +19,7 @@ class Shim:
     library: Path
     prefix: Path
     name: str
-    ram: str | None = "1500M"  # None: the library's default, also for the mode
+    ram: str | None = "1500M"  # None: the library's defaults for the size and the mode
     stats: Path | None = None
     mode: str | None = "virtual"
     more: tuple[tuple[str, str], ...] = ()  # additional environment
@@ -41,7 +41,7 @@ class Shim:
 
 
 def child_environment(shim: Shim | None) -> dict[str, str]:
-    """Our environment, without settings of this library other than those of `shim`."""
+    """Our environment, with no settings of this library but those of `shim`."""
     plain = {
         name: value
         for name, value in os.environ.items()

@@ -53,7 +53,7 @@ def write_settings(home: Path, port: int) -> Path:
 def start_server(home: Path, port: int) -> subprocess.Popen:
     settings = write_settings(home, port)
     if os.getuid() == 0:
-        # sshd separates privileges there; a service would make the directory.
+        # sshd needs this directory to separate privileges; normally the service creates it.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     # In the foreground, and in a session of its own: Ctrl-C ends the bench, which then unmounts.
     return subprocess.Popen([program("sshd"), "-D", "-e", "-f", settings], stdin=subprocess.DEVNULL,

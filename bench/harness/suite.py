@@ -1,5 +1,5 @@
-"""The context of each suite of `make bench`: where things are, how long it may take, and how a
-contender is started."""
+"""The context of each suite of `make bench`: paths, time limits, and functions that start
+contenders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.harness.shim import Shim, child_environment
 LOADERS = Path(__file__).resolve().parents[1] / "jobs" / "loaders.py"
 MANY_PASSES = 10_000
 LATENCY_US = 300  # of the slow mount, unless a suite sets another
-FULL_RAM = "8M"  # the minimum; the filler is larger
+FULL_RAM = "8M"  # the smallest region; the filler is larger
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Bench:
 
     def shim(self, prefix: Path | None = None, ram: str = "1500M", stats: Path | None = None,
              more: dict[str, str] | None = None) -> Shim:
-        """A shim with a cache of its own, which nobody has filled."""
+        """A shim with its own, empty cache."""
         return Shim(self.library, prefix or self.data, f"bench-{os.getpid()}-{next(self._numbers)}",
                     ram, stats, more=tuple((more or {}).items()))
 
@@ -64,7 +64,7 @@ class Bench:
         return SlowMount(self.lagfs, source, self.work, latency_us, direct, at=at)
 
     def reports(self, shim: Shim) -> list[dict]:
-        """The reports of `cubeshim stats` of the jobs of a cache in use; empty if nobody uses
+        """The reports of `cubeshim stats` for the jobs of a cache in use; empty if no job uses
         it."""
         done = subprocess.run([self.command, "stats", "--json", "--name", shim.name],
                               env=child_environment(None), capture_output=True, text=True)
@@ -93,7 +93,7 @@ class Bench:
         ], shim)
 
     def full(self, name: str, data: Path, limit: int = 0) -> Contender:
-        """The shim with a region that other files have filled, so that every open passes
-        through."""
+        """The shim with a region that other files have filled, so that every open goes to the
+        mount."""
         return self.reader(name, data, self.shim(ram=FULL_RAM), limit=limit,
                            options=("--filler", self.sets["filler"].path))

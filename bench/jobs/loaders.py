@@ -1,10 +1,10 @@
-"""Reads a set the way Python programs do.
+"""Reads a set in the ways in which Python programs do.
 
     loaders.py --set DIR --loader NAME [--names DIR] [--limit N] [--seed S]
 
-A contender of harness/contest.py, with or without the library preloaded. Each loader has a twin,
-NAME:interpreter, without the file calls: the same loop over bytes that are already in memory. The
-twin's time is that of the interpreter alone, which no file layer can save."""
+A contender of harness/contest.py, with or without the library preloaded. Each loader has a variant,
+NAME:interpreter, without the file calls: the same loop over bytes that are already in memory. Its
+time is that of the interpreter alone, which no file layer can save."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def np_memmap(_: dict[str, bytes]) -> Load:
 
 
 class HeldFile(io.BytesIO):
-    """The file object that open() gives np.memmap, without a file behind it."""
+    """Replaces the file object that open() gives np.memmap; it has no file."""
     def __init__(self, name: str, data: bytes):
         super().__init__(data)
         self.name = name

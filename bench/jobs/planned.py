@@ -1,4 +1,4 @@
-"""`cubeshim plan` and real runs: jobs are observed once each under other settings, and then run. A
+"""`cubeshim plan` and real runs: each job is observed once under other settings, and then run. A
 run stops after each epoch, so that the counters of the cache can be read."""
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ PART = 256 * KIB
 class Job:
     name: str
     files: int
-    least: int  # bytes; the sizes lie between, evenly on a logarithmic scale
+    least: int  # bytes; the sizes lie between the two, evenly on a logarithmic scale
     most: int
-    ram: str  # of the run that is predicted
+    ram: str  # that of the predicted run
     observed: tuple[str, ...]  # how the run is observed: options of `cubeshim profile`
     how: str = "read"  # read, mmap or parts
-    order: str = "random"  # in each epoch another one, or "same"
+    order: str = "random"  # "random": another order in each epoch; or "same"
     processes: int = 1  # each reads a part of every epoch
-    takes_turns: bool = False  # so that the order of all reads is the same in each run
+    takes_turns: bool = False  # so that all reads come in the same order in each run
     disk: str = ""
 
     def sizes(self) -> list[int]:
@@ -51,7 +51,8 @@ class Job:
         return [int(self.least * (self.most / self.least)**rng.random()) for _ in range(self.files)]
 
 
-# Files in blocks, mappings and a disk need a run with the cache; the first two, room for all.
+# To observe files in blocks, mappings and a disk, a run needs the cache; for the first two, with
+# room for all files.
 JOBS = (
     Job("random epochs", 1000, 10 * KIB, 200 * KIB, "32M", ("--observe",)),
     Job("sequential shards", 16, 20 * MIB, 28 * MIB, "288M", ("--ram", "600M"), "parts", "same"),
@@ -75,7 +76,7 @@ def make_files(job: Job, where: Path) -> None:
 
 
 def read_file(path: str, how: str) -> None:
-    """Reads a file as the job does, and works on its bytes."""
+    """Reads a file as the job does, and processes its bytes."""
     with open(path, "rb", buffering=0) as file:
         if how == "mmap":
             with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as bytes_of_file:
@@ -88,7 +89,7 @@ def read_file(path: str, how: str) -> None:
 
 
 def read_epochs(job: Job, root: str, epochs: int, stops: bool) -> None:
-    """The job itself. With `stops` it says how long each epoch took, and waits for a line."""
+    """The job itself. With `stops`, it prints how long each epoch took, and waits for a line."""
     for epoch in range(epochs):
         numbers = list(range(job.files))
         if job.order == "random":
@@ -128,7 +129,7 @@ def job_words(job: Job, root: Path, epochs: int, stops: bool) -> list[str]:
 
 
 def observe(bench: Bench, job: Job, root: Path, out: Path) -> None:
-    """Observes two epochs; three if a disk is to have answers by then."""
+    """Observes two epochs; three if a disk is to answer reads of the last one."""
     disk = ["--disk-dir", bench.work / "observed-disk"] if job.disk else []
     done = subprocess.run([
         bench.command, "profile", "-p", root, "--name",
@@ -144,8 +145,8 @@ def observe(bench: Bench, job: Job, root: Path, out: Path) -> None:
 
 
 def plan(bench: Bench, out: Path, job: Job) -> dict:
-    """The forecast of the job with the memory and the disk that it is to have, and what was
-    observed."""
+    """The forecast for the job with the memory and the disk that it will have, and the observed
+    figures."""
     done = subprocess.run(
         [bench.command, "plan", out, "--json", "--ram", job.ram, "--disk", job.disk or "0"],
         env=child_environment(None),
@@ -159,7 +160,7 @@ def plan(bench: Bench, out: Path, job: Job) -> dict:
 @dataclass(frozen=True)
 class RealEpoch:
     seconds: float
-    hit_ratio: float  # as that of `cubeshim plan`
+    hit_ratio: float  # defined as in `cubeshim plan`
 
 
 @contextmanager
@@ -184,14 +185,15 @@ def hits_between(job: Job, before: dict, after: dict) -> float:
         return sum(after[group][name] - before[group][name] for name in names)
 
     if job.least > 16 * MIB:
-        # More than all of it may have come from the origin, some of it in vain.
+        # The origin may have delivered more bytes than the files have, because some were fetched in
+        # vain.
         return max(1 - grown("blocks", "origin", "kernel") / grown("blocks", "read"), 0)
     hits = grown("hits", *after["hits"])
     return hits / (hits + after["misses"] - before["misses"] + grown("bypassed", "full", "busy"))
 
 
 def run(bench: Bench, job: Job, root: Path, epochs: int = 4) -> list[RealEpoch]:
-    """Runs the job with the memory and the disk that it is to have."""
+    """Runs the job with the memory and the disk that it will have."""
     settings = {"CUBESHIM_DISK_DIR": str(bench.work / "disk"), "CUBESHIM_DISK": job.disk}
     shim = bench.shim(root, job.ram, more=settings if job.disk else {})
     found, before = [], None
@@ -231,7 +233,7 @@ def measure_plan(bench: Bench) -> Section:
     section = Section("forecasts of cubeshim plan")
     rows = []
     sources = [bench.work / f"plan-files-{i}" for i in range(len(JOBS))]
-    # All of them first: a fetch asks for the stat of a young file once more.
+    # Makes all files first, because a fetch asks for the stat of a new file twice.
     for job, source in zip(JOBS, sources):
         make_files(job, source)
     for job, source in zip(JOBS, sources):

@@ -3,8 +3,8 @@ small CNN.
 
     train.py --data DIR [--epochs N] [--workers N] [--loader pil|cv2] [--json FILE] ...
 
-It exists to be timed over different mounts, so it is reproducible to the bit: the random draws for
-a picture depend only on the seed, the epoch and the picture's number, and not on the number of
+It is made to be timed on different mounts, so it is reproducible to the bit: the random draws for a
+picture depend only on the seed, the epoch and the picture's number, and not on the number of
 workers or the way in which they are started. The checksum of an epoch covers every label and every
 decoded pixel, in any order. Two runs that print the same checksum and loss have seen the same
 data."""
@@ -121,7 +121,7 @@ def pixel_sum(picture: np.ndarray | Image.Image) -> int:
 
 
 def mixed(*parts: int) -> int:
-    """A 64-bit number that depends on every bit of every part (splitmix64)."""
+    """A 64-bit number that depends on every bit of all parts (splitmix64)."""
     state = 0
     for part in parts:
         state = (state + part + 0x9E3779B97F4A7C15) & MASK
@@ -179,7 +179,7 @@ def start_worker(_: int) -> None:
 
 
 def run(options: argparse.Namespace) -> list[Epoch]:
-    # The cores belong to the workers, and sums over one thread are the same in every run.
+    # The cores are left to the workers, and sums by one thread are the same in every run.
     torch.set_num_threads(1)
     cv2.setNumThreads(0)
     torch.manual_seed(options.seed)

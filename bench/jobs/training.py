@@ -1,4 +1,4 @@
-"""Runs train.py: its command line, its epochs as they come, and its results."""
+"""Runs train.py: builds its command line, prints its epochs as they end, and reads its results."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def train_command(data: Path, out: Path, loader: str, epochs: int, workers: int 
 
 def run_epochs(command: list[str], environment: Mapping[str, str], on_epoch: Callable[[str],
                                                                                       None]) -> int:
-    """Runs the command, hands on the line of each epoch as it comes, and returns the exit
+    """Runs the command, passes on the line of each epoch as it is printed, and returns the exit
     status."""
     with subprocess.Popen(command, env={**environment, **QUIET}, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, text=True, start_new_session=True) as child:

@@ -13,7 +13,7 @@
 namespace cube::lagfs::operations {
 namespace {
 
-// Works by the node's own fd, even if the path of a deleted file would not work.
+// Uses the node's own fd, because the path of a deleted file would not work.
 int stat_node(const Node& node, struct stat& st) {
   return errno_if(::fstatat(node.fd(), "", &st, AT_EMPTY_PATH) != 0);
 }
@@ -42,8 +42,8 @@ int set_times(const Node& node, const struct stat& to, int to_set) {
 
 int apply(const Node& node, const struct stat& to, int to_set, const fuse_file_info* file) {
   int error = 0;
-  // The owner before the mode, because a change of owner clears the set-user-id bit. The size
-  // before the times, because it sets them.
+  // Sets the owner before the mode, because a change of owner clears the set-user-id bit; and the
+  // size before the times, because a change of size sets them.
   if ((to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) != 0) error = set_owner(node, to, to_set);
   if (error == 0 && (to_set & FUSE_SET_ATTR_MODE) != 0) {
     error = errno_if(::chmod(path_of(node).c_str(), to.st_mode & 07777) != 0);

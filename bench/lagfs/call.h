@@ -26,9 +26,9 @@ class Call {
 
   // Answers with an errno, or 0 for success, once the latency has passed.
   void finish(int error);
-  // Counts the bytes and waits until the reply may leave; the handler then replies itself.
+  // Counts the bytes and waits until the reply may be sent; the handler then replies itself.
   void wait(std::uint64_t bytes = 0);
-  // Counts an error that is not replied as one (a negative entry).
+  // Counts an error whose reply is not an error (a negative entry).
   void note_error();
 
  private:

@@ -37,7 +37,7 @@ Snapshot* snapshot_of(const fuse_file_info* file) { return reinterpret_cast<Snap
 
 struct stat attributes_of(fuse_ino_t id) {
   struct stat st {};
-  // The inode numbers of `.lagfs` lie far above any inode number of a source.
+  // The inode numbers of `.lagfs` are far larger than any of a source.
   st.st_ino = ~ino_t{0} - id;
   st.st_mode = id == k_directory ? S_IFDIR | 0755
                : is_written(id)  ? S_IFREG | 0222
@@ -70,7 +70,7 @@ void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
 
 void getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info*) { reply_attributes(request, id); }
 
-// `> .lagfs/reset` truncates the file; there is nothing to do.
+// `> .lagfs/reset` truncates the file, which needs no action.
 void setattr(fuse_req_t request, fuse_ino_t id, struct stat*, int, fuse_file_info*) {
   reply_attributes(request, id);
 }

@@ -16,11 +16,11 @@ namespace cube::lagfs::control {
 
 inline constexpr const char* k_directory_name = ".lagfs";
 
-// Node ids are addresses, so small numbers are free.
+// Other node ids are addresses, so small numbers are free.
 enum Id : fuse_ino_t { k_directory = 2, k_counters, k_counters_json, k_held, k_script, k_reset };
 
 inline bool is_control(fuse_ino_t id) { return id >= k_directory && id <= k_reset; }
-// True if this name leads to the directory, or into it.
+// True if this name is that of the directory, or lies in it.
 inline bool is_control_name(fuse_ino_t parent, const char* name) {
   return is_control(parent) || (parent == FUSE_ROOT_ID && strcmp(name, k_directory_name) == 0);
 }

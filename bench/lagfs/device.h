@@ -1,10 +1,10 @@
-// The one change that lagfs makes in the traffic between libfuse and the kernel: one bit of one
-// message.
+// Sets one bit of one message between libfuse and the kernel; lagfs changes nothing else in this
+// traffic.
 //
 // Lookups in one directory run in parallel only if the reply to INIT contains FUSE_PARALLEL_DIROPS.
 // libfuse before 3.17 offers FUSE_CAP_PARALLEL_DIROPS but forgets to send it (libfuse issue 879).
 // The files of a directory would then be opened one by one, which no network file system does. So
-// lagfs corrects that reply on its way.
+// lagfs corrects that reply as it is sent.
 //
 // Thread safety: call install() before the workers start.
 #pragma once

@@ -23,7 +23,7 @@ Directory& directory_of(const fuse_file_info* file) {
   return *reinterpret_cast<Directory*>(file->fh);
 }
 
-// The next entry, which stays the next one until it is taken.
+// Returns the next entry without consuming it.
 dirent* peek(Directory& directory) {
   if (directory.pending == nullptr) directory.pending = ::readdir(directory.stream);
   return directory.pending;
@@ -41,7 +41,7 @@ bool is_dot(const char* name) { return strcmp(name, ".") == 0 || strcmp(name, ".
 struct Listing {
   std::vector<char> buffer;
   size_t used = 0;
-  std::vector<fuse_ino_t> acquired;  // lookups that the kernel gets with the reply
+  std::vector<fuse_ino_t> acquired;  // lookups that the reply gives to the kernel
 };
 
 // Appends one entry. Returns false if there is no room.

@@ -29,8 +29,8 @@ char* read_buffer(size_t size) {
   return buffer.get();
 }
 
-// Reads less only at the end of the file, because the kernel takes a short reply for the end.
-// Returns the number of bytes, or -1.
+// Reads fewer bytes only at the end of the file, because the kernel takes a short reply for the
+// end. Returns the number of bytes, or -1.
 ssize_t read_fully(int fd, char* to, size_t size, off_t offset) {
   size_t done = 0;
   while (done < size) {
@@ -110,14 +110,15 @@ void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off
 void flush(fuse_req_t request, fuse_ino_t id, fuse_file_info* file) {
   Call call(request, Op::flush, node_at(request, id).is_data_file());
   if (call.refused()) return;
-  // Closing a duplicate reports what the source reports at close, and leaves the file open.
+  // Closing a duplicate reports the error that the source reports at close, and leaves the file
+  // open.
   const int duplicate = ::fcntl(fd_of(file), F_DUPFD_CLOEXEC, 0);
   call.finish(errno_if(duplicate < 0 || ::close(duplicate) != 0));
 }
 
 void release(fuse_req_t request, fuse_ino_t id, fuse_file_info* file) {
   Call call(request, Op::release, node_at(request, id).is_data_file());
-  ::close(fd_of(file));  // even if a rule refuses the reply, because nobody can send it again
+  ::close(fd_of(file));  // even if a rule refuses the reply, because RELEASE is not sent again
   if (call.refused()) return;
   call.finish(0);
 }

@@ -1,4 +1,4 @@
-// Computes when a reply may leave, from the latency of each operation and the bandwidth that all
+// Computes when a reply may be sent, from the latency of each operation and the bandwidth that all
 // reads share.
 //
 // Thread safety: all members may be called from any thread. Time is CLOCK_MONOTONIC in nanoseconds.
@@ -15,7 +15,7 @@ namespace cube::lagfs {
 using Nanoseconds = std::int64_t;
 
 Nanoseconds now_ns();
-// Sleeps until `deadline`; returns at once if it has passed. The deadline is absolute, so an
+// Sleeps until `deadline`; returns immediately if it has passed. The deadline is absolute, so an
 // interrupted sleep does not drift.
 void sleep_until(Nanoseconds deadline);
 
@@ -26,12 +26,12 @@ class Latency {
   // `bandwidth` in bytes per second; 0: no cap.
   Latency(const PerCost& microseconds, double bandwidth);
 
-  // When the reply may leave to an operation that began at `start` and carries `bytes` from the
-  // origin. Also claims the bandwidth, so call it once for each reply.
+  // The time at which the reply to an operation may be sent that began at `start` and carries
+  // `bytes` from the origin. Also claims the bandwidth, so call it once for each reply.
   Nanoseconds reply_time(Op op, Nanoseconds start, std::uint64_t bytes);
 
  private:
-  // A token bucket as deep as one read: returns when `bytes` have passed the wire.
+  // A token bucket as deep as one read: returns the time at which `bytes` have been transferred.
   Nanoseconds claim_bandwidth(Nanoseconds start, std::uint64_t bytes);
 
   PerCost microseconds_;

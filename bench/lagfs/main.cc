@@ -29,7 +29,8 @@ namespace {
 constexpr int k_exit_failure = 1;
 constexpr int k_exit_usage = 2;
 
-// Each inode that the kernel knows costs an fd. Root may exceed the hard limit, up to the system's.
+// Each inode that the kernel knows costs an fd. Root may exceed the hard limit, up to the limit of
+// the system.
 void raise_descriptor_limit() {
   rlim_t most = 0;
   std::ifstream("/proc/sys/fs/nr_open") >> most;
@@ -41,9 +42,9 @@ void raise_descriptor_limit() {
 }
 
 // The kernel enlarges an fd table by making a new one of twice the size. In a process with threads
-// it then waits 10 to 25 ms until nobody reads the old table (synchronize_rcu), and every open of
-// the process waits with it: latency that nobody has configured. So the table gets its size while
-// there is only one thread. It never shrinks.
+// it then waits 10 to 25 ms until no thread reads the old table (synchronize_rcu), and every open
+// of the process waits as well, which adds latency that was not configured. So the table gets its
+// full size while there is only one thread. It never shrinks.
 void make_descriptor_table(int fd) {
   constexpr rlim_t k_most = 1 << 16;  // half a megabyte
   rlimit limit{};
@@ -78,7 +79,7 @@ sigset_t awaited_signals() {
   return set;
 }
 
-// Returns when the session has ended (false) or this process was told to end it (true).
+// Returns false when the session has ended, and true when this process was told to end it.
 bool wait_for_end(const Origin& origin, const sigset_t& signals) {
   while (true) {
     const int signal = sigwaitinfo(&signals, nullptr);
@@ -108,7 +109,7 @@ int serve(const Options& options, const Ready& ready) {
   const sigset_t signals = awaited_signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  // Never destroyed: workers may use it until the process is gone.
+  // Never destroyed, because workers may use it until the process has ended.
   auto& origin = *new Origin(options, root_fd);
   origin.on_ready = ready;
 
@@ -129,8 +130,8 @@ int serve(const Options& options, const Ready& ready) {
 
   origin.workers.start(session, options.threads);
   if (wait_for_end(origin, signals)) unmount(session, options);
-  // Without destructors: workers may sleep in a configured hang, and the kernel frees everything
-  // that this process holds.
+  // Exits without destructors, because workers may sleep in a configured hang. The kernel frees
+  // everything that this process holds.
   fflush(nullptr);
   _exit(0);
 }

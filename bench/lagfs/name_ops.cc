@@ -10,12 +10,12 @@ namespace cube::lagfs::operations {
 namespace {
 
 void reply_entry(fuse_req_t request, const fuse_entry_param& entry) {
-  // A client that has been interrupted does not take the entry, so the kernel does not count the
+  // If the client was interrupted, it does not take the entry, so the kernel does not count the
   // lookup.
   if (fuse_reply_entry(request, &entry) != 0) origin_of(request).nodes.release(entry.ino, 1);
 }
 
-// Ends every operation that makes a name: tells the kernel what the name now leads to.
+// Ends every operation that makes a name: tells the kernel which inode the name now has.
 void finish_with_entry(fuse_req_t request, Call& call, int error, const Node& parent,
                        const char* name) {
   fuse_entry_param entry{};

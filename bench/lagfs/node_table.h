@@ -7,7 +7,7 @@
 // of them back.
 //
 // Thread safety: all members of NodeTable may be called from any thread. A Node is immutable except
-// its count. It lives while the kernel holds a lookup of it, which the kernel does for every id
+// its count. It lives while the kernel holds a lookup of it, and the kernel holds one of every id
 // that it sends.
 #pragma once
 
@@ -60,7 +60,7 @@ class NodeTable {
   // Counts one more lookup of the inode that `fd` (O_PATH, taken over) and `st` describe. Returns
   // its id.
   fuse_ino_t acquire(int fd, const struct stat& st);
-  // Returns `lookups`: the kernel gives them back, or a reply with them never arrived.
+  // Takes back `lookups`, which the kernel has returned, or whose reply never arrived.
   void release(fuse_ino_t id, std::uint64_t lookups);
 
  private:

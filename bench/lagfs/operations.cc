@@ -48,7 +48,7 @@ ActingAsClient::ActingAsClient(fuse_req_t request) : changed_(geteuid() == 0) {
 }
 
 ActingAsClient::~ActingAsClient() {
-  const int error = errno;  // from the call that this object covered
+  const int error = errno;  // of the call for which this object was made
   if (changed_) {
     setfsuid(0);
     setfsgid(getegid());
@@ -61,11 +61,12 @@ namespace {
 void init(void* userdata, fuse_conn_info* connection) {
   auto& origin = *static_cast<Origin*>(userdata);
   const Options& options = origin.options;
-  // Either always or never: the kernel's guess (AUTO) would make the counters depend on history.
+  // Either always or never: with AUTO, the kernel decides, and the counters would depend on
+  // history.
   connection->want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
   if (options.readdirplus) connection->want |= connection->capable & FUSE_CAP_READDIRPLUS;
-  // lagfs writes as root, which does not drop set-user-id bits; the kernel then does it with a
-  // SETATTR.
+  // A write by lagfs, which is root, does not clear set-user-id bits, so the kernel clears them
+  // with a SETATTR.
   connection->want &= ~static_cast<unsigned>(FUSE_CAP_HANDLE_KILLPRIV);
   // The default of 12 would queue read-ahead and RELEASE of busy clients inside the kernel.
   connection->max_background = 1024;

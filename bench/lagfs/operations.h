@@ -1,8 +1,8 @@
 // The FUSE operations: what each request does at the source. The files that implement them share
 // this header; the rest of lagfs needs only operation_table().
 //
-// Each operation has its name from fuse_lowlevel.h. Requests for the virtual directory never get
-// here (routing in operations.cc).
+// Each operation has its name from fuse_lowlevel.h. Requests for the virtual directory never reach
+// these functions (routing in operations.cc).
 //
 // Thread safety: all may run in any worker at the same time; `request` belongs to the worker.
 #pragma once
@@ -27,7 +27,7 @@ inline int errno_if(bool failed) { return failed ? errno : 0; }
 inline Node& node_at(fuse_req_t request, fuse_ino_t id) { return origin_of(request).nodes.at(id); }
 inline int fd_of(const fuse_file_info* file) { return static_cast<int>(file->fh); }
 
-// A path that leads to an inode independent of its names. Most calls refuse an O_PATH fd but take
+// A path to an inode that does not depend on its names. Most calls refuse an O_PATH fd but accept
 // this path.
 std::string path_of(const Node& node);
 // True if `name` in `parent` is a regular file now.
@@ -38,7 +38,7 @@ int find_entry(Origin& origin, const Node& parent, const char* name, fuse_entry_
 // Refuses to make or remove a name of the virtual directory. True: it has replied.
 bool refuse_control_name(fuse_req_t request, fuse_ino_t parent, const char* name);
 
-// While it lives, files that this thread creates belong to the client.
+// While an object lives, files that this thread creates belong to the client.
 class ActingAsClient {
  public:
   explicit ActingAsClient(fuse_req_t request);
@@ -64,7 +64,7 @@ void rmdir(fuse_req_t request, fuse_ino_t parent, const char* name);
 void rename(fuse_req_t request, fuse_ino_t parent, const char* name, fuse_ino_t new_parent,
             const char* new_name, unsigned flags);
 
-// --- attr_ops.cc: what is known about an inode
+// --- attr_ops.cc: the attributes of an inode
 
 void getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
 void setattr(fuse_req_t request, fuse_ino_t id, struct stat* attributes, int to_set,

@@ -26,9 +26,9 @@ enum class Cost : std::uint8_t {
 };
 inline constexpr std::size_t k_cost_count = 9;
 
-// FORGET is not in the table: it only says that the kernel forgot a name, and a network file system
-// sends nothing for it. IOCTL costs nothing for the same reason, but is counted, so that "no
-// operation at all" means what it says.
+// FORGET is not in the table: it only reports that the kernel forgot a name, and a network file
+// system sends nothing for it. IOCTL has no latency for the same reason, but is counted, so that a
+// count of zero really means no operation.
 #define CUBE_LAGFS_OPS(X)   \
   X(lookup, lookup)         \
   X(getattr, getattr)       \

@@ -25,7 +25,7 @@ std::optional<Number> parse_number(std::string_view text) {
   return value;
 }
 
-// A check for CLI11: an empty string means accepted, any other is the complaint.
+// A check for CLI11: an empty string accepts the value, any other is the error.
 template <typename Number>
 auto within(Number low, Number high, const char* unit) {
   return [=](const std::string& text) -> std::string {
@@ -196,8 +196,8 @@ std::variant<Options, Help> parse_options(int argc, char** argv) {
   for (const auto& rule : fails) options.fails.push_back(parse_fail(rule));
   for (const auto& rule : hangs) options.hangs.push_back(parse_hang(rule));
   if (options.short_read > 0 && !options.direct) {
-    // FUSE defines a short reply to a page cache read as the end of the file: the kernel would cut
-    // the file there.
+    // FUSE defines a short reply to a page cache read as the end of the file, so the kernel would
+    // truncate the file there.
     throw UsageError(
         "--short-read: accepted with --direct only; without, the kernel takes a short read for the "
         "end of the file");

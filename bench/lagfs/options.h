@@ -35,7 +35,7 @@ struct Options {
   std::vector<std::string> mount_options;
 };
 
-// One line that says what was wrong and what is accepted.
+// One line that names the wrong value and the accepted ones.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

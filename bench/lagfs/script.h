@@ -37,7 +37,8 @@ class Script {
   int meet(Op op, const std::function<bool()>& gave_up);
   // Changes the attributes that a reply shows.
   void lie(struct stat& st);
-  // How many operations are held now. Waits for the first one, or for `go` or `clear`.
+  // Returns how many operations are held now, after waiting for the first one, or for `go` or
+  // `clear`.
   unsigned wait_for_held(const std::function<bool()>& gave_up);
 
  private:
@@ -52,9 +53,9 @@ class Script {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Rule> rules_;     // guarded by mutex_, like the next three
-  std::uint64_t released_ = 0;  // how many `go`s there were
+  std::uint64_t released_ = 0;  // the number of `go` lines so far
   unsigned held_ = 0;
-  bool expects_ = false;  // a hold was set, and no `go` or `clear` has come
+  bool expects_ = false;  // a hold was set, and no `go` or `clear` has followed
   // whether there are rules, so that a mount without any pays only one load
   std::atomic<bool> active_{false};
   std::atomic<std::int64_t> size_delta_{0}, seconds_delta_{0};

@@ -50,13 +50,14 @@ void Workers::start(fuse_session* session, unsigned count) {
 
 void Workers::run(Worker& self) {
   current_ = &self;
-  // Not in start(): the first workers serve, and may settle, before the last ones are made.
+  // Not done in start(), because the first workers serve, and may settle, before the last ones are
+  // created.
   self.thread = pthread_self();
   const sigset_t nudge = only(k_nudge_signal);
   fuse_buf buffer{};
   while (!fuse_session_exited(session_)) {
-    // The seq_cst stores pair with the loads in settle(). The state is stored first: if a new turn
-    // is seen, the old one is over.
+    // The seq_cst stores pair with the loads in settle(). The state is stored first, so that
+    // whoever sees a new turn knows that the old one is over.
     self.state.store(State::receiving);
     self.turn.fetch_add(1);
     pthread_sigmask(SIG_UNBLOCK, &nudge, nullptr);
@@ -79,8 +80,8 @@ void Workers::settle() {
   // each other.
   mark_counted();
 
-  // The kernel hands requests out in order, and ours has been handed out. So each earlier request
-  // is in the present turn of some worker. Once that turn is counted or over, so is the request.
+  // The kernel hands out requests in order, and has handed out ours. So each earlier request is in
+  // the present turn of some worker. Once that turn is counted or over, so is the request.
   struct Watched {
     Worker* worker;
     std::uint64_t turn;
@@ -95,7 +96,8 @@ void Workers::settle() {
       return w.worker->turn.load() != w.turn || w.worker->state.load() == State::counted;
     });
     if (watched.empty()) return;
-    // Nudges repeatedly: a nudge that comes just before the worker enters the kernel is lost.
+    // Nudges repeatedly, because a nudge that arrives just before the worker enters the kernel is
+    // lost.
     for (const Watched& w : watched) {
       if (w.worker->state.load() == State::receiving)
         pthread_kill(w.worker->thread, k_nudge_signal);

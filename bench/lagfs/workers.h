@@ -4,8 +4,8 @@
 // settle() makes the counters exact. The kernel does not wait for RELEASE and read-ahead: when a
 // worker already answers a later request, the read of the counters, another worker may have taken
 // such a request and not counted it yet. settle() waits until every request that was taken before
-// has been counted. It costs the hot path nothing: a signal makes a worker that waits in the kernel
-// return, which distinguishes it from one that has just returned.
+// has been counted. It costs the hot path nothing: a signal makes a worker return that waits in the
+// kernel, and so distinguishes it from one that has just returned with a request.
 //
 // Thread safety: start() and end_signal() are for the main thread; settle() and mark_counted() for
 // the workers.

@@ -18,21 +18,22 @@ from bench.harness.suite import Bench
 from bench.large.jobs import MEGABYTE, SHARD_FILES, Tar
 from bench.large.large import BANDWIDTH_MB, BLOCKS, JOBS, LATENCY_US, Epochs, run_job
 
-PARTS = 4  # of the data, one of which is as large as the memory
+PARTS = 4  # of the data; one part is as large as the memory
 EPOCHS = 3
 LOCAL, BARE, NO_DISK = "local disk", "bare mount", "no disk"
 FIRST, SECOND = "disk, first job", "disk, second job"
-# The two jobs with a disk form a pair, because the second one reads what the first has left.
+# The two jobs with a disk form a pair, because the second one reads the files that the first has
+# left on the disk.
 TURNS = ((LOCAL,), (BARE,), (NO_DISK,), (FIRST, SECOND))
 WAYS = tuple(way for ways in TURNS for way in ways)
-# The share of the data that a job with a disk may read from the origin: it asks for the size of a
-# tar, for example.
+# The share of the data that a job with a disk may still read from the origin, for example for the
+# size of a tar.
 MOST_READ = 0.01
 
 
 @dataclass
 class Runs:
-    """All rounds of one way."""
+    """All rounds of one kind of job."""
 
     epochs: Epochs = field(default_factory=lambda: Epochs(EPOCHS))
     reports: list[dict] = field(default_factory=list)
@@ -58,7 +59,7 @@ def run_local(source: Path, runs: Runs) -> str:
 
 
 def run_on_mount(bench: Bench, source: Path, shim: Shim | None, runs: Runs) -> str:
-    """Runs one job; its memory is gone afterwards. The mount is new, so the kernel remembers
+    """Runs one job; its region is gone afterwards. The mount is new, so the kernel has cached
     nothing of it."""
     forget_pages(source)
     with SlowMount(bench.lagfs, source, bench.work, LATENCY_US, bandwidth_mb=BANDWIDTH_MB,

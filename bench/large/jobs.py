@@ -1,4 +1,4 @@
-"""Jobs that read large files, one per case. `jobs.py make CASE DIR` writes the data of a case,
+"""One job for each case of reading large files. `jobs.py make CASE DIR` writes the data of a case,
 `jobs.py read CASE DIR` reads it.
 
 A reader waits for a line on its stdin before each epoch, and prints {"wall_ns": ..., "digest": ...}
@@ -62,7 +62,7 @@ class Tar:
 
 
 class Shards(Tar):
-    """Like Tar, but all bytes are compared; bench/large/disk.py makes them."""
+    """Like Tar, but all bytes are compared; bench/large/disk.py makes the shards."""
 
     LOOKED_AT = None
 
@@ -137,7 +137,7 @@ class Memmap:
 
 
 class Safetensors:
-    """Reads all tensors of a checkpoint, which is mapped."""
+    """Maps a checkpoint and reads all its tensors."""
     @staticmethod
     def make(directory: Path) -> None:
         import numpy

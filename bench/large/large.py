@@ -23,7 +23,7 @@ WAYS = ("local", "bare", "shim")
 EPOCHS = 2
 BLOCKS = {"CUBESHIM_BLOCK": "1M", "CUBESHIM_ANNOUNCE": "0"}
 LATENCY_US, BANDWIDTH_MB = 300, 200
-# Seconds of epochs 1 and 2 that the shim must reach, if a figure was set.
+# The times of epochs 1 and 2, in seconds, that the shim must reach, if set.
 WANTED = {
     "tar": (2.5, 0.5), "hdf5": (2.5, 0.2), "parquet": (0.41, 0.05), "memmap": (1.95, 0.1),
     "safetensors": (5.2, 0.16), "torch": (5.1, 0.6)
@@ -34,7 +34,7 @@ NEEDS = {
     "mds": "streaming", "tfrecord": "tensorflow", "arrow": "datasets", "duckdb": "duckdb",
     "polars": "polars"
 }
-# Cases that read the data of another case.
+# Maps cases to other cases whose data they read.
 DATA = {"webdataset": "tar", "duckdb": "parquet", "polars": "parquet"}
 
 
@@ -51,7 +51,8 @@ class Epochs:
 
 
 def interpreter_for(case: str) -> str | None:
-    """The interpreter of this process, or the system's, if it has what the case needs."""
+    """This process's interpreter, or the system's, whichever has the modules that the case
+    needs."""
     for python in (sys.executable, "/usr/bin/python3"):
         if subprocess.run([python, "-c", f"import {NEEDS[case]}"],
                           capture_output=True).returncode == 0:

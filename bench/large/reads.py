@@ -22,7 +22,7 @@ from bench.large.large import BANDWIDTH_MB, BLOCKS, LATENCY_US
 
 ROUNDS = 5
 READ_OFTEN, READ_ONCE = 64 * MEGABYTE, 256 * MEGABYTE
-# Bytes of a read -> number of reads in a round, some 50 ms of them.
+# Maps the bytes of a read to the number of reads in a round, which take some 50 ms.
 READS = {4 << 10: 65536, 64 << 10: 8192, MEGABYTE: 512}
 MOST = {4 << 10: 1.0, MEGABYTE: 1.15}
 MOST_ONCE = 1.03
@@ -42,8 +42,7 @@ class Reader:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Also ends it in an orderly way after an error, because a killed process leaves its region
-        # behind.
+        # Even after an error the process is not killed, because it would leave its region behind.
         with suppress(BrokenPipeError):
             self._child.stdin.close()
         end(self._child, first_wait=STOP_SECONDS)
@@ -52,7 +51,7 @@ class Reader:
             raise BenchError(f"cubeshim_large_reads ended with {self._child.returncode}")
 
     def ask(self, *words: object) -> dict:
-        # The missing answer shows a process that has ended.
+        # If the process has ended, the missing answer shows it.
         with suppress(BrokenPipeError):
             self._child.stdin.write(" ".join(map(str, words)) + "\n")
             self._child.stdin.flush()
@@ -101,8 +100,8 @@ def file_of(bench: Bench, size: int) -> Path:
 def warm(program: Path, local: Path, written: Path) -> None:
     """Loads the pages of both files, which have the same bytes, into memory: those of `local` by a
     read, those of `written` by a write. A read of `written` takes 0.8 as long, and a read of pages
-    that came through the server of a mount more than twice as long. So both are prepared again
-    before there is a mount."""
+    that came through the server of a mount more than twice as long. So both are prepared again,
+    before anything is mounted."""
     forget_pages(local)
     with Reader(program, [local]) as reader:
         reader.ask("digest", 0)

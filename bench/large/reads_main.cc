@@ -139,7 +139,7 @@ std::uint64_t clock_ns(clockid_t id) {
          static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// CPU time is that of the whole process: threads that read ahead count.
+// CPU time is that of the whole process, so threads that read ahead count.
 template <typename Body>
 std::string timed(Body&& body) {
   const std::uint64_t cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall = clock_ns(CLOCK_MONOTONIC);

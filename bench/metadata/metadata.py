@@ -20,7 +20,7 @@ from bench.metadata.jobs import CASES
 JOBS = Path(__file__).resolve().parent / "jobs.py"
 WAYS = ("local", "bare", "shim")
 PASSES = 2
-# Seconds of the passes 1 and 2, if a figure was set.
+# The times of passes 1 and 2 in seconds, if set.
 WANTED = {
     "walk": (None, 0.010), "glob": (None, 0.012), "getsize": (0.2, 0.010),
     "walk, getsize": (0.2, 0.010), "exists, absent": (None, 0.010)
@@ -76,7 +76,8 @@ def measure_case(bench: Bench, case: str, source: Path, keeps_names: bool) -> di
             with SlowMount(bench.lagfs, source, bench.work, 300, keeps_names=keeps_names) as mount:
                 shim = bench.shim(mount.path, ram="1G") if way == "shim" else None
                 found.add(run_passes(case, mount.path, shim, mount, passes[way]))
-    # The location of a tree must not change the sizes: the names have the same length everywhere.
+    # The names have the same length everywhere, so that the location of a tree does not change the
+    # sizes.
     if len(found) != 1:
         raise BenchError(f"{case}: not the same names in all ways: {found}")
     return passes

@@ -14,7 +14,7 @@ BLOCK = 256 << 10
 
 
 class Delay:
-    """Runs in a thread of its own. A request without a body, as all of a reader are, comes in one
+    """Runs in a thread of its own. A request without a body, as a reader sends, comes in one
     piece."""
 
     def __init__(self, port: int, seconds: float):

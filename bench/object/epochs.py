@@ -1,5 +1,5 @@
-"""Reads the objects of a store as files: through the library, and through the mounts of rclone and
-s3fs. Counts the requests of each, and times two epochs, with a proxy that adds latency.
+"""Reads the objects of a store as files, through the library and through mounts of rclone and s3fs.
+Counts the requests of each, and times two epochs behind a proxy that adds latency.
 
     python3 -m bench.object.epochs --build build --server versitygw gofakes3
 """

@@ -35,7 +35,7 @@ sys.stdin.readline()
 
 
 def gateway_pid(command: Path) -> int:
-    """The gateway that was started by this name of the command."""
+    """The gateway that a command of this name has started."""
     for pid in gateways_of(command):
         return pid
     raise BenchError("there is no gateway")
@@ -50,7 +50,7 @@ def cpu_ns(pid: int) -> int:
 
 def measure(build: Path, work: Path, store: ObjectStore, prefix: str, threads: int,
             perf: Path | None) -> dict:
-    # The gateway of the round before may live for some seconds.
+    # The previous round's gateway may live for some seconds.
     name = f"bench-object-{os.getpid()}-{time.monotonic_ns()}"
     mount, command = Path("/bench-bucket"), work / name
     command.symlink_to(build / "cubeshim")

@@ -17,7 +17,7 @@ static struct sockaddr_in server_address;
 static long delay_ms;
 static double bytes_per_ns;  // 0: no limit
 static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER;
-static double line_free_ns;  // when the bytes so far have passed
+static double line_free_ns;  // the time at which the line has passed all bytes so far
 
 struct pair {
   int client, server;
@@ -28,7 +28,7 @@ static void end_both(const struct pair* pair) {
   shutdown(pair->server, SHUT_RDWR);
 }
 
-// A client waits for the answer before it sends the next request, so one sleep delays only that
+// A client waits for each answer before it sends the next request, so one sleep delays only one
 // request.
 static void* pass_requests(void* of) {
   struct pair* const pair = of;
@@ -45,7 +45,7 @@ static void* pass_requests(void* of) {
   return NULL;
 }
 
-// Waits until the bytes before these have passed the line.
+// Waits until the line has passed all earlier bytes.
 static void wait_for_line(ssize_t bytes) {
   if (bytes_per_ns == 0) return;
   struct timespec now;

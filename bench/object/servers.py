@@ -111,7 +111,7 @@ def is_ready(store: ObjectStore) -> bool:
             client.create_bucket(Bucket=BUCKET)
         client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
         return True
-    except Exception:  # pylint: disable=broad-except  # of any kind, until the server is up
+    except Exception:  # pylint: disable=broad-except  # any error counts, until the server is up
         return False
 
 
@@ -121,7 +121,7 @@ def is_installed(name: str) -> bool:
 
 @contextmanager
 def running(name: str, work: Path) -> Iterator[ObjectStore]:
-    """A fresh server with the bucket BUCKET."""
+    """A new server with the bucket BUCKET."""
     folder = work / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -1,5 +1,5 @@
 """Loads small objects of a store into a cache (`cubeshim warmup`) and into a pack (`cubeshim pack`),
-and compares with curl, which fetches as many at a time and keeps nothing."""
+and compares the times with curl's, which makes as many requests at a time and keeps nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def by_curl(urls: Path) -> float:
 
 
 def by_warmup(build: Path, store: ObjectStore, prefix: str, work: Path) -> float:
-    # The gateway of the round before may live for some seconds.
+    # The previous round's gateway may live for some seconds.
     name = f"bench-warmup-{os.getpid()}-{time.monotonic_ns()}"
     command = work / name
     command.symlink_to(build / "cubeshim")

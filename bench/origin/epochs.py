@@ -30,8 +30,7 @@ def starters(bench: Bench, data: Path, names: Path,
 
 
 def measure_second_epoch(bench: Bench) -> Section:
-    """A contender's first read of the set, for the digest, is the first epoch; its pass is the
-    second."""
+    """The first epoch is a contender's read of the set for the digest; the second is its pass."""
     section = Section("second epoch on the slow mount")
     limit = bench.rounds(200, 100)
     rows = []
@@ -107,8 +106,7 @@ def measure_first_epoch(bench: Bench) -> Section:
 
 
 def measure_unannounced(bench: Bench) -> Section:
-    """Nobody announces what will be read: each open asks the origin, as it would without the
-    shim."""
+    """Nothing is announced, so each open asks the origin, as it would without the shim."""
     section = Section("unannounced first epoch")
     limit = bench.rounds(500, 200)
     rows = []
@@ -118,7 +116,8 @@ def measure_unannounced(bench: Bench) -> Section:
         operations: dict[str, float] = {}
         for number in range(bench.rounds(12, 6)):
             for way in in_turn(us, number):
-                # A new mount each time, because the kernel keeps names and pages of the last one.
+                # Uses a new mount each time, because the kernel keeps names and pages of an old
+                # one.
                 with bench.mount(local) as mount:
                     mount.reset()
                     shim = bench.shim(mount.path) if way == "shim" else None

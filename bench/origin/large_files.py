@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Measures the first epoch of files of some megabytes: with the shim against the bare mount,
-alternately, on a mount of its own for each run.
+alternately, with a new mount for each run.
 
     bench/origin/large_files.py --build build [--rounds 5] [--files 60]
                                 [--mounts lagfs,direct,disk] [--readers whole,chunks]
@@ -14,7 +14,8 @@ Readers, in Python: `whole` is open().read(), `chunks` reads 64 KiB and takes th
 then the rest into an array through a dup, as numpy.load does, `header` reads 4 KiB.
 
 Times are of the loop over the files in one process, which makes the region itself. `origin's
-bytes`: read by the mount's server, with the shim over without."""
+bytes`: the bytes that the mount's server read, as a ratio of the run with the shim to that
+without."""
 
 from __future__ import annotations
 
@@ -91,7 +92,7 @@ def make_old_files(directory: Path, count: int, size: int) -> list[str]:
 
 
 def shim_of(build: Path, directory: Path) -> Shim:
-    """Includes the caller's own settings, so that they can be tried."""
+    """Includes settings from the caller's environment, so that they can be tried."""
     tried = {name: value for name, value in os.environ.items() if name.startswith("CUBESHIM")}
     return Shim((build / "libcubeshim.so").resolve(), directory, f"first-epoch-{os.getpid()}", "4G",
                 mode=None, more=tuple(tried.items()))

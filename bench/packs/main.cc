@@ -2,7 +2,7 @@
 //   cubeshim_pack_bench FILE --entries N
 // Prints one JSON object: the size of the index, the memory needed to make it, and the time of a
 // lookup: of the index alone, of the index and the record, and of the first lookups after the pages
-// of the pack were dropped, with how many pages these read.
+// of the pack were dropped, with the number of pages that these read.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -107,7 +107,7 @@ void run(const std::string& file, std::uint64_t entries) {
   constexpr int k_cold = 200, k_warm = 200'000;
   const Looked cold = look_up(*pack, entries, k_cold, false, 1);
   pack = open_pack(file);
-  // Reads all of it once, so that the following lookups find it in memory.
+  // Reads the whole pack once, so that later lookups find it in memory.
   if (!pack->index_is_sound()) throw std::runtime_error("the index is damaged");
   const Looked warm = look_up(*pack, entries, k_warm, false, 2);
   look_up(*pack, entries, k_warm, true, 3);

@@ -1,5 +1,5 @@
-"""Measures packs on the slow mount: a file of a pack against the same file unpacked, how long
-torchvision's ImageFolder takes to find its files, and which share of the mount's bandwidth the
+"""Measures packs on the slow mount: a file of a pack against the same file unpacked, the time that
+torchvision's ImageFolder takes to find its files, and the share of the mount's bandwidth that the
 prefetch of a list reaches."""
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
         copy = Path(memory) / tree.name
         shutil.copytree(tree, copy)
         for number in range(bench.rounds(9, 3)):
-            # A mount of its own for each, so that the kernel knows no names yet.
+            # Each has its own mount, so that the kernel has cached no names yet.
             for way in in_turn(ways, number):
                 with bench.mount(folder) as mount:
                     packed = packed_shim(bench, prefix, mount.path /
@@ -142,8 +142,8 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
 
 
 class NewMemory:
-    """Unused memory of a tmpfs, in pages of 2 MiB if the kernel makes them: the kind of memory into
-    which a cache puts bytes."""
+    """Unused memory of a tmpfs, as a cache uses it, in pages of 2 MiB if the kernel provides
+    them."""
 
     HUGE = 2 << 20
 
@@ -159,7 +159,7 @@ class NewMemory:
         self.fd = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR, 0o600)
         self.bytes = (size + self.HUGE - 1) // self.HUGE * self.HUGE
         os.ftruncate(self.fd, self.bytes)
-        # Room for it that begins at a multiple of 2 MiB.
+        # A range for it that begins at a multiple of 2 MiB.
         self.room = self.libc.mmap(None, self.bytes + self.HUGE, mmap.PROT_READ,
                                    mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         self.begin = (self.room + self.HUGE - 1) // self.HUGE * self.HUGE
@@ -168,7 +168,7 @@ class NewMemory:
                        mmap.MAP_SHARED | fixed, self.fd, 0)
 
     def make(self, at: int) -> None:
-        """Gives memory to the 2 MiB that begin at `at`."""
+        """Allocates memory for the 2 MiB that begin at `at`."""
         collapse = 25
         os.posix_fallocate(self.fd, at, mmap.PAGESIZE)
         self.libc.madvise(self.begin + at, self.HUGE, collapse)
@@ -182,8 +182,8 @@ class NewMemory:
 
 
 def read_in_pieces(file: Path, keeps: bool = False) -> float:
-    """MB/s of threads that read the whole file and throw it away: the most that the mount can give.
-    `keeps`: into new memory of a tmpfs."""
+    """MB/s of threads that read the whole file and discard the bytes: the most that the mount can
+    deliver. `keeps`: the bytes go into new memory of a tmpfs."""
     size = file.stat().st_size
     step = NewMemory.HUGE if keeps else PIECE
     offsets = iter(range(0, size, step))
@@ -217,8 +217,7 @@ def read_in_pieces(file: Path, keeps: bool = False) -> float:
 
 
 def prefetch_list(bench: Bench, prefix: Path, file: Path, listed: Path, files: int) -> float:
-    """MB/s with which `cubeshim warmup` loads a list from the pack into a cache that nobody has
-    filled."""
+    """MB/s at which `cubeshim warmup` loads a list from the pack into an empty cache."""
     shim = packed_shim(bench, prefix, file, CUBESHIM_RAM_KEEP="1")
     environment = child_environment(shim)
     environment.pop("LD_PRELOAD", None)
@@ -244,7 +243,7 @@ def measure_list(bench: Bench, section: Section, folder: Path, prefix: Path) -> 
     ways = ("reader", "keeper", "list")
     rates: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(bench.rounds(7, 3)):
-        # A mount of its own for each.
+        # Each has its own mount.
         for way in in_turn(ways, number):
             with bench.mount(folder, direct=True) as mount:
                 there = mount.path / file.name

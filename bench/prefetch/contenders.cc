@@ -41,7 +41,7 @@ class PlainReader final : public Contender {
     close(fd);
     return n > 0 ? static_cast<std::uint64_t>(n) : 0;
   }
-  // The buffers are kept from pass to pass, as an engine's client keeps its own.
+  // The buffers are reused in each pass, as an engine's client reuses its own.
   std::vector<std::vector<char>> buffers_;
 };
 
@@ -102,7 +102,7 @@ class EngineReader final : public Contender, public prefetch::FetchClient {
   };
   const std::size_t largest_;
   std::unique_ptr<prefetch::IoEngine> engine_;
-  // Rooms that no file uses. They need no lock: the plain reader has none either.
+  // Free buffers. They need no lock, because the plain reader has none either.
   std::array<std::atomic<std::byte*>, prefetch::k_most_depth> kept_{};
   std::atomic<std::uint64_t> bytes_{0};
 };

@@ -18,7 +18,7 @@ class Contender {
   virtual ~Contender() = default;
   // Returns the bytes read; 0 if something went wrong.
   virtual std::uint64_t read_all(const Paths& paths) = 0;
-  // The decision of an engine that chooses.
+  // The decision of the engine that chooses.
   virtual std::string choice() const { return {}; }
 };
 

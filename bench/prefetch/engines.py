@@ -30,7 +30,7 @@ def rows_of(text: str) -> Rows:
 
 
 def ratio_of_readers(rows: Rows) -> dict[str, float]:
-    """Reader -> median ratio to the plain one, without refused readers."""
+    """Maps each reader to its median ratio to the plain one; refused readers are left out."""
     return {row[0]: float(row[2].split()[0]) for row in rows if len(row) == 4 and row[2]}
 
 
@@ -65,8 +65,8 @@ def run_engines(bench: Bench, data: Path, options: tuple[str | int, ...] = ()) -
     program = bench.build / "cubeshim_engines"
     if not program.exists():
         raise BenchError(f"{program} is missing: build it first with make")
-    # Fewer depths rather than fewer rounds: on a busy machine, five rounds did not show a
-    # difference between the engines.
+    # There are fewer depths rather than fewer rounds, because on a busy machine five rounds did not
+    # show a difference between the engines.
     depths = ("--depths", "4,16,32,64") if bench.quick else ()
     command = [program, "--set", data, "--rounds", bench.rounds(15, 9), *depths, *options]
     done = subprocess.run(list(map(str, command)), env=child_environment(None), check=True,

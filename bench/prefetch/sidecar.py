@@ -20,7 +20,7 @@ from bench.prefetch.engines import run_engines
 
 PAUSE_S = 0.1  # between epochs, to read the mount's counters; not timed
 LEAST_RING = 8 << 20
-PARTS = 4  # of the data, one of which is as large as the memory
+PARTS = 4  # of the data; one part is as large as the memory
 
 
 def demand_misses(report: dict) -> int:
@@ -34,7 +34,7 @@ def summary(report: dict) -> str:
 
 
 def origin_rate(bench: Bench, mount: SlowMount) -> float:
-    """Files per second of 32 plain threads: the most that the mount gives."""
+    """Files per second of 32 plain threads: the most that the mount can deliver."""
     rows = run_engines(bench, mount.path, ("--depths", "64"))
     return max(
         float(row[1].split()[0].replace(",", "")) for row in rows if row[0].startswith("plain"))
@@ -60,8 +60,8 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
                     if way == "local, pages warm":
                         warm_pages(local)
                     else:
-                        # Drops the pages below the mount, too: it must be as slow as its latency
-                        # and that disk.
+                        # Drops the pages below the mount, too, so that it is as slow as its latency
+                        # and that disk together.
                         forget_pages(local)
                     with (bench.mount(local)
                           if way.startswith("mount") else nullcontext()) as mount:
@@ -102,8 +102,8 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
             local_speed = spread(speeds[ways[0]]).median
             for way, wanted in ((ways[2], 0.95), (ways[3], 0.90)):
                 # The first epoch cannot be faster than the mount, whose server runs on the job's
-                # own cores. The local job uses all of these, so no cache can win back the time that
-                # the server takes.
+                # own cores. The local job has all of these cores, so no cache can make up for the
+                # time that the server takes.
                 per_sample = spread(served[way]).median
                 bound = min(1.0,
                             rate / local_speed) / (1 + per_sample * local_speed / os.cpu_count())
@@ -136,7 +136,7 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
 
 
 def measure_large_data(bench: Bench, section: Section) -> None:
-    # So large that the ring's minimum size, four segments, is a small part of the memory.
+    # Large enough that the ring's minimum size, four segments, is a small part of it.
     count = bench.rounds(16_000, 2000)
     local = make_mix(bench.data, count).path
     per_class = count // 10

@@ -3,7 +3,7 @@
     tests/prefetch/python/in_ray_venv.py bench/ray/loader.py --build build [--rounds N]
     (CUBESHIM_BUILD=build)
 
-It is compared with torch's loader on one node, and measured on two raylets with a cache each.
+Compares it with torch's loader on one node, and measures it on two raylets with a cache each.
 Prints the tables of doc/benchmarks/cluster.md. Ways are timed alternately; a figure is the median,
 with the range of all rounds."""
 
@@ -101,12 +101,12 @@ def epoch(loader: DataLoader) -> float:
 
 
 def one_node(pictures: Path, rounds: int) -> None:
-    """Both loaders keep their workers and have had an epoch. The pictures lie on the local disk, so
-    the difference is that of the loaders."""
+    """Both loaders keep their workers, and each has run an epoch. The pictures lie on the local
+    disk, so any difference comes from the loaders."""
     data = Files(pictures, decodes=True, repeats=8)
     arguments = {"batch_size": 32, "num_workers": 2, "persistent_workers": True, "shuffle": True}
     torchs = DataLoader(data, **arguments)
-    epoch(torchs)  # starts its processes before Ray's threads
+    epoch(torchs)  # torch's loader starts its processes before Ray starts threads
     with cluster([{}], 400 << 20):
         loaders = {"torch": torchs, "cubeshim.ray": cubeshim.ray.DataLoader(data, **arguments)}
         found: dict[str, list[float]] = {name: [] for name in loaders}
@@ -127,8 +127,8 @@ def one_node(pictures: Path, rounds: int) -> None:
 
 
 def two_nodes(build: Path, source: Path, work: Path, rounds: int) -> None:
-    """Compares runs without the library, with it and whole batches, and with it and split batches.
-    Each round begins with empty caches."""
+    """Compares three kinds of run: without the library, with it and whole batches, and with it and
+    split batches. Each round begins with empty caches."""
     ways: dict[str, Callable[[], dict[str, object]]] = {
         "without the library": dict, "whole batches (`split=False`)": lambda: {"split": False},
         "split by nodes": dict

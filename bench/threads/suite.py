@@ -1,4 +1,4 @@
-"""The suite of `make bench` that reads by many threads, and by as many processes."""
+"""The suite of `make bench` in which many threads, and as many processes, read."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ next to it, the library, and a directory to make the files in.
 
     threads.py --library LIBRARY --reader READER [--origin DIR ...] [--rounds N] [--seconds N]
 
-Each row is one number of readers, as threads of one process and as processes; each reads as many
-files of its own. All ways of a row are measured in turn, in each round in another order; a figure
-is the median of the rounds. A way's gain is its files a second with this many readers, divided by
-those with one.
+Each row has one number of readers, which are threads of one process or processes; each reader has
+the same number of files of its own. All ways of a row are measured in turn, in each round in
+another order; a figure is the median of the rounds. A way's gain is its files a second with this
+many readers, divided by those with one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 
 SIZES = {"4 KB": (4096, 8192), "64 KB": (65536, 2048)}  # bytes of a file, and files
 READERS = (1, 2, 4, 8, 16)
-# A run takes some 50 ms by one reader.
+# With one reader, a run takes some 50 ms.
 READS = {
     "4 KB": {"hit": 160_000, "memcpy": 400_000, "native": 16_000},
     "64 KB": {"hit": 10_000, "memcpy": 10_000, "native": 4_000}
@@ -58,8 +58,8 @@ class Way:
 
 @dataclass
 class Cell:
-    """One way with one number of readers: each round's nanoseconds per file, by the clock and of
-    processor time."""
+    """The figures of one way with one number of readers: for each round, nanoseconds per file of
+    wall time and of processor time."""
 
     wall: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
@@ -78,7 +78,8 @@ def make_files(directory: Path, bytes_of_file: int, count: int) -> None:
     for number in range(count):
         path = directory / f"{number:06}"
         path.write_bytes(content)
-        os.utime(path, (1_600_000_000,) * 2)  # a file that has just changed is not cached at once
+        os.utime(path, (1_600_000_000,) * 2)  # a file that has just been changed is not cached
+                                              # immediately
 
 
 def run(reader: Path, way: Way, size: str, processes: int, threads: int,

@@ -38,7 +38,7 @@ inline Result<void> write_at(int fd, const void* from, std::size_t n, std::uint6
   return {};
 }
 
-// As getdents64 writes it.
+// The layout in which getdents64 returns an entry.
 struct DirectoryEntry {
   std::uint64_t inode;
   std::int64_t next;

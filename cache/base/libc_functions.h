@@ -19,7 +19,7 @@ struct LibcFunctions {
   int (*consistent)(pthread_mutex_t*);
   int (*inet_pton)(int, const char*, void*);
   // The smallest stack that a thread can have. The size includes the thread-local storage of
-  // libraries loaded at the start, which libc puts on the stack. Null: libc does not tell.
+  // libraries loaded at the start, which libc puts on the stack. Null if libc has no such function.
   std::size_t (*least_stack)(const pthread_attr_t*);
 };
 extern constinit LibcFunctions g_libc;

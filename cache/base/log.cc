@@ -135,7 +135,7 @@ void write_to_stderr(std::string_view text) {
 
 void write_lines_to_stderr(std::span<char> room, std::size_t size) {
   if (!is_stderr_of_load(STDERR_FILENO)) return;
-  // A sandbox may kill for the ioctl, so no other file is asked whether it is a terminal.
+  // A sandbox may kill the process for this ioctl, so only a character device is asked.
   if (g_stderr_is_device.load(std::memory_order_relaxed))
     return write_folded(STDERR_FILENO, room, size);
   write_quietly(STDERR_FILENO, {room.data(), size});

@@ -21,9 +21,10 @@ bool log_enabled(LogLevel level);
 void remember_stderr();
 // Writes text of the library to stderr with one write.
 void write_to_stderr(std::string_view text);
-// Likewise, the first `size` bytes of `room`. On a terminal they are folded, in the room.
+// Writes the first `size` bytes of `room` to stderr; if that is a terminal, folds them in place
+// first.
 void write_lines_to_stderr(std::span<char> room, std::size_t size);
-// Whether stderr is a terminal, and the same as at load.
+// Whether stderr is a terminal and still the file that it was at load.
 bool is_stderr_a_terminal();
 // Writes them to that terminal without waiting for it. A thread with its own fd table may call it,
 // too.
@@ -31,7 +32,7 @@ void write_lines_to_terminal(std::span<char> room, std::size_t size);
 // One write, without the signals for a closed pipe (SIGPIPE) or a file at its limit (SIGXFSZ).
 // Returns the result of the kernel's write.
 long write_quietly(int fd, std::string_view text);
-// Call this in a thread with an fd table of its own, which has no stderr. A few of its lines are
+// Call this in a thread that has its own fd table and therefore no stderr. A few of its lines are
 // then kept until another thread logs a line or calls write_kept_lines().
 void keep_lines_of_this_thread();
 void write_kept_lines();

@@ -1,4 +1,4 @@
-// Finds the word that somebody may have meant. Thread safety: pure functions.
+// Finds the word that the user may have meant. Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace cube::base {
 
-// The candidate with the smallest edit distance from `word`, and the first of several such. Empty:
-// each candidate's distance is three or more, or at least half its own length.
+// The candidate with the smallest edit distance from `word`; of several such, the first. Empty if
+// the distance of every candidate is at least three, or at least half the candidate's length.
 std::string_view nearest_word(std::string_view word,
                               const std::vector<std::string_view>& candidates);
 

@@ -1,4 +1,4 @@
-// Takes a line apart. Thread safety: pure functions.
+// Splits a line into words and numbers. Thread safety: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -18,8 +18,7 @@ inline std::string_view take_word(std::string_view& line) {
   return word;
 }
 
-// The number in the text. Nothing if the text has anything besides the number, or if the number is
-// too large.
+// The number in the text. Empty if the text contains anything else, or if the number is too large.
 template <typename Number = std::uint64_t>
 std::optional<Number> number_of(std::string_view text, int base = 10) {
   Number value = 0;

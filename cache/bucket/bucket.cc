@@ -37,8 +37,8 @@ std::uint64_t good_since(const BucketRegion& in) {
 
 bool is_of_store(int error) { return error == EIO || error == EACCES || error == ETIMEDOUT; }
 
-// The error that the program gets. Errors of the gateway's start and of the region mean nothing to
-// it.
+// The error that the program gets. It would not understand errors of the gateway's start or of the
+// region.
 int as_seen(MailKind kind, int error) {
   const bool is_known = error == 0 || (error == ESTALE && kind == MailKind::check) ||
                         error == ENOENT || error == EFBIG || error == ENOSPC ||
@@ -89,7 +89,7 @@ void Bucket::tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) 
 int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,
                 bool is_prefetch, Mailbox::Post& post, const MailPart& part) const {
   if (has_just_timed_out()) return ETIMEDOUT;
-  // A little longer than the gateway tries.
+  // A little longer than the gateway keeps trying.
   constexpr std::uint64_t k_more_ns = 5'000'000'000;
   Mailbox mailbox(*in.region, BucketMount::store());
   const int error =
@@ -106,7 +106,7 @@ int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std
                    .ends_on_signal = kind != MailKind::listing && kind != MailKind::check},
                   post);
   const int seen = as_seen(kind, error);
-  // A good answer may come with a warning.
+  // The gateway may attach a warning to a successful answer.
   if (is_of_store(error) || (error == 0 && mailbox.has_why(post))) tell(mailbox, post, error);
   if (seen == ETIMEDOUT) note_timeout();
   return seen;
@@ -255,7 +255,7 @@ base::Result<base::UniqueFd> Bucket::copy(std::string_view key, const FileStat& 
   if (in.region == nullptr) return base::fail(EIO);
   if (const Pin pin = find_object(in, key, stat); pin)
     return copy_of_bytes(pin->data(), pin->stat, flags);
-  // A gateway that has died between its answer and the collection has lost the copy.
+  // If the gateway dies between its answer and the collection, the copy is lost.
   constexpr int k_attempts = 3;
   int error = EIO;
   for (int attempt = 0; attempt < k_attempts; ++attempt) {

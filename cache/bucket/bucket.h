@@ -77,7 +77,7 @@ class Bucket {
                                     std::uint64_t since_ns) const;
   int ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,
           bool is_prefetch, Mailbox::Post& post, const MailPart& part = {}) const;
-  // The store has been silent for so long that the next calls should not wait as long again.
+  // True if the store has been silent for so long that the next calls should wait less.
   bool has_just_timed_out() const;
   void note_timeout() const;
   void tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) const;

@@ -8,7 +8,7 @@
 namespace cube::cache {
 namespace {
 
-// Like that of packs (k_pack_device): a minor number that no device of the kernel has.
+// A minor number that no device of the kernel has, like that of packs (k_pack_device).
 constexpr std::uint32_t k_no_kernel_device = 1U << 31;
 
 constinit std::atomic<std::uint64_t> g_store{0};
@@ -42,7 +42,7 @@ BucketMount::BucketMount(std::string prefix, std::string url)
 FileStat BucketMount::stat_of(std::string_view below) const {
   FileStat stat{};
   const std::uint64_t words[] = {url_hash_, base::hash_path(below)};
-  // 0 is no inode for readers of directories.
+  // Readers of directories take inode 0 for a deleted entry.
   stat.inode = base::hash_bytes(words, sizeof words) | 1;
   stat.user = user_;
   stat.group = group_;

@@ -92,7 +92,7 @@ base::Result<base::UniqueFd> collect_copy(const std::string& socket_path, const 
   const long connected = sys::connect(socket.get(), &address, sizeof address);
   if (sys::failed(connected)) return base::fail(static_cast<int>(-connected));
   if (!is_of_this_user(socket.get())) return base::fail(EACCES);
-  // The gateway may be stopped.
+  // The gateway may be suspended (SIGSTOP).
   const timeval limit{10, 0};
   sys::raw(SYS_setsockopt, socket.get(), SOL_SOCKET, SO_RCVTIMEO, sys::arg(&limit), sizeof limit);
   const long sent = sys::send(socket.get(), &ticket, sizeof ticket, MSG_NOSIGNAL);

@@ -23,7 +23,7 @@ bool read_number(std::string_view& text, std::uint64_t& value) {
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value, 16);
   if (read.ec != std::errc()) return false;
   text.remove_prefix(static_cast<std::size_t>(read.ptr - text.data()));
-  if (!text.empty()) text.remove_prefix(1);  // what ends the number
+  if (!text.empty()) text.remove_prefix(1);  // the separator after the number
   return true;
 }
 

@@ -1,7 +1,7 @@
 // The stat that a copy of an object shows instead of the kernel file's own, so that it agrees with
 // that of the path: its inode, its device and its ctime, which the copy carries along as its name
 // (a memfd) or in an extended attribute (a file on the disk). So every process that gets the fd can
-// tell the stat: after a dup, a fork or an exec, or if the fd was passed to it. Thread-safe.
+// determine the stat: after a dup, a fork or an exec, or if the fd was passed to it. Thread-safe.
 // Async-signal-safe, no allocation.
 #pragma once
 

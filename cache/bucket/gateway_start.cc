@@ -29,7 +29,7 @@ struct Prepared {
   std::vector<const char*> environment;  // of `texts`, null-terminated
 };
 
-// Never freed, because calls come after every destructor.
+// Never freed, because calls may come even after all destructors.
 constinit std::atomic<const Prepared*> g_prepared{nullptr};
 
 std::string_view name_of(const char* variable) {
@@ -37,7 +37,7 @@ std::string_view name_of(const char* variable) {
   return text.substr(0, text.find('='));
 }
 
-// These name the store, how to reach it, and the credentials.
+// These variables name the store, the way to reach it, and the credentials.
 bool is_of_store(std::string_view name) {
   static constexpr std::string_view k_beginnings[] = {"AWS_", "SSL_CERT_", "CUBESHIM_S3_"};
   static constexpr std::string_view k_names[] = {
@@ -98,7 +98,7 @@ bool is_passed_on(const char* variable) {
 }
 
 std::uint64_t store_mark(const char* const* environment) {
-  // A sum, because the order of the variables means nothing.
+  // A sum, because the order of the variables must not matter.
   std::uint64_t mark = 0;
   for (; *environment != nullptr; ++environment) {
     if (is_of_store(name_of(*environment))) mark += base::hash_path(*environment);

@@ -21,7 +21,7 @@ bool is_passed_on(const char* variable);
 // other credentials has another hash, and shares neither its gateway nor its objects with ours.
 // Async-signal-safe.
 std::uint64_t store_mark(const char* const* environment);
-// Returns 0, or ECONNREFUSED after it has told the user why. Async-signal-safe.
+// Returns 0; or reports the failure to the user and returns ECONNREFUSED. Async-signal-safe.
 int start();
 
 }  // namespace cube::cache::gateway_start

@@ -5,7 +5,7 @@
 namespace cube::cache {
 namespace {
 
-// Not a count, with which DirectoryData begins.
+// Cannot be a count, with which DirectoryData begins.
 constexpr std::uint64_t k_form = 0x3173656d616e334fULL;  // "O3names1"
 
 }  // namespace

@@ -20,7 +20,7 @@ class ObjectNames {
   struct Entry {
     std::string_view name;
     bool is_directory = false;
-    ObjectInfo object;  // of no meaning for a directory
+    ObjectInfo object;  // unused for a directory
 
     friend bool operator==(const Entry&, const Entry&) = default;
   };
@@ -32,7 +32,7 @@ class ObjectNames {
   // bytes_for().
   static void write(std::byte* to, std::span<const Entry> entries, std::uint64_t name_bytes);
 
-  // Nothing: the record has another kind or form, or is damaged.
+  // Empty: the record has another kind or form, or is damaged.
   static std::optional<ObjectNames> of(const Record& record);
 
   std::uint64_t count() const { return count_; }

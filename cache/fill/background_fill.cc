@@ -54,7 +54,7 @@ bool BackgroundFill::is_there(const FileStat& stat) {
   return true;
 }
 
-// Publishes a record of another node on this one, if it is right.
+// Publishes a record of another node on this one, if it passes the checks.
 class BackgroundFill::FromRemote final : public Tier::Judge {
  public:
   FromRemote(BackgroundFill& fill, const FileStat* stat, std::uint64_t most_bytes)
@@ -122,7 +122,7 @@ BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat, std::ui
                              [](const Tier* tier) { return tier->may_need_no_look(); }))
       return Remote::look;
   } else {
-    // Only regular files are read: a link leads to a file with another stat.
+    // Only regular files are read: a link's target has another stat.
     if (!stat->is_regular() || stat->size > most_bytes) return Remote::absent;
     if (is_there(*stat)) return Remote::there;
     // The remote answer may take a long time. A writer that ends now, or that ended during the
@@ -180,8 +180,8 @@ void BackgroundFill::note_published(const Pin& pin) {
 }
 
 bool BackgroundFill::publish() {
-  // If two flights have collided, another fetch may have been quicker, and no program would read
-  // the second record.
+  // If two flights have collided, the other fetch may have published first, and no program would
+  // read a second record.
   if (const Pin found = parts_->ram.find(key_, hash_);
       found && parts_->freshness.needs_no_look(*found)) {
     fetched_twice_ = true;

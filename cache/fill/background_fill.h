@@ -28,8 +28,8 @@ class BackgroundFill {
   bool may_be_remote() const;
   enum class Remote : std::uint8_t {
     published,
-    there,  // RAM has it already
-    look,   // only the origin's stat can tell whether the remote record is right
+    there,  // RAM has the file already
+    look,   // only the origin's stat can tell whether the remote record is current
     absent,
     refused  // reason() says why
   };
@@ -39,7 +39,7 @@ class BackgroundFill {
   // For a file that its origin puts into RAM itself (OriginOpen::is_ahead), instead of accept() and
   // publish(). False: RAM has this version of the file.
   bool wants(const FileStat& stat) { return !is_there(stat); }
-  // False: the record is not there.
+  // False: RAM does not have the record.
   bool take_filled();
   std::byte* room() const { return fill_.room(); }
   // Notes that the bytes in room() were checked by this hash.

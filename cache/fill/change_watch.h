@@ -10,8 +10,8 @@ namespace cube::cache {
 
 class ChangeWatch {
  public:
-  // Constructed before the path is resolved: a path that changes after this may lead to another
-  // file than the one that is found.
+  // Constructed before the path is resolved: a path that changes after this may lead to a different
+  // file from the one that is found.
   explicit ChangeWatch(Region& region) : region_(&region) {
     auto& has_fetched = region.header().has_fetched;
     if (has_fetched.load(std::memory_order_acquire) == 0)

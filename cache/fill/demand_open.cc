@@ -277,8 +277,8 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
   OpenOutcome outcome = opened ? fetch_opened(origin, *place.opened(), fill, flight)
                                : fail(origin, opened.error().value);
   if (outcome.was_fetched) note_miss_time(began);
-  // Neighbours are kept even if the open found a directory, because their bytes are read now and
-  // not again.
+  // Neighbours are kept even if the open found a directory, because their bytes have been read
+  // already and will not be read again.
   if (place.opened() != nullptr) keep_neighbours(origin, *place.opened());
   return outcome;
 }
@@ -337,7 +337,7 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
 void DemandOpen::keep_neighbours(const Origin& origin, Opened& opened) {
   Opened::Neighbour neighbour;
   while (!parts_.ram.is_full() && opened.next_neighbour(neighbour)) {
-    // A neighbour below another origin's prefix belongs to that origin.
+    // A neighbour below another origin's prefix is that origin's to fetch.
     if (&parts_.freshness.origin_of(neighbour.key) == &origin) keep_neighbour(neighbour);
   }
 }

@@ -18,7 +18,7 @@ class Freshness {
   void use_origins(const Origins* origins) {
     origins_ = origins != nullptr && !origins->has_only_mounts() ? origins : nullptr;
   }
-  // Call it before the first open. Until then no stat is known.
+  // Call it before the first open. Until then, no recent stats are used.
   void use_known_stats(const KnownStats& known) { known_ = &known; }
   // Null: all origins are mounts.
   const Origins* origins() const { return origins_; }
@@ -28,8 +28,7 @@ class Freshness {
 
   // Whether the record may be served without revalidation.
   bool needs_no_look(const Record& record) const {
-    // The common case: a mount's record that was fetched or revalidated since this job began is
-    // valid for the job.
+    // The common case: a mount's record that was fetched or revalidated since this job began.
     const bool is_common = origins_ == nullptr && record.origin == k_mounts &&
                            consistency_.kind == base::ConsistencyKind::immutable;
     return is_common ? record.verified_ns.load(std::memory_order_relaxed) >= job_start_ns_

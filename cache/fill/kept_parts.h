@@ -1,7 +1,8 @@
 // The bytes of a file that a program has read in part (partial_fill.h). They stay in kept
 // chunks of the region for the next open, until a record holds the whole file or the memory is
 // wanted for something else (chunks_kept.cc). Thread-safe, across processes too; the caller blocks
-// signals. Invariant: bytes are kept only of a version of the file that a stat identifies for good.
+// signals. Invariant: bytes are kept only of a version of the file that its stat identifies
+// reliably.
 #pragma once
 
 #include "cache/fill/cache_parts.h"

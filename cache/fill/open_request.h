@@ -45,8 +45,7 @@ struct OpenOutcome {
   // An object that is served in blocks. The caller ends it.
   LargeFile* object = nullptr;
   int error = 0;
-  bool is_known_absent = false;  // `error` comes from a negative entry, and the origin was not
-                                 // asked
+  bool is_known_absent = false;  // `error` comes from a negative entry; the origin was not asked
 };
 
 }  // namespace cube::cache

@@ -26,7 +26,7 @@ constexpr std::uint64_t k_step = 1 << 20;
 // Used while another process waits for the flight, because after a long silence that process
 // assumes that this one is dead.
 constexpr std::uint64_t k_waited_step = 256 << 10;
-// The first read, after which look_for_pages() tells whether the kernel keeps pages.
+// The first read, after which look_for_pages() can determine whether the kernel keeps pages.
 constexpr std::uint64_t k_first_step = 128 << 10;
 // How many bytes are read ahead of a program that reads sequentially.
 constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
@@ -80,7 +80,7 @@ PartialFill* PartialFill::begin(CacheParts& parts, RecordFill& fetch,
   fill->hash_of_path_.store(base::hash_path(fill->record_->path()), std::memory_order_relaxed);
   fill->take_kept();
   fill->flight_ = flight.in_parts();
-  // From here on join() looks at the other members.
+  // From here on, join() may read the other members.
   fill->users_.store(1, std::memory_order_release);
   fill->state_.store(State::open, std::memory_order_release);
   // An open that has waited for the flight joins the fill as soon as the flight is in parts.
@@ -164,7 +164,7 @@ PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::
   return bytes;
 }
 
-// If the kernel does not tell whether it has pages of the file, no readahead is requested. The
+// If the kernel does not report whether it has pages of the file, no readahead is requested. The
 // kernel then reads ahead on its own, as it does without the library.
 void PartialFill::look_for_pages(int fd) {
   struct {
@@ -286,7 +286,7 @@ void PartialFill::mark(std::uint32_t first, std::uint32_t end, Part as) {
   if (waiters_.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&marks_);
 }
 
-// Waits for a part that another reader is fetching. False: it does not come.
+// Waits for a part that another reader is fetching. False: the part does not arrive.
 bool PartialFill::wait_for(std::uint32_t part) {
   const std::uint64_t until = base::monotonic_ns() + k_longest_wait_ns;
   Part seen = Part::under_way;

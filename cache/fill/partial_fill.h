@@ -59,7 +59,7 @@ class PartialFill {
   void finish_at_close(int fd);
   // Ends the fill: from now on the program has only the origin's file.
   void give_up();
-  // A user is gone. The last one frees the object.
+  // Removes a user. The last one frees the object.
   void end();
 
   // give_up_all is for the end of the process; forget_all is for a forked child, whose parent owns
@@ -72,7 +72,7 @@ class PartialFill {
   // Overdue: under way, and a reader has waited for it in vain.
   enum class Part : std::uint8_t { missing, under_way, overdue, here };
   // Whether the kernel keeps pages of the file. If so, the kernel reads ahead while the program
-  // works; if not, more parts are read at a time. `secret`: the kernel does not say.
+  // works; if not, more parts are read at a time. `secret`: the kernel does not report it.
   enum class Pages : std::uint8_t { unknown, kept, none, secret };
 
   std::uint64_t read_ahead(int fd, std::uint64_t at, std::uint64_t end);
@@ -111,11 +111,11 @@ class PartialFill {
   std::atomic<std::uint32_t> missing_{0};  // parts that are not here
   // A futex: counts the ends of fetches of parts. A waiter increments waiters_, then loads it.
   std::atomic<std::uint32_t> marks_{0};
-  std::atomic<std::uint32_t> waiters_{0};  // too high after a jump out of a wait
+  std::atomic<std::uint32_t> waiters_{0};  // may be too high, if a wait was left by a jump
   std::atomic<bool> hashing_{false};
   std::atomic<bool> has_read_{false};    // a part has come from the origin
   std::atomic<std::uint64_t> shown_{0};  // the end of the furthest read
-  // The next four serve speed only.
+  // The next four affect only speed.
   std::atomic<Pages> pages_{Pages::unknown};
   std::atomic<std::uint64_t> next_{0};  // where the last read ended
   std::atomic<std::uint64_t> ahead_{

@@ -74,8 +74,8 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file) {
   const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_immutable_;
   if (may_change && is_recent(stat.modified, began_ns_, static_cast<std::uint64_t>(k_racy_seconds)))
     return refused(Counter::bypassed_busy);
-  // A file is not cached either if a second change would leave no trace at all: no later stat, of
-  // this job or the next, could reveal it.
+  // Nor is a file cached if a second change would leave no trace: no later stat, of this job or the
+  // next, could reveal it.
   if (!is_immutable_ && may_hide_change(stat, began_ns_)) return refused(Counter::bypassed_busy);
   auto reservation = reserve(stat.size);
   if (!reservation)

@@ -38,7 +38,7 @@ class RecordFill {
   RecordFill(RamTier& tier, const FillRules& rules, std::string_view key, Lane lane = Lane::demand);
 
   // Begins to watch the file early, with a stat that the origin has just given; accept() then need
-  // not. False: a process may have the file open for writing, or had until now.
+  // not. False: a process may have the file open for writing, or had it open until just now.
   bool watch(const FileStat& stat);
   // If the stat for accept() was requested before this object was constructed, notes when
   // (base::boot_ns).
@@ -48,7 +48,7 @@ class RecordFill {
   // Accepts or refuses the file that the path led to.
   Next accept(const FileAtOrigin& file);
   std::byte* room() const { return reservation_.data(); }
-  // Writes the record's head to its room, where it is not found yet, if the bytes come in parts
+  // Writes the record's head to its room, unpublished, if the bytes arrive in parts
   // (partial_fill.h). Returns a pin on the record.
   Pin show_head();
   // Whether the room can be given back without loss.
@@ -71,19 +71,19 @@ class RecordFill {
     note_hash(data_hash);
   }
   // Whether the caller must check after the read that the file is unchanged, because neither its
-  // times nor the way in which it is read prove that.
+  // times nor the kind of read prove it.
   bool wants_second_look() const;
   // Whether the stat may predate the last write. If so, a match of that stat does not prove a
   // tier's bytes either.
   bool is_stat_in_doubt() const { return !is_immutable_ && watch_.is_stat_in_doubt(); }
-  // Makes the record visible to all processes. False: refused after all; reason() says why.
+  // Makes the record visible to all processes. False: the record was refused; reason() says why.
   bool publish();
 
   // Gives the room up permanently, because the kernel may still write to it at any later time.
   void lose_room() { reservation_.lose(); }
 
   base::Counter reason() const { return reason_; }
-  // No stat that this fill uses is older; base::boot_ns.
+  // A time (base::boot_ns) no later than any stat that this fill uses.
   std::uint64_t looked_ns() const { return content_.verified_ns; }
   Pin& pin() { return pin_; }
 
@@ -100,7 +100,7 @@ class RecordFill {
   FillRules rules_;
   Lane lane_;
   ChangeWatch watch_;
-  std::uint64_t began_ns_;  // wall clock; no stat that this fill uses is older
+  std::uint64_t began_ns_;  // wall clock; no later than any stat that this fill uses
   RecordContent content_;
   bool is_watched_ = false;
   bool is_immutable_ = false;  // of the origin

@@ -112,7 +112,7 @@ Tier::Verdict TierOpen::judge(const Record& record) {
 bool TierOpen::visit(const Tiers& tiers) {
   for (Tier* const tier : tiers) {
     tier_ = tier;
-    // If the origin does not know the file, there is no stat to compare with.
+    // If the origin does not have the file, there is no stat to compare with.
     if (has_asked_ && !stat_) return false;
     if (tier->visit(request_.key, *this)) return true;
   }

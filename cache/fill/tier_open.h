@@ -28,7 +28,7 @@ class TierOpen final : private Tier::Judge {
   bool may_be_opened(const Record& record);
   // Asks the origin for the file's stat.
   void ask(const Record& record);
-  // Uses a stat that the node has asked for before. False: there is none that proves this record.
+  // Uses a stat that the node has asked for earlier. False: there is none that proves this record.
   bool is_known(const Record& record);
 
   bool visit(const Tiers& tiers);

@@ -12,7 +12,7 @@ namespace cube::cache {
 
 class DeviceAnswers {
  public:
-  // Nothing: the kernel has not been asked.
+  // Empty: the kernel has not been asked.
   std::optional<bool> find(std::uint64_t device) const {
     const std::uint64_t word = (device + 1) << 1;
     for (const auto& known : known_) {

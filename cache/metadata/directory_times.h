@@ -1,7 +1,7 @@
 // Tells whether the mtime of a directory changes when an entry is created or removed. Object stores
-// behind FUSE make that time up: it never changes, so a listing that is revalidated by this time
-// would be served forever. Only file systems that are known to keep the time are trusted.
-// Thread-safe and async-signal-safe.
+// behind FUSE invent that time: it never changes, so a listing that is revalidated by it would be
+// served forever. Only file systems that are known to keep the time are trusted. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <cstdint>

@@ -20,19 +20,20 @@ class ListedObjects {
   static bool is_there(const RamTier& ram, const BucketMount& mount, std::string_view below,
                        std::uint64_t since_ns);
 
-  // The part of the key after the directory, in any order. Names that no path can have are left
-  // out: "", ".", "..", and those with a slash, a zero byte or more than NAME_MAX bytes.
+  // Adds an object; `name` is the part of its key after the directory. Any order. Names that no
+  // path can have are left out: "", ".", "..", and those with a slash, a zero byte or more than
+  // NAME_MAX bytes.
   void add_object(std::string_view name, const ObjectInfo& object) { add(name, false, object); }
-  // Without the slash at its end.
+  // Adds a directory; `name` has no slash at its end.
   void add_directory(std::string_view name) { add(name, true, {}); }
   std::uint64_t count() const { return rows_.size(); }
   std::uint64_t left_out() const { return left_out_; }
   // Objects that have the name of a directory, which hides them. Known after publish().
   std::uint64_t hidden() const { return hidden_; }
 
-  // Keeps the record that RAM has if it lists the same. `looked_ns`: base::boot_ns, before the
-  // first page was asked for. ENOSPC: there would be no room even if all files that no program has
-  // open were evicted.
+  // If RAM has a record with the same entries, keeps that one. `looked_ns`: base::boot_ns, before
+  // the first page was asked for. ENOSPC: there would be no room even if all files that no program
+  // has open were evicted.
   base::Result<void> publish(MountMetadata& metadata, RamTier& ram, const BucketMount& mount,
                              std::string_view below, std::uint64_t looked_ns);
 

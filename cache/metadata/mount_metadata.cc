@@ -18,9 +18,9 @@ using base::Counter;
 
 // This many stats that miss in one directory count as a pattern.
 constexpr std::uint64_t k_many_misses = 4;
-// A small program has fewer misses in total.
+// With fewer misses in total, threads are not worth their start.
 constexpr std::uint32_t k_worth_threads = 48;
-// A small program also lists fewer directories.
+// With fewer listed directories, listing ahead is not worth it.
 constexpr std::uint32_t k_worth_listing_ahead = 8;
 // Counts bytes of entries. The program reads a longer directory itself, because it may want only
 // the first entries.

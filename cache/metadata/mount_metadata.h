@@ -5,14 +5,14 @@
 //
 // Freshness: a listing is served if it was read or revalidated less than CUBESHIM_METADATA_TTL
 // (default: 1 s) ago and no process of the node has changed the directory since. A revalidation is
-// a stat of the directory at least; if the directory's file system is not known to keep its times
-// (directory_times.h), the directory is read again. A stat of an entry is served for a tenth of the
-// file's age, 1 to 60 s, unless the file is changed through the shim. A directory that was changed
-// less than two seconds before it was read is not kept, because the origin's clock may hide another
-// change. Search permission: a process of the record's view has opened the directory and looked up
-// names in it. Limits: records of one directory take at most CUBESHIM_METADATA_RAM in all. Nothing
-// is kept with packs, with CUBESHIM_CONSISTENCY=open, or in mode real. Thread-safe. Lookups are
-// async-signal-safe and allocate nothing.
+// a stat of the directory. If its file system is not known to keep the times of directories
+// (directory_times.h), the directory is read again as well. A stat of an entry is served for a
+// tenth of the file's age, 1 to 60 s, unless the file is changed through the shim. A directory that
+// was changed less than two seconds before it was read is not kept, because the origin's clock may
+// hide another change. Search permission: a process of the record's view has opened the directory
+// and looked up names in it. Limits: records of one directory take at most CUBESHIM_METADATA_RAM in
+// all. Nothing is kept with packs, with CUBESHIM_CONSISTENCY=open, or in mode real. Thread-safe.
+// Lookups are async-signal-safe and allocate nothing.
 #pragma once
 
 #include <string_view>
@@ -57,8 +57,9 @@ class MountMetadata final : public KnownStats {
   // before its next use.
   void doubt();
 
-  // The stat of an absolute, normalized key. `no_follow`: of a link itself; without it, a key that
-  // ends in a link is unknown (see real_path). `with_mount`: the mount id is wanted, too.
+  // The stat of an absolute, normalized key. `no_follow`: the stat is that of a link itself;
+  // without it, a key that ends in a link is unknown (see real_path). `with_mount`: the mount id is
+  // wanted, too.
   Says stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
   // A path that memory has found. `text` has room for PATH_MAX bytes; no zero follows the path.
   struct FoundPath {
@@ -70,9 +71,9 @@ class MountMetadata final : public KnownStats {
   std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const override;
   // The target of a link. `present` with an empty target: the key is not a link.
   Says read_link(std::string_view key, FoundPath& target);
-  // The origin has just given this stat for the key (or for the target of a link there), or this
-  // target for the link. A gathered stat or target that differs is not used again. correct_target
-  // returns whether it differed.
+  // For a stat that the origin has just returned for the key (or for the target of a link there),
+  // or for the target of the link. A gathered stat or target that differs is not used again.
+  // correct_target returns whether it differed.
   void correct_stat(std::string_view key, const FileStat& stat);
   bool correct_target(std::string_view key, std::string_view target);
   // The real path of a key, with links at its end followed. `by_link`: if the key does not end in a
@@ -95,16 +96,17 @@ class MountMetadata final : public KnownStats {
     base::UniqueFd fd;
     bool is_long = false;
     bool is_from_origin = false;  // the kernel has just opened the directory
-    // True if the program has had to wait for this and enough earlier listings that threads should
-    // list the next directories ahead.
+    // True if the program has waited for this listing and for so many earlier ones that threads
+    // should list the next directories ahead.
     bool was_worth_listing_ahead = false;
   };
   // The listing of a directory, read at the origin if needed. `path`: the key with a terminating
   // zero.
   Listed list(std::string_view key, const char* path);
 
-  // Notes a stat that the kernel has to answer. True: the directory has had enough of these that
-  // its stats should be gathered, and the process enough that it should use threads for that.
+  // Notes a stat that the kernel has to answer. Returns true if the directory has had so many of
+  // these that its stats should be gathered, and the process so many that it should use threads for
+  // that.
   bool note_miss(std::string_view key);
   // Like note_miss, but for an open that has waited for a stat of the file to prove a record. Never
   // true in a region that is too small.
@@ -236,7 +238,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
   std::uint64_t beside_files = 0;
   auto reservation = reserve(content.path.size(), bytes, beside_files);
   if (!reservation) return {};
-  // The lookup comes after reserve(), which may reclaim the segment of the previous record.
+  // The lookup follows reserve(), which may reclaim the segment of the previous record.
   const Pin former = ram_->find_of_kind(content.kind, content.path, base::hash_path(content.path));
   write(reservation->data());
   if (!watch.is_unchanged()) return {};

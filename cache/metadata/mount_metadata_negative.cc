@@ -1,4 +1,4 @@
-// MountMetadata: negative entries. Uses listings in memory to tell that a path does not exist.
+// MountMetadata: negative entries. Uses listings in memory to determine that a path does not exist.
 // mount_metadata_freshness.cc decides how long a listing holds.
 #include "cache/base/hash.h"
 #include "cache/base/path.h"

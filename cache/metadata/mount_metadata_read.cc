@@ -19,8 +19,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// Reads the entries as getdents64 gives them. Empty: an error, or the entries take more than `most`
-// bytes, which sets `is_long`.
+// Reads the entries in the form of getdents64. Empty: an error, or the entries take more than
+// `most` bytes, which sets `is_long`.
 std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::uint64_t most,
                                         bool& is_long) {
   constexpr std::size_t k_first_room = 1 << 20, k_least = 64 << 10;
@@ -73,7 +73,7 @@ class NotedFd {
 
 }  // namespace
 
-// The existing record, if the origin has just given the same listing.
+// The existing record, if the origin has just returned the same listing.
 Pin MountMetadata::still_listed(const RecordContent& content,
                                 std::span<const std::byte> entries) const {
   Pin found = directory(content.path);
@@ -110,7 +110,8 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
   if (!stat) return {};
   content.stat = *stat;
   content.physical = links == LinksOnWay::none;
-  // Before the entries are read: a process that changes them reports only changes on known devices.
+  // Done before the entries are read, because a process that changes them reports only changes on
+  // known devices.
   ram_->note_device(stat->device());
   watch.watch(*stat);
   // A second change within the same tick of the clock could not be detected later.

@@ -41,7 +41,7 @@ bool NegativeEntryProof::makes_names_when_asked(int directory, std::uint64_t dev
 
 bool NegativeEntryProof::proves_negative_entries(int directory, std::uint64_t device,
                                                  std::span<const std::byte> entries) {
-  // A file system that lists nothing may still find names.
+  // A file system whose listing is empty may still find names.
   bool lists_any = false;
   DirectoryData::Entry entry;
   for (DirectoryData::Reader reader(entries); reader.next(entry);) {

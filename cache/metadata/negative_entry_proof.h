@@ -13,8 +13,8 @@
 
 namespace cube::cache {
 
-// Whether a name may become a negative entry if a listing that proves_negative_entries() lacks it
-// in any case.
+// Whether a name may become a negative entry if a listing that proves_negative_entries() has it
+// neither in upper nor in lower case.
 bool may_be_negative(std::string_view name);
 
 class NegativeEntryProof {

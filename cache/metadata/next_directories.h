@@ -15,8 +15,8 @@ namespace cube::cache {
 class NextDirectories {
  public:
   static constexpr std::size_t k_most = 16;
-  // `to_each`: after() is called for every directory that the program visits. `to_some`: it may not
-  // be called for directories that it has predicted.
+  // `to_each`: after() is called for every directory that the program visits. `to_some`: it is
+  // perhaps not called for directories that it has predicted.
   enum class Comes : std::uint8_t { to_each, to_some };
   explicit NextDirectories(Comes comes = Comes::to_each) : comes_(comes) {}
 

@@ -72,7 +72,7 @@ base::Result<base::UniqueFd> ObjectMetadata::open_copy(std::string_view key, int
   return bucket_->copy(key, *found, flags, /*is_prefetch=*/false);
 }
 
-// A store does not tell its size.
+// A store does not report its size.
 Metadata::Volume ObjectMetadata::volume() const { return {}; }
 
 }  // namespace cube::cache

@@ -139,7 +139,7 @@ StatTable::Entry StatGather::look(int directory, std::string_view name) {
   entry.stat = *stat;
   if ((stat->mode & S_IFMT) == S_IFLNK) entry.target = keep_target(directory, name.data(), *stat);
   entry.changes = writer_stripe_of(region, *stat).epoch.load(std::memory_order_seq_cst);
-  // The epoch may include a change, of any file, that came after the stat.
+  // The epoch may include a change of any file that happened after the stat.
   const bool is_sure =
       !may_be_written(region, *stat) && changes.load(std::memory_order_seq_cst) == before;
   return is_sure ? entry : StatTable::Entry{};

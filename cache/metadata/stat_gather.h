@@ -1,8 +1,8 @@
 // Gathers the stats of all entries of a directory, and the targets of its links, by several threads
 // in parallel, and publishes them to the node as one record. It serves programs that ask for one
 // stat after the other. One process of the node gathers for a directory at a time (a flight).
-// Thread safety: any threads may call step() at a time; one calls begin() and the destructor. It
-// allocates, and is not for signal handlers.
+// Thread safety: any number of threads may call step() at a time; one calls begin() and the
+// destructor. It allocates, and is not for signal handlers.
 #pragma once
 
 #include <memory>
@@ -25,11 +25,10 @@ class StatGather {
   static std::unique_ptr<StatGather> begin(MountMetadata& metadata, const std::string& directory,
                                            std::string_view asked,
                                            std::uint32_t most = k_most_unasked);
-  // How many stats of the directory's entries are fresh. 0: it has no listing, or none is.
+  // How many stats of the directory's entries are fresh; 0 also if it has no listing.
   static std::uint32_t count_known(MountMetadata& metadata, const std::string& directory);
 
-  // Opens the directory for a thread that takes part; -1: the path leads to another directory by
-  // now.
+  // Opens the directory for a thread that takes part; -1: the path now names another directory.
   base::UniqueFd open() const;
   // Gathers one more entry. False: none is left to begin.
   bool step(int directory);

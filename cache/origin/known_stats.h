@@ -1,5 +1,5 @@
-// The seam by which a fill reuses a stat that the node has already got from the origin. Thread-safe
-// and async-signal-safe.
+// The interface through which a fill reuses a stat that the node has already got from the origin.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <cstdint>

@@ -31,7 +31,8 @@ class MountFile {
   int release() { return fd_.release(); }
 
  private:
-  // An fd that the thread's FetchScope knows, so that it is closed after a jump out of the fetch.
+  // An fd that is registered with the thread's FetchScope, so that it is closed after a jump out of
+  // the fetch.
   class Fd {
    public:
     Fd() = default;

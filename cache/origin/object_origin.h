@@ -1,5 +1,5 @@
-// The origin of a prefix that is a bucket. open() knows the stat from a listing, and may have the
-// gateway put the file into RAM; a large file comes in blocks. A file that cannot be served is
+// The origin of a prefix that is a bucket. open() takes the stat from a listing, and may have the
+// gateway put the file into RAM; a large file is fetched in blocks. A file that cannot be served is
 // handed over as a copy, which the gateway makes. Thread safety: as Origin.
 #pragma once
 

@@ -33,7 +33,7 @@ struct FileAtOrigin {
   bool is_immutable = false;  // see Origin::Traits
   int fd = -1;                // the file, open for reading, to ask the kernel about it; -1: none
   bool is_in_ram = false;     // the origin has put the file's record into RAM
-  // The file may be served in blocks, which Origin::fetch_blocks brings.
+  // The file may be served in blocks, which Origin::fetch_blocks fetches.
   bool comes_in_blocks = false;
   bool can_fill_ahead = false;  // OriginOpen::is_ahead works
 };
@@ -58,7 +58,7 @@ class Opened {
   // A kernel fd with these bytes, for the program to own. `flags` are the program's.
   virtual base::Result<int> hand_over(int flags) = 0;
 
-  // A file whose bytes came with this one. Valid until the next call.
+  // A file whose bytes were read together with this one. Valid until the next call.
   struct Neighbour {
     std::string_view key;
     FileAtOrigin file;
@@ -74,8 +74,8 @@ class Opened {
   FileAtOrigin file_;
 };
 
-// Room for one Opened, and for the bytes that come with it. A second open replaces the first; the
-// memory is kept.
+// Room for one Opened and for the bytes that are read with it. A second open replaces the first;
+// the memory is kept.
 class OpenedPlace {
  public:
   OpenedPlace() = default;
@@ -145,8 +145,8 @@ class Origin {
   OriginId id() const { return id_; }
   const Traits& traits() const { return traits_; }
 
-  // The stat of a path as the program sees it, links followed, as the origin's server has it.
-  // `path`: the key with a terminating zero.
+  // The stat of a path, links followed, with the attributes from the origin's server, in the form
+  // that the program sees. `path`: the key with a terminating zero.
   virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
   // Like stat, for a file that had this stat when the origin was asked before.
   virtual base::Result<FileStat> revalidate(std::string_view key, const char* path,
@@ -154,15 +154,15 @@ class Origin {
     return stat(key, path);
   }
   // Opens a file in `place`. EISDIR: it is not a regular file; file() of the Opened describes it.
-  // After any other error, only the neighbours of the Opened may be asked for, if there is one.
+  // After any other error, the Opened, if there is one, can only be asked for its neighbours.
   virtual base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const = 0;
   // The place of this file in the origin, if one request can also read its neighbours. Reads no
   // file. Empty: not known.
   virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
-  // For a file that comes in blocks, of the version with this stat. fetch_blocks brings the bytes
-  // [begin, end) to the file's chunks (region/large/chunks.h), and those up to `ahead_end` later.
-  // It returns 0 or an errno; ENOSPC: they have no room. copy_of returns a kernel file with all
-  // bytes.
+  // For a file that is fetched in blocks, in the version with this stat. fetch_blocks fetches the
+  // bytes [begin, end) into the file's chunks (region/large/chunks.h), and later those up to
+  // `ahead_end`. It returns 0 or an errno; ENOSPC: they have no room. copy_of returns a kernel file
+  // with all bytes.
   virtual int fetch_blocks(std::string_view /*key*/, const FileStat& /*stat*/,
                            std::uint64_t /*begin*/, std::uint64_t /*end*/,
                            std::uint64_t /*ahead_end*/) const {

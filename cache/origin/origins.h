@@ -24,14 +24,14 @@ class Origins {
   // meaning.
   static std::string make_absolute(std::vector<base::OriginSetting>& settings,
                                    std::string_view directory);
-  // Opens the packs that can be opened, and the buckets. `errors` gets a sentence for each other
-  // pack.
+  // Opens the packs that can be opened, and the buckets. `errors` gets a sentence for each pack
+  // that cannot.
   static std::unique_ptr<Origins> open(const std::vector<base::OriginSetting>& packs,
                                        const std::vector<base::OriginSetting>& buckets,
                                        std::vector<std::string>& errors);
   // Opens the same origins again, for threads with their own fd table, in which the fds of this
-  // object mean nothing. Only such a thread calls it and uses the result. A pack whose path leads
-  // to another file by now is left out.
+  // object mean nothing. Only such a thread calls it and uses the result. A pack is left out if its
+  // path now names another file.
   std::unique_ptr<Origins> reopened() const;
 
   const Origin& of(std::string_view path) const {

@@ -1,4 +1,4 @@
-// The origin of a prefix that is a pack. A file comes with its bytes by one read, which may also
+// The origin of a prefix that is a pack. One read returns a file's stat and bytes, and may also
 // fetch its neighbours in the pack. Limits: for a path that the pack lacks (ENOENT) the caller asks
 // the kernel. A file that cannot be served is handed over as a copy. Thread safety: as Origin.
 #pragma once

@@ -1,8 +1,8 @@
 // The format of a packed data set, FILE.cube: a header page, segments of records
 // (cache/record/record.h), the index, a footer. doc/FORMAT.md has the fields. Paths are relative to
-// the pack's root, whose path is empty. Packing a tree twice gives the same bytes: entries are in
-// the order of their names' bytes, the contents of a directory before the directory itself, and
-// nothing in the file depends on when or where it was packed. Thread safety: pure functions, plain
+// the pack's root, whose path is empty. Packing a tree twice yields the same bytes: entries are in
+// the order of their names' bytes, the contents of a directory precede the directory itself, and
+// nothing in the file depends on the time or place of packing. Thread safety: pure functions, plain
 // values.
 #pragma once
 
@@ -39,8 +39,8 @@ struct PackHeader {
 };
 static_assert(sizeof(PackHeader) == 128 && std::is_trivially_copyable_v<PackHeader>);
 
-// The journal takes the header's place while a pack is being made. It says which part of the pack
-// is safe on the disk.
+// The journal takes the header's place while a pack is being made. It records which part of the
+// pack is safe on the disk.
 struct PackJournal {
   static constexpr std::uint64_t k_magic = 0x5452415045425543;  // "CUBEPART"
   std::uint64_t magic;
@@ -100,8 +100,8 @@ struct PackName {
 };
 static_assert(sizeof(PackListing) == 16 && sizeof(PackName) == 16);
 
-// Reads a listing whose bytes may be damaged. next() returns false at the end; is_sound() then says
-// whether the listing was complete and undamaged.
+// Reads a listing whose bytes may be damaged. next() returns false at the end; is_sound() then
+// returns whether the listing was complete and undamaged.
 class PackListingReader {
  public:
   explicit PackListingReader(std::string_view data);
@@ -127,7 +127,7 @@ bool is_pack_name(std::string_view name);
 // recognizable.
 FileStat packed_stat(FileStat stat, std::uint32_t device);
 
-// The place of a record after `fill` used bytes of the file.
+// The place of a record in a file of which `fill` bytes are used.
 RecordPlan place_record_in_pack(std::uint64_t fill, std::uint64_t path_length,
                                 std::uint64_t data_size);
 

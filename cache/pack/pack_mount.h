@@ -38,7 +38,7 @@ class PackMount {
   bool covers(std::string_view path) const { return base::is_at_or_below(path, prefix_); }
 
   struct FoundName {
-    PackEntry entry;  // with the stat as the program sees it
+    PackEntry entry;  // its stat is as the program sees it
     PackSlot slot;
     bool physical = true;  // no link was followed
     std::uint32_t length = 0;
@@ -52,9 +52,10 @@ class PackMount {
   struct Content {
     FileStat stat{};
     bool physical = true;
-    const std::byte* data = nullptr;  // lies in the scratch; null: it is too large for that
+    const std::byte* data = nullptr;  // the bytes, in the scratch buffer; null if they do not fit
+                                      // there
     PackEntry entry;
-    // The bytes of `span` in the pack, which were read with the record and lie in the scratch.
+    // The bytes of `span` in the pack, read with the record into the scratch buffer.
     const std::byte* window = nullptr;
     PackSpan span;
   };
@@ -66,7 +67,7 @@ class PackMount {
   // The place of a path's record, found in the index only. Empty: there is no record, the index is
   // too large to be kept in memory, or the record is too large to be read together with others.
   PackSpan place_of(std::string_view path) const;
-  // Reads a span by one request. take() then gives the regular files in it, by their paths and
+  // Reads a span by one request. take() then returns the regular files in it, by their paths and
   // places. If take() fails, read() may still succeed.
   base::Result<void> read_span(const PackSpan& span, base::Scratch& scratch,
                                Content& content) const;
@@ -80,7 +81,7 @@ class PackMount {
   base::Result<void> resolve(std::string_view path, FoundName& found) const;
   // The stat of an entry as the program sees it.
   FileStat as_seen(FileStat stat) const;
-  // All stats from this pack have this minor number, and no others do: it identifies the pack under
+  // All stats from this pack, and no others, have this minor number: it identifies the pack under
   // its prefix.
   std::uint32_t device_minor() const { return device_minor_; }
   const PackReader& reader() const { return *reader_; }
@@ -129,7 +130,7 @@ class PackMount {
 // All packs of a process.
 class PackMounts {
  public:
-  // Opens the packs that can be opened. `errors` gets a sentence for each other pack.
+  // Opens the packs that can be opened. `errors` gets a sentence for each pack that cannot.
   static std::unique_ptr<PackMounts> open(const std::vector<base::OriginSetting>& settings,
                                           std::vector<std::string>& errors);
   void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
@@ -141,8 +142,8 @@ class PackMounts {
     return sum;
   }
   // Opens the same packs again, for threads with an fd table of their own, where the fds of this
-  // object mean nothing. Only such a thread calls it and uses the result. A pack whose path leads
-  // to another file by now is left out. Allocates.
+  // object mean nothing. Only such a thread calls it and uses the result. A pack is left out if its
+  // path now names another file. Allocates.
   std::unique_ptr<PackMounts> opened_anew() const;
   const std::vector<std::unique_ptr<PackMount>>& all() const { return mounts_; }
   // The pack that covers the path. Null: none does.

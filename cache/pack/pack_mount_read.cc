@@ -39,7 +39,7 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
 base::Result<PackEntry> PackMount::read_found(const FoundName& found, Reach reach,
                                               base::Scratch& scratch, Content& content) const {
   const bool may_reach = reach == Reach::window && windows_ != nullptr;
-  // If a link has led here, the read of that link may have included this record.
+  // If a link led here, the read of the link's record may have included this one.
   auto entry = find_in_window(found, content);
   if (!entry && may_reach) {
     read_window(found.slot, scratch, content);

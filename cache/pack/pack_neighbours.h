@@ -1,5 +1,5 @@
 // The regular files that a read has fetched in addition to the requested one. Bytes are skipped
-// unless they are a sound record at the place that the index gives for its path. Thread safety: one
+// unless they are a sound record at the place that the index has for its path. Thread safety: one
 // thread.
 #pragma once
 

@@ -18,7 +18,7 @@
 namespace cube::cache {
 namespace {
 
-// Whether the sizes fit together. If so, no sum of them can overflow.
+// Whether the sizes are consistent. If so, no sum of them can overflow.
 bool is_consistent(const PackHeader& h) {
   constexpr std::uint64_t k_most = 1ULL << 60;
   if (h.segment_bytes != k_pack_segment || h.records_begin != k_pack_records_begin ||
@@ -81,7 +81,8 @@ bool PackReader::revive() const {
   const auto stat = stat_fd(fd->get());
   if (!stat || !stat->same_file(stat_) || stat->size != stat_.size) return false;
   base::UniqueFd high = base::raise_fd(std::move(*fd));
-  // Another thread may have been quicker. The old fd is not closed, because the host owns it now.
+  // Another thread may have reopened the pack first. The old fd is not closed, because the host
+  // owns it now.
   if (fd_.compare_exchange_strong(lost, high.get(), std::memory_order_relaxed)) high.release();
   return true;
 }
@@ -166,8 +167,8 @@ void PackReader::will_need_index() const {
                        MADV_WILLNEED);
 }
 
-// Reads the index for one lookup. The file may be cut short, which removes pages of the index, and
-// a load from them would end the program. The kernel is first asked whether both ends of the value
+// Reads the index for one lookup. The file may be truncated, which removes pages of the index, and
+// a load from these would end the program. The kernel is first asked whether both ends of the value
 // can be read, once for each new page.
 class PackReader::IndexLook {
  public:
@@ -185,7 +186,7 @@ class PackReader::IndexLook {
     seen_ = at / k_page;
     return base::can_read_around(at);
   }
-  std::uintptr_t seen_ = 0;  // the last page found readable; no mapping has page 0
+  std::uintptr_t seen_ = 0;  // the last page found to be readable; no mapping has page 0
 };
 
 base::Result<PackSlot> PackReader::locate(std::uint64_t path_hash, std::uint64_t n) const {
@@ -310,8 +311,8 @@ bool PackReader::is_untouched() const {
   auto now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
   if ((!now || !now->same_file(stat_)) && revive())
     now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
-  // The program has closed the fd, and the pack is gone. Wrong bytes cannot be served, because
-  // every record is checked.
+  // The program has closed the fd, and the pack can no longer be opened. Wrong bytes cannot be
+  // served, because every record is checked.
   if (!now || !now->same_file(stat_)) return true;
   bool is_same = now->same_content(stat_);
   const bool is_seen = now->changed.seconds == changed_s_.load(std::memory_order_relaxed) &&

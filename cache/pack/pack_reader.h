@@ -1,12 +1,12 @@
 // Reads a packed data set. The index is mapped and never loaded: a lookup touches a page of its
 // table, which is soon in memory, and one or two pages of its slots. open() checks everything that
 // it can check without reading the whole pack; slots, records and data are checked when they are
-// used. A damaged pack gives errors, never wrong bytes. The host may close the pack's fd: if a read
-// does not give what it should and the fd leads to another file, the pack is opened again. Thread
-// safety: all const functions, by any number of threads. find, locate, read_record, read_span, read
-// and read_part allocate nothing and are async-signal-safe. Truncation: a pack may be truncated
-// while it is mapped, so the kernel is asked whether a page of the index can be read before it is
-// read. Known limit: a truncation between that question and the read.
+// used. A damaged pack causes errors, never wrong bytes. The host may close the pack's fd: if a
+// read fails its check and the fd refers to another file, the pack is opened again. Thread safety:
+// all const functions, by any number of threads. find, locate, read_record, read_span, read and
+// read_part allocate nothing and are async-signal-safe. Truncation: a pack may be truncated while
+// it is mapped, so before a page of the index is read, the kernel is asked whether it can be. Known
+// limit: a truncation between that question and the read.
 #pragma once
 
 #include <atomic>
@@ -41,12 +41,12 @@ class PackReader {
   // read_span and check_record together read several records with one request. read_span reads n
   // unchecked bytes of the records, or fewer at the end of the last. check_record then checks one
   // record among them as read_record does; `bytes` is its start, aligned to 8, of which `got` bytes
-  // are there. EBADMSG: the fd may have led to another file; read_record finds out.
+  // are there. EBADMSG: the fd may refer to another file; read_record finds out.
   base::Result<std::size_t> read_span(std::uint64_t at, std::size_t n, std::byte* to) const;
   static base::Result<PackEntry> check_record(const PackSlot& slot, std::string_view path,
                                               const std::byte* bytes, std::size_t got);
 
-  // Reads all data of an entry with one read. EBADMSG: it is not what was packed.
+  // Reads all data of an entry with one read. EBADMSG: the data differs from what was packed.
   base::Result<void> read(const PackEntry& entry, std::byte* to) const;
   // Reads a part of the data, unchecked: n bytes, or fewer at its end.
   base::Result<std::size_t> read_part(const PackEntry& entry, std::uint64_t from, std::byte* to,
@@ -71,13 +71,13 @@ class PackReader {
 
   const PackHeader& header() const { return header_; }
   const std::string& file() const { return name_; }
-  // Identifies this very file: the header alone does not tell it from a pack of other bytes with
-  // the same sizes.
+  // Identifies this very file: the header alone would be the same for other bytes of the same
+  // sizes.
   std::uint64_t identity() const;
 
   // Whether the file is unchanged since it was opened. The caller checks after each read or lookup,
-  // because a pack that is rewritten in place gives sound records of another pack. The check
-  // compares times and size as the kernel has them; once a second the server is asked. False is
+  // because a pack that is rewritten in place has sound records of another pack. The check compares
+  // the times and the size that the kernel has cached; once a second, it asks the server. False is
   // permanent.
   bool is_untouched() const;
 

@@ -42,7 +42,8 @@ class PackScan {
 
  private:
   static constexpr std::size_t k_window = 256 << 10, k_short_window = 8 << 10;
-  // `n` bytes from `at` on, or fewer at the end; `got` is how many. Null: error() says why.
+  // `n` bytes from `at` on, or fewer at the end; sets `got` to their number. Null: error() says
+  // why.
   const std::byte* look(std::uint64_t at, std::size_t n, std::size_t& got);
 
   int fd_;

@@ -17,7 +17,7 @@ base::Result<void> PackSlots::add(const PackSlot& slot) {
 base::Result<void> PackSlots::spill() {
   if (!file_) {
     long fd = sys::open(directory_.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    // Not every file system has unnamed files.
+    // Not every file system supports unnamed files.
     if (sys::failed(fd)) fd = sys::memfd_create("cubeshim-pack", MFD_CLOEXEC);
     if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
     file_.reset(static_cast<int>(fd));

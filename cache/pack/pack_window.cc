@@ -30,7 +30,7 @@ std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin,
 bool PackWindows::take(std::uint64_t begin, std::uint64_t end, std::uint64_t wanted) {
   const auto mark = [this](std::uint64_t grain) {
     const std::uint64_t bit = 1ULL << (grain % 64);
-    // Relaxed: it publishes no other data. The loser of a race reads its record alone.
+    // Relaxed: it publishes no other data. A process that loses the race reads only its record.
     return (state().taken[grain / 64].fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
   };
   if (!mark(wanted / k_grain)) return false;
@@ -55,14 +55,14 @@ void PackWindows::note_time(const PackSlot& slot, const PackSpan& read, std::uin
   const std::uint64_t alone = known.alone_ns.load(std::memory_order_relaxed);
   if (read.bytes == slot.bytes) {
     // Follows the quickest reads, because they show what the origin can do, and rises slowly,
-    // because the origin may become slower for good.
+    // because the origin may become slower permanently.
     known.alone_ns.store(
         std::max<std::uint64_t>(1, alone == 0 ? ns : std::min(ns, alone + alone / 16)),
         std::memory_order_relaxed);
     return;
   }
   const std::uint64_t bytes = known.bytes.load(std::memory_order_relaxed);
-  // A read that spans two windows, or that was chosen at another size, says nothing about this
+  // A read that spans two windows, or whose size was chosen earlier, proves nothing about this
   // size.
   if (read.bytes > bytes || read.bytes <= bytes / 2) return;
   if (ns < alone * 3 / 2 && bytes < k_most) known.bytes.store(bytes * 2, std::memory_order_relaxed);

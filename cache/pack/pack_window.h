@@ -1,11 +1,11 @@
 // Decides how much of a pack one read takes when a program misses a file in it. While latency
 // dominates the cost of a read, reading the window around a record takes scarcely longer than
 // reading the record, and saves a read for each other file in the window. A process and its forked
-// children take each window once; records of it that found no room are later read alone, so these
-// processes never read a pack more than twice. A window grows while it takes less than 1.5 times as
-// long as a record alone, up to k_most, and shrinks when it takes more than three times as long,
-// down to k_least. Thread-safe, also between a process and its forked children; no allocation after
-// make, async-signal-safe.
+// children take each window once; records of the window that found no room are later read alone, so
+// these processes never read a pack more than twice. A window grows while it takes less than 1.5
+// times as long as a record alone, up to k_most, and shrinks when it takes more than three times as
+// long, down to k_least. Thread-safe, also between a process and its forked children; no allocation
+// after make, async-signal-safe.
 #pragma once
 
 #include <atomic>

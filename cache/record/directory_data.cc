@@ -14,11 +14,11 @@ namespace {
 
 constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
 static_assert(k_name_at == 19);
-// Places have 31 bits, and begins have 32.
+// A place has 31 bits, and an entry of begins_ has 32.
 constexpr std::uint32_t k_most = 1U << 26;
 
-// Parses the entry at the start of these bytes and sets `length` to its length. Nothing: there is
-// no whole entry.
+// Parses the entry at the start of these bytes and sets `length` to its length. Empty: there is no
+// whole entry.
 std::optional<DirectoryData::Entry> entry_in(std::span<const std::byte> bytes,
                                              std::size_t& length) {
   if (bytes.size() <= k_name_at) return std::nullopt;

@@ -1,5 +1,5 @@
 // The data of records about directories. DirectoryData is that of a record of kind directory: the
-// entries as getdents64 gives them, and a table that finds one by its name. StatTable is that of a
+// entries in the form of getdents64, and a table that finds one by its name. StatTable is that of a
 // record of kind stat: the stats of these entries, each at the place of its entry, and the targets
 // of links. Thread safety: immutable once written. Async-signal-safe, no allocation. Nothing
 // outside the data is read, even if the data is damaged.
@@ -39,19 +39,19 @@ class DirectoryData {
     std::span<const std::byte> rest_;
   };
 
-  // The number of entries in these bytes. Nothing: the bytes are not whole entries.
+  // The number of entries in these bytes. Empty: the bytes are not whole entries.
   static std::optional<std::uint32_t> count_of(std::span<const std::byte> entries);
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t entries_bytes);
   // `to` begins on a multiple of 8 and has room for bytes_for(). `proves_negative_entries`: a name
-  // that is not among the entries, in upper or lower case, is absent. `has_true_times`: each change
-  // of the entries changes the directory's stat.
+  // that is not among the entries, in upper or lower case, is absent. `has_true_times`: every
+  // change of the entries also changes the directory's stat.
   struct Proves {
     bool proves_negative_entries = false, has_true_times = false;
   };
   static void write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count,
                     const Proves& proves);
 
-  // Nothing: the record is of another kind, or damaged.
+  // Empty: the record is of another kind, or damaged.
   static std::optional<DirectoryData> of(const Record& record);
 
   std::uint32_t count() const { return count_; }
@@ -82,9 +82,9 @@ class StatTable {
   struct Entry {
     FileStat stat;            // the stat of the name itself: a link is not followed
     std::uint64_t looked_ns;  // base::boot_ns, before the origin was asked; 0: nothing is known
-    std::uint32_t changes;    // WriterStripe::epoch of the file then
-    std::uint32_t target;     // a link's offset of its target among the targets, plus 1; 0: nothing
-                              // is known
+    std::uint32_t changes;    // WriterStripe::epoch of the file at `looked_ns`
+    std::uint32_t target;     // for a link: the offset of its target among the targets, plus 1; 0:
+                              // not known
   };
 
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t target_bytes) {

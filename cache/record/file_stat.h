@@ -31,8 +31,9 @@ struct FileStat {
   static FileStat from(const struct ::statx& x);
   static FileStat from(const struct ::stat& st);
   void copy_to(struct ::stat& st) const;
-  // Whether a statx with this mask can be answered as the kernel would. The mask must ask for both
-  // times: if it does not, newer kernels leave them out and older ones fill them in.
+  // Whether a statx with this mask can be answered exactly as the kernel would answer it. The mask
+  // must ask for both times: if it does not, newer kernels leave them out and older ones fill them
+  // in.
   static bool answers(unsigned requested) {
     constexpr unsigned k_times = STATX_MTIME | STATX_CTIME;
     return (requested & ~k_request) == 0 && (requested & k_times) == k_times;
@@ -61,8 +62,8 @@ struct FileStat {
   bool same_content(const FileStat& other) const {
     return same_file(other) && size == other.size && modified == other.modified;
   }
-  // Nothing has changed the file since `other` was taken. An mtime can be set back after a write
-  // (rsync -t, cp -p, touch -r); the ctime cannot, and setting the mtime moves it.
+  // True if nothing has changed the file since `other` was taken. An mtime can be set back after a
+  // write (rsync -t, cp -p, touch -r); the ctime cannot, and setting the mtime moves it.
   bool is_unchanged_since(const FileStat& other) const {
     return same_content(other) && same_rights(other) && changed == other.changed;
   }
@@ -70,13 +71,13 @@ struct FileStat {
 
 // A flag for both functions below, with which the kernel asks the file's server. Without the flag
 // the kernel may answer with attributes that the mount keeps (FUSE's attr_timeout, NFS's acregmin),
-// though it would read newer bytes. A stat that proves a record, or proves that nothing has
+// although a read would return newer bytes. A stat that proves a record, or proves that nothing has
 // changed, needs this flag. On a local file system the flag does nothing.
 inline constexpr int k_ask_server = AT_STATX_FORCE_SYNC;
 
 // Whether the open file, whose stat is `now`, may be the file of an earlier stat with the same
-// inode: false if their times of birth differ. overlayfs changes the birth of a file that it copies
-// up, so births say nothing there.
+// inode: false if their times of birth differ. overlayfs changes the birth time of a file that it
+// copies up, so birth times prove nothing there.
 bool is_same_life(int fd, const FileStat& now, const FileStat& then);
 
 // The stat of an open file, or of a path (relative to `dir`).

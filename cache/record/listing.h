@@ -1,8 +1,7 @@
-// A directory as the cache knows it: its path, its stat, and its entries as the kernel's getdents64
-// gives them ("." and ".." first), all in one piece of memory from the kernel. A position is the
-// byte offset of an entry in it, so that d_off, telldir and the offset of an fd are the same
-// number. Thread safety: immutable after the last add(). All of it is async-signal-safe and never
-// calls malloc.
+// A directory's listing: its path, its stat, and its entries in the form of getdents64 ("." and
+// ".." first), all in one mapping. A position is the byte offset of an entry in it, so that d_off,
+// telldir and the offset of an fd are the same number. Thread safety: immutable after the last
+// add(). All of it is async-signal-safe and never calls malloc.
 #pragma once
 
 #include <dirent.h>
@@ -50,9 +49,10 @@ class Listing {
   }
   // The first position at or after this one at which an entry begins, or the end.
   std::uint64_t round_up(std::uint64_t position);
-  // The d_off of the entry that ends at this position, as telldir gives it; 0 at the start.
+  // The d_off of the entry that ends at this position, which is what telldir returns; 0 at the
+  // start.
   std::int64_t offset_at(std::uint64_t position);
-  // The position after the entry with this d_off. Nothing: there is no such entry.
+  // The position after the entry with this d_off. Empty: there is no such entry.
   std::optional<std::uint64_t> position_of(std::int64_t offset);
   // The end of the last whole entry that fits into `n` bytes from there on.
   std::uint64_t end_of(std::uint64_t position, std::size_t n);

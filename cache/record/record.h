@@ -51,8 +51,8 @@ struct Record {
   // The bytes came from another node, and the cluster still has them.
   static constexpr std::uint8_t k_flag_from_cluster = 16;
   // k_in_place: a process of the node has reported that the file itself has other bytes. k_removed:
-  // a process has reported that the name leads elsewhere or to nothing. Both are set only together
-  // with k_changed. By itself, k_changed means that the origin has something else at the path.
+  // a process has reported that the name now refers to another file or to none. Both are set only
+  // together with k_changed. k_changed alone means that the origin has something else at the path.
   // k_unlinked, only with k_removed: the file may be gone; without it, the file was renamed.
   // k_replaced: another record of the same version has taken its place in the index, and gets such
   // marks.
@@ -72,7 +72,7 @@ struct Record {
   std::atomic<std::uint32_t>
       stale;  // k_changed and more; or k_unconfirmed until the fetcher has checked for writers
   std::atomic<std::uint32_t>
-      views;  // one bit for each view (base/view.h) that has found this file by this path
+      views;  // one bit for each view (base/view.h) in which this path was found to name this file
   std::atomic<std::uint64_t> verified_ns;  // base::boot_ns: when the origin was last asked
   std::uint64_t data_hash;                 // xxh3 of the data
   std::uint64_t header_hash;  // xxh3 of the header, without the marks and itself, and of the path
@@ -95,7 +95,7 @@ struct Record {
   bool is_prefetched() const { return (flags & k_flag_prefetched) != 0; }
   bool is_from_disk() const { return (flags & k_flag_from_disk) != 0; }
   bool is_from_cluster() const { return (flags & k_flag_from_cluster) != 0; }
-  // The kernel has a file at this path, too.
+  // Whether the kernel has a file at this path, too.
   bool is_in_kernel() const { return origin == k_mounts; }
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
@@ -105,7 +105,7 @@ struct Record {
   bool was_changed_in_place() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_in_place;
   }
-  // The file has other bytes, and still a name, perhaps another one.
+  // Whether the file has other bytes now, and still has a name, perhaps another one.
   bool was_changed_and_kept() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_unlinked)) == k_in_place;
   }
@@ -116,14 +116,15 @@ struct Record {
   bool is_seen_by(std::uint32_t view) const {
     return (views.load(std::memory_order_relaxed) & view) != 0;
   }
-  // The stat holds one view's mount id.
+  // The stat holds the mount id of one view.
   bool has_one_view() const { return std::has_single_bit(views.load(std::memory_order_relaxed)); }
 };
 static_assert(sizeof(Record) == 256 && offsetof(Record, stat) == 64 &&
               std::is_standard_layout_v<Record>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// The place of a record after `fill` used bytes of a segment; offsets are from the segment's start.
+// The place of a record in a segment of which `fill` bytes are used; offsets are from the segment's
+// start.
 struct RecordPlan {
   std::uint64_t start = 0, data = 0, end = 0;
   bool mappable = false;
@@ -145,7 +146,7 @@ struct RecordContent {
   bool from_disk = false;
   bool from_cluster = false;
   OriginId origin = k_mounts;
-  std::optional<std::uint64_t> data_size = {};  // bytes; else that of the stat
+  std::optional<std::uint64_t> data_size = {};  // bytes; empty: the stat's size
   std::optional<std::uint64_t> data_hash = {};  // the hash by which the data was checked; if there
                                                 // is none, it is computed
   std::uint64_t fetched_ns = 0;                 // wall clock: when the fetch began

@@ -20,8 +20,8 @@ constinit thread_local ThreadFetch t_fetch [[gnu::tls_model("initial-exec")]];
 
 void before_next_store() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-// A jump may come between any two stores. A flight without a slot counts as no flight, so the slot
-// is written last and cleared first.
+// A jump may happen between any two stores. A flight without a slot counts as no flight, so the
+// slot is written last and cleared first.
 void set_flight(const SingleFlight::Hold& flight) {
   t_fetch.flight.word = flight.word;
   t_fetch.flight.flights = flight.flights;

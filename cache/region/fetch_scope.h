@@ -23,8 +23,8 @@ class FetchScope {
   // For a forked child: the parent owns what the scope holds.
   static void forget();
 
-  // False: another open thought that this scope was abandoned and ended it (the handler has
-  // continued on another stack). The caller must not publish anything then.
+  // False: another open took this scope for abandoned and ended it (the handler has continued on
+  // another stack). The caller must not publish anything then.
   bool is_own() const;
   // Registers the flight, which ends if this scope is left behind.
   void hold(const SingleFlight::Hold& flight);

@@ -7,7 +7,7 @@ namespace cube::cache {
 
 Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word) {
   Filling filling = Filling::of_word(word.load(std::memory_order_seq_cst));
-  // The bound holds even if the region has wrong bytes.
+  // The bound holds even if the region is corrupt.
   if (filling.segment >= region.layout().segment_count) filling.is_any = false;
   return filling;
 }

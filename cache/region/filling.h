@@ -25,7 +25,7 @@ struct Filling {
 
 // Reads a word of the region's header. A segment number outside the region counts as none.
 Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word);
-// True if the segment is still the one to fill. The answer stays right while the caller has a pin
+// True if the segment is still the one to fill. The answer stays valid while the caller has a pin
 // on it.
 bool is_open_to_all(const Region& region, const Filling& filling);
 // Replaces `full`, which it closes, by a segment that we have leased, and opens that one to all

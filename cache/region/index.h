@@ -55,7 +55,7 @@ class Index {
   }
 
   // ENOSPC: all buckets of this hash are full of living entries. EMLINK: they are full of this
-  // hash's own entries. EAGAIN: other writers were quicker, again and again. `may_replace(place)`
+  // hash's own entries. EAGAIN: other writers won the race too many times. `may_replace(place)`
   // says whether the new entry makes an entry with the same tag useless; `is_dead(place)` says
   // whether an entry of any tag is useless to all processes.
   template <typename MayReplace, typename IsDead>
@@ -117,8 +117,7 @@ class Index {
   static std::uint32_t reduce(std::uint32_t part, std::uint32_t n) {
     return static_cast<std::uint32_t>((std::uint64_t{part} * n) >> 32);
   }
-  // Pairs with the release in Region::add_index_table. The bound holds even if wrong bytes were
-  // written there.
+  // Pairs with the release in Region::add_index_table. The bound holds even if the word is corrupt.
   std::uint32_t tables() const {
     return std::min(region_->header().index_tables.load(std::memory_order_acquire), k_index_tables);
   }
@@ -147,8 +146,8 @@ class Index {
     return entries;
   }
 
-  // Returns the slot to fill: an entry to be replaced, wherever it is; otherwise an empty or dead
-  // slot of the first table that has one, in the emptier bucket.
+  // Returns the slot to fill: that of an entry to be replaced, in whichever table it is; otherwise
+  // an empty or dead slot, in the emptier bucket of the first table that has one.
   template <typename MayReplace>
   Slot* slot_for(std::uint64_t hash, std::uint32_t tables, MayReplace& may_replace,
                  std::uint64_t& expected) {

@@ -17,8 +17,8 @@ void reach_lane(std::atomic<std::uint32_t>& reached, std::uint32_t lane);
 inline LaneRow& own_lane_row(const Region& region) {
   // process_lanes is a power of two, like base::k_lanes.
   const std::uint32_t lane = base::own_lane() & (region.layout().process_lanes - 1);
-  // seq_cst: an evictor that does not see this lane marked its segment earlier, so the pinner sees
-  // that mark.
+  // seq_cst: if an evictor does not see this lane, it has marked its segment earlier, so the pinner
+  // sees the mark.
   if (region.own_lanes_reached().load(std::memory_order_seq_cst) <= lane) [[unlikely]]
     reach_lane(region.own_lanes_reached(), lane);
   return region.own_lanes()[lane];
@@ -64,7 +64,7 @@ std::uint64_t pins_of(const Region& region, std::uint32_t process);
 void forget_pins_of(Region& region, std::uint32_t process);
 
 // Counts the lanes that have ever been used in the process's slot. The bound holds even if the
-// region has wrong bytes.
+// region is corrupt.
 std::uint32_t lanes_reached(const Region& region, std::uint32_t process);
 // Adds the counters of a process, summed over all its lanes.
 void add_stats_of(const Region& region, std::uint32_t process, base::Totals& totals);

@@ -33,7 +33,7 @@ std::uint32_t rows_for(std::uint32_t segment_bytes, std::uint32_t most) {
   return segment_bytes >= 16 * k_mib ? most : segment_bytes >= 4 * k_mib ? most / 2 : most / 4;
 }
 
-// For rows of which a small region needs far fewer.
+// For tables of which a small region needs far fewer rows.
 std::uint32_t share_of_rows(std::uint32_t segment_bytes) {
   return segment_bytes >= 16 * k_mib ? 1 : segment_bytes >= 4 * k_mib ? 4 : 16;
 }

@@ -30,7 +30,7 @@ inline constexpr std::uint32_t k_recent_misses = 4096;
 inline constexpr std::uint32_t k_listing_slots = 64;
 // A smaller region has a quarter or a sixteenth of them.
 inline constexpr std::uint32_t k_most_listed_rows = 32768;
-// A record has a bit for each.
+// A record has one bit for each view.
 inline constexpr std::uint32_t k_views = 32;
 
 // One for the current leader, the others for previous leaders that are stopped.
@@ -91,14 +91,13 @@ struct RegionHeader {
   std::atomic<std::uint32_t> kept;
   // Monotonic clock: when dead processes were last searched for.
   std::atomic<std::uint64_t> reaped_ns;
-  // Monotonic clock, seconds: when to look for a segment again after none was left; 0: there may be
-  // one.
+  // Monotonic clock, seconds: when to search for a segment again after none was left; 0: now.
   std::atomic<std::uint32_t> full_until;
   // How many tables have memory. Guarded by lifecycle.
   std::atomic<std::uint32_t> index_tables;
 
-  // The other users of the file system (room_for_others.h): when their room was last checked, and
-  // when memory was last given back to them. Coarse monotonic clock; 0: never.
+  // For the other users of the file system (room_for_others.h): when their room was last checked,
+  // and when memory was last given back to them. Coarse monotonic clock; 0: never.
   std::atomic<std::uint64_t> room_looked_ns, gave_back_ns;
   // The segment at which the search for a free one starts.
   std::atomic<std::uint32_t> free_hint;
@@ -113,7 +112,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> index_full;
   // Renames, removals and the like so far.
   std::atomic<std::uint64_t> name_changes;
-  // The name_changes that affect everything below a directory.
+  // Those of name_changes that affect everything below a directory.
   std::atomic<std::uint64_t> tree_changes;
   // Changes of files and of directories' entries so far.
   std::atomic<std::uint64_t> file_changes;
@@ -124,7 +123,7 @@ struct RegionHeader {
   std::atomic<std::uint64_t> metadata_bytes;
   // generation:32 | segment + 1:32 of the segment that is being filled; 0: none yet.
   std::atomic<std::uint64_t> metadata_filling;
-  // base::boot_ns: when to check again after no segment could be dropped; 0: one may be.
+  // base::boot_ns: when to check again after no segment could be dropped; 0: now.
   std::atomic<std::uint64_t> metadata_full_until;
   // 0: no fetch has begun yet, so no change matters.
   std::atomic<std::uint32_t> has_fetched;
@@ -149,15 +148,15 @@ struct RegionHeader {
   std::atomic<std::uint32_t> passing_hand;
   // How many chunks pass, as last counted, and how many may.
   std::atomic<std::uint32_t> passing, most_passing;
-  // Futex: changes when the tiers have got what a chunk had for them.
+  // Futex: changes when the tiers have taken a chunk's blocks.
   std::atomic<std::uint32_t> chunks_written;
   // Threads that wait for that.
   std::atomic<std::uint32_t> chunks_waiting;
   // The sum of ChunkRow::wholes.
   std::atomic<std::uint64_t> blocks_whole;
 
-  // Prefetching (lead_claim.h, ring.h). The leader holds one of the mutexes, and the word says
-  // which.
+  // Prefetching (lead_claim.h, ring.h). The leader holds one of the mutexes, and the word contains
+  // which one.
   pthread_mutex_t lead_locks[k_lead_locks];
   std::atomic<std::uint64_t> lead_word;
   // k_to_prefetch: every process offers to lead. k_to_look_at_room: the library's threads check the
@@ -169,11 +168,12 @@ struct RegionHeader {
   std::atomic<std::uint32_t> lead_depth;
   // First reads of files of listed directories (listings.h).
   std::atomic<std::uint32_t> listed_reads;
-  // The ring is this many of the last segments; 0: there is none.
+  // The number of last segments that form the ring; 0: there is none.
   std::atomic<std::uint32_t> ring_segments;
-  // How far below the ring's own place other segments have joined it; 0: none has.
+  // How many segments below the ring's own start the lowest segment that has joined it lies; 0:
+  // none has joined.
   std::atomic<std::uint32_t> ring_reach;
-  // Futex: there is room in the ring.
+  // Futex: changes when the ring gets room.
   std::atomic<std::uint32_t> ring_wakeups;
   // The leader waits for room.
   std::atomic<std::uint32_t> ring_waiting;
@@ -185,13 +185,12 @@ struct RegionHeader {
   pthread_mutex_t disk_writer;
   // Coarse monotonic clock; 0: nothing is written.
   std::atomic<std::uint64_t> disk_alive_ns;
-  // Futex: a segment has got its last record, or a process has leased another segment.
+  // Futex: changes when a segment has got its last record, or a process has leased another segment.
   std::atomic<std::uint32_t> disk_news;
   // The writer waits for that.
   std::atomic<std::uint32_t> disk_sleeps;
 
-  // The cluster (cluster_tier.h). The node's only process that shares the node's data holds the
-  // mutex.
+  // The cluster (cluster_tier.h). The one process that shares the node's data holds the mutex.
   pthread_mutex_t cluster_writer;
   // 1: paths of directories have changed on this node.
   std::atomic<std::uint32_t> cluster_distrusted;
@@ -219,7 +218,7 @@ struct RegionHeader {
   // base::View::number of the views that have attached. Guarded by lifecycle.
   std::uint64_t views[k_views];
 
-  // True if a file of this device has ever been cached. May be true wrongly.
+  // True if a file of this device has ever been cached. May wrongly return true.
   bool knows_device(std::uint64_t device) const {
     for (const auto& known : devices) {
       const std::uint64_t word = known.load(std::memory_order_seq_cst);

@@ -1,7 +1,8 @@
 // The rows of the tables in the region's control part (layout.h), by subject:
 // tiers and gateways, jobs and processes, segments, writers, flights, directories, requests to
 // gateways, large files, the index. A change needs another k_layout_version. Thread safety:
-// atomics; a plain field says who writes it, or is written before others find the row.
+// atomics; the comment of a plain field names its writer; otherwise it is written before others can
+// find the row.
 #pragma once
 
 #include <atomic>
@@ -75,7 +76,7 @@ struct JobRow {
   std::atomic<std::uint32_t> reported;
   // The job's last report has been written.
   std::atomic<std::uint32_t> told;
-  // The sum over processes that are gone.
+  // The sum over processes that have ended.
   base::Stats finished;
   // Monotonic clock.
   std::atomic<std::uint64_t> next_report_ns;
@@ -92,7 +93,7 @@ struct JobRow {
 };
 
 struct alignas(64) ProcessSlot {
-  // A process that is alive, or was, uses the slot (life_lock.h).
+  // A process, which may have died since, uses the slot (life_lock.h).
   std::atomic<std::uint32_t> used;
   // Counts the claims of this slot.
   std::atomic<std::uint32_t> generation;
@@ -100,8 +101,8 @@ struct alignas(64) ProcessSlot {
   // The bit of the process's view in Record::views.
   std::atomic<std::uint32_t> view;
   std::atomic<std::uint32_t> has_left_view;
-  // No lane of the slot's threads (lanes.h) at or above this one has been used. Too high if another
-  // process had the slot earlier.
+  // No lane of the slot's threads (lanes.h) at or above this one has been used. May be too high if
+  // another process had the slot earlier.
   std::atomic<std::uint32_t> lanes_reached;
   base::ProcessId process;
   // Waits of programs for the origin while files are prefetched: in progress, and finished so far
@@ -109,8 +110,8 @@ struct alignas(64) ProcessSlot {
   std::atomic<std::uint32_t> demand_waits;
   std::atomic<std::uint32_t> demand_fetches;
   std::atomic<std::uint64_t> demand_ns;
-  // `flights`: how many flights (single_flight.h) it has begun or ended. `stuck_at`: that count
-  // plus one when a process waited for a flight in vain.
+  // `flights`: how many flights (single_flight.h) it has begun or ended. `stuck_at`: the value of
+  // that count, plus one, at which a process waited for a flight in vain.
   std::atomic<std::uint64_t> flights, stuck_at;
   base::Stats stats;
 };
@@ -158,7 +159,7 @@ struct SegmentRow {
   std::atomic<std::uint32_t> has_memory;
   // Confirmed records that are not from the disk.
   std::atomic<std::uint32_t> fresh;
-  // How many of these are on the disk, or will never be.
+  // How many of these are on the disk, or will never be written to it.
   std::atomic<std::uint32_t> flushed;
   // A program has mapped pages of it, and a child may have inherited the mapping.
   std::atomic<std::uint32_t> is_mapped;
@@ -216,14 +217,15 @@ struct ListedRow {
   static constexpr std::uint32_t k_ways = 8;
   // 0: the row is free.
   std::atomic<std::uint64_t> hash;
-  // KiB of the directory's files: opened by programs for the first time since then; of these, in
-  // files that had been fetched ahead; fetched because of the listing.
+  // KiB of the directory's files: those in files that programs opened for the first time since the
+  // listing; of these, those in files that had been fetched ahead; and those fetched because of the
+  // listing.
   std::atomic<std::uint32_t> read_kib, early_kib, fetched_kib;
   // How many files read_kib covers.
   std::atomic<std::uint32_t> files;
   // Monotonic clock, seconds: the last listing or read.
   std::atomic<std::uint32_t> used;
-  // RegionHeader::leads + 1 at the time when it was posted; 0: it was not.
+  // RegionHeader::leads + 1 at the time when the directory was posted; 0: it was not.
   std::atomic<std::uint32_t> lead;
 };
 
@@ -267,7 +269,7 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint64_t> path, version[2];  // FileKey
   // The chunk's number in its file.
   std::atomic<std::uint32_t> number;
-  // A program has mapped it, now or earlier: no other file may have this place.
+  // A program has mapped it, now or earlier, so no other file may have this place.
   std::atomic<std::uint32_t> is_mapped;
   // The number of bits in `ahead`; too high if a process died while it changed them.
   std::atomic<std::uint32_t> unread;

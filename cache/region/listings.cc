@@ -60,7 +60,7 @@ void Listings::note_listed(std::string_view directory) {
   const std::uint64_t hash = base::hash_path(directory);
   if (hash == 0) return;
   if (ListedRow* const known = find(hash); known != nullptr) {
-    // The counts are of reads long ago, which do not predict further reads.
+    // The counts are old, and do not predict further reads.
     if (is_old(*known)) start_over(*known);
     known->used.store(listing_second(), std::memory_order_relaxed);
     return;

@@ -27,8 +27,8 @@ class Listings {
 
   void note_listed(std::string_view directory);
 
-  // Notes that a file is opened for the first time since it came into memory. True: its directory
-  // was listed and is read file by file, and the leader does not know of it.
+  // Notes that a file is opened for the first time since it was put into memory. True: its
+  // directory was listed and is read file by file, and has not been posted to the leader.
   bool note_read(std::string_view file, std::uint64_t bytes, bool was_fetched_ahead);
   // Notes that more was read of a file whose first open has been noted.
   void note_bytes(std::string_view file, std::uint64_t bytes);

@@ -10,7 +10,7 @@
 
 namespace cube::cache {
 
-// Zeros are a path that is not noted.
+// All zeros: no path has been noted.
 template <std::size_t Bytes>
 struct NotedPath {
   // 0: none; 1: being written; 2: present.
@@ -18,7 +18,8 @@ struct NotedPath {
   char text[Bytes - sizeof(std::uint32_t)];
 };
 
-// Writes the path with a 0 after it. A long path loses its beginning, which says less than its end.
+// Writes the path with a 0 after it. Only the end of a long path is kept, because it says more than
+// the beginning.
 void write_noted_path(std::span<char> text, std::string_view path);
 
 // Keeps the first path.
@@ -34,7 +35,7 @@ void note_path(NotedPath<Bytes>& noted, std::string_view path) {
 }
 
 // Copies the path to `text`, with '?' for characters that a terminal should not get, because
-// another process has written them. An empty text: there is none.
+// another process has written them. Returns an empty text if there is none.
 template <std::size_t Bytes>
 void copy_noted_path(const NotedPath<Bytes>& noted, std::span<char> text) {
   text[0] = '\0';

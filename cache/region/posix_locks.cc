@@ -30,7 +30,7 @@ using Counter = std::atomic<std::uint64_t>;
 
 // The devices of the files that the process has locked, plus 1; 0: free.
 constinit std::array<Counter, 16> g_devices{};
-// `all`: of more devices than that.
+// `all`: there are more devices than fit.
 enum class Noted : std::uint8_t { none, some, all };
 constinit std::atomic<Noted> g_noted{Noted::none};
 
@@ -40,7 +40,7 @@ constinit std::atomic<Noted> g_noted{Noted::none};
 constexpr std::uint64_t k_ended = std::uint64_t{1} << 32;
 // Closes that began before the process had locked anything, and closes by the hash of their file.
 constinit Counter g_early{0};
-// Early closes that never seem to end, because a handler has jumped out of them.
+// Early closes that never end, because a handler has jumped out of them.
 constinit std::atomic<std::uint32_t> g_left{0};
 constinit std::array<Counter, 64> g_closes{};
 
@@ -79,7 +79,7 @@ std::uint64_t kept_word(int fd, const FileStat& stat) {
 std::uint32_t mark_in(std::uint64_t kept) { return static_cast<std::uint32_t>(kept >> 32); }
 int fd_in(std::uint64_t kept) { return static_cast<int>(static_cast<std::uint32_t>(kept)); }
 
-// The file of an fd that was left open. Nothing: the fd is another file's by now.
+// The file of an fd that was left open. Empty: the fd refers to another file by now.
 std::optional<FileStat> kept_file(std::uint64_t kept) {
   if (kept == 0) return std::nullopt;
   const auto stat = stat_fd(fd_in(kept), AT_STATX_DONT_SYNC);

@@ -21,9 +21,9 @@ extern constinit std::atomic<std::uint32_t> g_kept_fds;
 
 class PosixLocks {
  public:
-  // Makes the program's call that takes a lock by the fd, and returns its result. Another thread
-  // may close an fd of the library during the call and so drop the new lock. Then the call is made
-  // again, which changes nothing for a lock that is still held.
+  // Makes the program's call that takes a lock through the fd, and returns its result. Another
+  // thread may close an fd of the library during the call and so drop the new lock. In that case
+  // the call is repeated, which has no effect on a lock that is still held.
   template <typename Call>
   static int take(int fd, Call&& call) {
     Closes closes(fd);
@@ -35,7 +35,7 @@ class PosixLocks {
     return result;
   }
 
-  // A program that executes itself keeps its locks. Call it before the first close().
+  // Notes locks that the program kept over an exec. Call it before the first close().
   static void note_inherited();
   // Whether the process may hold a lock on a file of the device, or on this file.
   static bool may_hold_on_device(const FileStat& stat);
@@ -55,7 +55,7 @@ class PosixLocks {
     if (is_any_kept()) [[unlikely]]
       forget_kept_slow(first, last);
   }
-  // Both for one fd, which the program is about to close.
+  // Does both for one fd that the program is about to close.
   static std::uint32_t forget_and_mark(int fd) {
     if (!is_any_kept()) [[likely]]
       return 0;
@@ -79,8 +79,8 @@ class PosixLocks {
    public:
     explicit Closes(int fd);
     void look();
-    // Whether a close was in progress at look(), or has ended since then. Gives the processor away
-    // then.
+    // Whether a close was in progress at look(), or has ended since then. If so, yields the
+    // processor.
     bool have_gone_on();
 
    private:

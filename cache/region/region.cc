@@ -39,7 +39,7 @@ bool has_robust_mutexes() {
          head != nullptr;
 }
 
-// Returns how large the region may be. 0: not even the minimum.
+// Returns how large the region may be; 0 if even the smallest is too large.
 std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   const auto room = base::shared_room(options.directory.c_str());
   if (!room) {
@@ -88,7 +88,7 @@ bool make_huge_page(int fd, std::uint64_t at) {
          !sys::failed(sys::madvise(mapping->data(), base::Mapping::k_huge_page, k_madv_collapse));
 }
 
-// If a tmpfs page cannot be allocated, the OOM killer comes.
+// If a tmpfs page cannot be allocated, the kernel calls the OOM killer.
 bool machine_has(std::uint64_t bytes) {
   const std::uint64_t memory = base::available_memory();
   return memory == UINT64_MAX || memory >= bytes + base::k_memory_left_alone;
@@ -146,7 +146,7 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     }
     if (!opened) {
       delete region;
-      // Another process was quicker: use its region.
+      // Another process has linked its region first: use that one.
       if (opened.error().value == EEXIST) continue;
       return base::fail(opened.error().value);
     }
@@ -235,7 +235,7 @@ base::Result<void> Region::open_existing(std::string& why) {
   device_ = st.st_dev;
   inode_ = st.st_ino;
   auto readable = reopen(O_RDONLY);
-  // By now the name belongs to another file, or to none.
+  // The name now belongs to another file, or to none.
   if (!readable && readable.error().value == ESTALE) return base::fail(EEXIST);
   if (!readable) return complain(readable.error().value);
   if (const auto mapped = map(writable->get(), readable->get()); !mapped)

@@ -1,11 +1,11 @@
 // The shared-memory file that all processes of the node map: its name, its lifetime and its tables.
 //
 // Lifetime: the first process makes the file without a name (O_TMPFILE), reserves the control part,
-// fills it and links it to RAM_DIR/cubeshim-UID-NAME, so that no process ever sees half a region.
-// The last process removes the name, unless the user wants to keep the region, or the first process
-// of a job, which prints the report, has not read it yet. Invariants: a region with the wrong owner
-// or mode (other than 0600) is refused; the data part is mapped read-only, through an fd that was
-// opened read-only, so not even mprotect makes it writable; no fd stays open; nothing is stored
+// fills it and links it to RAM_DIR/cubeshim-UID-NAME, so that no process ever sees an incomplete
+// region. The last process removes the name, unless the user wants to keep the region, or the first
+// process of a job has yet to read the report that it prints. Invariants: a region with the wrong
+// owner or mode (other than 0600) is refused; the data part is mapped read-only, through an fd that
+// was opened read-only, so not even mprotect makes it writable; no fd stays open; nothing is stored
 // into pages that posix_fallocate has not reserved. Thread safety: attach once; everything else
 // from any thread.
 #pragma once
@@ -54,19 +54,19 @@ class Region {
   static bool may_hold(const std::string& directory, const std::string& name, std::uint64_t device);
   // Counts the living processes that are attached.
   std::uint32_t count_processes() const;
-  // Through an fd of the region's file, which may have lost its name. Without an fd, every process
-  // counts as living.
+  // Like the above, but through an fd of the region's file, which may have lost its name. Without
+  // an fd, every process counts as living.
   std::uint32_t count_processes(base::Result<base::UniqueFd> fd) const;
-  // Frees what dead processes have left. Cheap enough to call now and then.
+  // Frees what dead processes have left behind. Cheap enough to call now and then.
   void reap();
-  // Removes the name for good: attached processes continue with what they have, and the next
-  // process makes a new region.
+  // Removes the name permanently: attached processes continue to use the region, and the next
+  // process makes a new one.
   base::Result<void> retire();
   // Like retire(), but only if all processes that used the region are gone, no setting keeps it,
   // and no report is due. Returns whether it retired the region.
   bool retire_if_unused();
   // Like retire_if_unused(), but leaves a young region alone if its maker may be about to join it,
-  // or if a job of it may go on in another pid namespace.
+  // or if one of its jobs may be running in another pid namespace.
   bool retire_if_left();
   // Calls retire_if_left() for all regions of this user in a directory, whatever their names, and
   // removes sockets on which no process listens.
@@ -168,7 +168,7 @@ class Region {
   }
 
   // Opens an fd of exactly the file that is mapped, for a window or for a program's own mapping.
-  // ESTALE: the name is gone.
+  // ESTALE: the name was removed.
   base::Result<base::UniqueFd> reopen(int flags) const;
   // True if this is an fd of exactly the file that is mapped.
   bool is_ours(int fd) const;
@@ -184,8 +184,8 @@ class Region {
   // (life/room_for_others.h) if the region took this many more bytes. False for a while after the
   // region has given memory back.
   bool leaves_room_for_others(std::uint64_t bytes) const;
-  // Whether the machine, the control group and the directory have this many bytes left, and a
-  // reserve for others.
+  // Whether the machine, the control group and the directory have this many bytes left in addition
+  // to a reserve for others.
   bool has_memory_for(std::uint64_t bytes) const;
   // Reserves memory for part of the data without checking what the machine has: `at` is a multiple
   // of the page size, counted from the first segment.

@@ -25,8 +25,8 @@ void ResidentPages::note_read(std::uint64_t bytes, const base::Mapping& data,
   const std::uint64_t bound = bound_.load(std::memory_order_relaxed);
   if (bound == 0 || read_.fetch_add(own, std::memory_order_relaxed) + own < bound) return;
   read_.store(0, std::memory_order_relaxed);
-  // A shared mapping loses its page table entries, never its bytes. EINVAL: the program has locked
-  // its memory.
+  // This drops page table entries of a shared mapping, never its bytes. EINVAL: the program has
+  // locked its memory.
   for (const base::Mapping* part : {&data, &writable})
     sys::madvise(part->data(), part->size(), MADV_DONTNEED);
 }

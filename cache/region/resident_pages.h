@@ -1,8 +1,8 @@
 // Bounds the part of the region that the kernel counts as this process's own memory (RSS). Pages
 // that a process has read stay in its page table, so a monitor that sums or limits the RSS of
 // processes would count the cache once for each process. Dropping the pages from the table neither
-// frees memory nor loses data: the next read costs one minor fault for each 64 KB. Thread-safe and
-// async-signal-safe.
+// frees memory nor loses data. It costs the next read one minor fault for each 64 KB. Thread-safe
+// and async-signal-safe.
 #pragma once
 
 #include <atomic>

@@ -36,7 +36,7 @@ bool Ring::clear_bit(const Record& record) {
 bool Ring::note_opened(const Record& record) { return clear_bit(record); }
 
 bool Ring::want_again(const Record& record) {
-  // The first open of other records is not noted.
+  // Only the first open of a prefetched record is noted.
   if (!holds(record) || !record.is_prefetched()) return false;
   const std::uint64_t place = region_->offset_in_data(&record) / k_unread_grain;
   std::atomic<std::uint64_t>& word = region_->unread_bits()[place / 64];

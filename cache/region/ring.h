@@ -11,18 +11,17 @@
 // an active disk writer has written all of its records. Programs never map ring records
 // (RecordShape::compact), because a mapping inherited by a forked child holds no pin.
 //
-// A region that was full before make() has no segment for the ring. Then resident segments join it:
+// If the region was full before make(), the ring has no segment. Then resident segments join it:
 // one each time the ring has no other segment to lease, up to the number that a small ring needs.
 // They also join if the leader finds the ring too small for its readers (widen). They are reclaimed
 // under the same conditions as the ring's first segments. A segment whose records a program has
 // ever mapped (note_mapped), or that is part of a run, does not join. A segment may join from any
 // place, because the segments in the ring's own place may stay in use for a long time.
 //
-// Invariants: make() fixes the ring's place permanently; a pinned segment keeps its bytes, and so
-// does one with mapped records. Thread safety: any thread may call note_opened. It is
-// async-signal-safe; its only possible system call wakes a waiting leader. One thread of a process
-// at a time calls lease, filling and next_filling; one thread of the leading process calls the
-// rest.
+// Invariants: make() fixes the ring's place permanently; a segment that is pinned or has mapped
+// records keeps its bytes. Thread safety: any thread may call note_opened. It is async-signal-safe;
+// its only possible system call wakes a waiting leader. One thread of a process at a time calls
+// lease, filling and next_filling; one thread of the leading process calls the rest.
 #pragma once
 
 #include <algorithm>
@@ -50,10 +49,11 @@ class Ring {
 
   // Notes the first open of a prefetched record since it was published. The caller has a pin on it.
   bool note_opened(const Record& record);
-  // A program is about to map this record, which is not the ring's. The caller has a pin on it
-  // until it is mapped.
+  // Notes that a program is about to map this record, which is not the ring's. The caller has a pin
+  // on it until it is mapped.
   void note_mapped(const Record& record) {
-    // take_used_up checks the pins first, then this mark: if our pin is gone, it sees the mark.
+    // take_used_up checks the pins first, then this mark: if it no longer sees our pin, it sees the
+    // mark.
     region_->segment_row(segment_of(record)).is_mapped.store(1, std::memory_order_release);
   }
 
@@ -71,30 +71,30 @@ class Ring {
   // may join to serve the call.
   base::Result<std::uint32_t> lease();
   // Lets lease() take one more resident segment into the ring from now on. False: the ring has a
-  // quarter of the region, or may already take one more. Only the leader knows of the change.
+  // quarter of the region, or may already take one more. Only the leader's Ring object has this
+  // change.
   bool widen();
   // The segment that receives programs' fetches.
   Filling filling() const;
-  // True if the segment is still the one to fill. The answer stays right while the caller has a pin
+  // True if the segment is still the one to fill. The answer stays valid while the caller has a pin
   // on it.
   bool is_open(const Filling& filling) const;
-  // Puts another segment in the place of `full`, unless another process has been quicker. ENOSPC:
-  // none for now.
+  // Replaces `full` by another segment, unless another process has already done so. ENOSPC: none
+  // for now.
   base::Result<void> next_filling(const Filling& full);
 
   // True if a process writes new records to a disk, and makes progress.
   bool has_disk_writer() const;
 
-  // Bytes of the segments that lease() would give. `is_pinned`: there would be more segments to
-  // lease if programs did not have files in them open.
+  // Bytes of the segments that lease() would return. Sets `is_pinned` if open files of programs
+  // keep further segments from being leased.
   std::uint64_t room(bool* is_pinned = nullptr) const;
   // Call it before the record can be found.
   void note_published(const Record& record);
-  // Undoes note_published: the record will not be found, or no longer is.
+  // Undoes note_published, because lookups no longer find the record, or never will.
   void take_back(const Record& record) { clear_bit(record); }
-  // Keeps the segment until the reader has read the record again, because the reader wants it once
-  // more. False: the reader has not read it yet, or the record is not the ring's. The caller has a
-  // pin on it.
+  // Keeps the segment until the reader has read the record once more. False: the reader has not
+  // read it yet, or the record is not the ring's. The caller has a pin on it.
   bool want_again(const Record& record);
   // True if the ring has the record, prefetched and not opened yet. `generation`: that of its
   // segment when the record was published.
@@ -135,10 +135,10 @@ class Ring {
   }
 
  private:
-  // All of the segment has been read and written to the disk.
+  // True if all of the segment has been read and written to the disk.
   bool is_spent(std::uint32_t segment) const;
   bool is_used_up(std::uint32_t segment) const;
-  // The segment's records must first be written to the disk.
+  // True if the segment's records must first be written to the disk.
   bool is_awaited(const SegmentRow& row) const;
   bool is_pinned(std::uint32_t segment) const;
   // True if the ring has so few segments that another one may join.
@@ -159,7 +159,7 @@ class Ring {
   std::uint32_t enough() const;
 
   Region* region_;
-  // In segments; 0: the ring has not been widened.
+  // The number of segments; 0: the ring has not been widened.
   std::atomic<std::uint32_t> widened_to_{0};
   // The segment at which the next search starts, so that the oldest segment comes first.
   std::uint32_t next_ = 0;

@@ -89,7 +89,7 @@ bool Ring::take_used_up(std::uint32_t segment) {
   if (!before.is_closed()) return false;
   const bool joins = row.is_ring.load(std::memory_order_relaxed) == 0;
   const auto may = [&] {
-    // A prefetcher that wants a record again says so while it has a pin on it (want_again).
+    // A prefetcher calls want_again() only while it has a pin on the record.
     if (row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) ||
         row.is_mapped.load(std::memory_order_acquire) != 0)
       return false;

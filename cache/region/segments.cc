@@ -9,7 +9,7 @@
 namespace cube::cache {
 namespace {
 
-// A writer that has not reported for this long waits for a disk that hangs, or was killed.
+// A writer that has not reported for this long was killed, or is waiting for a disk that hangs.
 constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
 
 void set_free(Region& region, std::uint32_t segment) {
@@ -45,7 +45,7 @@ base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes)
     SegmentRow& row = region.segment_row(i);
     const SegmentWord before = word_of(row);
     if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
-    // The ring and the metadata mark a segment while they have the lease, so the mark belongs to
+    // A segment gets the mark of the ring or of metadata during a lease, so the mark belongs to
     // this word, and the swap below fails if the word has changed.
     if (row.is_ring.load(std::memory_order_relaxed) != 0) continue;
     if (row.holds_metadata.load(std::memory_order_relaxed) != 0) continue;

@@ -31,7 +31,7 @@ struct SegmentWord {
     return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) |
            (std::uint64_t{generation} << 32);
   }
-  // Sealed, or open without an owner, because the owner is gone or all programs fill it.
+  // Sealed, or open without an owner, because the owner has ended or all programs fill it.
   bool is_closed() const {
     return state == SegmentState::sealed || (state == SegmentState::open && owner == k_no_owner);
   }
@@ -67,7 +67,7 @@ base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
 // Takes exactly this segment, which gets that state but may have no memory. False: it is not free.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state);
 // Counts the segments of the run that begins here, never beyond the region's last segment, even if
-// the region has wrong bytes.
+// the region is corrupt.
 std::uint32_t run_length_of(const Region& region, std::uint32_t first);
 // Takes exactly this segment for chunks of large files (chunks.h), for all processes and without
 // memory yet. EBUSY: it is not free.
@@ -76,13 +76,13 @@ base::Result<void> take_for_chunks(Region& region, std::uint32_t segment);
 std::uint32_t resident_segments(const Region& region);
 // Wakes the tiers' writer, because a segment may have new records.
 void tell_tier_writer(RegionHeader& header);
-// True if there is a writer that has reported in the last two seconds.
+// True if the tiers' writer has reported in the last two seconds.
 bool is_tier_writer_alive(const RegionHeader& header);
-// The owner has finished the segment: nothing will be added.
+// Called by the owner of a finished segment: nothing will be added.
 void seal_segment(Region& region, std::uint32_t segment);
-// The owner of a run, or of one segment, gives it back; nothing in it can be found.
+// Called by the owner of a run, or of one segment, to give it back. No record in it can be found.
 void free_run(Region& region, std::uint32_t first);
-// The owner leaves; another process may lease the rest.
+// Called by an owner that leaves; another process may lease the rest.
 void release_lease(Region& region, std::uint32_t segment);
 void release_leases_of(Region& region, std::uint32_t process_slot);
 

@@ -41,7 +41,7 @@ FlightSlot& slot_of(const Region& region, std::uint64_t hash, std::uint32_t way)
 }
 
 struct Claimed {
-  // Null: other paths have all slots.
+  // Null: flights of other paths hold all slots.
   FlightSlot* slot = nullptr;
   // The word of another process's flight; 0: the flight is ours.
   std::uint64_t seen = 0;
@@ -69,8 +69,8 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
       if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_seq_cst)) {
         taken = &slot;
       } else if ((seen & k_tag_mask) == tag_of(hash)) {
-        // Another process was first. Two processes that each took a slot would both give way, and
-        // could do so repeatedly.
+        // Another process was first. Otherwise both processes could take a slot and give way, again
+        // and again.
         return {&slot, seen};
       }
     }
@@ -161,8 +161,8 @@ SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& 
   Claimed flight = claim_flight(*region_, hash, mine);
   // Fetch without a flight.
   if (flight.slot == nullptr) return Prefetch::mine;
-  // Take over the fetches of a killed leader; otherwise demand would have to find out, file by
-  // file, that the leader is dead.
+  // Take over the fetches of a killed leader; otherwise each demand open would have to find out for
+  // its own file that the leader is dead.
   if (flight.seen != 0 &&
       !(is_owner_gone(flight.seen) &&
         flight.slot->word.compare_exchange_strong(flight.seen, mine, std::memory_order_acq_rel))) {
@@ -220,8 +220,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     if (waited_for_prefetch != nullptr && (flight.seen & k_is_prefetch) != 0)
       *waited_for_prefetch = true;
     const bool is_in_parts = (flight.seen & k_in_parts) != 0;
-    // If the flight is this process's own, the waiting thread may be the one that would have to
-    // read on.
+    // If the flight is this process's own, the waiting thread may itself be the one that has to
+    // continue reading.
     const bool is_own = (flight.seen & k_owner_mask) == (mine & k_owner_mask);
     if (!may_wait || (is_in_parts && is_own)) return Outcome::too_long;
     const std::uint64_t now = base::monotonic_ns();

@@ -62,7 +62,7 @@ class SingleFlight {
     Hold hold() const { return hold_; }
     // The flight as it will be after come_in_parts().
     Hold in_parts() const;
-    // Declares that the bytes come as the program reads them. The program may stop reading, so
+    // Declares that the bytes arrive as the program reads them. The program may stop reading, so
     // others wait only as long as bytes arrive. The caller owns the returned flight; the ticket no
     // longer holds it.
     Hold come_in_parts();
@@ -81,14 +81,14 @@ class SingleFlight {
 
   explicit SingleFlight(Region& region) : SingleFlight(region, Patience()) {}
   SingleFlight(Region& region, const Patience& patience) : region_(&region), patience_(patience) {}
-  // A condition that ends a wait before the flight ends.
+  // A condition that ends a wait earlier than the flight.
   struct Wanted {
     bool (*is_here)(const void* of);
     const void* of;
   };
   // Begins a flight, or waits for another process's. `waited_for_prefetch` is set if the other
   // flight was a prefetch. Without `may_wait`, it does not wait. The wait also ends as soon as
-  // `wanted` is here.
+  // `wanted` holds.
   Outcome begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr,
                 bool may_wait = true, const Wanted* wanted = nullptr);
   // Begins the flight of a prefetch, which does not wait for other fetches. If another fetch has
@@ -104,14 +104,14 @@ class SingleFlight {
   Hold take(FlightSlot* slot, std::uint64_t word) const;
   // Null: no process can be the owner.
   ProcessSlot* owner_of(std::uint64_t word) const;
-  // Whether the process that held this flight has died, or has become another program.
+  // Whether the process that held this flight has died or has executed another program.
   bool is_owner_gone(std::uint64_t word) const;
 
   Region* region_;
   Patience patience_;
 };
 
-// Ends the flights of a process that is gone. Its waiters check again. (A waiter may also take a
+// Ends the flights of a process that has ended. Its waiters check again. (A waiter may also take a
 // flight over.)
 void forget_flights_of(Region& region, std::uint32_t process);
 

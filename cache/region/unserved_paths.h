@@ -1,4 +1,4 @@
-// The first path that was not served for each reason, for the reports of jobs. The rows are few,
+// The first path that was not served for each reason, for the reports of jobs. There are few rows,
 // because hundreds of jobs share a small region. A new job takes the row of an older one, whose
 // report then names no path. Thread-safe, across processes too; async-signal-safe.
 #pragma once

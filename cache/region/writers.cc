@@ -33,7 +33,8 @@ std::uint32_t stripe_index(Word word) {
 bool is_of(Word word, Word hash) { return (word & k_times) != 0 && (word & ~k_not_hash) == hash; }
 Word one_more(Word word) { return (word & k_times) == k_times ? word : word + 1; }
 
-// Counts one more writer of this file, in the file's place or in a free one. False: there is none.
+// Counts one more writer of this file, in the file's place or in a free one. False: there is no
+// place.
 bool add(std::atomic<Word>* places, std::uint32_t count, Word hash) {
   for (const bool take_free : {false, true}) {
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -65,8 +66,8 @@ bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n)
 
 void end(WriterStripe& stripe, Word hash, Word n) {
   if (subtract(stripe.writers, WriterStripe::k_places, hash, n)) return;
-  // A file may be counted in several places, if two writers began at the same moment, and in
-  // `others`.
+  // A file may be counted in `others`, and in several places if two writers began at the same
+  // moment.
   for (; n > 0; --n) {
     if (!subtract(stripe.writers, WriterStripe::k_places, hash, 1))
       stripe.others.fetch_sub(1, std::memory_order_seq_cst);
@@ -84,8 +85,8 @@ base::ProcessId process_of(const LeftWriter& row) {
   return process;
 }
 
-// False: the row is another one by now. `removals` is increased by the number of name changes that
-// the removals count as.
+// False: the row has been reused for another writer. `removals` is increased by the number of name
+// changes that the removals count as.
 bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals) {
   // A fetch may have asked for the file's stat before the last byte was written. It began before
   // this increment, so it sees the change.
@@ -96,7 +97,7 @@ bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals)
   return true;
 }
 
-// Only that process had the file, and it is dead.
+// Only that process had the file open, and it is dead.
 bool has_ended(const LeftWriter& row, Word word) {
   return (word & k_left_shared) == 0 && base::liveness_of(process_of(row)) == base::Liveness::dead;
 }
@@ -142,8 +143,8 @@ bool hides_mappings(int fd) {
          fs.f_type == k_ecryptfs;
 }
 
-// Takes away the signal of a broken lease, which is pending for this thread. A signal that was sent
-// to the program is sent again.
+// Discards the signal of a broken lease, which is pending for this thread. If that signal was sent
+// to the program itself, sends it again.
 void take_lease_signal(int signal, int fd) {
   const std::uint64_t set = std::uint64_t{1} << (signal - 1);
   const struct ::timespec now {};
@@ -184,9 +185,9 @@ bool refuses_for_writers_alone(int fd, const FileStat& stat) {
 // writing. Some file systems have no leases (NFS 3, Ceph, 9p), and a process that neither owns the
 // file nor has CAP_LEASE gets none. Asking costs no request to a server.
 OpenForWriting ask_kernel(int fd, const FileStat& stat) {
-  // An open for writing breaks the lease, which we give back immediately. The signal of the break
-  // goes to this thread, which blocks it: the program never sees it, and no handler leaves the
-  // lease behind by a jump. By default the signal is ignored.
+  // We return the lease immediately; an open for writing in between breaks it. The signal of the
+  // break goes to this thread, which blocks it: the program never sees it, and no handler leaves
+  // the lease behind by a jump. By default the signal is ignored.
   constexpr int k_signal = SIGURG;
   const base::BlockSignals block;
   ::f_owner_ex owner{.type = F_OWNER_TID, .pid = static_cast<int>(sys::raw(SYS_gettid))};
@@ -285,7 +286,7 @@ bool may_be_written(Region& region, const FileStat& stat, int fd, std::uint64_t*
   for (const auto& place : stripe.writers) {
     if (is_of(place.load(std::memory_order_seq_cst), hash)) return true;
   }
-  // The rows are read after the stripe: a row exists before the stripe forgets the writer.
+  // The rows are read after the stripe, because a writer gets its row before the stripe forgets it.
   return is_written_by_others(region, stat, fd, removals != nullptr ? *removals : uncounted);
 }
 
@@ -302,7 +303,7 @@ void forget_writers_of(Region& region, std::uint32_t process_slot) {
     const bool may_go_on = is_shared || *liveness != base::Liveness::dead;
     const bool is_kept = may_go_on && !leave(region, word, process);
     own[i].store(0, std::memory_order_seq_cst);
-    if (is_kept) continue;  // The file then counts as written for as long as the region exists.
+    if (is_kept) continue;  // the file then counts as written for as long as the region exists
     WriterStripe& stripe = region.writer_stripe(stripe_index(word));
     // A change by these writers may have gone unnoticed, so files that are being fetched now are
     // revalidated.

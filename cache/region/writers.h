@@ -1,7 +1,7 @@
 // The files of the node that are open for writing, by device and inode, so that no process caches
 // them while they are written. A stripe is one cache line: a count for each of the first few files
 // that are written, and one for all beyond those. Each process also keeps its own notes, so that
-// its writers end with it.
+// its writers are removed when it ends.
 //
 // A file can be written after the process that opened it has ended or has become another program,
 // if its next program and its children have inherited the open file. Such a file goes to a table of
@@ -9,12 +9,12 @@
 // shared the file, or the kernel reports that there is none. A file that an exec hands to the next
 // program counts as shared, because that program may have children that the library does not see.
 //
-// Invariant: may_be_written says yes from the return of writing_begins to the call of writing_ends,
-// or to the last close by any process that has inherited the open file. A file that is not written
-// counts as written only if more than seven files of a stripe are written at the same time, if a
-// process that wrote more than 64 files at the same time has died, or if the file was shared and
-// the kernel does not say who writes it. Thread-safe, across processes too. Async-signal-safe, no
-// allocation.
+// Invariant: may_be_written returns true from the return of writing_begins to the call of
+// writing_ends, or to the last close by any process that has inherited the open file. A file that
+// is not written counts as written only if more than seven files of a stripe are written at the
+// same time, if a process that wrote more than 64 files at the same time has died, or if the file
+// was shared and the kernel does not report its writers. Thread-safe, across processes too.
+// Async-signal-safe, no allocation.
 #pragma once
 
 #include "cache/record/file_stat.h"
@@ -25,7 +25,7 @@ namespace cube::cache {
 WriterStripe& writer_stripe_of(Region& region, const FileStat& stat);
 
 void writing_begins(Region& region, const FileStat& stat);
-// Whether other processes have the open file, or mappings of it write to it.
+// Whether other processes share the open file, or mappings of it can write to it.
 enum class Sharing : std::uint8_t { inherited, mapped };
 // Call it between writing_begins and our last close, after which the file may still be written.
 // writing_ends is not called then.

@@ -15,7 +15,7 @@ namespace cube::cache {
 ReportText report_as_classic(const JobTotals& job, std::uint64_t last_requests,
                              std::uint64_t last_hits, std::span<const std::string> prefixes = {});
 
-// Appends the line on opens that were not served, with the remedy. `prefixes` are named if nothing
+// Appends the line on opens that were not served, with the remedy. Names `prefixes` if nothing
 // below them was opened.
 void append_classic_served(ReportText& text, const JobTotals& job,
                            std::span<const std::string> prefixes);

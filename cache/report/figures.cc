@@ -10,7 +10,7 @@ namespace {
 using CountOf = std::uint64_t (*)(const JobTotals& job, std::size_t tier);
 using RealOf = double (*)(const JobTotals& job, std::size_t tier);
 
-// Used instead of a tier if the row stands for a figure of each tier.
+// Used instead of a tier's number in a row that is repeated for each tier.
 constexpr std::size_t k_each_tier = Figure::k_no_tier - 1;
 
 consteval Figure row(std::string_view place, Unit unit, std::size_t tier, CountOf count,

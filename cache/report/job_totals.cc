@@ -79,13 +79,13 @@ std::optional<double> JobTotals::ns_of_miss() const {
 }
 
 std::optional<JobTotals::Saved> JobTotals::saved() const {
-  // With fewer fetches, the lower quartile would rest on a few files, which a busy machine may all
-  // have delayed.
+  // With fewer fetches, the lower quartile would depend on a few files, all of which a busy machine
+  // may have delayed.
   constexpr std::uint64_t k_enough_fetches = 32;
   const auto miss = ns_of_miss();
   if (!miss || timed_misses() < k_enough_fetches) return std::nullopt;
-  // Only a file on this machine is fetched this fast. The file may have been in the kernel's
-  // memory, and would have been there again at the next open.
+  // Only a file on this machine is fetched this fast. The kernel may have had the file in memory,
+  // and would have it again at the next open.
   constexpr double k_local_ns = 100'000;
   std::uint64_t first = totals[Counter::prefetch_early];
   for (const base::TierKind& kind : base::k_tier_kinds) first += totals[kind.hits];

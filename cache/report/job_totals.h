@@ -1,7 +1,7 @@
 // The totals of a job, which collect() sums up: the counters of its first process and of all
-// descendants, however they ended, and the state of the region. figures.h says how the report names
-// them. Thread safety: reads atomics, may run concurrently with everything else. Allocates nothing,
-// because a signal handler may end the program.
+// descendants, however they ended, and the state of the region. figures.h has their names in the
+// report. Thread safety: reads atomics, may run concurrently with everything else. Allocates
+// nothing, because a signal handler may end the program.
 #pragma once
 
 #include <cstddef>
@@ -55,7 +55,7 @@ struct JobTotals {
   // both.
   const char* name_of_origin() const;
   // The time of an undisturbed fetch from the origin: the lower quartile of the fetches.
-  // Prefetching slows the other fetches down, so the mean says nothing about the origin. It is
+  // Prefetching slows the other fetches down, so the mean does not describe the origin. It is
   // rounded down, to the lower bound of the quartile's bucket. None: no fetch was measured.
   std::optional<double> ns_of_miss() const;
   // The time that all processes would have waited without the cache, minus the time that they did

@@ -11,7 +11,7 @@
 namespace cube::cache {
 
 // "2 of files larger than CUBESHIM_MAX_FILE (raise it, or see CUBESHIM_BLOCK), 3 for writing";
-// nothing if all were served. `with_paths`: "...; 3 for writing, first /mnt/data/log".
+// appends nothing if all were served. `with_paths`: "...; 3 for writing, first /mnt/data/log".
 void append_reasons(ReportText& text, const JobTotals& job, bool with_paths);
 
 // " (for flock 2, sendfile 1)": the calls that materialized served files.

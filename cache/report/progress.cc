@@ -36,7 +36,7 @@ const Bypassed* main_reason(const JobTotals& rise) {
   return rise.totals[most->counter] * 10 < rise.opens() ? nullptr : most;
 }
 
-// Names the reason why the job does not run at the speed of the cache.
+// Names the reason why the job is slower than the cache.
 void append_brake(ReportText& text, const JobTotals& rise) {
   const auto waited =
       static_cast<double>(rise.totals[Counter::miss_ns] + rise.totals[Counter::slow_hit_ns]);

@@ -11,8 +11,8 @@
 namespace cube::cache {
 
 // Three lines, and one more for each of these that has figures to show: large files, wasted
-// prefetches, a tier that lags or fails. A job that has opened no file has one line, which says why
-// and names the `prefixes`.
+// prefetches, a tier that lags or fails. A job that has opened no file has one line, which states
+// the reason and names the `prefixes`.
 ReportText report_as_text(const JobTotals& job, std::span<const std::string> prefixes = {});
 
 }  // namespace cube::cache

@@ -49,8 +49,8 @@ bool may_be_planted(const char* path, const struct ::stat& file) {
   return stranger || file.st_nlink != 1;
 }
 
-// Never waits, because the program is about to end: neither for the reader of a FIFO nor for the
-// holder of a lease.
+// The program is about to end, so this waits neither for the reader of a FIFO nor for the holder of
+// a lease.
 base::Result<base::UniqueFd> open_report(const char* path) {
   auto file =
       base::open_fd(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644);

@@ -64,7 +64,7 @@ void write_block(std::byte* buffer, const RecordPlan& plan, const BlockContent& 
                      .stat = content.stat,
                      .fetched_ns = content.fetched_ns},
                     {.size = size, .hash = base::hash_bytes(buffer + plan.data, size)});
-  // Only the tier will have this record, so it needs no confirmation.
+  // The record goes only to the tier, so it needs no confirmation.
   reinterpret_cast<Record*>(buffer + plan.start)->stale.store(0, std::memory_order_relaxed);
 }
 

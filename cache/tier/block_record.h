@@ -37,14 +37,14 @@ class BlockName {
 // Decides whether the bytes of this record are what the block of the file holds, given that the
 // origin reports this stat for the file.
 Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place);
-// Like compare_block above, but for a record that `tier` has shown: the tier decides whether it is
-// of the file's version.
+// Like compare_block above, but for a record that Tier::visit of `tier` has passed: the tier
+// decides whether it is of the file's version.
 Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat,
                             const BlockPlace& place);
 
-// plan_block computes the size and place of a record of the block after `fill` bytes; write_block
-// writes it. `fetched_ns` is a time of the wall clock: a later change of the file would have moved
-// its times.
+// plan_block computes the size and place of the block's record in a buffer of which `fill` bytes
+// are used; write_block writes it. `fetched_ns` is a time of the wall clock: any change of the file
+// after it shows in the file's times.
 RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place,
                       const FileStat& stat);
 struct BlockContent {

@@ -1,9 +1,9 @@
 // Offers blocks of large files to the tiers as soon as they are whole in the region's chunks. Its
 // owner is the one thread of the node that writes (tier_writer.h). A chunk is pinned while its
 // blocks are offered, so that nothing else takes its place. Invariants: only whole blocks are
-// offered, of a version of the file that its path in the region proves; a block is offered once for
-// each life of its chunk, and not at all if it came from a tier. Thread safety: one thread; all
-// other threads may continue.
+// offered, and only of the version of the file that its path row in the region proves; a block is
+// offered once for each life of its chunk, and not at all if it came from a tier. Thread safety:
+// one thread; all other threads may continue.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ class DiskTier final : public Tier {
   bool visit(std::string_view key, Judge& judge) override;
   base::Result<void> offer(std::span<const std::byte> segment,
                            std::span<const std::uint64_t> offsets) override;
-  // Without a footer, the next job would have to recover the file; with it, opening costs nothing.
+  // Writes the footer; without it, the next job would have to recover the file.
   void end_offers() override { store_->seal(/*durable=*/false); }
   void content_changed(std::string_view key, const FileStat* stat) override;
   void tree_changed() override { store_->distrust_all(); }

@@ -1,8 +1,8 @@
 // Decides whether the origin would let this process open a file that a tier has. Mode bits do not
-// tell: an access control list, a server that decides by itself, or a squashed root may refuse what
-// they allow. It is proven if a process with the same rights has opened the file by this path, with
-// the mode, owner and ctime that it has now; otherwise an open asks the origin. Thread safety:
-// pure.
+// decide this: an access control list, a server's own rules, or a squashed root may refuse what
+// they allow. The right is proven if a process with the same rights has opened the file by this
+// path since its mode, owner and ctime last changed; otherwise an open asks the origin. Thread
+// safety: pure.
 #pragma once
 
 #include "cache/record/record.h"

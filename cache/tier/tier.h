@@ -1,9 +1,9 @@
-// The seam between the cache and a place that keeps records beside RAM, such as a local disk. If a
+// The interface between the cache and a store of records beside RAM, such as a local disk. If a
 // file is missing in RAM, a tier returns its bytes, provided that the origin's stat proves that the
 // stored record matches; for an immutable origin, its id proves it. The tier does not check
-// permissions; its caller must. Invariant: fill() gives what the origin held at that inode, size,
-// mtime and ctime. Thread-safe. visit, fill and the changes take no lock, and allocate by mmap
-// alone. The changes are async-signal-safe.
+// permissions; its caller must. Invariant: fill() returns the bytes that the origin held at that
+// inode, size, mtime and ctime. Thread-safe. visit, fill and the changes take no lock, and allocate
+// by mmap alone. The changes are async-signal-safe.
 #pragma once
 
 #include <algorithm>
@@ -30,15 +30,15 @@ class Tier {
   };
   class Judge {
    public:
-    // program: a program waits for the record. ahead: nothing waits for it yet. many: many records
-    // are fetched at the same time, and may_answer() was true.
+    // program: a program waits for the record. ahead: nothing waits for it yet. many: the record is
+    // one of many that are fetched at the same time, and may_answer() was true.
     enum class For : std::uint8_t { program, ahead, many };
-    // `wanted` is the kind of record that the judge wants; a tier may show others as well.
+    // `wanted` is the kind of record that the judge wants; a tier may pass others to it as well.
     explicit Judge(RecordKind wanted, For whom = For::program) : wanted_(wanted), whom_(whom) {}
     RecordKind wanted() const { return wanted_; }
     For whom() const { return whom_; }
-    // The stat of the file if the caller fetches a whole block of it when no tier has the block.
-    // Null if the record is not a block, or perhaps only a part of one is fetched.
+    // If the caller will fetch a whole block when no tier has it, the stat of its file. Null if the
+    // record is not a block, or if perhaps only a part of the block will be fetched.
     const FileStat* whole_block_of() const { return whole_block_of_; }
     // The judge may read the record until it returns.
     virtual Verdict judge(const Record& record) = 0;
@@ -52,7 +52,7 @@ class Tier {
     For whom_;
     const FileStat* whole_block_of_ = nullptr;
   };
-  // Decides whether the bytes of this record are what the file holds, given that the origin reports
+  // Decides whether the bytes of this record are those of the file, given that the origin reports
   // this stat for it.
   static Verdict compare(const Record& record, const FileStat& stat);
 
@@ -63,10 +63,10 @@ class Tier {
   std::size_t kind() const { return kind_; }
   base::Counter hits() const { return base::k_tier_kinds[kind_].hits; }
 
-  // True if this record, which visit has shown, proves what the file holds without a revalidation
-  // at the origin. The record's stat is then the file's.
+  // True if this record, which visit has passed to the judge, proves the file's content without a
+  // revalidation at the origin. The record's stat is then the file's.
   virtual bool needs_no_look(const Record&) const { return false; }
-  // True if the tier may show such records at all.
+  // True if the tier may have such records at all.
   virtual bool may_need_no_look() const { return false; }
   // True if the tier may have a record of this path. Reads the index alone.
   virtual bool may_have(std::string_view /*key*/) const { return true; }
@@ -88,14 +88,14 @@ class Tier {
   // BlockName::text; `at` is the first byte of the block.
   virtual void note_block_fetched(std::string_view /*name*/, const FileKey& /*file*/,
                                   std::uint64_t /*at*/) {}
-  // A program that got no answer from this tier does not fetch the whole record after all. `key` is
-  // the BlockName if it is a block.
+  // Notes that a program that got no answer from this tier does not fetch the whole record after
+  // all. `key` is the BlockName if it is a block.
   virtual void note_not_fetched(std::string_view /*key*/) {}
-  // True if the tier would take what comes from the origin even though the memory is full.
+  // True if the tier would take records from the origin even though the memory is full.
   virtual bool takes_offers() const { return false; }
 
-  // Shows the records of this path, newest first, until the judge takes one. Returns false if it
-  // takes none.
+  // Passes the records of this path to the judge, newest first, until the judge takes one. Returns
+  // false if it takes none.
   virtual bool visit(std::string_view key, Judge& judge) = 0;
   // Copies stat.size bytes to `room` and returns the hash by which they were checked. Returns
   // nothing if the tier has no matching record.
@@ -105,7 +105,7 @@ class Tier {
   // this, in the background. On failure, returns the errno that ended it.
   virtual base::Result<void> offer(std::span<const std::byte> segment,
                                    std::span<const std::uint64_t> offsets) = 0;
-  // Nothing more will be offered. Makes all records immediately available to the next job.
+  // Called after the last offer. Makes all records immediately available to the next job.
   virtual void end_offers() = 0;
 
   // Changes: call them after the records in RAM have been marked.

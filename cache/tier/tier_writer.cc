@@ -9,7 +9,7 @@
 namespace cube::cache {
 namespace {
 
-// A later job cannot use a stat without bytes, which is too old by then, nor the listing of a
+// A later job can use neither a stat without bytes, which is too old by then, nor the listing of a
 // directory whose times prove nothing.
 bool is_worth_keeping(const Record& record) {
   if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;
@@ -79,9 +79,9 @@ int TierWriter::write(std::uint32_t segment) {
   const bool is_ring = row.is_ring.load(std::memory_order_acquire) != 0;
   Note& note = notes_[segment];
   if (note.generation != generation) note = {.generation = generation, .seen = 0, .written = {}};
-  // Loaded before the records are visited, so that the next pass sees what comes later.
+  // Loaded before the records are visited, so that the next pass sees later records.
   const std::uint32_t fresh = row.fresh.load(std::memory_order_acquire);
-  // A segment that was sealed a moment ago may still get records that are on their way.
+  // A segment that was sealed a moment ago may still get records that are just being published.
   const bool grows = is_ring || word_of(row).state == SegmentState::open;
   std::vector<std::uint64_t> offsets, written;
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {

@@ -4,7 +4,7 @@
 // segment of the ring may be reclaimed afterwards (Ring::is_awaited), so segments of the ring come
 // first. Invariants: a record is written once for each life of its segment, or found to be there
 // already; after a pass that failed, no thread waits for the tiers. Thread safety: one thread,
-// unless a function says otherwise. All other threads may continue.
+// unless a function's comment says otherwise. All other threads may continue.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ class TierWriter {
 
   // Writes all that is new until may_go_on() returns false. Returns how many records, and chunks of
   // large files, were left; on failure, the errno that ended the pass, and the rest is for a later
-  // pass. Pins nothing after may_go_on() has returned false: from then on the process may give its
-  // row of pins to another process.
+  // pass. Pins nothing after may_go_on() has returned false: from then on, another process may get
+  // this process's row of pins.
   base::Result<std::int64_t> pass(const std::function<bool()>& may_go_on);
   // Counts how often segments got new records. Read it before a pass.
   std::uint32_t news() const;
@@ -42,8 +42,8 @@ class TierWriter {
   // that makes is_over() true calls wake() afterwards.
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
                      const std::function<bool()>& is_over);
-  // Takes back the pins of killed processes. Such pins would keep chunks, and segments of the ring,
-  // from being reclaimed.
+  // Releases the pins of killed processes, which would keep chunks and segments of the ring from
+  // being reclaimed.
   void free_claims();
   // Tells waiting threads to stop waiting for this writer.
   void end();

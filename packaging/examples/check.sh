@@ -1,5 +1,5 @@
 #!/bin/sh
-# check.sh VENV: looks at the examples as their readers do, by the schemas of Kubernetes and Compose and by the shells.
+# check.sh VENV: checks the examples against the schemas of Kubernetes and Compose, and with the shells.
 # VENV is made if it is not there. Needs PyPI, systemd, and docker-compose (Debian's package of that name).
 set -eu
 cd "$(dirname "$0")"

@@ -1,5 +1,5 @@
-"""A training job like thousands of others: class folders of images, torch's DataLoader, no word
-about cubeshim."""
+"""An ordinary training job: class folders of images, torch's DataLoader, and no mention of
+cubeshim."""
 
 import argparse
 import time

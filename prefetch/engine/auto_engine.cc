@@ -92,7 +92,7 @@ Fetch* AutoEngine::batch_is_over(Origin& origin) {
                         std::memory_order_release);
     return std::exchange(origin.first, nullptr);
   }
-  // The next batch consists of held-back fetches.
+  // The next batch consists of fetches that were held back.
   origin.submitted = 0;
   if (origin.first == nullptr) return nullptr;
   begin_batch(origin);
@@ -108,7 +108,7 @@ Fetch* AutoEngine::batch_is_over(Origin& origin) {
 Fetch* AutoEngine::one_of_batch_ended(Origin& origin, bool counts) {
   if (!counts) origin.is_void = true;
   if (++origin.ended != origin.submitted) return nullptr;
-  // Fewer than a full batch: the engine ran out of work.
+  // The batch is not full: the engine ran out of work.
   if (origin.submitted < origin.size) origin.is_void = true;
   return batch_is_over(origin);
 }

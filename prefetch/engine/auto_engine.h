@@ -42,11 +42,12 @@ class AutoEngine final : public IoEngine, public FetchClient {
     EngineTrial trial;
     Fetch *first = nullptr, *last = nullptr;  // held back
     unsigned submitted = 0, ended = 0;        // fetches of the running batch; 0: no batch runs
-    unsigned size = 0, voids = 0;             // size of a batch; batches that did not count
+    unsigned size = 0, voids = 0;             // the size of a batch; the number of batches that did
+                                              // not count
     bool is_void = false;
     std::uint64_t began_ns = 0;
   };
-  static constexpr std::size_t k_origins = 16;  // further origins share the last place
+  static constexpr std::size_t k_origins = 16;  // all further origins share the last place
   static constexpr unsigned k_most_voids = 64;
 
   bool is_owner() const { return base::sys::getpid() == owner_; }

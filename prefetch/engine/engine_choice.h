@@ -1,17 +1,16 @@
-// Chooses the engine: the one that the settings name, or the faster one for each origin.
+// Chooses the engine: either the one in the settings, or the faster one for each origin.
 //
-// `automatic` has both engines. The first fetches of an origin are a trial. A batch of four times
-// the depth runs on one engine while the other rests, then a batch runs on the other engine, and so
-// on; each batch is timed from its first submit to its last end (engine_trial.h). The trial chooses
-// threads as soon as io_uring has failed to be faster by a tenth in two pairs of batches, and
-// io_uring when it has been faster by a tenth in eight. A tie therefore goes to the threads, mostly
-// after three pairs, and one spoiled batch does not decide.
+// `automatic` has both engines. The first fetches of an origin are a trial. Batches of four times
+// the depth run on the two engines alternately, and each is timed from its first submit to its last
+// end (engine_trial.h). The trial chooses io_uring once that was faster by a tenth in eight pairs
+// of batches, and threads once it was not in two pairs. A tie therefore goes to the threads, mostly
+// after three pairs, and one disturbed batch does not decide the trial.
 //
 // A fetch that is submitted beyond a batch is held back until the batch has ended. A batch does not
 // count, and is run again, if the engine ran out of work or some of its fetches were cancelled. A
 // pair whose depths differ by more than a quarter is also run again. After too many batches that do
-// not count, the trial chooses threads. The trial fetches only files that are wanted anyway, and
-// none twice.
+// not count, the trial chooses threads. The trial fetches only files that would be fetched anyway,
+// and none twice.
 #pragma once
 
 #include <functional>
@@ -24,7 +23,7 @@
 namespace cube::prefetch {
 
 // Falls back to threads if io_uring is refused, and logs the reason. Null: no engine can be made;
-// `why` says why.
+// `why` is the reason.
 std::unique_ptr<IoEngine> make_engine(base::EngineKind choice, const EngineOptions& options,
                                       FetchClient& client, std::string& why);
 

@@ -1,7 +1,7 @@
 // The common part of both engines: it holds the fetches that have not begun, and ends all fetches.
 //
 // An engine derives its core from EngineCore. engine_of() wraps the core in the IoEngine that the
-// client holds. Thread safety: submit, depth and stop as io_engine.h says; the rest is for the
+// client holds. Thread safety: submit, depth and stop as in io_engine.h; the rest is for the
 // engine's threads.
 #pragma once
 

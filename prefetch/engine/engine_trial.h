@@ -1,13 +1,13 @@
 // Decides which of two engines serves an origin better. Batches of equal size run on each engine
-// alternately; the second pair runs in the opposite order and so on, so a drift during the trial
-// (the origin's load, its server's cache) affects both engines alike. The first pair is a warm-up,
-// which starts threads and kernel workers, and is not counted.
+// alternately; the second pair runs in the opposite order and so on, so a change of conditions
+// during the trial (the origin's load, its server's cache) affects both engines alike. The first
+// pair is a warm-up, which starts threads and kernel workers, and is not counted.
 //
-// The ring wins a pair if it was faster by a margin, and loses it otherwise. k_wins wins choose the
-// ring for the origin, k_losses losses choose the threads. One batch that other work on the machine
-// spoiled therefore decides nothing. If there is no real difference, threads win after a few
-// batches, because with threads a hang costs one thread and not a ring. Pure. Thread safety: one
-// thread at a time.
+// The ring wins a pair if it was faster by a margin, and loses it otherwise. After k_wins wins the
+// origin gets the ring; after k_losses losses it gets the threads. One batch that other work on the
+// machine spoiled therefore decides nothing. If there is no real difference, threads win after a
+// few batches, because with threads a hang costs one thread and not a ring. Pure. Thread safety:
+// one thread at a time.
 #pragma once
 
 #include <cstdint>

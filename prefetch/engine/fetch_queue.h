@@ -43,7 +43,7 @@ class FetchQueue {
     return size_;
   }
 
-  // A fetch has ended, and the engine no longer refers to it.
+  // Notes that a fetch has ended and the engine no longer refers to it.
   void one_is_over() {
     // Pairs with the acquire in wait_for_all.
     if (unended_.fetch_sub(1, std::memory_order_release) == 1) over_.notify();

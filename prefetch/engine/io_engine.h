@@ -1,15 +1,15 @@
-// The seam between what is fetched and how: an engine fetches whole files in the background, many
-// at a time, and asks its client for the room to put each of them.
+// An interface that separates how files are fetched from which: an engine fetches whole files in
+// the background, many at a time, and asks its client for room for each of them.
 //
 // A fetch takes these steps: open; statx by fd; the client's room_for(); a read of one byte more
 // than the size; a second statx that asks the server, if the client wants one; ended(); close.
 // Special files are never read, and the engine never waits for one.
 //
 // Each submitted fetch ends exactly once, by ended(). From then on neither engine nor kernel refers
-// to the Fetch, its path or its room, with one exception: a fetch that hangs in the kernel when
-// stop() loses patience ends as `abandoned`. If `room_is_lost` is set, the kernel may still write
-// to its room until the process ends, so that room must never be reused or unmapped. After stop()
-// has returned, no client function runs or will run.
+// to the Fetch, its path or its room, with one exception: a fetch that still hangs in the kernel at
+// the end of stop()'s patience ends as `abandoned`. If `room_is_lost` is set, the kernel may still
+// write to its room until the process ends, so that room must never be reused or unmapped. After
+// stop() has returned, no client function runs or will run.
 //
 // Thread safety: any thread may call submit, set_depth, cancel_waiting, drain and stop, but stop
 // only once. The engine calls its client on its own threads, and from cancel_waiting() and stop()
@@ -43,8 +43,8 @@ struct Fetch {
   // Files of one mount have the same number. engine_choice.h learns the best engine for each.
   std::uint32_t origin = 0;
   bool asks_first = false;  // a thread engine asks its client before it opens the file
-  // A file that is larger by the stat of its path is not opened: room_for() gets that stat, and
-  // must decline.
+  // If the stat of its path says that the file is larger, the file is not opened: room_for() gets
+  // that stat, and must decline.
   std::uint64_t most_opened = UINT64_MAX;
 
   // Further fetches whose bytes follow this one in the origin, for a thread engine: one request
@@ -63,13 +63,12 @@ enum class Ending : std::uint8_t {
   failed,     // `error` comes from the kernel
   changed,    // the file does not match its stat: grown, truncated, or written during the fetch
   cancelled,  // the fetch did not begin, or was given up between two system calls
-  abandoned,  // hung when stop() lost patience; see above
+  abandoned,  // still hung at the end of stop()'s patience; see above
 };
 
 struct FetchResult {
   Ending ending = Ending::cancelled;
-  bool has_room = false;      // room_for() gave room, which is the client's again, unless
-                              // room_is_lost
+  bool has_room = false;      // room_for() gave room, which the client has back unless room_is_lost
   bool room_is_lost = false;  // see above
   // The number of requests to the origin.
   std::uint8_t opens = 0, stats = 0, reads = 0;
@@ -77,7 +76,8 @@ struct FetchResult {
   int reason = 0;  // the client's reason, if it has declined
   std::uint64_t bytes = 0;
   bool is_counted_elsewhere = false;  // Origin::Traits
-  // The hash by which the origin has checked the bytes of a whole file, if it has.
+  // The hash by which the origin has checked the bytes of a whole file; empty if it has not checked
+  // them.
   std::optional<std::uint64_t> data_hash = {};
 };
 
@@ -88,7 +88,7 @@ struct Room {
   bool look_again = false;
   bool is_by_origin = false;
 
-  // Returns room for all bytes of the file, as its stat gives them. If `look_again`, the engine
+  // Returns room for all bytes of the file, as many as its stat has. If `look_again`, the engine
   // revalidates the stat after the read.
   static Room give(std::byte* data, bool look_again) { return {data, 0, true, look_again}; }
   static Room decline(int reason) { return {nullptr, reason, false, false}; }

@@ -21,8 +21,8 @@ class OriginKinds {
   // because a link or a mount can lead anywhere.
   void learn(std::uint32_t origin, std::uint32_t device_major) {
     if (origin >= k_origins || kinds_[origin] == Kind::remote) return;
-    // Major 0 means no block device. tmpfs and btrfs count as remote by this rule, which costs them
-    // a worker.
+    // Major 0 means no block device. tmpfs and btrfs count as remote by this rule, which costs
+    // their operations a worker.
     kinds_[origin] = device_major == 0 ? Kind::remote : Kind::local;
   }
 

@@ -28,11 +28,11 @@ struct Worker {
   Fetch* fetch = nullptr;
   bool has_room = false;
   bool may_be_kept = true;  // see cache/origin/kept_attributes.h
-  // Copies, because the client's fetch may be destroyed as soon as the gate is closed.
+  // These are copies, because the client's fetch may be destroyed as soon as the gate is closed.
   cache::OriginSpan place, together;
   std::uint64_t most_opened = UINT64_MAX;
   bool has_span = false;  // the opened place holds the bytes that were read together
-  // A copy, for the same reason.
+  // A copy, because the client's fetch may be destroyed as soon as the gate is closed.
   char path[PATH_MAX + 1];
 };
 
@@ -54,7 +54,7 @@ class ThreadCore final : public EngineCore {
            queue.size() > starting_;
   }
   void keep();
-  // These run with mutex_ held, except while a fetch runs.
+  // These functions run with mutex_ held, except while a fetch runs.
   void start_one(base::Condition::Lock& lock);
   void serve();
   bool wait_for_work(base::Condition::Lock& lock);
@@ -67,7 +67,7 @@ class ThreadCore final : public EngineCore {
   bool fetch_one(Worker& worker, cache::OpenedPlace& place);
   bool open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
                   FetchResult& result, int& error);
-  // Leaves the fetch declined if RAM has no room.
+  // Declines the fetch if RAM has no room.
   void fill_by_origin(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
                       FetchResult& result);
   // False: the file must be opened.
@@ -84,9 +84,9 @@ class ThreadCore final : public EngineCore {
   base::Mutex mutex_;
   base::Condition work_, keeping_;
   Worker workers_[k_most_depth];
-  // Written under mutex_. A worker that goes to sleep, or ends, records it here before it checks
-  // the queue for the last time. wake() reads these after it has queued: one of the two sees the
-  // other.
+  // Written under mutex_. A worker that goes to sleep, or ends, records that here before it checks
+  // the queue for the last time. wake() reads these fields after it has queued, so one of the two
+  // sees the other.
   std::atomic<unsigned> depth_{options.depth}, threads_{0}, idle_{0}, running_{0};
   std::atomic<bool> is_waking_{false};
   unsigned starting_ = 0;  // guarded by mutex_
@@ -113,7 +113,7 @@ void ThreadCore::start_one(base::Condition::Lock& lock) {
   if (error == 0) return;
   --threads_;
   --starting_;
-  // The machine has no more threads, so the existing ones must suffice.
+  // No more threads can be created, so the existing ones must suffice.
   if (threads_ != 0) return keeping_.wait(lock);
   lock.unlock();
   queue.end_all(client, Ending::failed, error);
@@ -239,7 +239,7 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
   if (!open_whole(worker, origin, place, result, error)) return false;
   result.ending = Ending::failed;
   result.error = error;
-  // A directory has a stat, too.
+  // This may also be the stat of a directory.
   if (error != 0 && error != EISDIR) return true;
   const cache::FileAtOrigin& file = place.opened()->file();
   Room room;
@@ -309,7 +309,7 @@ bool ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
     Fetch* const fetch = worker.fetch;
     is_last = fetch->beside == nullptr;
     set_fetch(worker, fetch->beside);
-    // Before the close, which may be another round trip.
+    // Done before the close, which may be another round trip.
     client.ended(*fetch, result);
     worker.gate.leave();
   }

@@ -11,7 +11,7 @@
 
 namespace cube::prefetch {
 
-// Null: threads are not available here; `why` says why.
+// Null: threads are not available here; `why` is the reason.
 std::unique_ptr<IoEngine> make_thread_engine(const EngineOptions& options, FetchClient& client,
                                              std::string& why);
 

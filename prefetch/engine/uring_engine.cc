@@ -63,7 +63,7 @@ class UringCore final : public EngineCore {
   std::atomic<int> set_up_{-1};  // 1: done; 0: refused
   std::string why_;              // written before set_up_
 
-  // Only the ring's thread uses these, except as UringFlight says.
+  // Only the ring's thread uses these, with the exceptions in UringFlight.
   Ring* ring_ = nullptr;  // a local variable of work()
   std::array<std::unique_ptr<UringFlight>, k_most_depth> flights_;
   OriginKinds origins_;
@@ -114,7 +114,7 @@ void UringCore::begin_waiting() {
     if (flight != nullptr && flight->stage != Stage::free) continue;
     Fetch* const fetch = queue.pop();
     if (fetch == nullptr) return;
-    // Nothing may be thrown on this thread: an exception would end the host.
+    // No exception may leave this thread: it would end the host.
     if (flight == nullptr) flight.reset(new (std::nothrow) UringFlight);
     if (flight == nullptr) {
       client.ended(*fetch, {.ending = Ending::failed, .error = ENOMEM});
@@ -197,7 +197,8 @@ void UringCore::ask_stat(std::uint64_t index, UringFlight& flight, Stage stage) 
                            flight.links != cache::LinksOnWay::none;
   const int flags = AT_EMPTY_PATH | (asks_server ? cache::k_ask_server : 0);
   if (flight.is_local) {
-    // A ring gives every statx to a worker, which costs more than the statx of an open local file.
+    // A ring passes every statx to a worker, which costs more than the statx of an open local file
+    // itself.
     const long error = sys::statx(flight.fd, "", flags, cache::FileStat::k_request, &flight.statx);
     return advance(index, static_cast<int>(error));
   }
@@ -255,7 +256,7 @@ void UringCore::ask_for_room(std::uint64_t index, UringFlight& flight) {
   gate_.leave();
   flight.result.reason = flight.room.reason;
   if (!flight.room.is_given) return end(index, flight, Ending::declined);
-  // Clears O_NONBLOCK, with which a ring would not wait for the file's bytes.
+  // Clears O_NONBLOCK, because with it a ring would not wait for the file's bytes.
   if (flight.stat.is_regular()) sys::fcntl(flight.fd, F_SETFL, 0);
   flight.read = base::WholeRead(flight.room.data, flight.stat.size);
   read(index, flight);
@@ -283,10 +284,10 @@ void UringCore::advance(std::uint64_t index, int result) {
   const bool is_naming = flight.stage == Stage::naming || flight.stage == Stage::naming_with_links;
   if (is_naming && result >= 0) flight.fd = result;
   if (flight.stage == Stage::opening && result >= 0) {
-    // Closes the O_PATH fd, which no server knows.
+    // Closes the O_PATH fd, which involves no server.
     sys::close(std::exchange(flight.fd, result));
   }
-  // Without /proc, open by path, although another file may be there by now.
+  // Without /proc, open by path, although the path may name another file by now.
   const bool has_no_proc =
       flight.stage == Stage::opening && (result == -ENOENT || result == -ENOTDIR);
   if (has_no_proc && !std::exchange(flight.by_name, true)) return open(index, flight, flight.path);
@@ -333,8 +334,8 @@ unsigned UringCore::abandon_all() {
     if (flight != nullptr) abandoned += abandon(flight->fetch, flight->has_room);
   }
   // The kernel ends the operations of a ring only after the process has ended, and no process can
-  // wait for that. Until then the files stay open, and the origin cannot be unmounted. A thread's
-  // files are closed before the process is gone.
+  // wait for that. Until then the files stay open, and the origin cannot be unmounted. Files of
+  // threads are closed before the process has ended.
   wait_for_end(options.give_back_ms * base::k_ns_per_ms);
   return abandoned;
 }

@@ -11,7 +11,8 @@
 
 namespace cube::prefetch {
 
-// Null: io_uring is refused here (old kernel, seccomp, kernel.io_uring_disabled); `why` says why.
+// Null: io_uring is refused here (old kernel, seccomp, kernel.io_uring_disabled); `why` is the
+// reason.
 std::unique_ptr<IoEngine> make_uring_engine(const EngineOptions& options, FetchClient& client,
                                             std::string& why);
 

@@ -22,8 +22,8 @@ T* at(void* memory, unsigned offset) {
   return reinterpret_cast<T*>(static_cast<std::byte*>(memory) + offset);
 }
 
-// The kernel accepts no address for these mappings, and may put them where the program has just
-// unmapped something.
+// The kernel ignores a requested address for these mappings, and may place them in a range that the
+// program has just unmapped.
 void* moved_to_own_place(long from, std::size_t bytes) {
   const long room = sys::mmap(base::own_place(bytes), bytes, PROT_NONE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -70,7 +70,7 @@ bool Ring::set_up(unsigned entries, std::string& why) {
   return false;
 }
 
-// Maps both queues in one mapping (Linux 5.4; has_operations wants a later kernel) and the entries
+// Maps both queues in one mapping (since Linux 5.4, which has_operations implies) and the entries
 // in another. No child inherits them.
 bool Ring::map(const io_uring_params& parameters) {
   const auto map = [&](std::size_t bytes, std::int64_t offset) -> void* {

@@ -1,5 +1,6 @@
-// The steps of one fetch by plain system calls, and what both engines share of them. Thread safety:
-// pure functions apart from the system calls. The calling thread must have its own fd table.
+// The steps of one fetch by plain system calls, and the parts of them that both engines share.
+// Thread safety: pure functions apart from the system calls. The calling thread must have its own
+// fd table.
 #pragma once
 
 #include <climits>
@@ -14,7 +15,7 @@ namespace cube::prefetch {
 inline constexpr int k_open_flags = O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
 
 // Copies the path, because the client's copy may be freed during the system call. A path that is
-// too long stays too long.
+// too long is cut to one that the kernel also refuses as too long.
 inline void keep_path(char (&to)[PATH_MAX + 1], const char* path) {
   const std::size_t n = ::strnlen(path, PATH_MAX);
   std::memcpy(to, path, n);
@@ -26,7 +27,7 @@ inline void keep_path(char (&to)[PATH_MAX + 1], const char* path) {
 // Other files are not opened: opening a FIFO would release a waiting writer, and opening a tape
 // would rewind it.
 inline constexpr int k_name_flags = O_PATH | O_CLOEXEC;
-// DONT_SYNC: a file does not change its kind.
+// DONT_SYNC: an outdated stat suffices, because a file does not change its kind.
 inline constexpr int k_name_stat_flags = AT_EMPTY_PATH | AT_STATX_DONT_SYNC;
 
 // Performs both steps. Tries to open without symbolic links first, so that is_physical costs

@@ -95,7 +95,7 @@ int BlockFetch::start(std::uint64_t begin, std::uint64_t end, bool is_urgent) {
   return 0;
 }
 
-// Whether an answer is of the version that was listed.
+// Whether an answer belongs to the version that was listed.
 int BlockFetch::check(const s3::Outcome& head) {
   if (head.size != version_.size || cache::mark_of_etag(head.etag) != version_.etag_mark)
     return ESTALE;
@@ -143,7 +143,7 @@ void BlockFetch::take(const LargeFile::Gap& gap, bool is_urgent, s3::Outcome& ou
   serve_waiting();
 }
 
-// Answers the askers that have all their bytes, and requests what is missing for the others.
+// Answers the askers whose bytes are all present, and requests the missing bytes for the others.
 void BlockFetch::serve_waiting() {
   std::erase_if(waiting_, [&](const Waiting& one) {
     if (!mailbox_.is_wanted(one.ticket)) return true;

@@ -69,11 +69,11 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   const cache::ObjectInfo version_;
   cache::LargeFile& file_;
   const Finish finish_;
-  // The requests are counted for the job of the last asker.
+  // The last asker, for whose job the requests are counted.
   cache::MailTicket last_asker_;
-  std::string warning_;                             // for the askers of the bytes that arrive
+  std::string warning_;                             // for the askers of the bytes that arrive next
   std::string etag_;                                // empty: not known yet, or weak
-  std::map<std::uint64_t, std::uint64_t> running_;  // ranges on their way: begin, end
+  std::map<std::uint64_t, std::uint64_t> running_;  // ranges that are being fetched: begin, end
   std::vector<Waiting> waiting_;
   std::uint64_t used_ns_ = 0;
 };

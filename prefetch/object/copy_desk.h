@@ -25,7 +25,7 @@ class CopyDesk {
 
   // All askers of an object share its file. Call this before Mailbox::finish.
   void add(const cache::MailTicket& ticket, std::shared_ptr<const base::UniqueFd> file);
-  // Forgets the copies that will no longer be collected.
+  // Drops copies that no asker will collect any more.
   void drop_unwanted();
 
  private:

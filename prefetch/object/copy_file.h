@@ -14,7 +14,7 @@ namespace cube::prefetch {
 
 class CopyFile final : public s3::ObjectSink {
  public:
-  // Copies bytes that the region has to `to`. False: it does not have all of them.
+  // Copies bytes from the region to `to`. False: the region does not have all of them.
   using Present = std::function<bool(std::byte* to, std::uint64_t first, std::size_t bytes)>;
   // The stat of the object whose head this is.
   using StatOf = std::function<cache::FileStat(const s3::Outcome& head)>;
@@ -29,8 +29,8 @@ class CopyFile final : public s3::ObjectSink {
   int take(std::uint64_t first, std::size_t bytes) override;
   const std::byte* kept(std::uint64_t first) override { return at_ + first; }
 
-  // Call after the last range. Returns the file, which is no longer mapped for writing. Its ETag
-  // and time are those of `head()`.
+  // Call after the last range. Returns the file, which is no longer mapped for writing. Gives it
+  // the ETag and the time of `head()`.
   base::UniqueFd finish();
   const s3::Outcome& head() const { return head_; }
 

@@ -36,7 +36,7 @@ class NewsWatch {
             if (now != std::exchange(seen, now)) client.wake();
           }
         }) {}
-  // Up to a second late, because no process waits for the gateway's end.
+  // May be up to a second late, because no process waits for the gateway's end.
   ~NewsWatch() {
     is_over_ = true;
     thread_.join();
@@ -81,7 +81,7 @@ struct Gateway::Work {
   cache::BucketMount mount;
   std::string id;
   std::vector<cache::MailTicket> askers;
-  std::uint64_t told_ns = base::monotonic_ns();  // when the askers heard of progress
+  std::uint64_t told_ns = base::monotonic_ns();  // when the askers were last told of progress
 };
 
 struct Gateway::ListingWork {
@@ -128,7 +128,8 @@ bool Gateway::look_around() {
 }
 
 void Gateway::take_requests() {
-  // Read before the rows, so that a request that is posted meanwhile counts as news the next time.
+  // Read before the rows, so that a request that is posted meanwhile counts as news in the next
+  // round.
   const std::uint32_t news = mailbox_.news();
   if (taken_news_ == news) return;
   taken_news_ = news;
@@ -267,7 +268,7 @@ void Gateway::fetch_copy(const WorkPointer& work) {
   const bool is_of_version = part.end == cache::MailPart::k_whole;
   s3::WholeOptions options;
   CopyFile::Present present;
-  // Blocks that the region has are not fetched again.
+  // Blocks that are in the region already are not fetched again.
   if (const auto object =
           is_of_version && part.size != 0 ? object_of(request, work->name) : nullptr;
       object != nullptr && !object->etag().empty()) {

@@ -28,9 +28,9 @@
 namespace cube::prefetch {
 
 struct GatewayOptions {
-  std::string disk_dir;         // for large copies; empty: none
-  std::string who;              // whose keys these are, for messages
-  std::uint64_t linger_ns = 0;  // after the last other process has gone
+  std::string disk_dir;         // for large copies; empty: there is none
+  std::string who;              // the owner of the keys, for messages
+  std::uint64_t linger_ns = 0;  // how long the gateway stays after the last other process has left
 };
 
 class Gateway {
@@ -71,7 +71,7 @@ class Gateway {
   void fetch_page(const std::shared_ptr<ListingWork>& listing);
   void finish(const WorkPointer& work, int error, const std::string& trouble);
   void tell_progress(Work& work) const;
-  // Returns whether the gateway should go on.
+  // Returns whether the gateway should continue.
   bool look_around();
 
   cache::FileCache& cache_;
@@ -81,7 +81,7 @@ class Gateway {
   const GatewayOptions options_;
   base::UniqueFd region_fd_;
   std::map<std::string, WorkPointer> works_;
-  std::map<std::string, std::shared_ptr<BlockFetch>> objects_;  // that are read in blocks
+  std::map<std::string, std::shared_ptr<BlockFetch>> objects_;  // objects that are read in blocks
   // The ETags of objects that were fetched or checked, for conditional requests.
   std::unordered_map<std::string, std::string> etags_;
   std::optional<std::uint32_t> taken_news_;  // Mailbox::news() before the rows were last read

@@ -52,7 +52,7 @@ void ObjectFill::forget_listing_unless(const cache::ObjectInfo& object) const {
       mount_.origin_id(), cache::RecordKind::directory, directory, base::hash_path(directory));
   const auto names = listing ? cache::ObjectNames::of(*listing) : std::nullopt;
   const auto entry = names ? names->find(name) : std::nullopt;
-  // In listings, a store may give another ETag or another fraction of a second.
+  // A store's listings may have another ETag or another fraction of a second.
   const bool has_changed =
       entry && (entry->object.size != object.size || (entry->object.etag_mark != object.etag_mark &&
                                                       entry->object.modified != object.modified));
@@ -62,7 +62,7 @@ void ObjectFill::forget_listing_unless(const cache::ObjectInfo& object) const {
 int ObjectFill::end(const s3::Outcome& outcome) {
   if (is_there_) return 0;
   if (outcome.error != 0) return outcome.error;
-  if (!has_begun_) {  // a body of unknown length, or none
+  if (!has_begun_) {  // the body has an unknown length, or is empty
     s3::Outcome head;
     head.size = outcome.http.body.size();
     head.modified = outcome.modified;

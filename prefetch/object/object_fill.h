@@ -1,4 +1,4 @@
-// One object on its way into RAM. Thread safety: one thread.
+// A fetch of one object into RAM. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -24,7 +24,7 @@ class ObjectFill {
   // Call it with the head of each answer, including retries. Returns 0 and room for the bytes,
   // EFBIG or ENOSPC, or an error if RAM already has the object: end() then returns 0.
   int begin(const s3::Outcome& head, s3::Transfer::Room& room);
-  // All bytes are there. Returns 0: RAM has the object.
+  // Call it when all bytes have arrived. Returns 0 if RAM then has the object.
   int end(const s3::Outcome& outcome);
 
  private:

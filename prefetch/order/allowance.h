@@ -1,8 +1,8 @@
 // The account of a source whose fetches may cost only a limited number of bytes. promise() books
 // the likely size of a file when its fetch is planned. settle() replaces the promise by the actual
-// cost when the fetch has ended. A request to the origin that returned nothing costs as much as was
-// promised, so the number of requests is also bounded. Thread safety: promise() and take_spent() by
-// the source's thread, settle() by any thread, once for each promise.
+// cost when the fetch has ended. A request that returned nothing costs as much as was promised, so
+// the number of requests is bounded as well. Thread safety: promise() and take_spent() by the
+// source's thread, settle() by any thread, once for each promise.
 #pragma once
 
 #include <atomic>

@@ -27,13 +27,13 @@ class DirWalk {
   // begin().
   void use_origins(const cache::Origins* origins) { origins_ = origins; }
   // Returns 0, or the errno of the root. `from` continues at a position() of an earlier walk of the
-  // same root. If the file system no longer knows that position, the walk may skip or repeat some
-  // files.
+  // same root. If that position is no longer valid in the file system, the walk may skip or repeat
+  // some files.
   int begin(const std::string& root, std::int64_t from = 0);
-  // The position after the last entry given, if that entry is in the root itself.
+  // The position after the last returned entry, if that entry is in the root itself.
   std::int64_t position() const { return position_; }
   bool is_walking() const { return !levels_.empty(); }
-  // next() gives a directory before its contents; leave_out() then skips them.
+  // next() returns a directory before its contents, which leave_out() then skips.
   FoundEntry next();
   void leave_out() { enters_ = false; }
   // Moves on to the next file or link in the root itself. Returns false if there are no more.

@@ -21,8 +21,8 @@ class ListEntries {
   static base::Result<ListEntries> open(const char* path, std::string& why);
 
   enum class Got { entry, too_long, end, error };
-  // `entry` is valid until the next call. too_long gives the beginning of the entry and skips the
-  // rest.
+  // `entry` is valid until the next call. With too_long, `entry` is the beginning of the entry, and
+  // the rest is skipped.
   Got next(std::string_view& entry);
 
   bool is_nul_separated() const { return separator_ == '\0'; }

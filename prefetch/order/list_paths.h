@@ -9,8 +9,8 @@ namespace cube::prefetch {
 
 enum class Folded { ok, empty, too_long };
 // Makes `text` absolute (below `base` if it is relative) and removes "//", ".", ".." and a final
-// slash. The result is the path under which the cache knows the program's open of the same file,
-// unless a symbolic link precedes a "..".
+// slash. The result is the path that the cache uses for the program's open of the same file, unless
+// a symbolic link precedes a "..".
 Folded fold_path(std::string_view base, std::string_view text, std::string& path);
 
 // Paths that are left out, with everything below them.

@@ -1,4 +1,4 @@
-// CUBESHIM_PREFETCH_LIST as an order: it gives the files of the list once. If they do not all stay
+// CUBESHIM_PREFETCH_LIST as an order: returns the files of the list once. If they do not all stay
 // in memory, it repeats them, because each epoch needs them again. Thread safety: one thread.
 #pragma once
 
@@ -17,23 +17,23 @@ class ListSource final : public PathSource {
   static constexpr std::uint32_t k_reader = 0;
 
   // Null: `why` is a sentence. `from`: how many of the first entries to skip in the first round,
-  // because they have been handled. `repeats` says at the end of a round whether another one
+  // because they have been handled. `repeats` returns at the end of a round whether another one
   // follows.
   static std::unique_ptr<ListSource> open(PathListOptions options, std::uint64_t from,
                                           bool (*repeats)(void*), void* argument, std::string& why);
 
-  // Returns none_yet at the end of a round, because the last paths given may turn out to be
+  // Returns none_yet at the end of a round, because the last returned paths may turn out to be
   // directories.
   Next next(PlannedFile& file) override;
-  // Call it when no path that next() gave is still under way. Ends the round if all of it was
-  // given; returns true then.
+  // Call it when all fetches of paths from next() have ended. Ends the round and returns true if
+  // all of the round was given.
   bool all_is_known();
-  // Reports that a path that next() gave is a directory, whose files come next (walk), or that it
-  // is not fetched (refuse).
+  // Reports that a path from next() is a directory, whose files come next (walk), or that it is not
+  // fetched (refuse).
   void walk(const PlannedFile& directory);
   void refuse(Refusal reason, const std::string& path, int error);
   // How far the first round has got, for the next leader. A directory is walked from its beginning,
-  // because its files may come in another order.
+  // because its files may be listed in another order.
   std::uint64_t dealt_with() const {
     return first_round_ ? std::min(given_, first_directory_) : k_all;
   }

@@ -1,5 +1,5 @@
-// The files of a directory in the order in which a program reads them: in listing order or by name,
-// judging by the files that it has already read. Thread safety: one thread.
+// The files of a directory in the order in which a program reads them: listing order or name order,
+// whichever fits the files that the program has already read. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ class ListingOrder {
   // Reads the names. Returns false if there are more than `most`, or the directory cannot be
   // listed.
   bool read(const std::string& directory, const cache::Origins* origins, std::size_t most);
-  // Sorts by name if the files that were read come first in name order and do not in listing order.
+  // Sorts by name if the files that were read are the first in name order, but not in listing
+  // order.
   void choose_order(const std::function<bool(const std::string& path)>& was_read);
   // Returns false if there are no more.
   bool next(std::string& path);

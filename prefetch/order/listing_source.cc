@@ -12,18 +12,18 @@ constexpr std::uint64_t k_kib = 1024;
 
 // The bytes that may be fetched from any listed directory.
 constexpr std::uint64_t k_first_bytes = 64 * k_kib;
-// With fewer files, it is not known whether the program reads what was fetched.
+// With fewer files, it is unknown whether the program will read the fetched ones.
 constexpr std::uint64_t k_files_that_show = 16, k_one_in = 2;
 constexpr std::uint64_t k_times_read = 2, k_times_ahead = 4;
 
-// The largest file to fetch: this many times the average of the files read, or this share of what
-// is left. A larger file is left to the program.
+// The largest file to fetch: this many times the average size of the files read, or this share of
+// the bytes that may still be fetched. A larger file is left to the program.
 constexpr std::uint64_t k_times_average = 2, k_share = 64;
 // A closed directory is opened again only when the bytes that may be fetched from it reach this
 // share of those fetched before. Otherwise it would be opened for each file.
 constexpr std::uint64_t k_reopen_share = 8;
 
-// Up to this many windows are all checked each time; if there are more, only every
+// If there are at most this many windows, all are checked each time; otherwise, only every
 // k_between_looks_ns.
 constexpr std::size_t k_few_windows = 64;
 constexpr std::uint64_t k_between_looks_ns = 5 * base::k_ns_per_ms;
@@ -139,7 +139,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
   const std::uint64_t left = may_be_fetched(reads);
   const std::uint64_t average = std::max(reads.read / reads.files, k_kib);
   const bool is_open = window.walk != nullptr || window.names != nullptr;
-  // Files differ in size, so keep room for one more than is planned.
+  // Files differ in size, so room is kept for one file more than planned.
   if (left < (is_open ? 2 * average : std::max(2 * average, reads.fetched / k_reopen_share)))
     return Given::nothing_now;
   file.promised_bytes = average;
@@ -150,7 +150,8 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
 PathSource::Next ListingSource::next(PlannedFile& file) {
   take_posted();
   if (windows_.empty()) return Next::none_yet;
-  // A file that passes through the ring would compete with announced files or those of a list.
+  // If these files passed through the ring, they would compete with announced files and those of a
+  // list.
   if (cache_.ahead().is_full()) {
     drop_all();
     return Next::none_yet;

@@ -1,10 +1,10 @@
-// A source of files from directories that programs have listed and now read. It gives the files of
-// a directory without its subdirectories, while the resident pool has room, and never more than the
-// reads of the directory justify (may_be_fetched). The files come in the order in which programs
-// read them, if there are not too many (listing_order.h). The source leaves a directory when it has
-// used up that amount, and continues when more of the directory is read. It handles at most 1,024
-// directories; the rest wait. A directory from which no process has read for a minute is forgotten
-// until one reads from it again. Thread safety: one thread.
+// A source of files from directories that programs have listed and now read. It returns the files
+// of a directory without its subdirectories, while the resident pool has room, and never more than
+// the reads of the directory justify (may_be_fetched). The files come in the order in which
+// programs read them, if there are not too many (listing_order.h). The source leaves a directory
+// when it has used up that amount, and continues when more of the directory is read. It handles at
+// most 1,024 directories; the rest wait. A directory from which no process has read for a minute is
+// forgotten until one reads from it again. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -58,10 +58,10 @@ class ListingSource final : public PathSource {
     std::string directory;
     std::uint64_t hash = 0;
     std::shared_ptr<Allowance> allowance = std::make_shared<Allowance>();
-    std::unique_ptr<ListingOrder> names;  // null: there are too many, and `walk` gives them
+    std::unique_ptr<ListingOrder> names;  // null: there are too many, and `walk` returns them
     std::unique_ptr<DirWalk> walk;        // null: the walk continues at `position`
     std::int64_t position = 0;
-    std::uint64_t walked = 0;  // the value of walked_ at the last walk
+    std::uint64_t walked = 0;  // the value of walked_ when this window was last walked
     bool is_begun = false;
     bool is_over = false;  // all of it was planned
   };
@@ -78,7 +78,7 @@ class ListingSource final : public PathSource {
   cache::Listings listings_;
   const cache::Origins* origins_ = nullptr;
   std::vector<std::unique_ptr<Window>> windows_;
-  std::size_t at_ = 0;  // the window that comes next
+  std::size_t at_ = 0;  // the index of the next window
   std::size_t most_names_ = k_most_names;
   std::uint64_t sequence_ = 0, walked_ = 0;
   std::uint64_t not_before_ns_ = 0;  // earliest time of the next check of many windows

@@ -16,7 +16,7 @@ struct ByteRange {
 };
 
 struct NamedRange {
-  // wrong: it has the form of a range but cannot be one
+  // wrong: the text has the form of a range but cannot be one
   enum class Kind : std::uint8_t { none, good, wrong } kind = Kind::none;
   std::string_view path;  // the text before the range; empty: there is no path
   ByteRange range;

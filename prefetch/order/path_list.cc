@@ -137,8 +137,7 @@ PathList::Verdict PathList::take_relative(std::string_view text) {
     place_ = i;
     return judge(text.ends_with('/'));
   }
-  // The name may be a range of a large file, in which case the origin knows only the file's own
-  // name.
+  // The name may be a range of a large file, in which case the origin has only the file's own name.
   const NamedRange named = named_range(text);
   for (std::size_t i = 0;
        named.kind != NamedRange::Kind::none && !options_.look_at_each && i < places_.size(); ++i) {

@@ -17,9 +17,9 @@
 // first place that lies within a prefix and holds such a file is taken, and is tried first for
 // later entries. An exclusion applies to all of these places.
 //
-// With `look_at_each`, the origin is asked for each listed path whether it exists. Without it, the
-// list costs the origin only the walks: an entry then is `unknown`, and the caller that finds a
-// directory, or no file, reports it by walk() or refuse().
+// With `look_at_each`, the origin is asked for each listed path whether it exists. Without it, only
+// walks send requests to the origin: an entry then is `unknown`. If the caller finds a directory,
+// or no file, it reports that by walk() or refuse().
 //
 // Nothing is left out silently: see refusals(). Thread safety: one thread.
 #pragma once

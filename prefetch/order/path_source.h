@@ -1,7 +1,7 @@
-// The seam between the order of fetches and the prefetcher: a source gives the files to fetch next,
-// from a list, from the job's announcements, or from a directory that the job has listed. Thread
-// safety: one thread calls next() and settled(); each source itself protects the data that other
-// threads give it.
+// The interface between the prefetcher and the order of its fetches: a source returns the files to
+// fetch next, from a list, from the job's announcements, or from a directory that the job has
+// listed. Thread safety: one thread calls next() and settled(); each source itself protects the
+// data that other threads give it.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ struct PlannedFile {
   cache::OriginSpan place = {};  // the place at the origin, which the prefetcher sets
 };
 
-// How many files of the reader were read, dropped, or not fetched after all. The reader is then
-// ahead by that many files fewer.
+// How many files of the reader were read, dropped, or not fetched after all, and so no longer count
+// as ahead of the reader.
 struct Settled {
   std::uint32_t reader = 0, files = 0;
 };
@@ -43,10 +43,10 @@ class PathSource {
   // none_yet: there may be one later. end: there will never be one.
   enum class Next : std::uint8_t { file, none_yet, end };
   virtual Next next(PlannedFile& file) = 0;
-  // See Settled; of the files that next() gave.
+  // Reports files that next() gave; see Settled.
   virtual void settled(std::uint32_t /*reader*/, std::uint32_t /*files*/) {}
-  // The sequence number below which the reader will read no more paths that next() gave, because it
-  // has left their epoch or ended.
+  // The sequence number below which the reader will read no more of the paths that next() returned,
+  // because it has left their epoch or ended.
   virtual std::uint64_t passed(std::uint32_t /*reader*/) { return 0; }
 };
 

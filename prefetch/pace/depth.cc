@@ -88,11 +88,12 @@ bool Depth::is_demand_foreign(const Seen& seen) {
 
 void Depth::limit_by_fetches(const Seen& seen, bool is_foreign) {
   constexpr std::uint64_t k_hold_ns =
-      500'000'000;  // how long the limit stays after foreign demand has ended
-  constexpr std::uint64_t k_anew_ns = 10'000'000'000;  // between measurements with one in flight
+      500'000'000;  // how long the limit is kept after foreign demand has ended
+  constexpr std::uint64_t k_anew_ns = 10'000'000'000;  // the pause between measurements with one
+                                                       // fetch in flight
   constexpr unsigned k_fetches_of_period = 16;
-  // Below this limit a step doubles it, above it a step adds a quarter. An overshoot costs the
-  // program a period of slow fetches.
+  // Up to this limit, a step doubles the limit; above it, a step adds a quarter. An overshoot costs
+  // the program a period of slow fetches.
   constexpr unsigned k_few = 4;
   Limit& limit = by_fetches_;
   Period& period = limit.period;

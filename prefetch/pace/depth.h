@@ -1,14 +1,14 @@
-// Depth says how many fetches may be in flight, so that prefetching does not slow the programs' own
-// fetches. It is the lower of two limits: one follows how long programs wait for their files, the
-// other bounds the queue at the origin while programs fetch files that are in no plan. The caller
-// passes the time and all counts at each tick. Thread safety: one thread.
+// Depth decides how many fetches may be in flight, so that prefetching does not slow the programs'
+// own fetches. It is the lower of two limits: one follows how long programs wait for their files,
+// the other bounds the queue at the origin while programs fetch files that are in no plan. The
+// caller passes the time and all counts at each tick. Thread safety: one thread.
 //
-// - *By demand.* In each period in which programs' own fetches take little longer than the best
-//   seen, the limit doubles, or grows by one after the first setback; otherwise it halves. The
-//   depth is one while a program waits for the origin. But a job that waits more than now and then
-//   has outrun the prefetcher, which could then never get ahead of it again: for such a job only
-//   the latency counts (doc/benchmarks/prefetch.md). The best latency is forgotten slowly, because
-//   an origin's load changes and so does the depth that suits it.
+// - *By demand.* If programs' own fetches took little longer in a period than in the best one, the
+//   limit doubles (after the first setback, it grows by one); otherwise it halves. The depth is one
+//   while a program waits for the origin. But a job that waits often has outrun the prefetcher,
+//   which would never get ahead of it again at a depth of one: for such a job only the latency
+//   counts (doc/benchmarks/prefetch.md). The best latency is forgotten slowly, because an origin's
+//   load changes and so does the depth that suits it.
 // - *By fetches.* A program's request waits behind all fetches that queue at the origin, and a
 //   queue shows in the latency of the fetches. This latency is first measured with one fetch in
 //   flight. Then the limit grows in each period, first by a factor of two and later by a quarter,
@@ -38,7 +38,7 @@ class Depth {
 
   struct Seen {
     std::uint64_t now_ns = 0;
-    unsigned in_flight = 0;  // fewer than the depth: an unused depth must not grow
+    unsigned in_flight = 0;  // if fewer than the depth, the depth must not grow
     std::span<const cache::Demand> jobs = {};
     std::optional<std::uint32_t> planned_job = {};  // the job whose list is being fetched
     // The total of planned files that no longer needed a fetch when they were due.
@@ -62,7 +62,7 @@ class Depth {
     double tolerance = 1, forgetting = 1;  // factors on the best mean, in each period
     // False: the limit falls by the factor by which the mean has grown.
     bool halves = false;
-    unsigned step = 0;  // before the first setback; afterwards the step is one
+    unsigned step = 0;  // the growth before the first setback; afterwards it is one
   };
   struct Limit {
     unsigned most = 0, now = most;
@@ -90,9 +90,10 @@ class Depth {
   std::uint64_t overtaken_ = 0;
   double sum_overtaken_ = 0;       // of the last ticks
   std::uint64_t foreign_ns_ = 0;   // the last time at which there was a foreign job
-  std::uint64_t measured_ns_ = 0;  // the time at which a measurement began; 0: there is no limit by
-                                   // fetches
-  // More fetches are in flight than allowed, so their latency says nothing about the limit.
+  std::uint64_t measured_ns_ = 0;  // when the last measurement began; 0: no limit by fetches
+                                   // applies
+  // More fetches are in flight than allowed, so their latency does not show whether the limit is
+  // right.
   bool is_draining_ = false;
 };
 

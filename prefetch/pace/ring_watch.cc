@@ -11,7 +11,7 @@ namespace {
 constexpr double k_weight = 1.0 / 64;         // the weight of the latest value in the average
                                               // displacement
 constexpr double k_next_to_all = 0.97;        // the share of a segment's files
-constexpr std::uint64_t k_least_spread = 64;  // how far apart a few loader workers read
+constexpr std::uint64_t k_least_spread = 64;  // the distance at which a few loader workers read
 constexpr std::size_t k_entries_of_a_look = 1 << 16;
 constexpr std::uint64_t k_window = 128, k_most_overtaken = 2;  // files
 constexpr std::uint64_t k_stuck_after_ns = 200 * base::k_ns_per_ms,
@@ -24,7 +24,7 @@ void RingWatch::add(const cache::RamTier::PlaceInRegion& place, std::uint32_t re
   const std::lock_guard lock(mutex_);
   Segment& segment = segments_[place.segment];
   if (segment.generation != place.generation) {
-    // The segment was reclaimed between two looks, so all of its records had been opened.
+    // The segment was reclaimed since the last look, so all of its records had been opened.
     for (const UnreadRecord& entry : segment.unread) note_opened(entry);
     segment = {.generation = place.generation};
   }

@@ -1,16 +1,17 @@
-// RingWatch knows which records of the ring are unread and how far each reader has got. It gives up
-// segments that their readers will never finish, because a segment with an unread record cannot be
-// reclaimed. It also tells if the ring is too small. The workers of a loader read several batches
-// at the same time; if the ring does not hold all of these, the prefetcher waits for room while
-// programs themselves fetch files of its plan. Thread safety: add() by any thread, the rest by one.
+// RingWatch tracks which records of the ring are unread and how far each reader has got. It gives
+// up segments that their readers will never finish, because a segment with an unread record cannot
+// be reclaimed. It also detects a ring that is too small. The workers of a loader read several
+// batches at the same time; if the ring does not hold all of these, the prefetcher waits for room
+// while programs themselves fetch files of its plan. Thread safety: add() by any thread, the rest
+// by one.
 //
 // It gives up a segment in four cases:
 //  - The segment's readers no longer want any of its unread records (PathSource::passed).
 //  - Prefetching is stuck, and (a) or (b) holds: (a) the segment's readers follow the order and are
 //    past its unread records; (b) 97 % of its files were read. If the readers do not follow the
 //    order, only (b) counts.
-//  - A reader that has nothing in the ring fetches its own files. The segment whose readers would
-//    reach it last is then given up.
+//  - A reader has nothing in the ring and fetches its files itself. Then the segment that would be
+//    read last is given up.
 //  - Prefetching has been stuck for long, and a previous leader has filled the segment.
 //
 // Prefetching is stuck while it waits for room, no program opens a file of the ring, and programs

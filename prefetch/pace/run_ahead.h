@@ -29,20 +29,20 @@ class RunAhead {
   const std::deque<PlannedFile>& waiting() const { return waiting_; }
   bool is_full() const { return waiting_.size() >= k_most; }
   bool is_running_low() const { return waiting_.size() < k_most / 2; }
-  // Whether to take a file of this reader although the queue is full: nothing can begin, and the
-  // queue is full of other readers' files.
+  // Whether to take a file of this reader although the queue is full: true if nothing can begin
+  // because the queue is full of other readers' files.
   bool takes_beyond(std::uint32_t reader) const;
-  // Throws std::bad_alloc if there is no memory, as put_back and settle do.
+  // Throws std::bad_alloc if there is no memory, as do put_back and settle.
   void add(PlannedFile& file);
   // The place of the file to begin if room is scarce. The queue must not be empty.
   std::size_t first_of_least_ahead() const;
-  // The file at this place, which the caller has moved, has begun.
+  // Notes that the fetch of the file at this place, which the caller has moved from, has begun.
   void begin(std::size_t place, std::uint32_t reader);
   // Puts back a file that had begun but must wait after all, in front of its reader's later files.
   void put_back(PlannedFile& file);
-  // The fetch has ended. The reader stays ahead until the file is settled.
+  // Notes that a fetch has ended. Its file counts as ahead of the reader until it is settled.
   void end(std::uint32_t reader, std::uint64_t sequence);
-  // No file is waiting any longer.
+  // Drops all waiting files.
   void clear();
   // Files that wait or have begun.
   std::size_t unended() const { return unended_.size(); }
@@ -60,9 +60,9 @@ class RunAhead {
   // After note_no_room() it stays false until there is more room than at that time, or a pause is
   // over. Times are those of base::monotonic_ns().
   bool take_room(unsigned unasked, std::uint64_t now_ns);
-  // A record of this many bytes was placed, in the ring or elsewhere.
+  // Notes that a record of this many bytes was placed, in the ring or elsewhere.
   void note_placed(std::uint64_t bytes);
-  // A file of this many bytes found no room.
+  // Notes that a file of this many bytes found no room.
   void note_no_room(std::uint64_t bytes, std::uint64_t now_ns);
 
  private:

@@ -37,7 +37,7 @@ namespace sys = base::sys;
 // threads, each thread with its keeper, and some more.
 constinit std::atomic<int> g_threads[2048] = {};
 
-// How many pairs have a keeper that has not registered its end.
+// The number of pairs whose keeper has not registered its end.
 constinit std::atomic<int> g_pairs{0};
 
 std::atomic<int>* enter_thread() {
@@ -124,9 +124,9 @@ struct Pair {
   void (*body)(void*);
   void* argument;
   bool may_change_traits;
-  // True: the worker that starts this pair makes its worker; false: the keeper of this pair does.
-  // Only a worker can pass its own fd table to a new worker. A thread of the host must not wait for
-  // a keeper, because the thread may hold a lock that the host's code in the keeper needs.
+  // True: the worker of this pair is made by the worker that starts the pair; false: by this pair's
+  // keeper. Only a worker can pass its own fd table to a new worker. A thread of the host must not
+  // wait for a keeper, because the thread may hold a lock that the host's code in the keeper needs.
   bool is_made_by_starter;
   // k_before, the worker's thread id (stored by the kernel), k_asks, or 0 (stored by the kernel):
   // the worker has ended. A futex.

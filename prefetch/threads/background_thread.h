@@ -20,9 +20,9 @@ namespace cube::prefetch {
 int start_background_thread(void (*body)(void*), void* argument, std::size_t stack,
                             bool may_change = may_change_traits());
 
-// Waits until all threads started this way are gone, also for the kernel, because some calls
-// (unshare, setns) require a process with a single thread. Returns false after `at_most_ms`, or up
-// to 10 s later while every remaining thread needs only a processor.
+// Waits until all threads started this way have ended and the kernel has removed them, because some
+// calls (unshare, setns) require a process with a single thread. Returns false after `at_most_ms`,
+// or up to 10 s later while every remaining thread needs only a processor.
 bool wait_for_background_threads(unsigned at_most_ms);
 // Call in a forked child, which has none of the threads.
 void forget_background_threads();

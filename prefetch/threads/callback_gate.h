@@ -11,7 +11,7 @@ namespace cube::prefetch {
 
 class CallbackGate {
  public:
-  // False: closed for good.
+  // False: the gate is closed permanently.
   bool enter() {
     int open = k_open;
     return state_.compare_exchange_strong(open, k_passing, std::memory_order_acquire);

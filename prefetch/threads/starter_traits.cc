@@ -16,8 +16,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// The answer that may_change_traits() gave to the starter of this thread; `nothing` in a thread of
-// the program.
+// The result of may_change_traits() in the starter of this thread; `nothing` in a thread of the
+// program.
 enum class Told : unsigned char { nothing, no, yes };
 constinit thread_local Told t_may_change [[gnu::tls_model("initial-exec")]] = Told::nothing;
 

@@ -24,7 +24,7 @@ void ThreadCrew::run(void* of) {
       crew.table_error_.store(error = table.error().value, std::memory_order_relaxed);
     crew.with_hosts_table_.fetch_sub(1, std::memory_order_release);
     crew.changed_.notify();
-    // A thread that shares the table was started by one whose priority is already low.
+    // If it shares the table, the thread was started by one whose priority is already low.
     lower_priority(kind.nice);
   }
   try {

@@ -43,8 +43,8 @@ class ThreadCrew {
 
  protected:
   struct Kind {
-    // Begins the log line that says why there is no thread: "nothing is prefetched". Null: the
-    // owner logs the reason.
+    // The beginning of the log line that says why there is no thread, such as "nothing is
+    // prefetched". Null: the owner logs the reason.
     const char* without = nullptr;
     std::size_t stack = 128 << 10;
     int nice = 0;
@@ -61,7 +61,7 @@ class ThreadCrew {
   // sandbox has refused a new one. It must open nothing.
   virtual void work_without_table(int error) { tell("close_range(CLOSE_RANGE_UNSHARE)", error); }
 
-  // Returns null if there can be no thread; the log says why.
+  // Returns null if no thread can be started; the log says why.
   template <typename Crew, typename... Arguments>
   static Crew* start(unsigned threads, Arguments&&... arguments) {
     try {
@@ -92,7 +92,8 @@ class ThreadCrew {
   const Kind kind_;
   std::atomic<unsigned> users_{1};  // the threads and the owner
   std::atomic<unsigned> threads_{0}, begun_{0};
-  // Threads that still have the host's fd table, and the error of one that keeps it.
+  // The number of threads that still have the host's fd table, and the error of one that has to
+  // keep it.
   std::atomic<unsigned> with_hosts_table_{0};
   std::atomic<int> table_error_{0};
   std::atomic<bool> is_told_{false};

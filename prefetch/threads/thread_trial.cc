@@ -59,8 +59,8 @@ void call_as_cluster_does() {
   sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
   // The target is invalid, because a lower priority would delay the end of this child.
   sys::raw(SYS_setpriority, -1, 0, 0);
-  // The calls of each thread of the library as it starts (starter_traits.cc). They change nothing,
-  // because they pass neither a mask nor parameters.
+  // The calls that each thread of the library makes as it starts (starter_traits.cc). Here they
+  // change nothing, because they pass neither a mask nor parameters.
   sys::raw(SYS_sched_getscheduler, 0);
   sys::raw(SYS_sched_setscheduler, 0, 0, 0);
   sys::raw(SYS_sched_getaffinity, 0, 0, 0);
@@ -77,8 +77,8 @@ void call_as_cluster_does() {
   sys::futex_wake_all(&may_be_waited_for);
   // If a call kills, the program's memory must not be dumped.
   sys::raw(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
-  // The calls that libc and start_background_thread make to start and end a thread; here none has
-  // an effect.
+  // The calls that libc and start_background_thread make to start and end a thread. Here, none of
+  // them has an effect.
   const long self = sys::raw(SYS_gettid);
   sys::raw(SYS_clone3, 0, 0);
   sys::raw(SYS_set_robust_list, 0, 24);

@@ -40,7 +40,7 @@ base::UniqueFd BlockReader::copy_of(const HostFds& own, const LargeFile& file, i
   auto copy = own.copy_of(fd);
   if (!copy) {
     const int error = copy.error().value;
-    // The fd may be closed by now.
+    // By now, the fd may be closed.
     if (is_refusal(error)) {
       open_from_now_on("pidfd_getfd", error);
     } else if (error != EBADF) {
@@ -77,7 +77,7 @@ int BlockReader::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdsLeft
     opened.drop();
   } else if (opened.file != &file) {
     opened.take(file);
-    // The other threads read what follows each block.
+    // The other threads read the part after each block.
     if (outlives_fds && opened.fd)
       base::sys::raw(SYS_fadvise64, opened.fd.get(), 0, 0, POSIX_FADV_RANDOM);
   }
@@ -131,7 +131,7 @@ bool BlockReader::take_turn(const HostFds* own, OwnOpen& opened) {
   const bool is_last = fd < 0 || has_no_room || range->rest.is_empty();
   if (is_last) range->file->end();
   range->put_back(is_last ? ClaimedRow::Is::free : ClaimedRow::Is::filled);
-  // At the end the other threads drop their open files.
+  // At the end, the other threads drop their open files.
   if (!is_last || outlives_fds) news_.notify();
   if (fd >= 0 && !has_no_room) fetch(file, fd, fds_left, rest, opens && outlives_fds);
   copy.reset();
@@ -195,7 +195,7 @@ bool BlockReader::put(LargeFile& file, int fd, LargeFile::FdsLeft fds_left,
 
 void BlockReader::stop(unsigned patience_ms) {
   ThreadCrew::stop(patience_ms);
-  // A row in use belongs to a thread that hangs.
+  // A row that is still in use belongs to a thread that hangs.
   while (Waiting* const range = claim_any(waiting_, ClaimedRow::Is::filled)) range->file->end();
   mapped_.drop_all();
 }

@@ -1,8 +1,8 @@
 // The threads of this process that read large files ahead of the program
 // (cache/fill/large/large_file.h), and follow its mappings of them (mapped_files.h). They read each
 // file through a copy of the program's fd, which exists only for one read; a close of a locked file
-// waits for the copy. So no lock of the program is held longer than the program asked for. And the
-// kernel drops no pages of the file, as it does on FUSE at each open. The threads open the file
+// waits for the copy. So no lock of the program is held longer than the program asked for, and the
+// kernel does not drop the file's pages, as it does on FUSE at each open. The threads open the file
 // themselves only for submit_all(). Life: start() once for each FileCache, then stop(). A forked
 // child has no such thread and calls forget(). Thread-safe, but stop() and forget() only once.
 // submit() is lock-free and async-signal-safe.
@@ -25,8 +25,8 @@ class BlockReader final : public ThreadCrew {
   using FdOf = int (*)(const LargeFile& file);
   // False in a sandbox that may kill a process for a new thread, until a trial has shown otherwise.
   static bool may_be_tried();
-  // Null if there can be no thread; the log says why. Never freed: threads of the program may still
-  // be calling it.
+  // Null if no thread can be started; the log says why. Never freed: threads of the program may
+  // still be calling it.
   static BlockReader* start(cache::FileCache& cache, FdOf fd_of);
   // Returns false if too many ranges are waiting already. `fd`: an fd of the file, or -1; used only
   // if no fd of the file was closed since `fds_left` was taken. The range is read as long as any fd

@@ -46,7 +46,7 @@ bool start_helper_thread(void (*body)(void*), void* argument) {
   return start_background_thread(body, argument, k_helper_stack) == 0;
 }
 
-// False in a sandbox that may kill for a new thread.
+// False in a sandbox that may kill the process for a new thread.
 bool may_have_thread() {
   if (!base::may_be_sandboxed()) return true;
   return base::is_clone_known_to_be_allowed() &&

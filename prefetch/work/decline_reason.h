@@ -18,7 +18,7 @@ enum DeclineReason : int {
   k_not_a_file,
   k_busy,
   k_large,      // the file is fetched in blocks
-  k_published,  // taken from another node
+  k_published,  // the record came from another node
   k_ask_origin  // no other node has it
 };
 

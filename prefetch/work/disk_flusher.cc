@@ -83,7 +83,7 @@ void DiskFlusher::write() {
 }
 
 void DiskFlusher::work(unsigned) {
-  // Runs at least once: a job may be over before its flusher has begun.
+  // Runs at least once, because a job may end before its flusher has begun.
   for (bool is_last = false; !is_last;) {
     const std::uint32_t seen = news_.now();
     // Tries once more after the request to stop, because the process that wrote may have been

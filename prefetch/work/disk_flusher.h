@@ -1,7 +1,7 @@
 // The thread that writes cached files to the disk, if no other process of the node does. Life:
-// start() once for each FileCache; then ask_to_stop() and wait(), after which it has written what
-// the time allowed. A forked child has no such thread and must not touch the object again.
-// Thread-safe, but stop it only once.
+// start() once for each FileCache; then ask_to_stop() and wait(). When wait() returns, the thread
+// has written as much as the time allowed. A forked child has no such thread and must not touch the
+// object again. Thread-safe, but stop it only once.
 #pragma once
 
 #include "cache/file_cache.h"
@@ -15,7 +15,7 @@ class DiskFlusher final : public ThreadCrew {
   // True if no process of the node writes, so this one must start a thread. In a signal handler it
   // may return false although it is true.
   static bool is_wanted(cache::FileCache& cache);
-  // Null if there can be no thread; the log says why.
+  // Null if no thread can be started; the log says why.
   static DiskFlusher* start(cache::FileCache& cache);
   // The thread may write until then (base::monotonic_ns).
   void ask_to_stop(std::uint64_t until_ns);

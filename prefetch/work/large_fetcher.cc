@@ -72,7 +72,7 @@ void LargeFetcher::keep_at_it(CallbackGate& gate) {
   }
 }
 
-// The first row that needs a thread.
+// Returns the first row that needs a thread.
 LargeFetcher::Row* LargeFetcher::next_row() {
   for (const auto& row : rows_) {
     if (row->fetch == nullptr) continue;
@@ -123,7 +123,7 @@ void LargeFetcher::open(Lock& lock, Row& row) {
       row.ending = Outcome::small;
     } else {
       row.file = cache_.large().begin(row.path, row.fd);
-      // The kernel may have kept an old size. begin() has asked the server.
+      // The kernel may have cached an old size; begin() has asked the server.
       const auto now = row.file == nullptr ? cache::stat_fd(row.fd) : stat;
       const bool is_small = now && now->size <= cache_.ahead().max_file();
       if (row.file == nullptr) row.ending = is_small ? Outcome::small : Outcome::busy;
@@ -156,10 +156,11 @@ void LargeFetcher::forget(Row& row) {
 void LargeFetcher::fetch_block(Lock& lock, Row& row) {
   LargeFile::Range part = row.rest;
   const std::uint64_t block = cache_.large().block();
-  // bring_ahead takes the same part: up to the end of the block.
+  // bring_ahead fetches the same part: up to the end of the block.
   row.rest.begin = std::min((part.begin / block + 1) * block, row.rest.end);
   part.end = row.rest.begin;
-  // At a lower depth programs are waiting for the origin, and a whole block would delay them.
+  // At a lower depth, programs are waiting for the origin, and requesting a whole block would delay
+  // them.
   const bool asks_for_block = asks_for_blocks_ && depth_ >= k_threads;
   lock.unlock();
   bool has_room = true, is_here = true;
@@ -214,7 +215,7 @@ void LargeFetcher::end(Lock& lock, std::unique_ptr<Row> row, CallbackGate& gate)
     if (fetch.ending == Outcome::whole && fetch.missing != 0) fetch.ending = Outcome::busy;
     row->file->end();
   }
-  // Another process may have fetched the rest by now.
+  // By now, another process may have fetched the rest.
   if ((fetch.ending == Outcome::no_room || fetch.ending == Outcome::busy) && fetch.bytes != 0 &&
       fetch.missing == 0)
     fetch.ending = Outcome::whole;

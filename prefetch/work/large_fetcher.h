@@ -3,7 +3,7 @@
 // fetcher open the files. They start with the first fetch.
 //
 // Each submitted fetch ends once: by the client's large_ended(), on a thread of the fetcher or in
-// stop(). A thread that still hangs at the origin when the patience of stop() is over is left
+// stop(). If a thread still hangs at the origin when the patience of stop() is over, it is left
 // behind and makes no more callbacks. After stop() has returned, no function of the client runs.
 // Thread-safe, but stop() only once, and before let_go(). A client must not call stop() from within
 // a callback.
@@ -36,7 +36,7 @@ struct LargeFetch {
     stopped
   } ending = Ending::stopped;
   int error = 0;
-  // How many bytes were wanted, and how many of these could not be fetched.
+  // The number of bytes that were wanted, and of those that could not be fetched.
   std::uint64_t bytes = 0, missing = 0;
   std::uint64_t fetched = 0;
 };
@@ -54,13 +54,13 @@ class LargeFetcher final : public ThreadCrew {
   static constexpr unsigned k_threads = 8;
   // `asks_for_blocks`: each thread requests a whole block in one step, unless the depth is below
   // k_threads. So no program should open the files meanwhile: on some mounts (FUSE), an open makes
-  // the kernel drop all that has been requested and not yet copied.
+  // the kernel drop all pages that have been requested but not yet copied.
   static CrewPtr<LargeFetcher> make(cache::FileCache& cache, LargeClient& client, int nice,
                                     bool asks_for_blocks) {
     return CrewPtr<LargeFetcher>(new LargeFetcher(cache, client, nice, asks_for_blocks));
   }
 
-  // False: there can be no thread, or the fetcher is stopped; `fetch` is unchanged.
+  // False: no thread can be started, or the fetcher is stopped; `fetch` is unchanged.
   bool submit(std::unique_ptr<LargeFetch>& fetch);
   // How many blocks are fetched at the same time.
   void set_depth(unsigned depth);
@@ -70,7 +70,7 @@ class LargeFetcher final : public ThreadCrew {
   // Total bytes fetched; and the bytes of the files under way that are still to come.
   std::uint64_t fetched_bytes() const { return fetched_.load(std::memory_order_relaxed); }
   std::uint64_t bytes_to_come() const { return to_come_.load(std::memory_order_relaxed); }
-  // No further block begins.
+  // Begins no further block.
   void begin_stop();
   void stop(unsigned patience_ms);
 
@@ -121,7 +121,7 @@ class LargeFetcher final : public ThreadCrew {
 
   base::Mutex mutex_;  // guards the rest
   base::Condition work_;
-  std::list<std::unique_ptr<Row>> rows_;  // each reader's in its order
+  std::list<std::unique_ptr<Row>> rows_;  // each reader's fetches are in its order
   unsigned depth_ = k_threads;
   bool is_started_ = false, cannot_run_ = false;
 };

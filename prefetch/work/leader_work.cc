@@ -25,8 +25,8 @@ std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & 
 
 }  // namespace
 
-// Each file under way takes one of the fds that the process may have, and the socket, lists and
-// rings take some more.
+// Each file under way takes one of the process's limited fds, and the socket, lists and rings take
+// some more.
 unsigned LeaderWork::most_in_flight(unsigned wanted) {
   constexpr std::uint64_t k_others = 12;
   struct ::rlimit limit {};
@@ -58,12 +58,12 @@ void LeaderWork::listen() {
   AnnouncementsOptions options{
       .socket = socket_path(), .prefixes = config_.prefixes, .argument = this};
   options.arrived = [](void* lead) { static_cast<LeaderWork*>(lead)->events_.notify(); };
-  // The listening thread beats, because it never waits for the origin, while this thread may wait
-  // for a list. So a leader beats as long as its process runs.
+  // The listening thread beats, because it never waits for the origin, as this thread may for a
+  // list. So a leader beats as long as its process runs.
   options.leads = [](void* lead) { return static_cast<LeaderWork*>(lead)->claim_.beat(); };
   std::string why;
   auto announcements = Announcements::start(std::move(options), why);
-  // A process that has taken the lead takes the announcements as well. That is no reason for a
+  // Another process has taken the lead and with it the announcements, which is no reason for a
   // warning.
   if (announcements == nullptr)
     base::log(claim_.beat() ? base::LogLevel::warn : base::LogLevel::debug, "{}", why);
@@ -84,14 +84,14 @@ void LeaderWork::lose() {
 
 void LeaderWork::end(unsigned patience_ms) {
   {
-    // This comes first, because the stopping thread does not wait for the rest. The socket is found
-    // by its name, which also wakes the listening thread.
+    // This is done first, because the stopping thread does not wait for the rest. The socket is
+    // found by its name, which also wakes the listening thread.
     const std::lock_guard lock(socket_mutex_);
     plan_.set_announcements(nullptr);
   }
   prefetcher_->stop(patience_ms);
   cache_.ahead().end_lead();
-  // Reports the list as far as it has got.
+  // Reports how far the list has got.
   plan_.refused(prefetcher_->take_refused());
   if (ListSource* const list = plan_.list(); list != nullptr) list->log();
 }
@@ -192,7 +192,7 @@ void LeaderWork::note_listed() {
   const ListSource* const list = plan_.list();
   if (list == nullptr) return;
   std::uint64_t listed = list->dealt_with();
-  // A file that is not fetched yet is left to the next leader, and so are all files after it,
+  // A file that is not fetched yet is left to the next leader, together with all later files,
   // because fetches end in any order.
   if (const auto first = prefetcher_->first_unended(ListSource::k_reader))
     listed = std::min(listed, list->before(*first));

@@ -43,10 +43,10 @@ class LeaderWork {
   void stop(unsigned patience_ms) { prefetcher_->stop(patience_ms); }
   // Any thread may call it instead of waiting for end().
   void remove_socket();
-  // Call after the last turn(), when another process leads: its clients are disconnected, and no
-  // more files are taken.
+  // Call after the last turn() if another process leads now: disconnects the clients and takes no
+  // more files.
   void lose();
-  // Whether every file taken before that is fetched, or waits for room.
+  // Whether every file taken before lose() has been fetched, or waits for room.
   bool is_drained() { return prefetcher_->is_idle() || prefetcher_->is_blocked(); }
   // Call after the last turn(), and after lose() if that was called.
   void end(unsigned patience_ms);

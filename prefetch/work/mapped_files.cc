@@ -45,7 +45,8 @@ void MappedFiles::drop(Row& row) {
   row.put_back(ClaimedRow::Is::free);
 }
 
-// Gives up ownership of the row. Drops it if it is over or its file locked, unless it has users.
+// Gives up ownership of the row. Drops the row if it is over or its file is locked, unless it has
+// users.
 void MappedFiles::give_back(Row& row) {
   for (;;) {
     const LargeFile& file = *row.file;
@@ -55,8 +56,8 @@ void MappedFiles::give_back(Row& row) {
     };
     if (is_to_go()) return drop(row);
     row.put_back(ClaimedRow::Is::filled);
-    // If a thread locked the file meanwhile, or was its last user, that thread found the row
-    // claimed and left it to us.
+    // A thread that has locked the file meanwhile, or was its last user, has found the row claimed
+    // and left it to us.
     if (!is_to_go() || !row.claim(ClaimedRow::Is::filled)) return;
   }
 }
@@ -80,8 +81,8 @@ std::uint64_t MappedFiles::keep(Row& row, int region_fd) {
   if (!row.claim(ClaimedRow::Is::filled)) return 0;
   // If the program left the mapping before this look, the look is the last one.
   const bool is_last = row.is_left.load(std::memory_order_acquire);
-  // A thread that brings a part leaves out the blocks that this look is copying, of which the look
-  // may have seen a few pages only.
+  // A thread that brings a part leaves out the blocks that this look is copying, although the look
+  // may have seen only a few of their pages.
   if (!is_last && row.users.load(std::memory_order_seq_cst) != 0) {
     give_back(row);
     return 0;
@@ -102,7 +103,7 @@ std::uint64_t MappedFiles::keep(Row& row, int region_fd) {
   return kept.value_or(0);
 }
 
-// The last look at a mapping that the program has read to its end may be early.
+// The last look at a mapping may come early if the program has read it to its end.
 void MappedFiles::keep_last(Row& row) {
   row.may_have_part.store(false, std::memory_order_relaxed);
   const auto region_fd = cache_.region().reopen(O_RDWR);

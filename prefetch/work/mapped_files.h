@@ -4,10 +4,9 @@
 // threads also read ahead of it, several parts at a time, through the kernel's pages: the program's
 // own accesses then find these pages, and each byte leaves the origin once. Some mounts (FUSE) make
 // the kernel drop a file's pages at each open, so that all pages ahead of the program are read
-// again. For that reason the threads stay only a little ahead in a file that is read from end to
-// end.
+// again. Therefore the threads stay only a little ahead in a file that is read from end to end.
 //
-// Use: add() for each new mapping, unmapped() when the program lets go of it; the threads call
+// Use: add() for each new mapping, unmapped() when the program unmaps it; the threads call
 // bring_part() and look(). Thread-safe and lock-free, except forget(), which only a forked child
 // may call; unmapped() and opened() are async-signal-safe.
 #pragma once
@@ -38,31 +37,31 @@ class MappedFiles {
     base::Mapping own;
     std::uint64_t begin = 0;
     const void* program_has = nullptr;  // the address of the program's mapping; see unmapped()
-    // How many of the bytes the kernel already had when the program made its mapping, and so did
-    // not read for the program.
+    // How many of the bytes the kernel already had when the program made its mapping, so that it
+    // did not read them for the program.
     std::uint64_t before = 0;
     bool tells_pages = false;  // LargeFile::tells_pages
   };
-  // The caller has counted `own` as one of the file's own mappings, and keeps that count if there
-  // is no room for it (false).
+  // The caller has counted `own` as one of the file's own mappings, and keeps that count if add()
+  // returns false, because there is no room.
   bool add(LargeFile& file, Added&& added);
   // Call after LargeFile::note_lock, before the lock is made: drops the file's mappings, unless a
   // thread is stuck in one for more than a second.
   void let_go_of(LargeFile& file);
-  // The program has opened the file. Some mounts (FUSE) make the kernel drop its pages then,
-  // including those that no thread has copied yet.
+  // Notes that the program has opened the file. On some mounts (FUSE) the kernel then drops its
+  // pages, including those that no thread has copied yet.
   void opened(const LargeFile& file);
-  // The program has unmapped these pages. Bytes that were read before are still copied.
+  // Notes that the program has unmapped these pages. Bytes that were read before are still copied.
   void unmapped(const void* at, std::size_t length);
   // Whether the kernel has read a twentieth of the file for mappings that the program unmapped
-  // after a few reads each. The kernel may have dropped these pages, and a program that goes on
-  // like this reads all of the file. `begins`: the caller should have the whole file fetched.
+  // after a few reads each. The kernel may have dropped these pages, and a program that continues
+  // like this will read all of the file. `begins`: the caller should have the whole file fetched.
   // `goes_on`: an earlier call has returned `begins`.
   enum class AllOver : std::uint8_t { no, begins, goes_on };
   AllOver all_over(const LargeFile& file);
-  // The program has given this advice for these pages. MADV_WILLNEED: they are read now, unless the
-  // kernel has read them, which it does for a short range. MADV_SEQUENTIAL: the mapping is read
-  // from one end to the other. MADV_RANDOM: it is not read ahead.
+  // Notes that the program has given this advice for these pages. MADV_WILLNEED: they are read now,
+  // unless the kernel has read them, which it does for a short range. MADV_SEQUENTIAL: the mapping
+  // is read from one end to the other. MADV_RANDOM: it is not read ahead.
   void advised(const void* at, std::size_t length, int advice);
 
   // Reads and copies a part of a mapping that will be read whole. False: there is none.
@@ -79,7 +78,8 @@ class MappedFiles {
   // Any thread may use the atomics, even if it does not own the row.
   struct Row : ClaimedRow {
     std::atomic<bool> is_left{false};         // the program has unmapped it
-    std::atomic<bool> has_lost_pages{false};  // pages that no look has seen may have been dropped
+    std::atomic<bool> has_lost_pages{false};  // pages may have been dropped before any look saw
+                                              // them
     std::atomic<bool> may_have_part{false};   // for bring_part()
     // Counts threads that use the file and the mapping without owning the row. Both stay until the
     // last of these threads is done.
@@ -96,7 +96,7 @@ class MappedFiles {
     bool tells_pages = false;
     LargeFile::Reading reading = LargeFile::Reading::unknown;
     // Offsets within the mapping: the first byte that no thread has begun to bring, and the first
-    // byte that the kernel has not been asked for.
+    // byte that was not requested from the kernel.
     std::uint64_t next = 0, asked = 0;
     std::uint64_t wanted_asked = 0;  // like `asked`, in the wanted range
     // The thread of the program that made the mapping, and its page faults until then.
@@ -107,7 +107,7 @@ class MappedFiles {
     // The addresses at which the program has mapped them.
     std::atomic<std::uintptr_t> from{0}, to{0};
   };
-  // Bytes of the file to bring now, and to ask the kernel for beforehand.
+  // Bytes of the file to bring now, and bytes to request from the kernel before that.
   struct Part {
     LargeFile::Range bring, ask;
   };
@@ -156,7 +156,7 @@ class MappedFiles {
   std::atomic<std::uint64_t> next_look_ns_{0}, earliest_look_ns_{0};
   std::atomic<std::uint32_t> count_{0};
   std::atomic<bool> is_narrow_{false};  // the kernel has dropped pages ahead of the program
-  // base::monotonic_ns: since when a part waits for the program; 0: none does.
+  // base::monotonic_ns: since when a part has been waiting for the program; 0: none waits.
   std::atomic<std::uint64_t> waits_since_ns_{0};
 };
 

@@ -16,14 +16,14 @@ namespace {
 
 // How much of a mapping a thread brings in one step.
 constexpr std::uint64_t k_part = 1 << 20;
-// The first bytes, which tell the format. A program reads them first, and the kernel reads as many
+// The first bytes, which show the format. A program reads them first, and the kernel reads as many
 // for it.
 constexpr std::uint64_t k_head = base::k_one_readahead;
 // How far ahead of the program a mapping is read, or its pages requested from the kernel: at first,
-// after a drop of pages, and at most. It is a share of what has come already.
+// after a drop of pages, and at most. It is a share of the bytes that have been brought already.
 constexpr std::uint64_t k_nearest = 2 << 20, k_farthest = 16 << 20, k_ahead_share = 4;
 
-// Whether the process has touched one of its pages there since they were last dropped.
+// Whether the process has touched one of these pages since they were last dropped.
 bool has_touched(std::uintptr_t from, std::uintptr_t to) {
   constexpr std::uint64_t k_present = std::uint64_t{1} << 63;
   const std::uint64_t page = base::kernel_page();
@@ -81,7 +81,7 @@ bool MappedFiles::bring_part() {
   return false;
 }
 
-// The caller owns the row. Nothing: all parts are taken, or something must come first.
+// The caller owns the row. Empty: all parts are taken, or the next one cannot begin yet.
 std::optional<MappedFiles::Part> MappedFiles::next_part(Row& row) {
   const LargeFile::Range all = range_of(row);
   const std::uint64_t size = all.end - all.begin;
@@ -140,8 +140,8 @@ MappedFiles::LargeFile::Reading MappedFiles::reading_of(const Row& row) {
     default: break;
   }
   const LargeFile::Reading reading = cache_.large().reading_of(*row.file, range_of(row));
-  // A program that maps the file again and again opens it each time, which may cost the pages that
-  // would come through this mapping. So the file is brought by reads (all_over).
+  // A program that maps the file again and again opens it each time, which may drop the pages that
+  // would be read through this mapping. So the file is brought by reads (all_over).
   const bool is_brief = read_all_over(row.version).version == row.version &&
                         base::monotonic_ns() - row.began_ns < k_brief_ns;
   return reading == LargeFile::Reading::whole && is_brief ? LargeFile::Reading::unknown : reading;
@@ -159,7 +159,7 @@ void MappedFiles::note_reading(Row& row, LargeFile::Reading reading) {
 // Whether the program has come so close to the next part that it may be brought.
 bool MappedFiles::may_go_on(const Row& row) {
   if (row.reading != LargeFile::Reading::in_order) return true;
-  // The head was brought.
+  // The head has been brought.
   const bool has_lost = row.begin == 0 && !is_in_kernel(row.own.data());
   const bool is_narrow = is_narrow_.load(std::memory_order_relaxed) || !row.tells_pages || has_lost;
   if (is_narrow) is_narrow_.store(true, std::memory_order_relaxed);

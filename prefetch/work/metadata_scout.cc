@@ -11,7 +11,7 @@
 namespace cube::prefetch {
 namespace {
 
-// A stat waits for the origin and takes no processor time.
+// A stat waits for the origin and takes almost no processor time.
 constexpr unsigned k_scout_threads = 16;
 // A walk alternates between directories of several levels.
 constexpr std::size_t k_parents = 16;
@@ -53,7 +53,7 @@ void MetadataScout::work_on(const Gather& gather) {
   const base::UniqueFd directory = gather->open();
   while (!is_stopping() && gather->step(directory.get())) {
   }
-  // No stat is left to begin, but other threads may still wait for stats that they have begun.
+  // All stats have been begun, but other threads may still be waiting for theirs.
   remove(gather.get());
 }
 
@@ -63,7 +63,7 @@ MetadataScout::Gather MetadataScout::begin(const std::string& directory, std::st
   return gather;
 }
 
-// The paths of the directories that the program will come to after this one, in the order that
+// The paths of the directories that the program will reach after this one, in the order that
 // order_of(parent) has noted.
 template <typename Wanted>
 std::vector<std::string> MetadataScout::after(const std::string& directory, Wanted&& order_of) {
@@ -82,7 +82,7 @@ std::vector<std::string> MetadataScout::after(const std::string& directory, Want
   return paths;
 }
 
-// Gathers the directories that come next: the program has come to this one.
+// Gathers the directories that come next, because the program has come to this one.
 void MetadataScout::follow(const std::string& directory) {
   for (const std::string& path :
        after(directory, [this](const std::string&) -> auto& { return next_; })) {
@@ -101,7 +101,7 @@ void MetadataScout::list_next(const std::string& directory) {
   }
 }
 
-// Takes part in a gather that is under way, or fulfils a wish. False: there is nothing to do.
+// Takes part in a gather that is under way, or handles a wish. False: there is nothing to do.
 bool MetadataScout::help() {
   if (const Gather gather = gather_under_way(); gather != nullptr) {
     work_on(gather);
@@ -155,8 +155,8 @@ bool MetadataScout::submit(Wish wish, std::string_view directory, std::string_vi
 }
 
 MetadataScout* MetadataScout::start(cache::FileCache& cache) {
-  // A sandbox may kill for a new thread. A host with ThreadSanitizer ends if a forked child starts
-  // one, and LeakSanitizer reports threads that it cannot stop.
+  // A sandbox may kill the process for a new thread. A host with ThreadSanitizer ends if a forked
+  // child starts one, and LeakSanitizer reports threads that it cannot stop.
   if (base::may_be_sandboxed() || &__tsan_init != nullptr || &__lsan_do_leak_check != nullptr)
     return nullptr;
   return ThreadCrew::start<MetadataScout>(k_scout_threads, cache);

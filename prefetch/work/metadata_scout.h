@@ -22,8 +22,8 @@ namespace cube::prefetch {
 
 class MetadataScout final : public ThreadCrew {
  public:
-  // Null if there can be no thread; the log says why. Never freed: threads of the program may still
-  // be calling it.
+  // Null if no thread can be started; the log says why. Never freed: threads of the program may
+  // still be calling it.
   static MetadataScout* start(cache::FileCache& cache);
   enum class Wish : std::uint8_t {
     list,  // list the directory
@@ -37,7 +37,7 @@ class MetadataScout final : public ThreadCrew {
 
  private:
   friend ThreadCrew;
-  // A directory that waits for a thread, or has one while the row is claimed.
+  // A directory that waits for a thread or, while the row is claimed, has one.
   struct Place : ClaimedRow {
     std::atomic<std::uint64_t> hash{0};  // hash of the path and the wish, unless the row is free
     Wish wish = Wish::list;

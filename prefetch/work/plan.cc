@@ -15,7 +15,7 @@ std::optional<std::uint32_t> Plan::next_reader() {
 }
 
 PathSource::Next Plan::next(PlannedFile& file) {
-  // A source sets only the fields that it knows, so the others are reset: the bound of one file
+  // A source sets only the fields that it knows, so the others are reset: the limits of one file
   // must not apply to the next.
   file = {};
   if (announcements_ != nullptr && announcements_->next(file) == Next::file) return Next::file;

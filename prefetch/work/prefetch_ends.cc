@@ -14,7 +14,8 @@ void Prefetcher::note_placed(PlannedFetch& flight) {
 }
 
 void Prefetcher::watch(const PlannedFetch& flight) {
-  // If there is no memory for the note, the record is unknown, and is given up as such.
+  // If there is no memory for the note, RingWatch does not know the record, and gives it up as
+  // unknown.
   try_to([&] { watch_.add(flight.fetch.place(), flight.file.reader, flight.file.sequence); });
 }
 
@@ -65,7 +66,7 @@ void Prefetcher::declined(PlannedFetch& flight, int reason, bool& waits) {
       waits = may_use_ring(flight.file);
       if (!waits) refuse(flight, Refused::no_room);
       break;
-    case k_large:  // there can be no thread for it
+    case k_large:  // no thread can be started for it
     case k_too_large: refuse(flight, Refused::too_large); break;
     case k_directory: refuse(flight, Refused::directory); break;
     case k_not_a_file: refuse(flight, Refused::not_a_file); break;
@@ -84,7 +85,7 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   if (is_declined && result.reason == k_ask_origin) return ask_origin(std::move(flight));
   const bool is_remote = is_declined && result.reason == k_published;
   bool is_over = true, waits = false, is_wrong = false;
-  // A fetch that shares a request cannot go on alone: it is not counted as in flight.
+  // A fetch that shares a request cannot continue alone, because it is not counted as in flight.
   const bool is_alone = flight->is_first && flight->is_last;
   if (is_alone && is_declined && result.reason == k_large && hand_on(flight)) return;
   const bool has_no_name = is_alone && result.ending == Ending::failed &&

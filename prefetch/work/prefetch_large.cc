@@ -55,7 +55,7 @@ bool Prefetcher::hand_on_range(std::unique_ptr<PlannedFetch>& flight, bool& is_w
   return false;
 }
 
-// The engine fetches the file whole, although only a part was named.
+// The engine fetches the whole file, although only a part was named.
 void Prefetcher::fetch_small(std::unique_ptr<LargeFetch> fetch) {
   const std::uint32_t reader = fetch->file.reader;
   const std::uint64_t sequence = fetch->file.sequence;

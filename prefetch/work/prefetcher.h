@@ -42,7 +42,7 @@ enum class Refused : std::uint8_t {
 struct RefusedFile {
   PlannedFile file;
   Refused why = Refused::failed;
-  int error = 0;  // errno, if missing or failed
+  int error = 0;  // an errno if the reason is missing or failed
   // If no_room: the wanted bytes, and how many of these are missing; 0: unknown.
   std::uint64_t bytes = 0, missing = 0;
 };
@@ -50,7 +50,7 @@ struct RefusedFile {
 struct PrefetchCounts {
   std::uint64_t fetched = 0, fetched_bytes = 0;
   std::uint64_t cached = 0;    // files that were in the cache already
-  std::uint64_t demanded = 0;  // a program was faster
+  std::uint64_t demanded = 0;  // a program fetched the file first
   std::uint64_t refused = 0;
   std::uint64_t large = 0;  // how many of the fetched and cached files were large
   // The fetches that have not ended: the large ones with a known size, their bytes still to come,
@@ -68,10 +68,10 @@ class Prefetcher final : public FetchClient, public LargeClient {
     int nice = 5;
     std::vector<std::string> prefixes;  // the files below one prefix are on one mount
     bool keep_refused = true;           // whether take_refused() will be called
-    // Notified when more may be offered and when all has ended; null: one of its own.
+    // Notified when more may be offered and when all has ended; null: the prefetcher uses its own.
     EventCount* progress = nullptr;
   };
-  // Null: `why` says why.
+  // Null: `why` is the reason.
   static std::unique_ptr<Prefetcher> make(cache::FileCache& cache, Options options,
                                           std::string& why);
   ~Prefetcher();
@@ -91,18 +91,18 @@ class Prefetcher final : public FetchClient, public LargeClient {
   // The earliest file, in this reader's order, that waits or is under way; it need not be the one
   // that was offered first. Empty: all have ended.
   std::optional<std::uint64_t> first_unended(std::uint32_t reader);
-  // The waiting files have been dropped, and fetches under way may have been.
+  // True if the waiting files have been dropped, and perhaps also fetches under way.
   bool is_stopped();
   unsigned in_flight() {
     return std::max(in_flight_.load(std::memory_order_relaxed), large_->in_flight());
   }
-  // The next file waits for room in the ring.
+  // True if the next file waits for room in the ring.
   bool is_blocked();
-  // True if both have happened since the last call: the next file has waited; and a reader that has
-  // few files in the ring, while others have many, has itself fetched files that waited here.
+  // True if, since the last call, the next file has waited, and a reader that has few files in the
+  // ring while others have many has itself fetched files that waited here.
   bool take_starved();
   PrefetchCounts counts();
-  // Fetches of whole files from the origin since the last call.
+  // Counts fetches of whole files from the origin since the last call.
   struct Took {
     std::uint64_t ns = 0, fetches = 0;
   };
@@ -118,7 +118,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   RingWatch& ring_watch() { return watch_; }
 
   // Cancels waiting files, and abandons hung fetches after `patience_ms`. A second caller waits for
-  // the first: a process that ends before the files of a ring are closed leaves the mount busy.
+  // the first, because a process that ends before the files of a ring are closed leaves the mount
+  // busy.
   void stop(unsigned patience_ms);
 
   First before_open(Fetch& fetch, const base::Result<cache::FileStat>* looked) override;
@@ -136,8 +137,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
     cache::BackgroundFill fetch;
     bool is_placed = false;     // the fetch has asked for room
     bool is_by_origin = false;  // Room::by_origin
-    // One request may read several fetches, which count as one in flight: is this the first of
-    // them, or the last?
+    // One request may read several fetches, which count as one in flight. True if this is the
+    // first, or the last, of them.
     bool is_first = true, is_last = true;
     PlannedFetch* next_beside() const { return static_cast<PlannedFetch*>(beside); }
     std::uint64_t bytes = 0;
@@ -183,7 +184,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   std::uint32_t origin_of(const std::string& path) const;
   IoEngine& engine_for(const std::string& path) const;
   bool make_remote_engine(std::string& why);
-  // The other nodes do not have the file: the fetch goes on to the origin.
+  // Passes the fetch on to the origin, because the other nodes do not have the file.
   void ask_origin(std::unique_ptr<PlannedFetch> flight);
   void submit(std::unique_ptr<PlannedFetch> flight);
   void begin(std::unique_ptr<PlannedFetch> flight);
@@ -210,7 +211,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   bool is_large(const PlannedFile& file, const cache::FileStat& stat) const;
   // Continues the fetch as that of a large file. False: that is not possible.
   bool hand_on(std::unique_ptr<PlannedFetch>& flight);
-  // The origin has no file of this name, but it may name a range of a file. False: it does not.
+  // For a name that the origin does not have as a file, but that may name a range of a file. False:
+  // it does not.
   bool hand_on_range(std::unique_ptr<PlannedFetch>& flight, bool& is_wrong);
   void fetch_small(std::unique_ptr<LargeFetch> fetch);
   void declined(PlannedFetch& flight, int reason, bool& waits);
@@ -241,7 +243,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   std::vector<RefusedFile> refused_;
   unsigned depth_;
   bool is_stopped_ = false, is_blocked_ = false, is_overtaken_ = false;
-  bool is_resident_full_ = false;  // the last file that came back found no room there
+  bool is_resident_full_ = false;  // the last fetch that ended found no room there
 };
 
 }  // namespace cube::prefetch

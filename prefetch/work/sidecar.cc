@@ -13,8 +13,8 @@ namespace cube::prefetch {
 namespace {
 
 constexpr std::uint64_t k_look_for_lead_ns = 300'000'000;
-// If the process continues after a stop, the kernel ends its fetches immediately. A process that
-// was merely slow needs longer.
+// After the process was stopped and continued, its fetches end immediately. If the process was
+// merely slow, they take longer.
 constexpr std::uint64_t k_longest_drain_ns = 5'000'000'000, k_drain_tick_ns = 10'000'000;
 constexpr unsigned k_patience_of_lost_ms = 50;
 
@@ -74,8 +74,8 @@ void Sidecar::Leader::turn_by_turn(LeaderWork& own) {
   }
 }
 
-// Still fetches the files that were reported to the clients as taken, because no other leader knows
-// of them.
+// Still fetches the files that were reported to the clients as taken, because the clients will not
+// announce them to another leader.
 void Sidecar::Leader::drain(LeaderWork& own) {
   own.lose();
   const std::uint64_t until = base::monotonic_ns() + k_longest_drain_ns;
@@ -87,9 +87,10 @@ void Sidecar::Leader::drain(LeaderWork& own) {
 bool Sidecar::Leader::do_lead() {
   LeaderWork own(cache_, config_, news_, claim_);
   if (!own.begin()) return false;
-  // From now on a stopping thread finds the lead and stops the engine, or this thread sees the
-  // stop. The lead is shown this early so that a stopping thread finds it even while this thread
-  // waits for the origin: it must remove the socket's name and end the thread that beats there.
+  // From now on, either a stopping thread finds the lead and stops the engine, or this thread sees
+  // the stop. The lead is shown this early so that a stopping thread finds it even while this
+  // thread waits for the origin: it must remove the socket's name and end the thread that beats
+  // there.
   show(&own);
   try {
     if (!is_stopping()) own.open();
@@ -131,7 +132,7 @@ void Sidecar::Leader::work(unsigned) {
 void Sidecar::Leader::stop(unsigned patience_ms) {
   begin_stop();
   cache_.ahead().ring().wake();
-  // Done here, because the thread itself may hang in a list on the origin.
+  // Done here, because the thread itself may hang while it reads a list from the origin.
   {
     const std::lock_guard lock(lead_mutex_);
     if (lead_ != nullptr) lead_->stop(patience_ms);

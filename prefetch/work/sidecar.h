@@ -1,6 +1,6 @@
 // The thread that prefetches for the whole node while this process leads. Otherwise it waits until
-// the leader ends, or is stopped (lead_claim.h). Meanwhile it gives memory back that others need
-// (room_for_others.h); if there is nothing to prefetch, it does nothing else. If the process loses
+// the leader ends, or is stopped (lead_claim.h). Meanwhile it gives back memory that others need
+// (room_for_others.h), and if there is nothing to prefetch, it does only that. If the process loses
 // the lead, it waits again.
 //
 // If there is a disk, another thread fills it (disk_flusher.h), even if there is nothing to
@@ -20,7 +20,7 @@ namespace cube::prefetch {
 
 class Sidecar {
  public:
-  // Null if there can be no thread; the log says why. Never freed. The thread writes the lines of
+  // Null if no thread can be started; the log says why. Never freed. The thread writes the lines of
   // `progress` to the terminal; null: it writes none.
   static Sidecar* start(cache::FileCache& cache, const base::Config& config,
                         cache::Progress* progress = nullptr);

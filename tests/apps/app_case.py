@@ -68,7 +68,7 @@ class Case:
         return [what for kind, what in self.needs if kind == "module"]
 
     def lacks(self, venv: Path | None) -> str:
-        """The needs that are missing here, or nothing."""
+        """The needs that this machine lacks; empty if there are none."""
         for kind, what in self.needs:
             if kind == "command" and not shutil.which(what, path=PATH):
                 return f"no command {what}"

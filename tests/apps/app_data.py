@@ -64,8 +64,8 @@ def set_times(data: Path) -> None:
 
 
 def tree(root: Path, label: str, ignored: list[str]) -> list[str]:
-    """One line for each thing below `root`; with times only if it is as old as the data, because
-    new times differ in each run."""
+    """One line for each entry below `root`. Times are included only if the entry is as old as the
+    data, because new times differ in each run."""
     lines = []
     for path in sorted(root.rglob("*")):
         name = f"{label}/{path.relative_to(root)}"

@@ -132,7 +132,7 @@ class Workspace:
             if lag:
                 unmount(self.data)
         files = tree(source, "data", self.case.ignored) + tree(self.out, "out", self.case.ignored)
-        # A process of another pid namespace makes a job, and a line, of its own.
+        # A process in another pid namespace is a job of its own, with its own line.
         reports = [json.loads(line) for line in report.read_text().splitlines()
                   ] if report.exists() else []
         return Outcome(status, stdout, stderr, files,
@@ -178,7 +178,7 @@ class Workspace:
             except subprocess.TimeoutExpired:
                 status = f"no end within {SECONDS} s"
             finally:
-                # Processes that a script has left in the background end with it.
+                # Ends processes that the script has left in the background.
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()

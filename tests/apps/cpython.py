@@ -6,9 +6,9 @@ mode.
 
 Runs `python3 -m test` of the Debian package libpython3.11-testsuite for each module, first without
 the library and then in each column (`--help` lists them), with the tests' working directory as the
-prefix, and compares the results of each test method. A method that passes natively and not in a
-column is tried up to three times in both. It is lost if it never passes in the column and always
-natively, and flaky otherwise. The exit reports show whether the library served files at all. Logs
+prefix, and compares the results of each test method. A method that passes natively but not in a
+column is tried up to three times in each. It is lost if it never passes in the column but always
+natively; otherwise it is flaky. The exit reports show whether the library served files at all. Logs
 stay in DIR if something went wrong, or if --work was given. Exit status: 0, 1 if a pass is lost or
 the library did not serve, 2 if the suite cannot run here.
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Real programs on plain files and under the library: what they print, return and write must be
-equal.
+"""Real programs on plain files and under the library: their output, exit status and written files
+must be equal.
 
     run_apps.py --build build [NAME...]     # the cases of these names, or all that can run here,
                                             and a table
@@ -27,8 +27,8 @@ from app_case import PYTHON, Case, all_cases
 from app_run import LAG_WAYS, PLAIN_WAYS, Outcome, Workspace, stop_all
 
 SKIPPED = 77
-# --quick: only the slow mount has a cold start, where that is slowest; a heavy case has no time for
-# it.
+# --quick: only the slow mount has a cold start, because it is slowest there; heavy cases have no
+# time for it.
 QUICK_WAYS = ["native", "real", "virtual-warm", "lag-native", "lag-virtual"]
 HEAVY_WAYS = ["native", "virtual-warm"]
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
@@ -74,7 +74,7 @@ def difference(expected: Outcome, got: Outcome) -> str:
 
 
 def judge(case: Case, way: str, native: Outcome, got: Outcome) -> str:
-    """Returns what is wrong with this run, or nothing."""
+    """Returns the faults of this run; empty if there are none."""
     if wrong := difference(native, got):
         return f"{case.name}, {way}: not as native\n{wrong}"
     if case.serves and way.startswith("lag-") | (way in PLAIN_WAYS[2:]):

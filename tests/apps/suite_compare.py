@@ -1,5 +1,5 @@
 """Compares the runs of a module: which of the tests that pass natively pass in a column, are lost,
-or waver."""
+or are flaky."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ RunOnce = Callable[[str, Column, int], Outcome]
 
 @dataclass(frozen=True)
 class Waverer:
-    """For a test that passed natively and not in a column's first run: how many attempts of each
-    passed."""
+    """For a test that passed natively but not in a column's first run: how many attempts passed
+    natively and in the column."""
 
     test: str
     column: str

@@ -1,4 +1,4 @@
-"""pjdfstest, a suite that tests what POSIX says about names and rights, under the library: a test
+"""pjdfstest, a suite that tests the rules of POSIX on names and rights, under the library: a test
 that passes natively must pass in every mode.
 
     suite_pjdfstest.py --build BUILD_DIR --pjdfstest CHECKOUT [--folders NAME ...] [--columns NAME

@@ -54,8 +54,8 @@ def table(verdicts: list[Verdict], columns: tuple[Column, ...]) -> str:
 
 
 def unserved(verdicts: list[Verdict], columns: tuple[Column, ...], readers: set[str]) -> list[str]:
-    """A run in which nothing was served proves nothing: this holds for each column as a whole, and
-    for each module that is known to read."""
+    """A run in which nothing was served proves nothing. So each column as a whole, and each module
+    that is known to read, must have been served something."""
     found = [
         f"{verdict.module}, {column.name}: nothing was served, though this module reads files"
         for verdict in verdicts

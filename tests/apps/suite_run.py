@@ -20,7 +20,7 @@ STANDARD_LIBRARY = Path(os.__file__).resolve().parent
 
 
 class CannotRun(Exception):
-    """A suite lacks something that it needs: exit status 2."""
+    """A requirement of a suite is missing: exit status 2."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class Runs:
 
     def run(self, home: Path, command: list[str], column: Column, work: Path, cwd: Path,
             more: dict[str, str] | None = None) -> tuple[int, Outcome]:
-        """Returns the exit status, and what the reports and the log say about the library. `work`
-        is removed when the run is over."""
+        """Returns the exit status and the findings about the library in the reports and the log.
+        `work` is removed after the run."""
         outcome = Outcome()
         began = time.monotonic()
         with open(home / "log", "wb") as log:
@@ -150,7 +150,7 @@ class Runs:
 
 
 def _unmount_below(work: Path) -> None:
-    """Unmounts whatever a test has mounted and left, including its loop device."""
+    """Unmounts everything that a test has left mounted, and frees its loop device."""
     places = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
     for place in reversed([place for place in places if place.startswith(f"{work}/")]):
         subprocess.run(["umount", "-d", place], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -169,7 +169,7 @@ def _read_reports(home: Path, outcome: Outcome) -> None:
 @contextmanager
 def directories(work: Path | None):
     """A scratch directory below `work` (or the usual place), and one on a tmpfs, which is removed
-    in the end."""
+    at the end."""
     scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=work))
     scratch.chmod(0o755)
     ram = Path(tempfile.mkdtemp(prefix="cubeshim-suite-", dir="/dev/shm"))

@@ -1,5 +1,5 @@
-"""The suite of nodes that share files: the nodes and how they end, jobs with and without servers,
-and which targets count as reached."""
+"""Tests of bench/cluster: the nodes and their end, jobs with and without servers, and which targets
+count as reached."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from bench.harness.errors import BenchError
 from bench.harness.suite import Bench
 
 SIZE, NODES = 20_000, 3
-# Fewer than 16 for each node: from 16 on, an open waits for servers only as long as for the origin.
+# Fewer than 16 for each node, because from 16 on, an open waits no longer for servers than for the
+# origin.
 FILES = 15 * NODES
 PROGRAM = BUILD / "cubeshim_node_reader"
 CAN_HAVE_NODES = os.geteuid() == 0 and shutil.which("memcached") and shutil.which(
     "ip", path="/usr/sbin:/sbin:/usr/bin:/bin")
-# Starts nodes, prints whose servers these numbers belong to, and waits for its end.
+# Starts nodes, prints the pids of their servers, and waits for the end of its stdin.
 HOLDER = """
 import sys, time
 sys.path.insert(0, sys.argv[1])

@@ -107,7 +107,7 @@ class Demo(ScratchTest):
         self.assertEqual([name for name in os.listdir(self.build / "demo") if name != "copies"], [])
 
     def users_of(self, directory: Path) -> list[str]:
-        """Processes that name `directory` on their command line."""
+        """The processes whose command line contains `directory`."""
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             try:

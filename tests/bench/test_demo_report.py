@@ -1,5 +1,5 @@
 """bench/demo/report.py: rows are compared only if they saw the same data; the table and the chart
-hold what they should."""
+have the right contents."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The targets that the suite of the prefetch engines derives from the figures that cubeshim_engines
-prints."""
+"""The targets that bench/prefetch/engines.py derives from the figures of cubeshim_engines."""
 
 from __future__ import annotations
 

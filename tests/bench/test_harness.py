@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: the slow mount and its counters, load on the cores, children and their
+"""Tests of bench/harness: the slow mount and its counters, load on the cores, children and their
 turns."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The suites of large files: jobs with a disk on shards of some megabytes, what counts as reached,
-and what ends a run."""
+"""The suites of large files: jobs with a disk on shards of some megabytes, which targets count as
+reached, and what ends a run."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Digests(ScratchTest):
         bench = Bench(BUILD, self.scratch, quick=True)
         path = shards_of(bench, 1, 3) / "0.tar"
         before = Shards.read_shards([path])
-        # The last byte of the second file, after two headers of 512 bytes and the padding of the
-        # first.
+        # The last byte of the second file, which follows two headers of 512 bytes and the padding
+        # of the first file.
         with path.open("r+b") as file:
             file.seek(512 + 100_352 + 512 + 99_999)
             last = file.read(1)
@@ -103,7 +103,7 @@ class Jobs(ScratchTest):
         }
         self.assertEqual(megabytes[LOCAL], [0, 0, 0])
         self.assertEqual(megabytes[BARE], [1, 1, 1])
-        # There is room for all of it.
+        # The memory has room for all of it.
         self.assertEqual(megabytes[NO_DISK], [1, 0, 0])
         self.assertEqual(megabytes[FIRST], [1, 0, 0])
         self.assertEqual([len(runs.reports) for runs in found.values()], [0, 0, 1, 1, 1])

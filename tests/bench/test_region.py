@@ -1,5 +1,5 @@
-"""The suite `memory` parses the start of a region's file by itself: the fields must lie where the
-library writes them."""
+"""The suite `memory` has its own parser for the start of a region's file; it must find each field
+where the library writes it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Train(ScratchTest):
         one.write_bytes(other.read_bytes())
         self.assertNotEqual(first["checksum"],
                             self.train("--no-train", "--workers", 0, epochs=1)[0]["checksum"])
-        other.write_bytes(kept)  # both pictures are there, under each other's label
+        other.write_bytes(kept)  # both pictures exist, each under the other's label
         self.assertNotEqual(first["checksum"],
                             self.train("--no-train", "--workers", 0, epochs=1)[0]["checksum"])
 

@@ -159,7 +159,7 @@ TEST(CopySocket, ProgramWithoutAFreeFdGetsNoFile) {
               CHILD_CHECK(listener);
               const int free = dup(listener->get());
               base::sys::raw(SYS_close_range, free, ~0U, 0);
-              // For the socket and the gateway's side of it.
+              // One for the socket, and one for the gateway's end of it.
               const rlimit limit{static_cast<rlim_t>(free) + 2, static_cast<rlim_t>(free) + 2};
               CHILD_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
               // Stays open until the end.

@@ -32,7 +32,8 @@ class Buckets(unittest.TestCase):
 
     @classmethod
     def next_number(cls):
-        """Another number each time: each program has a region and a gateway of its own."""
+        """Gives a new number each time, so that each program has a region and a gateway of its
+        own."""
         cls.count = getattr(cls, "count", 0) + 1
         return cls.count
 
@@ -445,7 +446,7 @@ import time
 def read(name):
     with open(f"{P}/{name}", "rb") as file: assert file.read() == open(f"{D}/{name}", "rb").read(), name
 read("a/x")
-# The others come by themselves.
+# The others are fetched ahead.
 end = time.monotonic() + 120
 while len([l for l in open(os.environ["AWS_TEST_LOG"]) if "(ahead)" in l]) < 2:
     assert time.monotonic() < end

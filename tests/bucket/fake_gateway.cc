@@ -63,7 +63,7 @@ class FakeGateway {
   }
 
  private:
-  // The fault strikes only once for all gateways of a test.
+  // The fault happens only once for all gateways of a test.
   bool strikes(const char* fault) {
     if (fault_ != fault) return false;
     return fopen((log_ + ".struck").c_str(), "wx") != nullptr;
@@ -176,7 +176,7 @@ class FakeGateway {
       cache_.large().fill_gap(*file, gap, gap.at >= part.end, cache_.stats());
       at = gap.at + gap.bytes;
     }
-    // Whoever waits wants only the first part.
+    // A waiting asker wants only the first part.
     return error != 0 && cache_.large().present_bytes(*file, {part.begin, part.end}) ==
                              part.end - part.begin
                ? 0

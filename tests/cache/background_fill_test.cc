@@ -1,4 +1,4 @@
-// A fetch that nobody waits for yet, step by step and without an engine.
+// A fetch that no program waits for yet, step by step and without an engine.
 #include "cache/fill/background_fill.h"
 
 #include <gtest/gtest.h>
@@ -59,7 +59,7 @@ struct BackgroundFillTest : testing::Test {
       const OpenOutcome outcome = cache->open(request_for(path));
       if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);
     }
-    // Fills the rest of the last segment.
+    // Fills up the last segment.
     for (int i = 0; i < 64 && !cache->ahead().is_full(); ++i) {
       const std::string path = make("small" + std::to_string(i), 60'000);
       const OpenOutcome outcome = cache->open(request_for(path));
@@ -158,7 +158,7 @@ TEST_F(BackgroundFillTest, SkipsARecentMissOnce) {
   EXPECT_EQ(begin(path), Begin::fetch);
 }
 
-// The prefetch was left out because of a miss in an earlier epoch. It must not be left out forever.
+// The prefetch was left out because of a miss in an earlier epoch. It must not be left out again.
 TEST_F(BackgroundFillTest, MissOfASkippedFetchDoesNotSkipTheNext) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
@@ -183,7 +183,8 @@ TEST_F(BackgroundFillTest, FileFetchedByTheProgramMeanwhileIsADuplicate) {
   const std::string path = make("f");
   BackgroundFill fetch = cache.cache->ahead().fill(path, false);
   {
-    // Other paths hold all its slots, so that it has no flight and the program does not wait.
+    // Other paths hold all slots of the file's flight, so it gets none, and the program does not
+    // wait.
     SingleFlight flights(cache->region());
     SingleFlight::Ticket tickets[4];
     for (std::uint64_t other = 1; SingleFlight::Ticket & ticket : tickets)
@@ -209,7 +210,7 @@ TEST_F(BackgroundFillTest, AFileThatHasChangedIsFetchedAgain) {
   EXPECT_EQ(cache.count(Counter::prefetch_early), 0U);
 }
 
-// All ranks open one file at once while there is no room: none waits for another's open.
+// All ranks open one file at the same time while there is no room: none waits for another's open.
 TEST_F(BackgroundFillTest, EndsItsFlightIfThereIsNoRoom) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();

@@ -1,4 +1,4 @@
-// Parses CUBESHIM_* into Config, and checks the complaints.
+// Parses CUBESHIM_* into Config, and checks the warnings.
 #include "cache/base/settings/config.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Each way of copying gives the same bytes, at every distance of the two places in their pages, and
-// touches no others.
+// Each way of copying gives the same bytes for every pair of offsets in a page, and touches no
+// other bytes.
 #include "cache/base/memory/copy_bytes.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t k_test_page = 4096;
 constexpr std::size_t k_room = 80 * k_test_page;
 
-// Whole pages, followed by one that nobody may touch.
+// Whole pages, followed by an inaccessible one.
 class Pages {
  public:
   Pages()

@@ -1,4 +1,4 @@
-// Memory that a call held when a handler left it by a jump: the thread's next call frees it.
+// If a handler leaves a call by a jump, the thread's next call frees the memory that the call held.
 #include "cache/base/memory/held.h"
 
 #include <gtest/gtest.h>
@@ -75,10 +75,10 @@ template <typename T>
 void expect_the_same_memory_after_jumps() {
   const void* const before = memory_of_one<T>();
   g_held.clear();
-  // Each object lies at the place of the previous one.
+  // Each object lies at the address of the previous one.
   for (int i = 0; i < 200; ++i) leave_by_jump(hold_below_and_jump<T>);
   EXPECT_EQ(g_held.size(), 1U);
-  // This one lies above it.
+  // This object lies above it.
   EXPECT_EQ(memory_of_one<T>(), before);
   for (int i = 0; i < 200; ++i) {
     leave_by_jump(hold_below_and_jump<T>);
@@ -99,8 +99,8 @@ TEST_F(HeldByAJump, ScratchMemoryIsFreed) {
 
 // Interrupted code goes on using its piece, even if the handler runs on another stack.
 TEST_F(HeldByAJump, HandlerDoesNotUseTheMemoryOfTheInterruptedCode) {
-  // The handler's stack lies above the thread's stack or below it: of two stacks, one is on the
-  // wrong side for one of the threads.
+  // The handler's stack lies above the thread's stack or below it: so with two threads, the stack
+  // is on the wrong side of one of them.
   static std::vector<char> stack(1 << 16);
   static const void* in_handler = nullptr;
   const auto interrupt = [](int flags) {

@@ -1,4 +1,4 @@
-// One report is one line, even if its text has newlines.
+// One message is one line, even if its text has newlines.
 #include "cache/base/log.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// Compares memory limits with what the kernel says about this machine. Control groups made by the
+// Compares memory limits with the kernel's figures for this machine. Control groups made by the
 // test need root and a writable hierarchy.
 #include "cache/base/memory/memory_limits.h"
 
@@ -49,7 +49,7 @@ TEST(MemoryLimits, RespectsTheLimitOfTheControlGroup) {
   if (dir.empty()) GTEST_SKIP() << "no control group can be made here";
   constexpr std::uint64_t k_limit = 256 << 20;
   std::ofstream(limit_file) << k_limit << std::flush;
-  // The limit also holds for the groups below.
+  // The limit also applies to the groups below.
   const std::string below = dir + "/below";
   ASSERT_EQ(mkdir(below.c_str(), 0755), 0);
   for (const std::string& group : {below, dir}) {
@@ -65,7 +65,7 @@ TEST(MemoryLimits, RespectsTheLimitOfTheControlGroup) {
   }
 }
 
-// A region can only give back what it has.
+// A region can give back only the memory that it has.
 TEST(MemoryLimits, ControlGroupWithoutTmpfsFilesNeedsNothingBack) {
   std::string limit_file;
   const std::string dir = make_group(limit_file);

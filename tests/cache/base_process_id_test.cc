@@ -1,4 +1,4 @@
-// Processes that are alive, and those that only look like it.
+// Processes that are alive, and processes that only seem to be.
 #include "cache/base/process/process_id.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST(ProcessId, IsAliveWhenProcCannotBeRead) {
   EXPECT_EQ(dead, Liveness::dead);
 }
 
-// There /proc shows another process under the same pid.
+// In that namespace, /proc shows another process under the same pid.
 TEST(ProcessId, LivenessIsRightDespiteProcOfAnotherPidNamespace) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const int status = tests::run_in_child([] {

@@ -69,7 +69,7 @@ TEST_F(SignalFrame, IsSeenOnAnAlternateStack) {
   sigaltstack(&before, nullptr);
 }
 
-// A program may map the handlers' stacks before it makes its threads. They then lie above the
+// A program may map the handlers' stacks before it creates its threads, so that they lie above the
 // threads' own stacks.
 TEST_F(SignalFrame, IsSeenOnAnAlternateStackAboveTheThreadsStack) {
   char memory[1 << 16];

@@ -43,7 +43,7 @@ TEST(BlockName, IdentifiesFileAndBlock) {
 }
 
 TEST(BlockName, IsEmptyForAnOverlongPath) {
-  // Every path that LargePaths has room for.
+  // Every length of path that LargePaths has room for.
   const std::string long_path(LargePaths::k_longest, 'x');
   EXPECT_EQ(name_of_block(long_path, {UINT64_MAX, UINT64_MAX}).size(), long_path.size() + 43);
   EXPECT_EQ(name_of_block(std::string(1024 - 43, 'x'), {4096, 1}).size(), 1024 - 43 + 8);
@@ -117,7 +117,7 @@ TEST(BlockRecord, IsRefusedIfTheFileMayHaveChangedWithinItsTimestampGranularity)
   stat.changed = {stat.modified.seconds + 100, 0, 0};
   EXPECT_EQ(verdict_of(stat, modified_ns + 101 * k_second), Verdict::refused);
   EXPECT_EQ(verdict_of(stat, modified_ns + 102 * k_second), Verdict::taken);
-  // It leaves the tier if the file has changed since, but not for a reader that has an earlier
+  // The record leaves the tier if the file has changed since, but not if the reader has an earlier
   // version open.
   FileStat later = stat;
   later.changed.nanoseconds += 1;

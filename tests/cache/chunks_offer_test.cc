@@ -157,7 +157,7 @@ TEST_F(ChunksOfferTest, PlacesOnOfferAreSparedWhileTheWriterLives) {
 }
 
 TEST_F(ChunksOfferTest, PlaceNotOnOfferIsTakenWithoutWaiting) {
-  // The chunk that is examined last.
+  // The chunk that the search examines last.
   std::uint32_t last = 0;
   for (std::uint32_t number = 0; number < places; ++number) {
     if (place(number) == places - 1) {

@@ -1,5 +1,5 @@
-// Chunks that pass through a full region: which are replaced, which stay, and what a death in
-// between leaves.
+// Chunks that pass through a full region: which are replaced, which stay, and the state after a
+// death in between.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -26,7 +26,7 @@ std::uint64_t word_for(const FileKey& key, std::uint32_t number) {
   return key.path << 32 | (number + 1);
 }
 
-// Makes the chunk, with a page that names it.
+// Makes the chunk, with a page whose bytes identify it.
 Chunks::Claim put(Chunks& chunks, const FileKey& key, std::uint32_t number, Chunks::Pass pass) {
   auto claim = chunks.make(key, number, Chunks::k_none, pass);
   if (!claim || claim.has_any(k_page_of_number)) return claim;
@@ -38,7 +38,7 @@ Chunks::Claim put(Chunks& chunks, const FileKey& key, std::uint32_t number, Chun
   return claim;
 }
 
-// True if a chunk that is found has no page or the right one.
+// True if the chunk is not found, or has no page, or has the right one.
 bool is_right(const Chunks& chunks, const FileKey& key, std::uint32_t number) {
   const auto claim = chunks.find(key, number);
   if (!claim || !claim.has_any(k_page_of_number)) return true;
@@ -131,7 +131,7 @@ TEST_F(PassingTest, MappedChunkStays) {
   EXPECT_EQ(found(k_kept, 0, places), places);
 }
 
-// A chunk does not go before it is read only because others are pinned: half of these chunks are
+// An unread chunk is not evicted early because other chunks are pinned: half of these chunks are
 // younger.
 TEST_F(PassingTest, YoungChunkStaysWhileOthersArePinned) {
   for (std::uint32_t number = 0; number < 2 * half(); ++number) ASSERT_TRUE(pass(number));
@@ -153,7 +153,7 @@ TEST_F(PassingTest, RegionOfFewPlacesHasNoPart) {
   EXPECT_FALSE(put(of_small, k_passing, 0, Chunks::Pass::may_pass));
 }
 
-// The process is killed at one instruction of a replacement after the other.
+// The process is killed at each instruction of a replacement in turn.
 TEST_F(PassingTest, DeathAtAnyInstructionOfAReplacementIsHarmless) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   tests::Survivor survivor(*region);
@@ -218,7 +218,7 @@ TEST_F(PassingTest, DeathAtAnyInstructionOfAReplacementIsHarmless) {
 }
 
 // The `take` of a child is stopped around the step at which it first owns the place, and a reader
-// comes there. The child and the reader must not both get the place.
+// arrives at that moment. The child and the reader must not both get the place.
 template <typename Take>
 void claim_around(Take&& take) {
   constexpr long k_around = 60;
@@ -227,10 +227,10 @@ void claim_around(Take&& take) {
   for (long steps = -1; steps < middle + 8;
        steps = steps < 0 ? std::max(0L, middle - k_around) : steps + 2) {
     PassingTestRegion all;
-    // The region is known to be full, so that a place is taken at once.
+    // The region is known to be full, so that a place is taken immediately.
     EXPECT_FALSE(all.chunks.make(k_passing, 0, Chunks::k_none));
     all.region->header().chunks_full_until.store(UINT64_MAX);
-    // The chunk that is taken first.
+    // The chunk that is replaced first.
     const std::uint32_t number = all.number_at(0);
     Tracee child([&] {
       Region* const own = tests::attach(all.region.options);

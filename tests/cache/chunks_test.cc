@@ -1,5 +1,5 @@
-// The places of chunks in the region: which chunk gets which place, which chunks are found, and
-// what dead processes leave.
+// The places of chunks in the region: which chunk gets which place, which chunks are found, and the
+// state that dead processes leave.
 #include "cache/region/large/chunks.h"
 
 #include <fcntl.h>
@@ -252,7 +252,7 @@ TEST_F(ChunksTest, ChunkADeadProcessWasReclaimingIsRestored) {
   EXPECT_TRUE(found.has_any({0, 1}));
 }
 
-// The room is checked for many pages at once, unless that much is not left.
+// The room is checked for many pages at once if that much is left.
 TEST(ChunksRoomTest, LeavesTheLastSpaceOfTheFileSystemToOthers) {
   const tests::TmpfsMount tmpfs("200m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "needs to mount";

@@ -17,7 +17,7 @@ namespace {
 
 using tests::Tracee;
 
-// More instructions than lie between a check and what follows it.
+// More instructions than lie between a check and the step that relies on it.
 constexpr long k_around = 60;
 // The exit statuses of a child.
 constexpr int k_got_it = 10, k_got_nothing = 11;
@@ -85,8 +85,8 @@ int end_of(Tracee& child) {
   return child.exit_status();
 }
 
-// Stops the child's `part` around the step with which `is_there` becomes true, and does `meanwhile`
-// there. The two sides must not both succeed.
+// Stops the child's `part` around the step with which `is_there` becomes true, and calls
+// `meanwhile` at that point. The two sides must not both succeed.
 template <typename Part, typename IsThere, typename Meanwhile>
 void try_around(Part&& part, IsThere&& is_there, Meanwhile&& meanwhile) {
   ReadRing ring;

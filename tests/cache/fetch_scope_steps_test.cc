@@ -39,15 +39,15 @@ int jump_and_go_on(const RegionOptions& options) {
     signal(SIGUSR1, SIG_IGN);
     return k_whole;
   }
-  // Ends what was left, even if only a part of it had been noted.
+  // Ends the rest of the fetch, even if only a part of it had been noted.
   CHILD_CHECK(!FetchScope::is_open());
   fetch(*own, ticket.hold());
   return k_jumped;
 }
 
 TEST(FetchScopeSteps, NextFetchEndsAScopeLeftByAJumpAtAnyInstruction) {
-  // ThreadSanitizer's runtime holds signals back, and runs handlers with all signals blocked inside
-  // calls of its own.
+  // ThreadSanitizer's runtime delays signals, and runs handlers inside its own calls, with all
+  // signals blocked.
   if (CUBE_TSAN) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";
   const tests::TestRegion region;
   int jumps = 0;

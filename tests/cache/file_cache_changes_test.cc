@@ -98,7 +98,7 @@ TEST_F(WritersTest, MappableCopyReplacesTheRecord) {
 }
 
 // The index no longer has the old record, but it must be marked: files that are open on it would
-// serve the old bytes, and a second copy of it would bring them back.
+// serve the old bytes, and a second copy of it would make them visible again.
 TEST_F(WritersTest, RecordReplacedByAMappableCopyIsStillMarked) {
   const std::string path = dir.write("f", "old");
   const OpenOutcome first = cache->open(request_for(path));

@@ -23,8 +23,8 @@ std::string bytes(const OpenOutcome& outcome) {
   return outcome.pin ? std::string(tests::bytes_of(*outcome.pin)) : "(no pin)";
 }
 
-// Writes a file with old times, each version a second after the one before. Such a file is not
-// about to be written again.
+// Writes a file with old times, each version a second later than the previous one. Such a file
+// counts as unlikely to be written again.
 void write_old(const std::string& path, const char* content) {
   static time_t version = 1'600'000'000;
   const timespec times[2] = {{++version, 0}, {version, 0}};
@@ -40,8 +40,8 @@ std::uint64_t stats_of(FileCache& cache) {
   return cache.stats().counters[static_cast<std::size_t>(Counter::origin_stats)].load();
 }
 
-// Opens in a process of another job. Returns how many stats that asked for, or -1 if the bytes are
-// wrong.
+// Opens in a process of another job. Returns how many stats the open has requested, or -1 if the
+// bytes are wrong.
 int open_as_another_job(const base::Config& config, const std::string& path,
                         const std::string& expected, std::uint64_t job = 1) {
   return tests::run_in_child([&] {
@@ -92,7 +92,7 @@ TEST(Consistency, ImmutableSeesChangesSinceAnotherJob) {
   EXPECT_EQ(open_as_another_job(cache.config, path, "(no pin)", 2), 11);
 }
 
-// Two jobs that run at the same time must not take each other's mark away.
+// Two jobs that run at the same time must not clear each other's mark.
 TEST(Consistency, ImmutableChecksOnceAlsoIfTwoJobsAlternate) {
   const tests::TempDir dir;
   const TestCache cache;
@@ -171,8 +171,7 @@ TEST(Consistency, OpenRevalidatesTheResultOfAnEarlierFetch) {
   EXPECT_EQ(seen, "three");
 }
 
-// The time is that before the revalidation: a change between it and the note must not count as
-// seen.
+// The noted time is from before the revalidation: a change between the two must not count as seen.
 TEST(Consistency, PrefetchNotesTheTimeBeforeItRevalidates) {
   const tests::TempDir dir;
   const TestCache cache(

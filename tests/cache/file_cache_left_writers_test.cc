@@ -15,8 +15,8 @@ namespace {
 
 using tests::request_for;
 
-// The files that a process had open when its slot is cleared. This process lives on, like one that
-// has become another program.
+// The files that a process had open when its slot is cleared. This process keeps running, like one
+// that has executed another program.
 TEST_F(WritersTest, FileLeftOpenForWritingIsNotCachedUntilItsLastWriterEnds) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -73,7 +73,7 @@ struct LeftFileTest : WritersTest {
   std::string path = dir.write("f", "old");
   FileStat stat = stat_of(path);
 
-  // A process that has shared the open file is gone, and nobody has it open.
+  // A process that has shared the open file has ended, and no other process has it open.
   void SetUp() override {
     cache->changes().writing_begins(path, stat);
     cache->changes().writing_is_shared(stat, Sharing::inherited);

@@ -24,7 +24,7 @@ TEST_F(WritersTest, AFetchThatHasReadOldBytesDoesNotCacheThem) {
   EXPECT_EQ(open(path), "new");
 }
 
-// The writer has counted itself, but has not yet marked what others read.
+// The writer has registered, but has not yet marked the records that others read.
 TEST_F(WritersTest, FetchIsNotCachedIfAWriterIsKilledAsItBegins) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -60,7 +60,7 @@ TEST_F(WritersTest, RecordIsHiddenUntilItsFetcherHasCheckedForWriters) {
   EXPECT_EQ(shown, 0) << "instructions for which the old bytes could be found";
 }
 
-// A death at that point must not leave the old bytes forever.
+// A death at that point must not leave the old bytes in the cache forever.
 TEST_F(WritersTest, FetcherKilledBeforeItChecksForWritersLeavesNothing) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
@@ -112,7 +112,7 @@ TEST_F(WritersTest, TreeChangedDropsARecordThatWasPublishedButNotCounted) {
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-// The writer has found the old record but not yet marked it; the copy that takes its place must be
+// The writer has found the old record but not yet marked it; the copy that replaces it must be
 // marked, too.
 TEST_F(WritersTest, MappableCopyMadeWhileAWriterMarksTheRecordIsNotFound) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
@@ -129,7 +129,7 @@ TEST_F(WritersTest, MappableCopyMadeWhileAWriterMarksTheRecordIsNotFound) {
     return 0;
   });
   ASSERT_TRUE(writer.to_stop());
-  // The writer makes a window for the mark: it has seen the record.
+  // The writer maps a window in order to mark the record, so it has seen the record.
   ASSERT_TRUE(writer.to_entry_of(SYS_mremap, 1));
   const auto copy = cache->make_mappable(*first.pin);
   while (writer.to_system_call()) {

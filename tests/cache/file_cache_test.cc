@@ -217,7 +217,7 @@ TEST_F(FileCacheTest, FullRegionLeavesFilesToTheKernel) {
   EXPECT_EQ(cache.count(Counter::bypassed_full), static_cast<std::uint64_t>(passed));
 }
 
-// The index must be asked for room before the origin gives all the bytes, at every open.
+// At every open, the index must be asked for room before all bytes are read from the origin.
 TEST_F(FileCacheTest, FullIndexDoesNotCauseReadsOfWholeFiles) {
   Region& region = cache->region();
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {
@@ -226,8 +226,8 @@ TEST_F(FileCacheTest, FullIndexDoesNotCauseReadsOfWholeFiles) {
     region.segment_row(i).word.store(SegmentWord{SegmentState::sealed, k_no_owner, 1}.as_word());
     if (i > 0) break;
   }
-  // Every slot names segment 0 or the one that has just been sealed: alive, and of no path that
-  // this test asks for.
+  // Every slot names segment 0 or the one that has just been sealed, so it is alive, but belongs to
+  // no path that this test opens.
   const RecordPlace place{0, SegmentWord::of_word(region.segment_row(0).word.load()).generation, 0};
   for (std::uint32_t t = 1; t < k_index_tables; ++t) ASSERT_TRUE(region.add_index_table(t));
   tests::for_each_index_slot(region, [&](auto& slot) {

@@ -1,4 +1,4 @@
-// Files that are open for writing, as long as somebody writes them.
+// Files that are open for writing, for as long as they are.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
@@ -54,7 +54,7 @@ TEST_F(WritersTest, FileIsNotCachedWhileItIsOpenForWriting) {
   EXPECT_EQ(open(path), "new");
 }
 
-// The writer bypasses the library: only its first store moves the times.
+// The writer bypasses the library, and only its first store changes the times.
 TEST_F(WritersTest, FileWrittenWithoutTheLibraryIsNotCached) {
   const std::string path = dir.write("f", "old"), other = dir.write("g", "other");
   auto writer = base::open_fd(path.c_str(), O_RDWR);
@@ -95,7 +95,7 @@ TEST_F(WritersTest, FileIsCachedIfItsWritersCannotBeQueried) {
   EXPECT_EQ(child.wait(), 10);
 }
 
-// The writer is stopped there, the file is fetched, and the writer goes on.
+// The writer is stopped at that point, the file is fetched, and the writer continues.
 TEST_F(WritersTest, RecordFetchedAtAnyStepOfWritingBeginsIsNotServedLater) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   tests::Tracee child([&] {
@@ -145,8 +145,8 @@ TEST_F(WritersTest, NoWriterIsForgottenIfAStripeHasMany) {
     cache->changes().writing_begins(paths[i], stats[i]);
     for (std::size_t j = 0; j <= i; ++j) EXPECT_EQ(open(paths[j]), "(no pin)") << j << " of " << i;
   }
-  // The first writers have places and the last have none; whichever one ends, the others still
-  // count as writers.
+  // The first writers have places and the last have none. Whichever ends, the others still count as
+  // writers.
   for (const std::size_t i : {9UL, 0UL, 8UL, 3UL, 7UL, 1UL}) {
     cache->changes().writing_ends(stats[i]);
     stats[i].inode = 0;
@@ -225,8 +225,8 @@ TEST_F(WritersTest, OtherProcessesSeeTheWriter) {
   EXPECT_EQ(status, 0);
 }
 
-// The count of a dead writer must be taken back, or its file and all of its stripe would never be
-// cached again.
+// The count of a dead writer must be undone; otherwise its file, and all files of its stripe, would
+// never be cached again.
 TEST_F(WritersTest, AKilledWriterDoesNotKeepItsFileOutOfTheCache) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);

@@ -1,4 +1,4 @@
-// The hash index, filled with places at which no record lies.
+// The hash index, filled with places that hold no records.
 #include "cache/region/index.h"
 
 #include <gtest/gtest.h>
@@ -253,7 +253,7 @@ TEST(Index, ThreadsCompetingForOneSlotLoseNone) {
   constexpr std::uint64_t k_hash = 0x123456789abcdef0ULL;
   std::atomic<std::uint64_t> arrived{0};
   std::atomic<int> failures{0};
-  // All threads arrive here before any goes on.
+  // All threads arrive here before any continues.
   const auto meet = [&](std::uint64_t times) {
     arrived.fetch_add(1);
     for (int spins = 0; arrived.load() < 2 * times; ++spins) {
@@ -271,7 +271,7 @@ TEST(Index, ThreadsCompetingForOneSlotLoseNone) {
       meet(3 * round + 2);
       if (!holds(index, k_hash, place_of(*region, t, generation_of(round)))) failures.fetch_add(1);
       meet(3 * round + 3);
-      // The entries go with their generation, which frees the slots for the next round.
+      // The entries die with their generation, which frees the slots for the next round.
       if (t == 0) make_readable(*region, generation_of(round + 1));
     }
   };

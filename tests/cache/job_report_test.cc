@@ -242,7 +242,7 @@ TEST(JobReport, TimeSavedIsARangeFromUndisturbedFetches) {
   EXPECT_EQ(line_of(job, begin), begin + "122 ms to 489 ms" + times);
   set(Counter::prefetch_early, 1000);
   EXPECT_EQ(line_of(job, begin), begin + "about 489 ms" + times);
-  // All were read before: the kernel might have kept them.
+  // All files were read before, so the kernel might have kept them.
   set(Counter::prefetch_early, 0);
   EXPECT_EQ(line_of(job, begin), begin + "up to 489 ms" + times);
   set(Counter::slow_hit_ns, 3'000'000'000);

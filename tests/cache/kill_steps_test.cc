@@ -1,6 +1,6 @@
 // kill -9 at every step: at each system call of a process's life with the cache, and between the
-// instructions of a publish. After each kill another process must find nothing or a whole right
-// record, and be able to go on.
+// instructions of a publish. After each kill, another process must find either nothing or a
+// complete and correct record, and must be able to continue.
 #include <gtest/gtest.h>
 
 #include "cache/file_cache.h"
@@ -28,7 +28,8 @@ int open_as_survivor(const base::Config& config, const std::string& path,
     CHILD_CHECK(cache != nullptr);
     const std::uint64_t began = base::monotonic_ns();
     const OpenOutcome outcome = cache->open(request_for(path));
-    // A waiter gives up after a second or two, and gets no pin; a busy machine may take as long.
+    // A waiter gives up after a second or two and gets no pin, and a busy machine may take that
+    // long.
     if (base::monotonic_ns() - began > 60'000'000'000) return 2;
     CHILD_CHECK(outcome.pin && tests::bytes_of(*outcome.pin) == expected);
     CHILD_CHECK(tests::is_sound(cache->region(), *outcome.pin));
@@ -37,7 +38,8 @@ int open_as_survivor(const base::Config& config, const std::string& path,
 }
 
 // The whole life of a process: attach (and create), a miss, a hit, detach. It is killed at the
-// entry and exit of the n-th system call, and the next process works with what is left.
+// entry and at the exit of the n-th system call, and the next process works with the remaining
+// state.
 TEST(KillSteps, KillAtEachSystemCallFromAttachToDetachIsHarmless) {
   const tests::TempDir dir;
   const std::string content = tests::content_of("f", 1, 50'000);
@@ -46,7 +48,7 @@ TEST(KillSteps, KillAtEachSystemCallFromAttachToDetachIsHarmless) {
   bool ended = false;
   for (int n = 1; !ended && n < 2000; ++n) {
     RegionName name(8 * k_mib);
-    name.options.job.start_time -= 1;  // of a job that has ended
+    name.options.job.start_time -= 1;  // the id of a job that has ended
     const base::Config config = tests::config_for(name.options);
     Tracee child([&] {
       FileCache* const cache = tests::attach_cache(config, name.options.job);
@@ -77,8 +79,8 @@ TEST(KillSteps, KillAtEachSystemCallFromAttachToDetachIsHarmless) {
   EXPECT_TRUE(counts.is_clean());
 }
 
-// Like the test above, but while another process lives: nobody makes a new region, so everything
-// that the dead one has left stays.
+// Like the test above, but while another process lives: no new region is made, so everything that
+// the dead one has left stays.
 TEST(KillSteps, KillAtEachSystemCallBesideALivingProcessIsHarmless) {
   const tests::TempDir dir;
   const TestRegion region(32 * k_mib);

@@ -76,7 +76,7 @@ int work_until_killed(const TestRegion& region, const Files& files, unsigned see
       CHILD_CHECK(is_right(path, tests::bytes_of(*outcome.pin)));
     }
     if (random() % 8 != 0) continue;
-    // Like an editor's save: the new file is whole before it gets the name.
+    // Like a save in an editor: the new file is complete before it gets the name.
     const std::string other = path + "." + std::to_string(getpid());
     tests::TempDir::write_file(other,
                                file_content(path, generation, Files::size_of(static_cast<int>(i))));
@@ -111,7 +111,7 @@ TEST(Kill, WritersKilledAtRandomMomentsLeaveNoWrongByte) {
     }
     ASSERT_TRUE(ready.take(2));
     timespec pause{0, static_cast<long>(random() % 4'000'000)};
-    nanosleep(&pause, nullptr);  // the moment of the kill, not a wait for anything
+    nanosleep(&pause, nullptr);  // chooses the moment of the kill; waits for nothing
     for (auto& writer : writers) {
       writer.send(SIGKILL);
       const int status = writer.wait();
@@ -217,8 +217,8 @@ Stage stage_after_read(const TestRegion& region, const std::string& path) {
   return record->is_stale() ? Stage::before_confirm : Stage::before_close;
 }
 
-// Each stage gets as many kills, spread evenly over its instructions (or over system calls, if it
-// waits for the kernel).
+// Each stage gets the same number of kills, spread evenly over its instructions (or over system
+// calls, if it waits for the kernel).
 TEST(Kill, FetchKilledAtAnyStageLeavesNoWrongByte) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr int k_kills = tests::k_asan ? 4 : 12;
@@ -292,8 +292,8 @@ TEST(Kill, FetchKilledAtAnyStageLeavesNoWrongByte) {
   EXPECT_GE(counts.records_found, 2 * k_kills * 3 / 4) << "of those killed while using and leaving";
 }
 
-// A record of several segments is too long for single steps. The kill comes by the clock, from the
-// end of its read on, as often before the record is in the index as after.
+// The publish of a record of several segments is too long for single steps. The kill is timed from
+// the end of its read, so that it hits as often before the record is in the index as after.
 TEST(Kill, FetchKilledWithinARunOfSegmentsLeavesNoWrongByte) {
   constexpr int k_each = tests::k_asan || tests::k_tsan ? 5 : 15;
   constexpr std::size_t k_size = 2'500'000;
@@ -321,8 +321,8 @@ TEST(Kill, FetchKilledWithinARunOfSegmentsLeavesNoWrongByte) {
     Tracee child = child_that_has_read(*region, path);
     const std::uint64_t pause = random() % longest_ns;
     child.run_for(pause);
-    // If the kill came too late, the sweep can be shorter; if too early, it must be longer. It
-    // settles at twice the time of a publish.
+    // If the kill came too late, the sweep can be shorter; if too early, it must be longer. The
+    // length settles at twice the time of a publish.
     const Stage stage = stage_after_read(*region, path);
     longest_ns = stage == Stage::before_index ? longest_ns + longest_ns / 10
                                               : std::max<std::uint64_t>(longest_ns * 9 / 10, 1'000);

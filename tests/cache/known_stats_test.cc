@@ -99,8 +99,8 @@ TEST_F(KnownStatsTest, DropsStatsOfFilesThatAProgramChanges) {
   EXPECT_FALSE(known("two"));
 }
 
-// Opens in a process of another job. Returns 100 plus the number of stats it asked for, or a
-// smaller code that says what is wrong.
+// Opens in a process of another job. Returns 100 plus the number of stats that it has requested, or
+// a smaller code for a fault.
 template <typename Before>
 int open_as_next_job(const base::Config& config, const std::string& path,
                      const std::string& expected, Before&& before_open) {
@@ -155,7 +155,8 @@ TEST_F(KnownStatsTest, AreNotUsedIfEachOpenRevalidates) {
       101);
 }
 
-// Opens that wait, in one directory. True if one of them gave a reason to gather its stats.
+// Opens that wait, in one directory. True if one of them caused the directory's stats to be
+// gathered.
 bool note_looks(FileCache& cache, const std::string& path) {
   constexpr int k_many = 48 + 4;
   int reasons = 0;

@@ -99,7 +99,7 @@ TEST_F(LargeFileTest, LeaseOfTheProgramOutlastsARevalidation) {
   EXPECT_EQ(fcntl(fd, F_GETLEASE), F_RDLCK);
 }
 
-// Otherwise all threads that read the file would wait for a stat at the same time.
+// Otherwise, all threads that read the file would wait for a stat at the same time.
 TEST_F(LargeFileTest, StatIsRenewedBeforeItIsTooOld) {
   constexpr std::uint64_t k_good_ns = 100'000'000, k_wait_ns = 85'000'000;
   bool is_renewed = false;
@@ -212,7 +212,7 @@ TEST_F(LargeFileTest, SequenceIsReadAheadInWideningWindows) {
 }
 
 TEST_F(LargeFileTest, ReaderThatLeavesOutALittleIsReadAheadAsWideAsItReads) {
-  // The first read says nothing about the pattern, wherever it begins.
+  // The first read reveals nothing about the pattern, wherever it begins.
   EXPECT_TRUE(large().ahead(*file, 4, 2 * k_block).is_empty());
   const auto first = large().ahead(*file, 4 + 2 * k_block + k_block / 16, 2 * k_block);
   EXPECT_EQ(first.begin, 5 * k_block);
@@ -447,7 +447,7 @@ TEST_F(LargeFileTest, PageThatMappingsShowIsCountedOnce) {
 TEST_F(LargeFileTest, PagesThatTheKernelHasAreKept) {
   auto mapping = base::Mapping::shared(fd, 0, (k_size + 4095) / 4096 * 4096, PROT_READ);
   ASSERT_TRUE(mapping);
-  // The region was just written: all of it is in memory.
+  // The region has just been written, so all of it is in memory.
   const auto region_fd = cache->region().reopen(O_RDWR);
   ASSERT_TRUE(region_fd);
   const auto kept = large().keep_pages(*file, *mapping, 0, region_fd->get());
@@ -468,7 +468,7 @@ TEST_F(LargeFileTest, PagesOfAnotherVersionAreNotKept) {
   EXPECT_EQ(count(Counter::block_kept), 0U);
 }
 
-// Every place that the chunk may get has bytes of an earlier fetch past the end of the file.
+// In every place that the chunk may get, an earlier fetch has left bytes past the end of the file.
 TEST_F(LargeFileTest, LastPageInAUsedPlaceIsFilledWithZeros) {
   Region& region = cache->region();
   const std::uint64_t last = k_size / k_page_of_file * k_page_of_file;
@@ -502,7 +502,7 @@ TEST_F(LargeFileTest, BytesBehindTheEndOfAnObjectAreZeros) {
   object->end();
 }
 
-// A file in the row of a closed file knows nothing about that one.
+// A file in the row of a closed file keeps no state of that one.
 struct LargeRowTest : LargeFileTest {
   const std::string other_data = content_of('o');
   const std::string other = dir.write("other", other_data);
@@ -622,7 +622,7 @@ TEST_F(LargeRowTest, MappingShowsNoChunkThatPasses) {
   EXPECT_EQ(cache->region().chunk_row(claim.place()).is_mapped.load(), 0U);
 }
 
-// A change of a file is reported only if somebody has cached a file of its device.
+// A change of a file is reported only if a file of its device has been cached.
 TEST_F(LargeFileTest, DeviceOfTheFileIsKnown) {
   ASSERT_NE(file, nullptr);
   EXPECT_TRUE(cache->changes().knows_device(stat_fd(fd)->device()));

@@ -1,5 +1,5 @@
 // Reads of a large file that a handler leaves by a jump, or in which it forks: what they leave in
-// the region. The handler runs when the bytes are copied to a page that may not be written yet.
+// the region. The handler runs when the bytes are copied to a page that is still write-protected.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -72,7 +72,7 @@ struct LargeLeftTest : testing::Test {
     if (file != nullptr) file->end();
     close(fd);
   }
-  // Always from the same depth of the stack.
+  // Always called at the same depth of the stack.
   [[gnu::noinline]] long read(std::byte* to) const {
     return cache->large().read(*file, FdEpoch(fd), to, k_page_size, 8192);
   }

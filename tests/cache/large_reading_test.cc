@@ -36,7 +36,8 @@ struct LargeReading : testing::Test {
     if (file != nullptr) file->end();
     close(fd);
   }
-  // Runs `body` in a thread while the flight is held. Whether the body waited for its end.
+  // Runs `body` in a thread while the flight is held. Returns whether the body waited for the
+  // flight's end.
   template <typename Body>
   static bool waits_for(SingleFlight::Ticket& held, const Body& body) {
     std::atomic<bool> is_done{false};
@@ -44,7 +45,7 @@ struct LargeReading : testing::Test {
       body();
       is_done = true;
     });
-    // Stays set until the flight ends, also if the thread has lost patience.
+    // Stays set until the flight ends, even if the thread has stopped waiting.
     const std::atomic<std::uint32_t>& waiting = held.hold().slot->waiting;
     while (waiting.load() == 0 && !is_done) sched_yield();
     const bool has_waited = waiting.load() != 0;

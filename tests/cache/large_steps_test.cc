@@ -1,5 +1,5 @@
-// A reader of a large file is stopped between two instructions: there the file is changed or
-// closed, or the reader is killed.
+// A reader of a large file is stopped between two instructions: at that moment the file is changed
+// or closed, or the reader is killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -25,7 +25,7 @@ using tests::Tracee;
 constexpr std::uint64_t k_large_block = 1 << 20, k_large_step = 256 << 10, k_large_page = 4096;
 constexpr std::size_t k_large_size = 4'000'001;
 
-LargeFile* g_closed = nullptr;  // by the handler of a child
+LargeFile* g_closed = nullptr;  // closed by the handler of a child
 
 struct LargeSteps : testing::Test {
   tests::TempDir dir;
@@ -184,7 +184,7 @@ TEST_F(LargeSteps, ReaderThatWaitsForABlockIsWokenAfterEachStepAhead) {
   EXPECT_EQ(wakeups(), before + 1);
 }
 
-// A read-ahead must not hold up the program's lock or mount.
+// A read-ahead must neither prolong the program's lock nor keep its mount busy.
 TEST_F(LargeSteps, ReadAheadEndsWithinOneStepOfAClose) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer delivers signals later than the kernel";
   for (int n = 1; n <= 2; ++n) {

@@ -50,7 +50,7 @@ TEST(Layout, UsesMostOfTheBytesForData) {
     ASSERT_GE(layout.file_bytes + layout.segment_bytes + 2 * k_mib, bytes)
         << "whole segments are left out";
     if (bytes < 1024 * k_mib) continue;
-    // The rest has no room for one more segment.
+    // The remaining bytes are too few for one more segment.
     ASSERT_GE(layout.file_bytes - layout.data + layout.segment_bytes, bytes / 100 * 95) << bytes;
   }
 }
@@ -118,7 +118,8 @@ TEST(Layout, TablesDoNotOverlap) {
   }
 }
 
-// 16 to 32 bytes of memory for each file of 4 KiB on average, record header and path included.
+// The index takes 16 to 32 bytes of memory for each file of 4 KiB on average, record header and
+// path included.
 TEST(Layout, IndexAndSegmentTablesTakeAtMost32BytesAFile) {
   double most = 0;
   for (const std::uint64_t bytes : sizes()) {

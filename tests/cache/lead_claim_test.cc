@@ -21,7 +21,7 @@ constexpr std::uint64_t k_look_ns = LeadClaim::k_between_looks_ns;
 struct Follower {
   explicit Follower(Region& region) : claim(region) {}
   bool look() { return claim.look(now_ns += k_look_ns); }
-  // Returns how many of these requests failed; `most` means that it has not got the lead.
+  // Returns how many of these requests failed; `most` means that the follower has not got the lead.
   unsigned looks_before_lead(unsigned most) {
     for (unsigned i = 0; i < most; ++i) {
       if (look()) return i;
@@ -104,7 +104,7 @@ TEST(LeadClaim, PassesOverAsManyStoppedLeadersAsThereAreMutexes) {
   }
   Follower last(*region);
   EXPECT_EQ(last.looks_before_lead(100), 100U);
-  // One of them goes on.
+  // One of them continues.
   EXPECT_FALSE(stopped[3]->claim.beat());
   stopped[3]->claim.give_up();
   EXPECT_TRUE(last.look());

@@ -1,5 +1,5 @@
-// A process is known to live by its memory: not by one of its threads, nor by an fd, /proc or its
-// pid.
+// A process counts as alive while its memory exists, independent of its threads, an fd, /proc and
+// its pid.
 #include "cache/region/life/life_lock.h"
 
 #include <gtest/gtest.h>
@@ -59,8 +59,8 @@ Child child_whose_thread_has_ended(const RegionOptions& options) {
   return child;
 }
 
-// The slot must not depend on the thread that attached: a peer that cannot read /proc would take
-// that thread's end for a death.
+// The slot must not depend on the thread that attached: a process that cannot read /proc would take
+// that thread's end for the death of the process.
 TEST(LifeLock, SurvivesTheEndOfItsThreadAndAPeerWithoutFds) {
   const TestRegion region;
   Child child = child_whose_thread_has_ended(region.options);
@@ -211,7 +211,7 @@ void check_pid_namespace(Proc proc) {
     CHILD_CHECK(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0);
     if (proc == Proc::none) CHILD_CHECK(mount("none", "/proc", "tmpfs", 0, nullptr) == 0);
     Child inner = child_whose_thread_has_ended(region.options);
-    // A peer there examines this process.
+    // A process in that namespace examines this one.
     Child looker([&] {
       Region* const mine = tests::attach(region.options);
       CHILD_CHECK(mine != nullptr);

@@ -1,4 +1,4 @@
-// Directories that programs have listed, as all processes of the node know them.
+// Directories that programs have listed, as all processes of the node share them.
 #include "cache/region/listings.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ TEST(Listings, ReadListingsStayBeyondTheBound) {
   std::printf("%u directories are known in %zu KiB\n", rows, rows * sizeof(ListedRow) / 1024);
 }
 
-// The row was another directory's; its counts are zero.
+// The row belonged to another directory, so its counts are zero.
 TEST(Listings, CountFromZeroInAReusedRow) {
   const TestRegion region;
   Listings listings(*region);
@@ -170,12 +170,12 @@ TEST(Listings, APathOfTwoWritersIsPassedBy) {
 }
 
 // kill -9 between the instructions of list, read and post: the next process lists, reads and posts
-// as if nobody had been there.
+// as if the killed one had never run.
 TEST(Listings, SurviveADeathAtAnyInstruction) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const TestRegion region;
   Listings listings(*region);
-  // No row is free, so each listing takes another's place.
+  // No row is free, so each listing replaces another.
   for (std::uint32_t i = 0; i < region->layout().listed_rows(); ++i) {
     region->listed_row(i).hash.store(1 + i);
     region->listed_row(i).fetched_kib.store(7);

@@ -1,5 +1,5 @@
-// Requests to the gateway, instruction by instruction: the death of a process between any two
-// leaves nobody waiting in vain and loses no row.
+// Requests to the gateway, instruction by instruction: if a process dies between any two of them,
+// no asker waits in vain and no row is lost.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -35,7 +35,8 @@ std::uint32_t mail_rows_in_use(const Region& region) {
   return used;
 }
 
-// Kills an asker after each instruction of its posting. The mailbox works on, and no row is lost.
+// Kills an asker after each instruction of its posting. The mailbox keeps working, and no row is
+// lost.
 TEST(MailboxSteps, DeathOfAnAskerAtAnyInstructionLosesNoRow) {
   const TestRegion region;
   Mailbox gateway(*region);

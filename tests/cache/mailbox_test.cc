@@ -41,7 +41,7 @@ int ask(Region& region, const MailQuery& query, Mailbox::Start start = never_sta
   return mailbox.ask(query, start, patience, post);
 }
 
-// The next request, waited for.
+// Waits for the next request.
 Mailbox::Request take_one(Mailbox& mailbox) {
   while (true) {
     const std::uint32_t seen = mailbox.news();
@@ -269,8 +269,8 @@ TEST(Mailbox, NewGatewayHasFetchedNothing) {
   EXPECT_EQ(figures.bytes, 0U);
 }
 
-// The next gateway is in another process of this test, and the asker's Start only says that there
-// will be one.
+// The next gateway is in another process of this test, and the asker's Start only returns that
+// there will be one.
 TEST(Mailbox, NextGatewayAnswersARequestTakenByADeadOne) {
   const TestRegion region;
   Gate has_taken;
@@ -360,8 +360,8 @@ TEST(Mailbox, WaitForASilentGatewayIsBounded) {
             ETIMEDOUT);
 }
 
-// Progress comes for longer than the asker waits without any, and no other asker may take the row
-// meanwhile.
+// Progress is reported for longer than the asker would wait without any, and no other asker may
+// take the row meanwhile.
 TEST(Mailbox, ProgressKeepsTheAskerWaiting) {
   const TestRegion region;
   Mailbox gateway(*region);
@@ -400,7 +400,7 @@ TEST(Mailbox, AskerWaitsForARowIfTheTableIsFull) {
   EXPECT_EQ(answered.load(), rows + 3);
 }
 
-// Or until it has ended.
+// Or returns when it has ended.
 void wait_until_asleep(pid_t pid) {
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
   for (std::string stat;
@@ -441,7 +441,7 @@ TEST(Mailbox, SignalHandlerEndsTheWaitIfTheAskerAllowsIt) {
   }
 }
 
-// A thread that leaves its wait by a jump never frees its row.
+// If a thread leaves its wait by a jump, it never frees its row.
 TEST(Mailbox, OverdueRowsGoToTheNextAsker) {
   const TestRegion region;
   Mailbox gateway(*region);
@@ -469,7 +469,7 @@ TEST(Mailbox, OverdueRowsGoToTheNextAsker) {
   EXPECT_FALSE(gateway.is_wanted(left.at(*reused)));
 }
 
-// A child by fork has a copy of its parent's Post, and ends without running its destructor.
+// A forked child has a copy of its parent's Post, and ends without running its destructor.
 TEST(Mailbox, ForkedChildLeavesItsParentsRequestAlone) {
   const TestRegion region;
   Mailbox gateway(*region);

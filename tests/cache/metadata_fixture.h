@@ -1,5 +1,5 @@
-// Listings and gathered stats of one directory, made as threads of the library make them; and a
-// tier that has the listing of a directory.
+// Makes listings and gathered stats of one directory as threads of the library do; and a tier that
+// has the listing of a directory.
 #pragma once
 
 #include <dirent.h>
@@ -38,7 +38,7 @@ inline bool gather(cache::MountMetadata& names, const std::string& directory,
   return true;
 }
 
-// A tier that has one record, which lies in the region and is not shown there.
+// A tier that has one record, which lies in the region but is not found there.
 class Shelf final : public cache::Tier {
  public:
   Shelf() : Tier(0) {}
@@ -62,7 +62,7 @@ class Shelf final : public cache::Tier {
   cache::Pin record_;
 };
 
-// The metadata of a process that has such a tier alone. The directory is on the shelf.
+// The metadata of a process whose only tier is a Shelf with the listing of the directory.
 struct ShelvedListing {
   cache::RamTier ram;
   Shelf shelf;
@@ -71,7 +71,7 @@ struct ShelvedListing {
 
   ShelvedListing(cache::FileCache& cache, const base::Config& config, const std::string& directory)
       : ram(cache.region()), tiers(of(shelf)), metadata(cache.region(), ram, tiers, none, config) {
-    // Read at the origin, which shows what the times of the mount are worth.
+    // Read at the origin, which shows whether the mount's times can be trusted.
     shelf.put(ram, metadata.listing_of(directory, directory.c_str()));
   }
 

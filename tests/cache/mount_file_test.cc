@@ -1,4 +1,4 @@
-// The requests to the origin, and files that are not what their stat says.
+// The requests to the origin, and files that differ from their stat.
 #include "cache/origin/mount_file.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct Origin : testing::Test {
   std::uint64_t count(Counter counter) const {
     return stats->counters[static_cast<std::size_t>(counter)].load();
   }
-  // Reads the bytes, or shows that the guard byte after them was overwritten.
+  // Reads the bytes; the test fails if the guard byte after them was overwritten.
   static bool read(const MountFile& file, std::string& to, base::Stats* stats) {
     to.assign(file.stat().size + 1, '#');
     const bool whole = file.read_whole(reinterpret_cast<std::byte*>(to.data()), stats).has_value();

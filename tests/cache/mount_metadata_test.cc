@@ -192,7 +192,7 @@ TEST_F(MountMetadataTest, LinksMatchTheOriginUntilOneIsReplaced) {
   EXPECT_EQ(real("near"), Says::unknown);
 }
 
-// With fs.protected_symlinks the kernel refuses to follow it, but lets everybody read it.
+// With fs.protected_symlinks, the kernel refuses to follow the link, but lets all users read it.
 TEST_F(MountMetadataTest, LinkOfAnotherUserInAStickyDirectoryIsReadButNotFollowed) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   for (const char* const name : {"/own", "/strange"})
@@ -332,7 +332,8 @@ TEST_F(MountMetadataTest, FileIsNotServedOnceADirectoryReplacesIt) {
   EXPECT_FALSE(cache->open(tests::request_for(way)).pin);
 }
 
-// Another node makes a file where memory has a negative entry, and a call below it is told ENOTDIR.
+// Another node makes a file where memory has a negative entry, and a call below that path gets
+// ENOTDIR.
 TEST_F(MountMetadataTest, FileThatBreaksAPathIsNotAbsent) {
   EXPECT_EQ(list(), 5);
   const std::string file = place + "/new";
@@ -343,7 +344,7 @@ TEST_F(MountMetadataTest, FileThatBreaksAPathIsNotAbsent) {
   EXPECT_FALSE(metadata().is_absent(file));
 }
 
-// The change comes between the entry in the index and the confirmation.
+// The change happens after the entry in the index and before the confirmation.
 TEST_F(MountMetadataTest, RecordIsNotShownIfItsWatchSeesAChangeAfterItIsIndexed) {
   struct {
     mutable int looks = 0;
@@ -360,7 +361,7 @@ TEST_F(MountMetadataTest, RecordIsNotShownIfItsWatchSeesAChangeAfterItIsIndexed)
 }
 
 TEST_F(MountMetadataTest, StoredListingFromTheSecondOfAChangeIsNotUsed) {
-  // Tens of kilobytes: too much for a stack on which earlier frames have left their red zones.
+  // Tens of kilobytes are too much for a stack on which earlier frames have left their red zones.
   const auto made = std::make_unique<tests::ShelvedListing>(*cache.cache, cache.config, place);
   tests::ShelvedListing& own = *made;
   EXPECT_EQ(tests::entries_of(own.metadata, place), 5);
@@ -396,7 +397,7 @@ TEST_F(MountMetadataTest, StatsAreDroppedWithTheirListing) {
   EXPECT_NE(StatGather::begin(metadata(), place, "one"), nullptr) << "they are gathered anew";
 }
 
-// Another node makes the file; a program that asks once more waits for it.
+// Another node makes the file; a program that asks again is waiting for it.
 TEST_F(MountMetadataTtlTest, SecondLookupOfAMissingNameAsksTheOriginWithinTheTtl) {
   EXPECT_EQ(list(), 5);
   age_record(*metadata().listing_of(place, place.c_str()), 5);
@@ -425,7 +426,7 @@ TEST_F(MountMetadataTtlTest, TargetIsUnknownAfterAChangeOfTheDirectoryAndTheTtl)
   const auto read = [&] { return metadata().read_link(place + "/link", found); };
   ASSERT_EQ(read(), Says::present);
   EXPECT_EQ(found.view(), "one");
-  // Bypasses the library, as another node does.
+  // Bypasses the library, as changes by another node do.
   ASSERT_EQ(symlink("Two", (place + "/next").c_str()), 0);
   ASSERT_EQ(rename((place + "/next").c_str(), (place + "/link").c_str()), 0);
   age_record(*metadata().stats_of(place), 61);
@@ -548,8 +549,8 @@ TEST_F(MountMetadataTest, FdOfALongDirectoryIsReturnedRewound) {
   EXPECT_EQ(entries, k_entries + 2);
 }
 
-// A storm of misses in one directory is reported once, and again later; misses elsewhere do not add
-// to it.
+// A burst of misses in one directory is reported once, and again later; misses elsewhere do not
+// count towards it.
 TEST_F(MountMetadataTest, MissesAreCountedForEachDirectoryAndAgainAfterEachStorm) {
   // The two directories share one row of the counts.
   const std::string one = "/data/0";
@@ -559,7 +560,7 @@ TEST_F(MountMetadataTest, MissesAreCountedForEachDirectoryAndAgainAfterEachStorm
   int n = 1;
   while (row_of("/data/" + std::to_string(n)) != row_of(one)) ++n;
   const std::string other = "/data/" + std::to_string(n);
-  // A small program has fewer.
+  // A small program has fewer misses.
   for (int i = 0; i < 100; ++i) metadata().note_miss("/elsewhere/" + std::to_string(i) + "/file");
   const auto misses = [&](const std::string& directory, int times) {
     int told = 0;
@@ -689,8 +690,8 @@ TEST_F(MountMetadataTest, DirectoryIsReadAgainIfItsTimesProveNothing) {
   const Pin kept = metadata().listing_of(place, place.c_str());
   ASSERT_TRUE(kept);
   ASSERT_TRUE(DirectoryData::of(*kept)->has_true_times());
-  // As on an object store: the record's head says whether the times are true, and the record is
-  // from before.
+  // As on an object store: the record's head says whether the times are true, and the record was
+  // last verified 5 s ago.
   const RegionLayout& layout = cache->region().layout();
   auto window = cache->region().window(0, std::size_t{layout.segment_bytes} * layout.segment_count);
   ASSERT_TRUE(window);

@@ -1,5 +1,5 @@
 // A process that lists a directory, or gathers the stats of its entries, is stopped between two
-// instructions: there its source is changed, or it is killed.
+// instructions: at that moment its source is changed, or it is killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -145,7 +145,7 @@ TEST_F(MetadataSteps, NameCreatedDuringARevalidationIsNotHiddenByAStoredListing)
   EXPECT_FALSE(cache->metadata().is_absent(place + "/new"));
 }
 
-// At each system call, and at some instructions after it.
+// Killed at each system call, and at some instructions after it.
 TEST_F(MetadataSteps, ProcessKilledAnywhereLeavesListingsAndFlightsUsable) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_behind[] = {0, 97};
@@ -174,7 +174,7 @@ TEST_F(MetadataSteps, ProcessKilledAnywhereLeavesListingsAndFlightsUsable) {
       ASSERT_EQ(tests::entries_of(cache->metadata(), place), 3)
           << "call " << call << ", step " << steps;
       FileStat found;
-      // Unless the dead process has shown it.
+      // Unless the dead process has published it.
       if (stat(found) != MountMetadata::Says::present) {
         ASSERT_TRUE(tests::gather(cache->metadata(), place, "one"))
             << "call " << call << ", step " << steps;

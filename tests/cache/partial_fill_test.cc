@@ -45,7 +45,7 @@ struct FillTest : testing::Test {
   const std::string data = content_of('a');
   const std::string path = dir.write("f", data);
 
-  // Opens as the shim does.
+  // Opens a file as the shim does.
   struct Open {
     PartialFill* fill = nullptr;
     int fd = -1;
@@ -274,7 +274,7 @@ TEST_F(FillTest, FileIsFetchedAsAWholeIfAllPartialFillsAreTaken) {
 // Reads bytes as a program that opens the file, reads them and closes it.
 struct KeptPartsTest : FillTest {
   explicit KeptPartsTest(void (*change)(base::Config&) = nullptr) : FillTest(change) { age(); }
-  // Makes the file one whose times would show a change.
+  // Gives the file times that would show a change.
   void age() const {
     const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
     EXPECT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
@@ -494,7 +494,7 @@ TEST_F(FillTest, ForkedChildForgetsFillsAndTheParentContinues) {
   EXPECT_TRUE(opened.fill->goes_on());
   const FlightSlot& slot = flight();
   EXPECT_NE(slot.word.load(), 0U) << "the turn is the parent's";
-  // If the room were given back, another file would lie in it.
+  // If the room were given back, another file would get it.
   const std::string other = dir.write("other", content_of('z'));
   const OpenOutcome second = cache->open(tests::request_for(other, O_RDONLY));
   ASSERT_TRUE(second.pin);
@@ -504,7 +504,7 @@ TEST_F(FillTest, ForkedChildForgetsFillsAndTheParentContinues) {
   end(opened);
 }
 
-// A process may open a file again while its bytes come.
+// A process may open a file again while its bytes arrive.
 TEST_F(FillTest, SecondOpenSharesTheFetchAndContinuesAfterTheFirstClose) {
   const auto fetched = [&] { return cache.count(Counter::origin_bytes); };
   const Open former = open(path);

@@ -1,5 +1,5 @@
-// Attached processes: the living are never taken for dead, the dead are reaped, and their counters
-// are kept.
+// Attached processes: living ones never count as dead, dead ones are reaped, and their counters are
+// kept.
 #include "cache/region/life/process_slots.h"
 #include "cache/region/life/process_reaper.h"
 
@@ -170,7 +170,7 @@ TEST(ProcessSlots, FullTableIsReportedInOneLine) {
   region->header().slots_reached.store(last);
   EXPECT_EQ(why_refused(region.options),
             "all 256 process slots of " + region.path() + " are taken: set another CUBESHIM_NAME");
-  // The gateway makes no region, and has the last slot.
+  // The gateway creates no region, and takes the last slot.
   RegionOptions options = region.options;
   options.create = false;
   tests::Child gateway([&] {

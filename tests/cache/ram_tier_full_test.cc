@@ -82,7 +82,7 @@ TEST_F(RamTierTest, ALargeFileThatDoesNotFitLeavesRoomForSmallOnes) {
   EXPECT_FALSE(tier.is_full()) << "the file cache does not even try when this is set";
 }
 
-// The places of dead records must be reused, or the index would stay full forever.
+// The places of dead records must be reused; otherwise the index would stay full forever.
 TEST_F(RamTierTest, DeadRecordsOfAnyNameMakeRoomInAFullIndex) {
   ASSERT_TRUE(put(tier, "/dead", "x"));
   fill_whole_index(*region);

@@ -1,4 +1,4 @@
-// Many threads and processes at once, every byte checked.
+// Many threads and processes at the same time, with every byte checked.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -31,7 +31,7 @@ bool work(RamTier& tier, const Region& region, std::uint64_t seed, std::uint64_t
     const std::string path = path_of(i);
     const Pin pin = tests::find(tier, path);
     if (!pin) {
-      // A lack of room is not a fault.
+      // A lack of room is not an error.
       (void)tests::put(tier, path, tests::content_of(path, 1, size_of(i)));
       continue;
     }
@@ -96,7 +96,7 @@ TEST(RamTierThreads, ProcessesPublishLargeAndSmallRecordsConcurrently) {
       for (std::uint64_t i = 0; i < 60; ++i) {
         const std::string path = "/c" + std::to_string(c) + "/" + std::to_string(i);
         const std::size_t size = i % 12 == 0 ? 5 * k_mib / 2 + i : 20'000 + i;
-        if (i % 12 == 6) (void)tier.reserve(10, 3 * k_mib);  // given up at once
+        if (i % 12 == 6) (void)tier.reserve(10, 3 * k_mib);  // given up immediately
         if (tests::put(tier, path, tests::content_of(path, i, size)))
           done.push_back(path + "\n" + std::to_string(i) + "\n" + std::to_string(size));
       }

@@ -70,8 +70,8 @@ TEST_F(FetchTest, FileWithARecentMtimeOrCtimeIsRevalidated) {
   EXPECT_FALSE(looks_again(stat_of(100, -k_year, k_year))) << "of the far future";
 }
 
-// A writer that ends between the stat and the search for writers is in no table any more, and its
-// epoch is that of the search.
+// If a writer ends between the stat and the search for writers, it is in no table any more, and the
+// search loads the epoch after its increment.
 TEST_F(FetchTest, AStatFromBeforeTheEndOfAWriterIsInDoubt) {
   tests::TestCache cache;
   RamTier own(cache->region());
@@ -110,7 +110,7 @@ TEST_F(FetchTest, FileThatMayChangeWithinAStepOfACoarseClockIsNotCached) {
           << "of a clock that runs ahead";
       EXPECT_EQ(accept(stat_of(100, k_year, 10, ns), kind), RecordFill::Next::read);
     }
-    // A fine clock reveals the change: freshly unpacked data sets are cached.
+    // A fine clock reveals the change, so freshly unpacked data sets are cached.
     EXPECT_EQ(accept(stat_of(100, k_year, 0), kind), RecordFill::Next::read);
   }
 }
@@ -138,7 +138,7 @@ TEST_F(FetchTest, FetchesDuringChangesOfMetadataLeaveNothing) {
   EXPECT_TRUE(fetch_beside(0));
 }
 
-// The change comes when the index already has the record.
+// The change happens when the index already has the record.
 TEST_F(FetchTest, UnconfirmedRecordIsNeverFound) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const FileStat stat = stat_of(10, k_year, k_year);

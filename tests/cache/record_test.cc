@@ -1,4 +1,4 @@
-// The record, the one binary format: where it lies, and what makes it sound.
+// The record format: where a record lies, and when it is sound.
 #include "cache/record/record.h"
 
 #include <gtest/gtest.h>

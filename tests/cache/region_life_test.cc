@@ -50,7 +50,7 @@ TEST(RegionLife, SecondProcessSharesTheRegionOfTheFirst) {
   EXPECT_TRUE(tests::exists(region.path()));
 }
 
-// At its exit a program detaches before its own last functions run, which may still read.
+// At its exit, a program detaches before its own last functions run, and these may still read.
 TEST(RegionLife, SegmentPinnedAtADetachStaysPinnedUntilTheProcessHasEnded) {
   const TestRegion region;
   RamTier tier(*region);
@@ -141,8 +141,8 @@ TEST(RegionLife, RegionOfKilledProcessesIsMadeAgain) {
   region->detach();
 }
 
-// `dead` is set first, then the name is removed; a death in between must not leave a name that
-// everybody refuses forever.
+// `dead` is set first, then the name is removed; a death in between must not leave a name that all
+// processes refuse forever.
 TEST(RegionLife, DeathBeforeADeadRegionIsUnlinkedBlocksNoProcess) {
   RegionName name;
   name.options.job = some_dead_process();
@@ -161,8 +161,8 @@ TEST(RegionLife, DeathBeforeADeadRegionIsUnlinkedBlocksNoProcess) {
   if (region != nullptr) region->detach();
 }
 
-// The first of two jobs to end leaves its row. While the first job is on its way out, the second
-// one must not leave the file to it, because then nobody would remove the file.
+// The first of two jobs to end leaves its row. While the first job is ending, the second one must
+// not rely on it to remove the file, because then neither would.
 TEST(RegionLife, LastToDetachOfTwoJobsThatEndTogetherRemovesTheFile) {
   RegionName name;
   Gate attached, go, detached;
@@ -173,7 +173,7 @@ TEST(RegionLife, LastToDetachOfTwoJobsThatEndTogetherRemovesTheFile) {
     if (region == nullptr || !go.take()) return 1;
     region->detach();
     detached.give();
-    return tests::wait_for_death();  // still in its exit handlers
+    return tests::wait_for_death();  // it is still in its exit handlers
   });
   ASSERT_TRUE(attached.take());
   Region* const region = tests::attach(name.options);
@@ -236,7 +236,7 @@ TEST(RegionLife, ConcurrentDetachAndAttachNeverSplitTheNode) {
   }
 }
 
-// The slot is given back, and its mutex must not stay locked by the thread of the process that has
+// The slot is given back, and its mutex must not stay locked by a thread of the process that has
 // left.
 TEST(RegionLife, DetachUnlocksTheMutexOfItsSlot) {
   TestRegion region;

@@ -23,8 +23,8 @@ using tests::run_in_child;
 
 enum class Age { young, old };
 
-// Leaves a region of that age behind. Age::old is older than the regions that are spared because
-// their maker may be about to join them. `change` is the last thing done to it.
+// Leaves a region of that age behind. A region that is Age::old is no longer spared for a creator
+// that may be about to join it. `change` is called last.
 void leave_behind(RegionName& name, Age age, const std::function<void(Region&)>& change = {}) {
   ASSERT_EQ(run_in_child([&] {
               name.options.job = base::current_process();
@@ -61,7 +61,7 @@ TEST(RegionSweep, RemovesTheRegionOfKilledProcesses) {
   }
 }
 
-// The job may need the very memory.
+// The job may need exactly this memory.
 TEST(RegionSweep, RemovesTheRegionOfKilledProcessesForAJobWithoutRoom) {
   RegionName name;
   leave_behind(name, Age::young);
@@ -110,7 +110,7 @@ TEST(RegionSweep, SparesARegionInUse) {
 
 TEST(RegionSweep, SparesARegionBeforeItsReport) {
   RegionName name;
-  const base::ProcessId leader = base::current_process();  // lives, and has not reported
+  const base::ProcessId leader = base::current_process();  // is alive, and has not reported
   ASSERT_EQ(run_in_child([&] {
               name.options.job = leader;
               Region* const region = tests::attach(name.options);
@@ -155,7 +155,7 @@ TEST(RegionSweep, RemovesTheSocketOfADeadLeader) {
   EXPECT_FALSE(tests::exists(socket.path));
 }
 
-// The socket of a region that all have left, but that stays.
+// The socket of a region that stays although all processes have left it.
 TEST(RegionSweep, RemovesTheSocketOfARegionToBeKept) {
   RegionName name;
   name.options.keep = true;

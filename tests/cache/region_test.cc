@@ -1,4 +1,4 @@
-// A region: what it accepts, refuses and guards.
+// A region: the files and options that it accepts and refuses, and its protection.
 #include "cache/region/region.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ using tests::RegionName;
 using tests::run_in_child;
 using tests::TestRegion;
 
-// Makes a region file to which nobody is attached.
+// Makes a region file to which no process is attached.
 void make_region(const RegionName& name) {
   auto options = name.options;
   options.keep = true;
@@ -211,7 +211,7 @@ TEST(Region, DataCannotBeMadeWritable) {
   EXPECT_NE(status, 0) << "a stray store went through";
 }
 
-// Otherwise a process that fills a segment has a page fault for each 4 KiB of it.
+// Otherwise, a process that fills a segment takes a page fault for each 4 KiB of it.
 TEST(Region, WindowsOfSegmentsAreMappedByHugePages) {
   const TestRegion region;
   const std::uint64_t bytes = region->layout().segment_bytes;

@@ -1,5 +1,5 @@
-// A fetch that nobody waits for yet takes the bytes of a file from another node, but none that the
-// file no longer has.
+// A fetch that no program waits for yet takes the bytes of a file from another node, unless the
+// file has changed.
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 
@@ -118,7 +118,7 @@ TEST_F(RemoteFillTest, TakesARecordOfOtherRightsAfterAnOpenAtTheOriginAndReadsNo
   BackgroundFill fill(parts, path, false);
   EXPECT_EQ(take(fill), Remote::absent);
   EXPECT_EQ(in_memory(), "");
-  // The engine has opened it.
+  // The engine has opened the file.
   EXPECT_EQ(fill.accept({.stat = stat, .is_physical = true}), RecordFill::Next::done);
   EXPECT_EQ(in_memory(), bytes);
   const Pin pin = parts.ram.find(path, base::hash_path(path));
@@ -157,7 +157,8 @@ TEST_F(TierRightsTest, RecordOfOtherRightsCostsAnOpenAndNoRead) {
 
 TEST_F(TierRightsTest, RecordOfAFileThatTheProcessMayNotOpenIsHidden) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  // The server decides by itself: everything that the node knows about the file says yes.
+  // The server refuses by its own rules, although everything that the node knows about the file
+  // allows it.
   ASSERT_EQ(chown(path.c_str(), 1234, 1234), 0);
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
   other.record->stat = *stat_path(AT_FDCWD, path.c_str(), 0);
@@ -206,11 +207,11 @@ TEST_F(RemoteFillTest, ALargerFileThanWantedIsAbsentAndNotAskedFor) {
   EXPECT_EQ(take(without_look, bytes.size() - 1), Remote::absent);
 }
 
-// The stat is from before the end of the writer, which leaves the times of the file as they were.
+// The stat predates the end of the writer, which leaves the times of the file unchanged.
 TEST_F(RemoteFillTest, AWriterThatEndsWhileTheAnswerIsOnItsWayLeavesNoOldBytes) {
   writing_begins(*region, stat);
   bool has_ended = false;
-  // The answer arrives when nobody has the file open any more.
+  // The answer arrives when no process has the file open any more.
   other.before_answer = [&] { write_and_close(), has_ended = true; };
   BackgroundFill fill(parts, path, false);
   const Remote found = take(fill);

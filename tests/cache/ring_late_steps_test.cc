@@ -1,5 +1,5 @@
-// A segment joins a late ring, stopped between two instructions: programs map or read at that
-// moment, and a death may come at any step.
+// A process that joins a segment to a late ring is stopped between two instructions. At that moment
+// programs map or read, or the process is killed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ constexpr int k_got_it = 10, k_got_another = 11, k_got_nothing = 12;
 
 struct JoinSteps : LateRing {
   JoinSteps() : LateRing(16 * k_mib) {}
-  // The child joins the last segment, or another.
+  // The segment that joins is the last one, or another.
   std::uint32_t last() const { return ring.end_segment() - 1; }
   Tracee child() {
     return Tracee([this] {
@@ -43,7 +43,7 @@ struct JoinSteps : LateRing {
     return std::string(pin->path());
   }
   SegmentState state() { return tests::word_of(*region, last()).state; }
-  // Counts the steps until the segment is visible to nobody any more.
+  // Counts the steps until no process can find the segment.
   long steps_until_it_is_taken() {
     Tracee one = child();
     long steps = 0;
@@ -72,7 +72,7 @@ TEST(LateRingSteps, SegmentMappedMeanwhileIsNotTaken) {
     ASSERT_TRUE(child.to_stop());
     step_on(child, steps);
     bool is_mapped = false;
-    // The file is closed at once; the mapping stays.
+    // The file is closed immediately; the mapping stays.
     if (const Pin pin = tests::find(late.tier, path); pin && !late.ring.holds(*pin)) {
       late.ring.note_mapped(*pin);
       is_mapped = true;
@@ -110,8 +110,8 @@ TEST(LateRingSteps, UntakenSegmentKeepsItsRoomForOthers) {
   EXPECT_FALSE(late.ring.owns(late.last()));
 }
 
-// At each step the segment is either a resident one with all its files, or the ring's, which can
-// use it.
+// At each step the segment is either resident, with all its files, or belongs to the ring, which
+// can use it.
 TEST(LateRingSteps, KillAtAnyInstructionLosesNoSegment) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const long middle = JoinSteps().steps_until_it_is_taken();
@@ -129,7 +129,8 @@ TEST(LateRingSteps, KillAtAnyInstructionLosesNoSegment) {
     late.region->reap();
     if (late.ring.owns(late.last())) {
       ++of_ring;
-      // Nobody has read these files, so they may be missing; a file that is found is right.
+      // No program has read these files, so they may be missing; a file that is found has the right
+      // bytes.
       for (const auto& path : late.resident) {
         const Pin pin = tests::find(late.tier, path);
         ASSERT_TRUE(!pin || tests::bytes_of(*pin) == late_content(path)) << path;

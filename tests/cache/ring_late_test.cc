@@ -1,5 +1,5 @@
-// A ring that is made when the region is full: a few resident segments join it, but none that
-// somebody may still use.
+// A ring that is made when the region is full: a few resident segments join it, but none that a
+// program may still use.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -175,7 +175,7 @@ TEST_F(LateRingTest, SkipsSegmentsThatAreNotOnDiskYet) {
 }
 
 TEST_F(LateRingTest, SkipsSegmentsThatProcessesFill) {
-  // All except the first belong to others.
+  // All segments except the first belong to others.
   for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment) {
     const SegmentWord word = tests::word_of(*region, segment);
     ASSERT_TRUE(
@@ -199,7 +199,7 @@ TEST(LateRings, SkipARoomThatIsBeingFilled) {
   tier.release_lease();
   Ring& ring = tier.ring();
   ring.make(16 * k_mib);
-  // No other segment may join, so it would be this one.
+  // No other segment may join, so only this one could.
   for (std::uint32_t segment = 1; segment < ring.end_segment(); ++segment)
     region->segment_row(segment).is_mapped.store(1);
   EXPECT_FALSE(tests::put_in_ring(tier, "/ahead", std::string(k_late_bytes, 'y')));

@@ -1,5 +1,5 @@
-// Rooms, counts and segments that a process has left in the ring when it was killed, ended, or
-// stopped leading.
+// Reservations, counts and segments that a process has left in the ring when it was killed, ended,
+// or stopped leading.
 #include <gtest/gtest.h>
 
 #include "cache/region/segments.h"

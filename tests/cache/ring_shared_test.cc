@@ -1,4 +1,4 @@
-// The ring's segment that all processes fill: their files stay while they need them, and a death
+// The ring's segment that all processes fill: files stay while processes need them, and a death
 // costs no more than a hole.
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ struct RingSharedTest : testing::Test {
     has_living_disk = false;
     region->header().disk_alive_ns.store(ns);
   }
-  // Fills it until there is no room, at most with what three rings hold.
+  // Fills the ring until there is no room, at most with three times its size.
   int fill(bool from_disk = false) {
     int put = 0;
     while (put < 400) {

@@ -1,4 +1,4 @@
-// The ring: files that have been read make room for the next ones, and no others do.
+// The ring: only files that have been read make room for the next ones.
 #include "cache/region/ring.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ TEST_F(RingTest, ResidentRecordsNeverGoToTheRing) {
     ASSERT_LT(ring.segment_of(**pin), ring.first_segment());
   }
   EXPECT_GT(stored, 100);
-  // The ring still has all of its room.
+  // All room of the ring is still free.
   EXPECT_EQ(ring.room(), 8 * k_mib);
   EXPECT_TRUE(put_next());
 }
@@ -234,7 +234,7 @@ TEST_F(RingTest, LastReaderOfASegmentWakesTheLeaderThatWaitsForRoom) {
   });
   while (region->header().ring_waiting.load() == 0) std::this_thread::yield();
   open_first_segment();
-  leader.join();  // otherwise it would wait for a minute, longer than this test may take
+  leader.join();  // otherwise the leader would wait for a minute, longer than this test may take
   EXPECT_GT(region->header().ring_wakeups.load(), wakeups);
   EXPECT_FALSE(ring.wait_for_room(60'000'000'000ULL)) << "there is room";
 }
@@ -259,7 +259,7 @@ TEST_F(RingTest, ConcurrentReadersAndLeaderSeeRightBytes) {
   for (int r = 0; r < k_readers; ++r) {
     readers.emplace_back([&, r] {
       RamTier own(*region);
-      // Each reader keeps some files open after others have gone on, and reads them last.
+      // Each reader keeps some files open after others have continued, and reads them last.
       std::deque<Pin> kept;
       const auto look_at_oldest = [&] {
         const Pin& pin = kept.front();

@@ -1,5 +1,5 @@
-// Memory that the region gives back to others: which segments go, which stay, and the state
-// afterwards.
+// Memory that the region gives back to others: which segments it gives back, which it keeps, and
+// the state afterwards.
 #include "cache/region/life/room_for_others.h"
 
 #include <fcntl.h>
@@ -48,7 +48,7 @@ struct RoomForOthersTest : testing::Test {
     EXPECT_EQ(stat(region.path().c_str(), &st), 0);
     return static_cast<std::uint64_t>(st.st_blocks) * 512;
   }
-  // Each file that is found is right.
+  // Each file that is found has the right bytes.
   std::size_t found(std::size_t bytes = k_bytes) const {
     std::size_t count = 0;
     for (const auto& path : paths) {
@@ -228,8 +228,8 @@ TEST_F(RoomForOthersTest, DeathAtAnyInstructionLosesNoSegment) {
       return 0;
     });
   };
-  // A segment that says it has memory must have all of it: a store into a hole may find the file
-  // system full.
+  // A segment that is marked as having memory must have all of it, because a store into a hole may
+  // find the file system full.
   const int file = open(region.path().c_str(), O_RDONLY | O_CLOEXEC);
   const auto claims_no_hole = [&](std::uint32_t segment) {
     const auto begin = static_cast<off_t>(region->layout().data +
@@ -293,7 +293,7 @@ TEST(SharedRoom, AShareTakesLittleOfASmallFileSystem) {
   EXPECT_EQ((SharedRoom{255 * k_mib, 240 * k_mib}.most_for_region(true)), 30 * k_mib);
   EXPECT_EQ((SharedRoom{128 * k_mib, 128 * k_mib}.most_for_region(true)), 16 * k_mib);
   EXPECT_EQ((SharedRoom{64 * k_mib, 64 * k_mib}.most_for_region(true)), 8 * k_mib);
-  // No less than a region needs, if that leaves enough.
+  // Not smaller than a region needs, if that leaves enough for others.
   EXPECT_EQ((SharedRoom{64 * k_mib, 41 * k_mib}.most_for_region(true)), 8 * k_mib);
   EXPECT_EQ((SharedRoom{64 * k_mib, 39 * k_mib}.most_for_region(true)), 7 * k_mib);
 }

@@ -1,4 +1,4 @@
-// Leases: whole segments, the rests that others have left, runs.
+// Leases: of whole segments, of segments that others have partly filled, and of runs.
 #include "cache/region/segments.h"
 
 #include <gtest/gtest.h>
@@ -247,7 +247,7 @@ TEST(Segments, SegmentOfADeadProcessIsReusableUnlessItBelongsToTheRing) {
   EXPECT_EQ(*lease_segment(*region, 1000), last);
   EXPECT_EQ(region->segment_row(last).fill.load(), 4096U);
   EXPECT_FALSE(ring.owns(last));
-  // The next one is a free segment: what the ring has filled stays the ring's.
+  // The next one is a free segment; a segment that the ring has filled stays the ring's.
   EXPECT_EQ(*lease_segment(*region, 1000), 0U);
   EXPECT_TRUE(ring.owns(ring.first_segment()));
 }
@@ -316,7 +316,7 @@ TEST(Segments, ARunThatWasPublishedOutlivesItsWriter) {
 }
 
 // A search for a run holds all free segments for a moment. A process that finds none at that moment
-// says "full", and that must be taken back.
+// notes that the region is full, and this note must be withdrawn.
 TEST(Segments, ReleasedRunClearsTheFullMark) {
   const TestRegion region;
   RamTier tier(*region);

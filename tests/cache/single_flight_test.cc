@@ -97,7 +97,7 @@ TEST(SingleFlight, PathIsFetchedByOneThoughItsSlotIsTaken) {
   EXPECT_EQ(flights.begin(5, other), Outcome::mine);
   EXPECT_EQ(flights.begin(5 + step, first), Outcome::mine);
   EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::demanded);
-  // The flight of `first` counts even if the path's preferred slot is free again.
+  // The flight of `first` is found even if the path's preferred slot is free again.
   other = {};
   EXPECT_EQ(flights.begin_prefetch(5 + step, second), SingleFlight::Prefetch::demanded);
   first = {};
@@ -146,7 +146,7 @@ TEST(SingleFlight, OnlyOneOfManyProcessesFetches) {
     end.give(6);
     int fetched = 0;
     for (auto& child : children) fetched += child.wait();
-    // 100: exactly one fetched.
+    // Status 100: exactly one process fetched.
     ASSERT_EQ(fetched, 100) << "round " << round;
   }
 }
@@ -193,7 +193,7 @@ TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
   }
 }
 
-// The fetcher's thread may have left the fetch by a jump, and go on.
+// The fetcher's thread may have left the fetch by a jump and be running on.
 TEST(SingleFlight, FlightIsNotAwaitedAgainAfterATimeout) {
   const TestRegion region;
   SingleFlight flights(*region);
@@ -294,8 +294,8 @@ TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
   EXPECT_LT(took_ns, 60 * k_second);
 }
 
-// The next process gets the dead one's slot, but the dead fetcher must not look alive: every open
-// of its file would take a second and never be cached.
+// The next process gets the dead one's slot, but the dead fetcher must not look alive; otherwise
+// every open of its file would take a second and cache nothing.
 TEST(SingleFlight, FlightOfAKilledFetcherIsFreeThoughItsSlotIsReused) {
   const TestRegion region;
   Gate ready;
@@ -379,7 +379,7 @@ TEST(SingleFlight, ManyWaitersOfAKilledFetcherFetchOnce) {
       ready.give();
       SingleFlight::Ticket ticket;
       CHILD_CHECK(flights.begin(77, ticket) != Outcome::too_long);
-      // Nobody else may be between this point and the end of the ticket.
+      // No other process may be between this point and the end of the ticket.
       auto& inside = mine->header().dead;
       CHILD_CHECK(inside.fetch_add(1) == 0);
       inside.fetch_sub(1);

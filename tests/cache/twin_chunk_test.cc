@@ -44,7 +44,7 @@ struct TwinChunkTest : testing::Test {
         cache->large().read(*file, FdEpoch(fd), reinterpret_cast<std::byte*>(bytes.data()), n, at);
     return got < 0 ? "" : bytes.substr(0, static_cast<std::size_t>(got));
   }
-  // From now on no bucket leads to this place, except perhaps the first free slot of one.
+  // Removes this place from its buckets.
   void hide(std::uint32_t place) {
     for (std::uint32_t i = 0; i < cache->region().layout().chunk_bucket_count(); ++i) {
       for (auto& slot : cache->region().chunk_bucket(i).slots) {
@@ -76,7 +76,7 @@ TEST_F(TwinChunkTest, ChunkMadeTwiceStaysReadable) {
   show(here);
   ASSERT_EQ(chunks.find(key(), 1).place(), other.place());
   chunks.note_present(other, {0, 1});
-  // The first page is present in one, and missing in the one that this file finds.
+  // The first page is present in one chunk, but missing in the one that this file finds.
   alarm(120);
   EXPECT_EQ(read(k_chunk_bytes, 3 * k_block), data.substr(k_chunk_bytes, 3 * k_block));
   alarm(0);
@@ -93,7 +93,7 @@ TEST_F(TwinChunkTest, PresentPageOfAChunkMadeTwiceIsNotWritten) {
   ASSERT_TRUE(other);
   show(here);
   const std::uint64_t before = cache->region().header().used_bytes.load();
-  // Fetches ahead block by block: all pages arrive, and the one that was there stays.
+  // Fetches ahead block by block: all pages arrive, and the one that was present stays.
   for (std::uint64_t at = k_chunk_bytes; at < 2 * std::uint64_t{k_chunk_bytes}; at += k_block) {
     EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, file->fds_left(), {at, at + k_block}));
   }

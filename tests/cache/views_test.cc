@@ -129,7 +129,7 @@ TEST_F(ViewsTest, ProcessWithoutReadRightDoesNotGetTheBytes) {
     return 0;
   });
   EXPECT_EQ(in_the_group.wait(), 0);
-  // Neither child has changed what a process of the other kind may do.
+  // Neither child has changed the rights of a process of the other kind.
   Child still_without([&] {
     CHILD_CHECK(drop_reading_capabilities());
     FileCache* const own = attach();
@@ -221,7 +221,7 @@ TEST_F(LargeViewsTest, FdThatCannotBeReadGetsNothing) {
   ASSERT_EQ(read(*cache.cache, path), bytes);
   EXPECT_EQ(read(*cache.cache, path, O_PATH), "");
   EXPECT_EQ(read(*cache.cache, path, O_WRONLY), "");
-  // A program that opens with O_ACCMODE may only want ioctls.
+  // A program may open with O_ACCMODE only for ioctls.
   EXPECT_EQ(read(*cache.cache, path, O_ACCMODE), "");
 }
 
@@ -244,13 +244,13 @@ TEST_F(ViewsTest, NamespaceWithReusedNumbersSeesOnlyItsFiles) {
   }
 }
 
-// A view has proven its records only for itself.
+// Records are proven only for the view that has found them.
 struct ViewNumbersTest : testing::Test {
   tests::RegionName name;
 
   ViewNumbersTest() { name.options.keep = true; }
-  // Runs in a process of its own, which lives until `over`, if there is one. Returns its bit, and
-  // whether it finds the record of an earlier process. It leaves a record.
+  // Runs in a process of its own, which lives until `over` if that is given, and leaves a record.
+  // Returns the bit of its view, and whether it found the record of an earlier process.
   struct Seen {
     std::uint32_t bit = 0;
     bool has_found = false;
@@ -323,7 +323,7 @@ TEST_F(ViewNumbersTest, BitsOfEndedViewsAreReused) {
     bits |= seen.bit;
   }
   EXPECT_EQ(bits, ~0U);
-  // All have records, which a view that gets their bit must not find.
+  // All these views have records, which another view that gets their bit must not find.
   const Seen next = see({.number = 1000, .rights = 1, .is_lasting = true});
   EXPECT_NE(next.bit, 0U);
   EXPECT_FALSE(next.has_found);

@@ -26,7 +26,8 @@ struct WritersTest : testing::Test {
     return bytes(outcome);
   }
   static FileStat stat_of(const std::string& path) { return *stat_path(AT_FDCWD, path.c_str(), 0); }
-  // A child that fetches; it has read the old bytes and revalidated them, but published nothing.
+  // A child that is stopped during a fetch: it has read and revalidated the old bytes, but
+  // published nothing.
   tests::Tracee fetcher_that_has_read(const std::string& path) const {
     tests::Tracee child([&] {
       FileCache* const mine = tests::attach_cache(cache.config, cache.options.job);

@@ -1,5 +1,5 @@
 """A store with one bucket, for tests. It checks each signature with botocore's signer, after it has
-decoded and encoded the request anew, as strict stores do; and it misbehaves as `fault` says."""
+decoded and re-encoded the request, as strict stores do; and it has the faults in `fault`."""
 import base64
 import datetime
 import hashlib
@@ -55,7 +55,7 @@ class FolderObjects(Mapping):
         return b"" if path.is_dir() else path.read_bytes()
 
     def below(self, prefix: str) -> list[str]:
-        """The keys with this prefix, which names a directory, as far as one listing shows them."""
+        """The keys with this prefix, which names a directory, as one listing returns them."""
         if not (self.folder / prefix).is_dir():
             return []
         entries = os.scandir(self.folder / prefix)
@@ -73,16 +73,16 @@ class Store:
 
     def __init__(self, objects=None):
         self.objects: Mapping[str, bytes] = {} if objects is None else objects
-        self.modified = MODIFIED  # the time of all objects
-        self.page = 1000  # keys of a listing
+        self.modified = MODIFIED  # the modification time of all objects
+        self.page = 1000  # the most keys in one page of a listing
         self.region = "eu-central-1"
         self.clock_ahead = 0
         self.is_public = self.endless = self.expire_first_token = False
         self.ignores_ranges = self.weak_etags = False
         self.fault: list[str] = []  # of the next requests for objects or listings
-        self.checksums = None  # headers of objects instead of x-amz-checksum-crc32
-        self.listing = None  # the text of all listings
-        self.log: list[tuple[str, str]] = []  # kind of request, key or prefix
+        self.checksums = None  # headers that objects get instead of x-amz-checksum-crc32
+        self.listing = None  # if set, the text of every listing
+        self.log: list[tuple[str, str]] = []  # the kind of each request, and its key or prefix
         self.ranges: list[tuple[str, int, int]] = []  # key, begin, end of the ranges given
         self.given = 0  # bytes of objects
         self.refused: list[str] = []
@@ -95,11 +95,12 @@ class Store:
             store_of_test = store
 
         class Server(ThreadingHTTPServer):
-            request_queue_size = 128  # a client connects many times at once
+            request_queue_size = 128  # a client opens many connections at the same time
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
-        self.server.handle_error = lambda *_: None  # of a connection that the test broke
+        self.server.handle_error = lambda *_: None  # ignores errors of connections that the test
+                                                    # has broken
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.ended = threading.Event()
@@ -126,7 +127,7 @@ class Store:
         return sum(one == kind for one, _ in self.log)
 
     def after(self, answers: int, change):
-        """Calls `change` when objects were asked for this many times more."""
+        """Calls `change` after this many further requests for objects."""
         self._after.append([answers, change])
 
     def note_asked(self):
@@ -145,7 +146,7 @@ def error_document(code: str, extra: str = "") -> bytes:
 class Answer(BaseHTTPRequestHandler):
     store_of_test: Store
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # a body follows its head at once
+    disable_nagle_algorithm = True  # sends a body immediately after its head
 
     def log_message(self, *_):
         pass

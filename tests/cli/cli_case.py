@@ -55,7 +55,7 @@ class Case(unittest.TestCase):
                             *words)
 
     def start(self, *words, env=None, **streams):
-        """Runs the command, and ends it with the test at the latest."""
+        """Runs the command, and ends it when the test ends, if it still runs."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         child = subprocess.Popen([COMMAND, *map(str, words)], env=clean | (env or {}), **streams)
         self.addCleanup(

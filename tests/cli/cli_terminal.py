@@ -45,7 +45,7 @@ class Terminal:
     # Returns the first match on the screen, as soon as there is one.
     def until(self, pattern, is_full=True, patience=30):
         deadline = time.monotonic() + patience
-        # The last row is drawn last.
+        # The last row is drawn last, so the screen is complete then.
         while not (found := re.search(pattern, self.text(),
                                       re.M)) or (is_full and not self.screen.display[-1].strip()):
             ready, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))

@@ -17,7 +17,7 @@ TEST(ClusterJobs, WakesAThreadThatWaitsForWork) {
   ASSERT_TRUE(job);
   std::optional<ClusterJob> again;
   std::thread waiting([&] { again = jobs.take(); });
-  // Most likely it waits by now, with no job and no time to wake up at.
+  // By now, it most likely waits, with no job and no time at which to wake up.
   std::this_thread::yield();
   jobs.again(std::move(*job), milliseconds(1));
   waiting.join();
@@ -32,7 +32,7 @@ TEST(ClusterJobs, GivesBackTheMemoryOfAFile) {
   ASSERT_TRUE(jobs.take_memory(60));
   jobs.give_memory(40);
   jobs.give_memory(60);
-  // A file that is larger than all of it waits until no other has any.
+  // A file that is larger than the whole room waits until no other file holds any.
   ASSERT_TRUE(jobs.take_memory(200));
 }
 

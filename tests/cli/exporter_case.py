@@ -81,7 +81,7 @@ class ExporterCase(Case):
         return self.region_of(name or self.name)
 
     def start_job(self, script="read line", name=None, options=()):
-        """A shell that has opened a file, and does the rest on request."""
+        """A shell that has opened a file, and continues on request."""
         job = self.start(
             *self.job_words("bash", "-c", f"exec 3<{self.file}; echo ready; read line; {script}",
                             name=name, options=options), stdin=subprocess.PIPE,

@@ -6,7 +6,7 @@
 
 namespace cube::cli {
 
-// Instead of those of settings.h and wrong_use.h, whose sources take long to compile.
+// Replaces the functions of settings.h and wrong_use.h, whose sources take long to compile.
 std::string in_units(std::uint64_t bytes) { return fmt::format("{} bytes", bytes); }
 CLI::Validator whole_number(std::uint64_t /*least*/, std::uint64_t /*most*/) { return {}; }
 

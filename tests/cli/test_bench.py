@@ -47,8 +47,8 @@ class Bench(Case):
         return json.loads((self.mount / ".lagfs/counters.json").read_text())
 
     def test_the_latency_of_the_mount_is_found(self):
-        # The kernel keeps the names, and looks up no file that is read again, even if a busy
-        # machine takes long for the first read.
+        # The kernel keeps the names long enough that a file that is read again is not looked up,
+        # even on a busy machine.
         self.mount_with(open=3000, read=2000, lookup=5000, readdir=4000)
         report = self.bench(self.mount)
         least = {"open": 8000, "read": 2000, "stat": 5000, "list": 4000, "file": 10_000}
@@ -88,7 +88,7 @@ class Bench(Case):
         counters = self.counters()
         self.assertEqual({name: counters[name]["count"] for name in CHANGES},
                          dict.fromkeys(CHANGES, 0))
-        # 100 alone, the same again, 100 others.
+        # 100 files alone, the same 100 again, and 100 others.
         self.assertEqual(counters["open"]["data_files"], 300)
         self.assertEqual(counters["opendir"]["count"], 81)
 

@@ -1,5 +1,5 @@
 """cubeshim ls, cat, doctor and bench of s3:// names, against a store that checks every signature by
-botocore's own implementation, and misbehaves as it is told."""
+botocore's own implementation, and has faults on request."""
 import json
 import os
 import signal
@@ -153,7 +153,7 @@ class PacksBuckets(BucketCase):
         self.assertEqual(self.packed(), wanted)
         self.assertTrue((self.data / "out/empty").is_dir())
         gets = [key for kind, key in self.store.log if kind == "GET"]
-        # The large one comes in three ranges.
+        # The large object is fetched in three ranges.
         self.assertEqual(sorted(set(gets)), sorted(f"train/{name}" for name in wanted))
         self.assertEqual(len(gets), len(wanted) + 2)
         self.assertEqual((self.store.requests("LIST"), self.store.requests("HEAD")), (3, 0))
@@ -223,7 +223,7 @@ class Faults(BucketCase):
             ([("x-cos-hash-crc64ecma", crc64)], [("x-cos-hash-crc64ecma", "1")]),
             ([("x-goog-hash", "crc32c=4waSgw==,md5=eA==")], [("x-goog-hash", "crc32c=AAAAAA==")]),
             ([("x-goog-hash", "crc32c=AAAAAA=="), unpacked], None),
-            # An upload in parts has a checksum of the parts, not of the bytes.
+            # An object that was uploaded in parts has a checksum of the parts, not of the bytes.
             ([("x-amz-checksum-crc32", "AAAAAA==-4")], None),
         ):
             with self.subTest(headers=good):

@@ -1,6 +1,6 @@
 """Objects that are put and removed while jobs read them, in a random order. A reader in mode `open`
-must see what the store holds; one in mode `immutable` sees whole versions of a file, each of them of
-its own time, and a new job sees what the store holds when it starts."""
+must see what the store holds; one in mode `immutable` sees whole versions of a file, and a new job
+sees what the store holds when it starts."""
 import hashlib
 import json
 import os
@@ -97,7 +97,7 @@ class Changes(GatewayCase):
         return f"put {path} {size}"
 
     def kind_of(self, path: str):
-        """A directory hides an object of its name."""
+        """A directory hides an object of the same name."""
         below = "train/" + path + "/" * bool(path)
         if not path or any(key.startswith(below) for key in self.store.objects):
             return "directory"
@@ -142,7 +142,8 @@ class Changes(GatewayCase):
             reader.held.setdefault(path, []).append(text_of(self.store.objects["train/" + path]))
 
     def ask_held(self, reader: Reader, source: random.Random, story: list[str]):
-        """An open file keeps its version; of a large one, what has not come is gone."""
+        """An open file keeps its version; of a large one, the bytes that were not fetched yet are
+        lost."""
         open_ones = [path for path, texts in reader.held.items() if texts]
         if not open_ones:
             return

@@ -21,7 +21,7 @@ class Run(Case):
         self.assertEqual((report["misses"], report["hits"]["ram"]), (1, 1))
 
     def test_takes_little_of_a_limit_of_the_program_s_data(self):
-        """A limit that the table of all open files that there may be would exceed."""
+        """A memory limit that a table for the largest possible number of fds would exceed."""
         code = ("import resource\nresource.setrlimit(resource.RLIMIT_DATA, (20 << 20, 20 << 20))\n"
                 f"for _ in range(3): open({str(self.file)!r}, 'rb').read()\n"
                 "print(len(bytearray(4 << 20)))")
@@ -50,7 +50,7 @@ class Run(Case):
 
     @unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
     def test_the_first_process_of_a_container_has_the_status_of_a_shell(self):
-        """The command does not die of the program's signal."""
+        """The signal that ends the program does not end the command."""
         inside = [
             "unshare", "--pid", "--fork", "--kill-child", COMMAND, "run", "-p", self.data, "--name",
             self.name, "--ram", "32M"
@@ -75,8 +75,8 @@ class Run(Case):
         return job
 
     def test_a_program_that_is_killed_has_a_report(self):
-        """The signal is for the command, or for the whole group, as the terminal sends it. The
-        region goes with the program."""
+        """The signal goes to the command, or to the whole group, as from a terminal. The region
+        ends with the program."""
         for send, number in ((os.kill, signal.SIGTERM), (os.kill, signal.SIGHUP),
                              (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)):
             job = self.serve_until_killed()
@@ -116,7 +116,7 @@ class Run(Case):
                          (CONTENT * 2, 1, 1))
 
     def test_the_program_gets_each_signal_once(self):
-        """The signal may be for the command or for the group. If the program handles it, the status
+        """The signal may go to the command or to the group. If the program handles it, the status
         is the program's own."""
         code = (
             "import os, signal\nsigns = []\ndef note(*_): signs.append(1); os.write(1, b'got\\n')\n"
@@ -130,12 +130,13 @@ class Run(Case):
             self.assertEqual(job.stdout.readline(), b"ready\n")
             send(job.pid, signal.SIGUSR1)
             self.assertEqual(job.stdout.readline(), b"got\n")
-            # The command hands the signals on in this order.
+            # The command forwards the signals in this order.
             os.kill(job.pid, signal.SIGUSR2)
             self.assertEqual((job.stdout.readline(), job.wait(60)), (b"1\n", 7))
 
     def start_noting(self, *first):
-        """A job that notes SIGUSR1, SIGUSR2 and SIGINT, and at SIGTERM tells which it got."""
+        """A job that notes SIGUSR1, SIGUSR2 and SIGINT, and at SIGTERM prints which of them it
+        got."""
         code = ("import os, signal, sys\nsigns = []\n"
                 "def note(number, _): signs.append(number); print('got', flush=True)\n"
                 "def end(*_): print(*signs, flush=True); os._exit(7)\n"
@@ -148,7 +149,7 @@ class Run(Case):
         return job
 
     def test_the_program_gets_each_of_several_signals_for_the_group_once(self):
-        """The command takes them one by one: here, it is stopped until all have come."""
+        """The command takes signals one by one. Here, it is stopped until all are pending."""
         for after in ((os.killpg, signal.SIGUSR2), (os.kill, signal.SIGUSR2)):
             job = self.start_noting()
             os.kill(job.pid, signal.SIGSTOP)
@@ -158,13 +159,13 @@ class Run(Case):
             os.killpg(job.pid, signal.SIGUSR1)
             self.assertEqual(job.stdout.readline(), b"got\n")
             after[0](job.pid, after[1])
-            # The command hands the signals on in the order of their numbers.
+            # The command forwards the signals in the order of their numbers.
             for number in (signal.SIGTERM, signal.SIGCONT):
                 os.kill(job.pid, number)
             self.assertEqual((job.stdout.read(), job.wait(60)), (b"got\n2 10 12\n", 7))
 
     def test_two_signals_of_one_number_for_the_group_are_two_at_most(self):
-        """The second can come while the command asks about the first."""
+        """The second signal can arrive while the command queries the first."""
         code = ("import signal\nnumbers = (signal.SIGUSR1, signal.SIGUSR2)\n"
                 "signal.pthread_sigmask(signal.SIG_BLOCK, numbers)\nprint('ready', flush=True)\n"
                 "for _ in range(100):\n  n = 0\n"
@@ -175,7 +176,8 @@ class Run(Case):
         for turn in range(100):
             for _ in range(2):
                 os.killpg(job.pid, signal.SIGUSR1)
-                sum(range(turn * 300))  # The signal meets the command at another step each time.
+                sum(range(turn * 300))  # The signal arrives at another step of the command each
+                                        # time.
             os.kill(job.pid, signal.SIGUSR2)
             self.assertIn(job.stdout.readline(), (b"1\n", b"2\n"))
         self.assertEqual(job.wait(60), 0)
@@ -183,7 +185,7 @@ class Run(Case):
     def test_a_signal_of_the_program_for_its_group_hides_none_for_the_command(self):
         job = self.start_noting("os.killpg(0, signal.SIGUSR1)")
         self.assertEqual(job.stdout.readline(), b"got\n")
-        # Once the command has handed this signal on, it has taken all earlier ones.
+        # Once the command has forwarded this signal, it has taken all earlier ones.
         os.kill(job.pid, signal.SIGUSR2)
         self.assertEqual(job.stdout.readline(), b"got\n")
         for number in (signal.SIGUSR1, signal.SIGTERM):
@@ -221,8 +223,8 @@ class Run(Case):
             self.assertIn(f"cubeshim: cannot run {program}: ".encode(), done.stderr)
 
     def test_a_musl_program_runs_without_the_library(self):
-        """The loader of one of them is glibc's here, so that it would take the library; a script
-        leads to the other."""
+        """In this test, the loader of one program is glibc's, so that it would load the library; a
+        script runs the other."""
         loader = self.data / "ld-musl-x86_64.so.1"
         loader.symlink_to(
             subprocess.run(["readelf", "-p", ".interp", "/bin/true"], capture_output=True,
@@ -247,8 +249,8 @@ class Run(Case):
             )
 
     def test_files_of_the_command_never_become_standard_fds(self):
-        """If the three are closed, a file of the command (such as the list of warmup) must not
-        become one of them. A program sees them closed."""
+        """If fds 0 to 2 are closed, a file of the command (such as the list of warmup) must not get
+        one of these numbers, and a program finds them closed."""
         self.keep_a_region()
         look = ('open=; for fd in 0 1 2; do [[ -e /proc/$$/fd/$fd ]] && open+=$fd; done; echo '
                 '"$open" >&9')
@@ -345,7 +347,7 @@ class Run(Case):
             self.assertEqual((done.returncode, done.stdout, done.stderr.count(b"\n")), (2, b"", 1),
                              (words, done.stderr))
             self.assertIn(text, done.stderr)
-            # The command ends: no default is used.
+            # The command fails: no default is used.
             self.assertNotIn(b"; using", done.stderr)
 
     def test_output_that_cannot_be_written_ends_a_command(self):
@@ -365,8 +367,8 @@ class Run(Case):
         (self.data / "inner").mkdir()
         (self.data.parent / "far").symlink_to(self.data / "inner")
         here, link = self.data.parent, self.data.parent / "link"
-        # A shell that came by a link has both names of the directory; ".." after a link is where
-        # the kernel finds it.
+        # A shell that entered the directory through a link knows both names of it; ".." after a
+        # link is resolved by the kernel.
         for directory, pwd, prefix, wanted in ((here, here, "data", f"{here}/data"),
                                                (here, "/tmp", "./data/", f"{here}/data"),
                                                (self.data, self.data, "..", f"{here}"),
@@ -385,8 +387,8 @@ class Run(Case):
                 self.assertIn(f'--prefix "{wanted}" is not usable'.encode(), done.stderr)
 
     def test_missing_prefix_ends_the_command(self):
-        """A prefix from the environment may be made later; it is reported, and fails only if the
-        user is strict."""
+        """A prefix from the environment may be created later. It is reported, and is an error only
+        in strict mode."""
         missing = self.data / "dta"
         for options, env, status, text in (([
                 "-p", missing
@@ -555,7 +557,7 @@ class Disk(Case):
         self.options = ["--disk-dir", self.disk, "--name", self.name]
 
     def run_job(self, then=":"):
-        """Reads the file, and ends when it is on its way to the disk."""
+        """Reads the file, and ends while it is being written to the disk."""
         wait = (f'exec 3<"{self.file}"; until compgen -G "{self.cache}/segment-*" >/dev/null; do '
                 f':; done; {then}')
         done = self.run_program("bash", "-c", wait,
@@ -589,7 +591,7 @@ class Disk(Case):
         self.assertEqual(list(self.cache.iterdir()), [other])
 
     def test_clear_refuses_while_a_job_uses_it(self):
-        # With a directory for regions of its own, the command does not look at the job's region.
+        # The command has its own directory for regions, so it does not use the job's region.
         other = self.data.parent / "ram"
         other.mkdir()
         words = " ".join(
@@ -613,7 +615,7 @@ class Disk(Case):
     def test_doctor_reports_the_disk_cache(self):
         status, found = self.doctor()
         self.assertEqual((status, [health for health, _ in found]), (0, ["ok"]), found)
-        # A tenth of the disk is not promised.
+        # A tenth of the disk stays free, so it is not promised.
         added, free = re.search(r"where (\S+ \S+) may be added \((\S+ \S+) free, ",
                                 found[0][1]).groups()
         self.assertNotEqual(added, free)

@@ -1,4 +1,4 @@
-"""`cubeshim doctor`: each thing that would keep files from being served, made on purpose."""
+"""`cubeshim doctor`: each cause that would keep files from being served, produced on purpose."""
 import json
 import os
 import resource
@@ -118,7 +118,7 @@ class Doctor(Case):
         self.addCleanup(lambda: [writer.kill(), writer.communicate()])
         writer.stdout.readline()
         told = []
-        # The writer may stand still between two checks.
+        # The writer may be idle between two checks.
         for _ in range(100):
             status, findings = self.doctor("-p", self.data, "--ram", "64M", "--max-file", "60000",
                                            "--block", "64K")

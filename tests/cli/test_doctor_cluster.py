@@ -25,7 +25,7 @@ def answers(port):
 
 
 class Fake:
-    """A server that knows these answers; to everything else it says ERROR."""
+    """A server with these answers; it answers everything else with ERROR."""
     def __init__(self, answers: dict[bytes, bytes]):
         self.answers, self.listener = answers, socket.create_server(("127.0.0.1", 0))
         self.name = "127.0.0.1:%d" % self.listener.getsockname()[1]
@@ -70,7 +70,7 @@ class DoctorOfTheCluster(Case):
         ]
 
     def only(self, findings, text):
-        """The finding that says this; all others are fine."""
+        """The finding with this text; all others must be ok."""
         found = [f for f in findings if text in f[1]]
         self.assertEqual(len(found), 1, findings)
         self.assertEqual([f for f in findings if f[0] != "ok" and f != found[0]], [])
@@ -160,7 +160,8 @@ class DoctorOfTheCluster(Case):
                          (1, "fail"))
 
     def test_hanging_and_missing_servers_delay_no_check(self):
-        # If the servers were asked in turn, they would take 90 s. No check may take a minute.
+        # If the servers were asked one after the other, they would take 90 s. No check may take a
+        # minute.
         hanging = [
             "127.0.0.1:%d" % self.enterContext(socket.create_server(
                 ("127.0.0.1", 0))).getsockname()[1] for _ in range(60)
@@ -198,7 +199,7 @@ class DoctorOfTheCluster(Case):
         self.doctor(servers, host="node-a")
         status, findings = self.doctor(list(reversed(servers)), host="node-b")
         self.assertIn(("ok", f"this node shares {self.data}; so do others: node-a", ""), findings)
-        # Another path of the same data has another id, unless it is given the same one.
+        # Another path of the same data has another id, unless the same id is set for it.
         other = self.data.parent / "other"
         shutil.copytree(self.data, other)
         status, findings = self.doctor(servers, "--prefix", other, "--cluster-origin",
@@ -215,7 +216,7 @@ class DoctorOfTheCluster(Case):
         self.assertEqual(
             [f[0] for f in findings if "has other servers: " + ",".join(sorted(servers)) in f[1]],
             ["warn"] * 3, findings)
-        # A node that agrees by now is not reported any more.
+        # A node that has the same settings by now is no longer reported.
         self.doctor(servers, host="node-c")
         status, findings = self.doctor(servers, host="node-b")
         self.assertIn(("ok", f"this node shares {self.data}; so do others: node-a, node-c", ""),
@@ -232,7 +233,7 @@ class DoctorOfTheCluster(Case):
                 json.dumps(
                     [{"node": "\x1b[2J", "servers": "x", "roots": {},
                       "time": int(time.time())}]).encode(),
-                # Nodes that have gone, or have another clock.
+                # Nodes that have left, or whose clock differs.
                 json.dumps([{
                     "node": f"node-{days}", "servers": "x", "roots": {},
                     "time": int(time.time()) + days * 86400
@@ -241,7 +242,7 @@ class DoctorOfTheCluster(Case):
             server.put(f"cs2:{self.name}:doctor", text)
             status, findings = self.doctor([server.name])
             self.assertEqual((status, {f[0] for f in findings}), (0, {"ok"}), (text, findings))
-        # Many nodes at once: each finds its place.
+        # Many nodes at the same time: each finds a free entry.
         threads = [
             threading.Thread(target=self.doctor, args=([server.name],),
                              kwargs={"host": f"node-{i}"}) for i in range(5)

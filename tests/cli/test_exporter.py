@@ -1,5 +1,5 @@
-"""`cubeshim exporter`: its figures are those of the caches, and nothing that lies in their
-directory harms it."""
+"""`cubeshim exporter`: its figures are those of the caches, and no file in their directory can harm
+it."""
 import json
 import os
 import random
@@ -63,7 +63,7 @@ class Figures(ExporterCase):
                     *({key: f"{value:.12g}"
                        for key, value in of[name].items()}
                       for of in (scraped, written)), name)
-        # The two texts write the bounds with a different number of digits.
+        # The two texts print the bounds with different numbers of digits.
         buckets = "cubeshim_miss_open_seconds_bucket"
         self.assertEqual([*scraped[buckets].values()], [*written[buckets].values()])
 
@@ -86,7 +86,7 @@ class Figures(ExporterCase):
 
     def test_counters_never_fall_while_processes_end(self):
         """The counts of ended processes move from the processes' rows to those of their jobs, and
-        are in neither for a moment."""
+        for a moment they are in neither."""
         names = " ".join([str(self.file)] * 20)
         job = self.start_job(
             f"for i in {{1..80}}; do cat {names} > /dev/null; done; echo done; read line")
@@ -113,7 +113,7 @@ class Figures(ExporterCase):
         left = exporter.scrape()
         self.assertEqual(
             [name for name in left if not name.startswith(("exposer_", "cubeshim_exporter_"))], [])
-        # A new cache begins at zero, and says when.
+        # A new cache begins at zero, and reports the time at which it began.
         self.start_job()
         second = exporter.scrape()
         self.assertLess(first["cubeshim_cache_start_time_seconds"][key],
@@ -131,8 +131,8 @@ class Figures(ExporterCase):
         until(lambda: exporter.scrape()["cubeshim_prefetch_depth"][key] > 0, "it may fetch ahead")
         os.kill(job.pid, signal.SIGKILL)
         job.wait()
-        # The slot's lock goes with the process's memory, which a reader of its /proc files keeps
-        # alive for a moment.
+        # The slot's lock ends with the process's memory, which a reader of its /proc files keeps
+        # for a moment.
         now = until(lambda: (now := exporter.scrape())["cubeshim_processes"][key] == 0 and now,
                     "the process is gone")
         self.assertEqual([
@@ -214,7 +214,7 @@ class Textfile(ExporterCase):
         self.assertEqual(sorted(path.name for path in self.data.iterdir()), ["d.prom", "f"])
 
     def test_no_link_in_the_place_of_its_own_file_is_followed(self):
-        """Others may be allowed to write in the folder."""
+        """Other users may be allowed to write to the folder."""
         victim = self.data.parent / "victim"
         victim.write_text("mine")
         script = (f'ln -s {victim} {self.data}/.x.prom.$$.tmp; exec {COMMAND} exporter --once '

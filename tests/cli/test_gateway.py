@@ -80,7 +80,7 @@ class GatewayCase(Case):
                               timeout=DEADLINE_S)
 
     def gateways(self):
-        """The gateways of this test, by the name of their command."""
+        """The gateways of this test, found by the name of their command."""
         return gateways_of(self.own_command)
 
     def sockets(self):
@@ -93,7 +93,7 @@ class GatewayCase(Case):
         return ended
 
     def let_gateways_end(self):
-        """They remove their caches and sockets, whatever their names."""
+        """The gateways remove their caches and sockets, whatever their names."""
         end_gateways(self.own_command)
 
     def wait_until(self, is_so):

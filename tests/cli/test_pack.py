@@ -347,7 +347,7 @@ class Hostile(Pack):
         done = self.extract(status=1)
         self.assertIn(b"a/f: ", done.stderr)
         self.assertEqual(os.listdir(outside), [])
-        # Nor is a file written through a link of its name; --force replaces the link.
+        # Nor is the target of a link with this name written; --force replaces the link.
         (self.out / "a").unlink()
         (self.out / "a").mkdir()
         target = self.work / "target"
@@ -359,9 +359,9 @@ class Hostile(Pack):
         self.assertEqual((self.out / "a/f").read_bytes(), b"evil")
 
     def test_names_that_lead_out_are_damage(self):
-        # As long as "..", so that the names can be exchanged; then every hash is made to fit, as a
-        # forger would. No record is accepted with such a path (tests/pack, format_test), so a mere
-        # exchange must be refused, too.
+        # The name is as long as "..", so that the two can be exchanged; then every hash is
+        # recomputed, as a forger would do. No record is accepted with such a path (tests/pack,
+        # format_test), so a mere exchange must be refused, too.
         (self.data / "AA").mkdir()
         (self.data / "AA/f").write_bytes(b"evil")
         self.make()
@@ -406,7 +406,8 @@ class Trouble(Pack):
         self.pack.unlink()
         partial = Path(f"{self.pack}.partial")
         for size in (1 << 20, 5 << 20, 9 << 20):
-            # The kernel kills it during the write that exceeds the limit, even if it is fast.
+            # The kernel kills the process during the write that exceeds the limit, even if it is
+            # fast.
             def limit(size=size):
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

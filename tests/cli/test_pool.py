@@ -124,7 +124,7 @@ class Real(Pool):
             rf"pool {self.name}: memcached \(process {self.pid()}\) does not answer at .* within "
             r"5 s"
         )
-        # A stopped process only obeys SIGKILL.
+        # A stopped process reacts only to SIGKILL.
         self.assertEqual(self.pool("stop").returncode, 0)
 
     def test_a_port_that_is_taken(self):
@@ -135,7 +135,7 @@ class Real(Pool):
         self.assertFalse(self.state.exists())
 
     def test_a_state_that_cannot_be_written(self):
-        """No memcached stays that could not be stopped any more."""
+        """No memcached is left running that could no longer be stopped."""
         self.refused(self.start("--ram-dir", "/no/such"),
                      "cannot write /no/such/.*: No such file or directory")
         end = time.monotonic() + 60
@@ -227,7 +227,7 @@ class Real(Pool):
             refused()
 
     def test_one_of_two_concurrent_starts_succeeds(self):
-        """The other one ends, and takes nothing away from the first."""
+        """The other one ends, and removes nothing of the first."""
         os.chmod(self.data.parent, 0o755)
         file = self.data / f"cubeshim-pool-{self.name}"
         for _ in range(2):
@@ -276,7 +276,7 @@ class Refused(Pool):
             self.refused(
                 self.start(env=self.fake(version)),
                 f".*bin/memcached is {version or 'no memcached'}, but 1.6.18 or later is needed")
-        # A version that is new enough is run: this one ends at once.
+        # A version that is new enough is started: this one ends immediately.
         for version in ("memcached 1.6.18", "memcached 1.6.21_1", "memcached 1.10.0",
                         "memcached 2.0"):
             self.refused(self.start(env=self.fake(version)),
@@ -287,7 +287,7 @@ class Refused(Pool):
                      "memcached is not installed: apt install memcached")
 
     def test_a_state_of_another_process(self):
-        """A pid that was reused belongs to somebody else, and is left alone."""
+        """A reused pid belongs to another process, which is left alone."""
         child = subprocess.Popen(["sleep", "100"])
         self.addCleanup(child.wait)
         self.addCleanup(child.kill)

@@ -12,7 +12,7 @@ VOID = {"br", "meta"}
 
 
 class Tags(HTMLParser):
-    """Whether each tag is closed, and the text between them."""
+    """Returns whether each tag is closed, and the text between the tags."""
     def __init__(self):
         super().__init__()
         self.open, self.text = [], ""
@@ -45,7 +45,7 @@ class Report(Case):
         self.real["time_ns"] = dict.fromkeys(self.real["time_ns"], 0)
 
     def made(self, name, *changes):
-        """A file with a line for each of the changes: {"origin.opens": 3}."""
+        """Writes a file with a line for each of the changes: {"origin.opens": 3}."""
         lines = []
         for change in changes:
             report = copy.deepcopy(self.real)

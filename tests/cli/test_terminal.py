@@ -7,7 +7,7 @@ import unittest
 from cli_case import COMMAND, CONTENT, Case
 from cli_terminal import Terminal, contrast
 
-# Reads all files of the directory, and does it again until the time is over.
+# Reads all files of the directory, again and again until the time is over.
 READS = """import glob, sys, time
 end = time.monotonic() + float(sys.argv[2])
 while time.monotonic() < end:
@@ -46,7 +46,7 @@ class Progress(OnTerminal):
         super().setUp()
         for i in range(40):
             (self.data / f"{i}").write_bytes(CONTENT)
-        # With a list the library has its thread at once.
+        # With a list, the library starts its thread immediately.
         self.list = self.data.parent / "list"
         self.list.write_text(f"{self.data}\n")
 
@@ -98,13 +98,13 @@ class Report(OnTerminal):
 
 class Lines(OnTerminal):
     def on_terminal(self, columns, *words):
-        """The rows of a terminal on which the command has written, and what it writes to a pipe."""
+        """The rows that the command has written to a terminal, and its output to a pipe."""
         terminal = Terminal(columns, 60)
         self.addCleanup(terminal.close)
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         subprocess.run([COMMAND, *words], stdin=subprocess.DEVNULL, stdout=terminal.slave,
                        stderr=subprocess.DEVNULL, env=clean, timeout=60)
-        # The last row comes last.
+        # The last row is printed last.
         os.write(terminal.slave, b"end of it")
         terminal.until("^end of it$", is_full=False)
         rows = terminal.text().split("end of it")[0].splitlines()

@@ -1,5 +1,5 @@
-"""The command's texts for shells and for man: each shell is asked as a user asks it, by the Tab
-key."""
+"""The command's texts for shells and for man: each shell is tested as a user would use it, by the
+Tab key."""
 import gzip
 import os
 import pty
@@ -153,7 +153,7 @@ class Documents(Texts):
                 if source.suffix in (".cc", ".h", ".def", ".py"):
                     text = source.read_text()
                     found |= set(re.findall(r"[(`]cubeshim docs (\w+)[)`]", text))
-                    # A user of a package has no folder of this name.
+                    # The user of an installed package has no folder of this name.
                     self.assertNotRegex(text, r'(?m)^\s*".*\bdoc/\w+\.md', source)
         self.assertLess(3, len(found))
         self.assertLessEqual(found, known)

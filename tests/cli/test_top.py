@@ -37,7 +37,7 @@ class Top(Case):
         return child
 
     def start_job(self):
-        """A job that reads its file a hundred times on request, and then stays."""
+        """A job that reads its file a hundred times on request, and keeps running."""
         files = f"{self.file} " * 100
         job = self.start(
             "run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats", "off", "bash",
@@ -72,7 +72,7 @@ class Top(Case):
                 hit_rates.add(line["jobs"][0]["hit_rate"])
         self.assertEqual((round(opens), round(bytes_served), hit_rates),
                          (100, 100 * len(CONTENT), {1.0}))
-        # The columns show no more than that.
+        # The columns show no greater precision.
         for _ in range(3):
             seconds += json.loads(top.stdout.readline())["seconds"]
         self.assertLess(seconds, time.monotonic() - began)
@@ -100,20 +100,20 @@ class Top(Case):
     TRIES = 5
 
     def test_every_column_shows_its_figure(self):
-        """The figures are right in the object and in the table, even if the samples divide the
-        job's one moment of work."""
+        """The figures are right in the object and in the table, even if a sample falls into the
+        job's short time of work."""
         for attempt in range(self.TRIES):
             worst, cells = self.figures_of_mixed_job()
             wanted = (80, 60, 20, 80 * len(CONTENT), 20 * len(CONTENT), 0)
             is_near = all(abs(cell - number) <= number / 6 for cell, number in zip(cells, wanted))
-            # A hit of less than half a microsecond is shown as none.
+            # A hit of less than half a microsecond is shown as zero.
             if is_near and 0 < worst["hit_p99"] < worst["miss_p99"] and cells[6] < cells[7]:
                 return
         self.fail(f"after {self.TRIES} jobs: {worst}, {cells}, not {wanted}")
 
     def figures_of_mixed_job(self):
-        """The longest times of the object, and the cells of the table: sums over the samples, and
-        the longest of times."""
+        """The longest times in the object, and the cells of the table: sums over the samples; of
+        times, the longest."""
         job = self.start_mixed_job()
         top, table = self.top("--json"), self.top()
         began = json.loads(top.stdout.readline()), [table.stdout.readline() for _ in range(3)]
@@ -138,8 +138,8 @@ class Top(Case):
         self.assertEqual(round(rates), 60)
         self.assertEqual(
             json.loads(top.stdout.readline())["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
-        # The table covers a second, nearly the time between its samples. Everything is shown when
-        # nothing more comes.
+        # The table covers a second, nearly the time between its samples. It is complete once
+        # nothing more is added.
         cells, shown = [0.0] * 8, None
         while cells[0] == 0 or shown != b"0 0.0% 0 0 0 0 0us 0us".split():
             shown = [table.stdout.readline() for _ in range(3)][2].split()[1:]
@@ -287,7 +287,7 @@ class Top(Case):
         line = top.stdout.readline().decode()
         while "has ended" not in line:
             line = top.stdout.readline().decode()
-        # The first open was a miss, before top began.
+        # The first open was a miss, and happened before top began.
         self.assertRegex(
             line,
             rf"^job {job.pid} has ended: 101 opens, 99.0% hits, 1 misses, 50.0K from the origin\n$")

@@ -19,7 +19,7 @@ from cluster_servers import Memcached, free_port, wait_until  # noqa: E402
 class Servers(Case):
     def setUp(self):
         super().setUp()
-        # Only files in directories that everybody may enter are shared, and only if they have not
+        # Only files whose directories all users may enter are shared, and only if they have not
         # just changed.
         self.data.parent.chmod(0o755)
         os.utime(self.file, (1e9, 1e9))
@@ -48,7 +48,7 @@ class Servers(Case):
     def test_each_has_a_line(self):
         good, other = self.enterContext(Memcached(memory_mb=64)), self.enterContext(
             Memcached(memory_mb=65))
-        # A server that takes no connection, because nobody listens there.
+        # A server that refuses connections, because no process listens there.
         missing = f"127.0.0.1:{free_port()}"
         self.job(good.name, other.name, missing, "no-such-host")
         for server, memory in ((good, 64), (other, 65)):
@@ -72,7 +72,7 @@ class Servers(Case):
                          [good.name, other.name, missing, "no-such-host:11211"])
 
     def read(self, job, name):
-        """The job reads a new file, for which it asks its server."""
+        """Makes the job read a new file, for which it asks its server."""
         path = self.data / name
         path.write_bytes(CONTENT)
         os.utime(path, (1e9, 1e9))
@@ -100,7 +100,7 @@ class Servers(Case):
         self.until(silent.name, lambda sight: sight["state"].startswith("silent for "))
         silent.go_on()
         # The figures of a server that was silent are requested half a minute later. Files are
-        # requested at once, and some of them are on that server.
+        # requested immediately, and some of them are on that server.
         new = itertools.count()
         self.until(silent.name,
                    lambda sight: sight["state"] == "answers" or self.read(job, f"new{next(new)}"))

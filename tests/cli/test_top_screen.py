@@ -199,7 +199,7 @@ class Screen(TopCase):
 
     def test_top_ends_when_its_terminal_closes(self):
         self.job()
-        # The terminal does not control top, so no signal tells it that the terminal goes.
+        # It is not top's controlling terminal, so no signal reports that the terminal goes away.
         top = self.top(controls=False)
         top.until(r"^cubeshim top")
         top.close()
@@ -245,7 +245,7 @@ class GatewayScreen(TopCase, GatewayCase):
         top.until(r"^object store: 41 GETs brought .*; 5 LISTs$")
 
     def test_requests_in_flight_are_seen_on_the_screen(self):
-        # The store sends half a body and waits.
+        # Makes the store send half a body and wait.
         self.store.fault = [None, "stalled"]
         job = self.start_job("import sys; open(sys.argv[1] + '/0/file 4+ü.jpg').read()",
                              self.mount, CUBESHIM_S3_TIMEOUT="60")

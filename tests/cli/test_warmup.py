@@ -1,4 +1,4 @@
-"""`cubeshim warmup` on a mount that counts the operations that reach it, and that stops on
+"""`cubeshim warmup` on a mount that counts the operations that reach it, and that hangs on
 request."""
 import fcntl
 import json
@@ -75,7 +75,7 @@ class Load(Warmup):
     def test_a_running_job_is_joined_and_its_settings_are_taken_over(self):
         (self.source / "large").write_bytes(bytes(100_000))
         job = self.start_job("--max-file", "50K", "--block", "0")
-        # Neither a prefix nor a limit is given here, and nothing is kept.
+        # The command gets neither a prefix nor a limit, and does not keep the region.
         status, summary, _ = self.warmup(self.mount, "/etc/hostname", keep=False)
         self.assertEqual((status, summary["fetched"], summary["cached"]), (1, 59, 1))
         self.assertEqual(self.reasons(summary),
@@ -225,7 +225,7 @@ class Lists(Warmup):
         link.symlink_to(self.mount)
         for prefix in (link, self.mount):
             self.command("clear", "--name", self.name)
-            # A shell that has come here by the link names the link.
+            # A shell that has entered the directory through the link names the link.
             done = subprocess.run([COMMAND, *self.words("--json", "-p", prefix, "a")], cwd=link,
                                   capture_output=True, timeout=60,
                                   env=os.environ | {"PWD": str(link)})
@@ -413,7 +413,7 @@ class Shows(Warmup):
         except OSError:
             pass  # the other end is closed
         os.close(master)
-        # Redrawn in one line, which leaves out the last column, and wiped out in the end.
+        # The line is redrawn in place, leaves the last column free, and is erased at the end.
         self.assertEqual(max(map(len, got.replace("\x1b[K", "").split("\r"))), 19)
         self.assertNotIn("\n", got)
         self.assertTrue(got.endswith("\r\x1b[K"), got)
@@ -426,7 +426,7 @@ class Shows(Warmup):
         self.wait_until_held()
         self.script("clear")
         child.communicate(timeout=60)
-        # Only this process still has the terminal's other end, so only its own text comes.
+        # Only this process still has the terminal's other end, so only its own text arrives.
         os.write(slave, b"end")
         os.close(slave)
         self.assertEqual(os.read(master, 4096), b"end")
@@ -511,7 +511,7 @@ class Large(Warmup):
 
     def test_the_settings_of_a_running_job_are_taken_over(self):
         self.start_job("--max-file", "1M", "--block", "1M")
-        # The first job's, although others have come since.
+        # The first job's row, although others have been added since.
         self.start_job("--max-file", "50K", "--block", "0")
         done = self.command("warmup", "--name", self.name, "--json", self.mount / "a/large1")
         self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 1), done)
@@ -524,7 +524,7 @@ class Large(Warmup):
             stdout=subprocess.PIPE, stderr=slave)
         os.close(slave)
         got = ""
-        # A bar is before the text once the total is known.
+        # A bar precedes the text once the total is known.
         line = r"\r\[#+ +\] +\d+ % 0 of 3 files, "
         while not re.search(line + r"[^\r]* of at least [^\r]*/s", got):
             got += os.read(master, 4096).decode()

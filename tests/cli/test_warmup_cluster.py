@@ -1,5 +1,5 @@
 """`cubeshim warmup --to-cluster`: nodes that fill the servers together. The mount counts the
-operations that reach it, and stops on request."""
+operations that reach it, and hangs on request."""
 import json
 import os
 import shutil
@@ -64,7 +64,7 @@ class ToCluster(SlowMount, Case):
         return {row["reason"]: row["files"] for row in summary["reasons"]}
 
     def in_pool(self):
-        """The records that have bytes: a lease has none."""
+        """The records that have bytes; leases have none."""
         return sum(size != 0 for server in self.servers for size in server.sizes().values())
 
     def test_nodes_share_the_work(self):
@@ -81,7 +81,7 @@ class ToCluster(SlowMount, Case):
         self.assertEqual(self.origin("open"), FILES)
         # No cache of this node takes part.
         self.assertFalse(self.region.exists())
-        # A second time there is nothing to do.
+        # The second time, there is nothing to do.
         again = self.fill(self.mount)
         self.assertEqual((again["there"], again["read"], self.origin("open")), (FILES, 0, FILES))
 
@@ -194,7 +194,7 @@ class ToCluster(SlowMount, Case):
         lost = self.reasons(summary)["of a server that does not answer"]
         self.assertEqual((summary["shared"] + lost, summary["shared"]), (FILES, self.in_pool()))
         self.assertTrue(FILES / 4 < lost < FILES * 3 / 4, lost)
-        # Nothing was read for the missing server.
+        # No file was read for the missing server.
         self.assertEqual(summary["read"], summary["shared"])
 
     def test_an_interrupt_gives_leases_back(self):
@@ -223,7 +223,7 @@ class ToCluster(SlowMount, Case):
         wait_until(lambda: self.in_pool() == FILES - 1, "all but the one that is held")
         node.kill()
         self.script("clear")
-        # The dead node's lease would end after 30 s; here it ends at once.
+        # The dead node's lease would end after 30 s; here it ends immediately.
         server, = self.servers
         # The server leaves out an item that a client is using.
         leases = []
@@ -243,7 +243,7 @@ class ToCluster(SlowMount, Case):
             self.write(f"big/{i}", bytes(50_000))
         self.mount_it("--direct")
         summary = self.fill(self.mount / "big", "--cluster-fill", "1M")
-        # The 2 MB leave at 1 MB/s, except for a fifth of a second's worth at once.
+        # The 2 MB are sent at 1 MB/s, except for a first burst of a fifth of a second's worth.
         self.assertGreater(summary["seconds"], 1.4)
         self.assertEqual(summary["shared"], 40)
 

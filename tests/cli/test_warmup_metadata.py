@@ -34,7 +34,7 @@ class Names(Warmup):
         return sum(sum(by.values()) for by in counted.values() if isinstance(by, dict))
 
     def asked_by(self, act):
-        """Operations at the mount, without those of this reading of the counters."""
+        """Operations at the mount, without those that reading the counters causes."""
         first, second = self.asked(), self.asked()
         act()
         return self.asked() - second - (second - first)
@@ -57,7 +57,7 @@ class Names(Warmup):
         self.assertEqual(self.asked_by(self.look), self.asked_by(self.idle))
 
     def idle(self):
-        """A job that reads nothing: only the command looks at its prefix."""
+        """A job that reads nothing, so that only the command uses its prefix."""
         self.command("run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--ram-keep",
                      "1", "--stats", "off", "true")
 

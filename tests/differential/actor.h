@@ -1,6 +1,6 @@
-// Another process that changes files on request, and has done so when it answers: no sequence
-// depends on timing. Each player has two of them: the peer, with the library loaded as the player
-// has it, and the outsider without it.
+// Another process that changes files on request and answers only when it has done so, so that no
+// sequence depends on timing. Each player has two of them: the peer, with the library loaded as the
+// player has it, and the outsider without it.
 #pragma once
 
 #include <cstdint>

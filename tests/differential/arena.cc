@@ -18,9 +18,10 @@ namespace {
 
 constexpr unsigned k_runs_of_worker = 90;  // the region has room for the records of all their trees
 constexpr unsigned k_runs_of_worker_if_large = 8;
-constexpr unsigned k_packed_trees = 45;  // of either kind, in the pack
+constexpr unsigned k_packed_trees = 45;  // trees of each kind in the pack
 
-// Equal, except for the words that only the library's line leaves open: "?" (see Player::show).
+// True if the lines are equal, except for words that are "?" in the library's line (see
+// Player::show).
 bool is_same(std::string_view plain, std::string_view subject) {
   if (subject.find('?') == std::string_view::npos) return plain == subject;
   const auto word = [](std::string_view& text) {
@@ -36,7 +37,7 @@ bool is_same(std::string_view plain, std::string_view subject) {
 }
 
 bool find_difference(std::string_view plain, std::string_view subject, Difference& difference) {
-  // The model's verdict counts, even if both are wrong.
+  // The model's verdict counts, even if both lines are equal.
   if (plain == subject && subject.find("model: wrong") == std::string_view::npos) return false;
   std::size_t at = 0, other = 0;
   const auto line = [](std::string_view text, std::size_t from) {
@@ -194,7 +195,7 @@ Kind Arena::kind_of(std::uint64_t seed) const {
 }
 
 Tree Arena::packed_tree(unsigned number, Kind kind) const {
-  // Every second tree can be entered.
+  // Every second tree is one that the kernel can enter.
   const std::string name =
       "/t" + std::to_string(1'000'000 + 2 * number + (kind == Kind::entered ? 1 : 0)) + "/r";
   const std::string root = packed_prefix(base_) + name;
@@ -249,7 +250,7 @@ bool Arena::make_pack() {
 }
 
 Tree Arena::fresh_tree(const Subject& subject, Kind kind, unsigned number) {
-  // Names of equal length, because the length of a path is visible.
+  // The names have equal length, because the length of a path is visible to the sequence.
   const std::string name = "/t" + std::to_string(1'000'000 + trees_++),
                     outside = base_ + "/other" + name + "/r";
   if (is_of_pack(kind)) {
@@ -297,7 +298,7 @@ std::vector<Arena::Finding> Arena::play(const Sequence& sequence, Kind kind, boo
   std::string plain;
   for (const Pass pass : {Pass::cold, is_kept_turn ? Pass::kept : Pass::warm}) {
     const Run run{pass, sequence, kind};
-    // A single contender takes part in all sequences.
+    // If there is a single contender, it takes part in all sequences.
     const auto takes_part = [&](const Contender& c) {
       return c.plays(kind) || contenders_.size() == 1;
     };

@@ -12,8 +12,8 @@
 
 namespace cube::differ {
 
-// How a subject meets a tree: nobody has read it; this process has; another job has, and its
-// records were kept.
+// The state of a tree before a sequence. cold: no process has read it. warm: this process has.
+// kept: another job has, and its records were kept.
 enum class Pass { cold, warm, kept };
 std::string_view name_of(Pass pass);
 
@@ -40,7 +40,8 @@ class Arena {
     std::unique_ptr<Subject> subject, warmer;
     bool sees_outsider = false;
     std::vector<Run> history;                   // since the worker was started
-    std::array<unsigned, 2> packed_trees = {};  // of each kind, in the pack, already used
+    std::array<unsigned, 2> packed_trees = {};  // trees of each kind in the pack that were already
+                                                // used
     bool has_pack() const { return !subject->settings().pack.empty(); }
     bool plays(Kind kind) const {
       return is_of_pack(kind) == has_pack() && (kind != Kind::outsider || sees_outsider) &&
@@ -49,17 +50,17 @@ class Arena {
   };
   std::vector<Contender>& contenders() { return contenders_; }
 
-  // Plays the sequence in all subjects that it is for, at the same time. Returns the first
+  // Plays the sequence at the same time in all subjects for which it is meant. Returns the first
   // difference, with the subject and the pass.
   struct Finding {
     std::size_t contender = 0;
-    std::vector<Run> runs;  // the last one differs, after the others
+    std::vector<Run> runs;  // played one after another; the last one differs
     Difference difference;
   };
   std::vector<Finding> play(const Sequence& sequence, Kind kind, bool is_kept_turn);
   // The kind of sequences that the present subjects can play.
   Kind kind_of(std::uint64_t seed) const;
-  // Plays the runs in a fresh worker, or in the existing one. True if the last one differs.
+  // Plays the runs in a new worker, or in the existing one. True if the last one differs.
   bool differs(std::size_t contender, const std::vector<Run>& runs, bool fresh,
                Difference& difference);
   // If two plain runs differ, an operation is not deterministic.

@@ -22,7 +22,7 @@ std::optional<Run> parse_run(std::string_view line) {
   return std::nullopt;
 }
 
-// The operations say which of the other two kinds it is.
+// The operations show which of the other two kinds it is.
 void name_outsider(Case& c) {
   for (Run& run : c.runs) {
     const auto is_outsiders = [](const Op& op) { return op_kinds()[op.kind].group == 'A'; };

@@ -22,7 +22,7 @@ class Generator {
  public:
   Generator(std::uint64_t seed, Kind kind)
       : random_(seed * 2654435761U + 17), kind_(kind), model_(is_of_model(seed)) {
-    // A few files come up again and again, and some groups of operations more than others.
+    // A few files are used again and again, and some groups of operations more often than others.
     const bool is_large = has_large_files() && chance(80);
     for (auto& favourite : favourites_)
       favourite = entry_of(
@@ -55,9 +55,9 @@ class Generator {
   bool fits_pack(std::string_view name) const {
     // freopen opens by libc's own open, which reaches the kernel.
     if (name == "freopen") return false;
-    // The kernel answers these: only directories that it has, too, can be entered.
+    // The kernel answers these calls, and it can enter only directories that it has, too.
     if (name == "chdir" || name == "fchdir") return kind_ == Kind::entered;
-    // For a copy in memory these show its name, and whether its file system can copy.
+    // For a copy in memory, these calls show its name, and whether its file system can copy.
     if (name == "fd_link" || name == "copy_file_range") return false;
     // Nothing in a pack can be written.
     return name != "model_write";

@@ -9,11 +9,11 @@ namespace cube::differ {
 
 // One seed in four makes a sequence for `outsider`; of the others, one in six makes one for a pack.
 Kind kind_of(std::uint64_t seed);
-// Like kind_of, but the first never chooses packs, and the second always does.
+// Like kind_of, but the first function never chooses packs, and the second always does.
 Kind kind_without_packs(std::uint64_t seed);
 Kind kind_of_pack(std::uint64_t seed);
 Sequence generate(std::uint64_t seed, Kind kind);
-// True if the second pass meets what another job has kept.
+// True if the second pass uses records that another job has kept.
 bool is_kept_turn(std::uint64_t seed, Kind kind);
 
 }  // namespace cube::differ

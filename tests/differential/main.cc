@@ -91,7 +91,7 @@ Options parse(int argc, char** argv) {
   }
   if (!has_first)
     options.first = static_cast<std::uint64_t>(std::time(nullptr)) % 100'000'000 * 1000;
-  // A seed that is named is the only one.
+  // A seed that was given by --seed is the only one.
   if (options.seconds == 0 && options.seeds == 0 && options.cases.empty()) options.seeds = 1;
   return options;
 }
@@ -132,7 +132,7 @@ class Driver {
                 failures_);
   }
 
-  // Runs in batches of --seeds, of which there may be more; --seconds is one batch.
+  // True if another batch of --seeds sequences should follow; with --seconds there is only one.
   bool awaits_disk() {
     if (options_.seeds == 0) return false;
     arena_.stop();
@@ -253,8 +253,8 @@ class Driver {
                     totals.block_reads == 0 ? "no read was from memory" : "none was from the disk");
         ++failures_;
       }
-      // Without hits only the kernel was compared with itself. With a disk files pass through, and
-      // some find no room.
+      // Without hits, the kernel was only compared with itself. With a disk, files pass through,
+      // and some find no room.
       if (totals.hits != 0 && (totals.full == 0 || settings.has_disk)) continue;
       std::printf("differ: FAILED: %s\n",
                   totals.hits == 0 ? "no open was a hit" : "the region was too small for the runs");

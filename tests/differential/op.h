@@ -21,7 +21,7 @@ struct Op {
 };
 using Sequence = std::vector<Op>;
 
-// The trees that a sequence is for, and so the subjects that play it.
+// The trees for which a sequence is made, and so the subjects that play it.
 //   usual     the subject may change the tree
 //   outsider  so may a process without the library; only subjects that revalidate at each open
 //             promise to see that
@@ -39,8 +39,7 @@ struct OpKind {
   void (*play)(Player&, const Arguments&);
 };
 const std::vector<OpKind>& op_kinds();
-// `outside` is only known where its sequences run: changes by a process without the shim (see
-// generate.h).
+// The index of the operation with this name; op_kinds().size() if there is none.
 std::size_t kind_named(std::string_view name);
 
 std::string to_text(const Op& op);

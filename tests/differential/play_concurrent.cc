@@ -15,7 +15,8 @@
 namespace cube::differ {
 namespace {
 
-// Timers' handlers run only in this thread: in another they would take fds that the sequence sees.
+// Timers' handlers run only in this thread, because in another they would take fds that the
+// sequence sees.
 void run_both(const std::function<void()>& first, const std::function<void()>& second) {
   const BlockAlarm block;
   std::thread one(first), two(second);
@@ -41,7 +42,7 @@ void read_places(int fd, Sum& sum) {
   unsigned char to[700];
   for (int i = 0; i < 40; ++i) sum.add(pread(fd, to, sizeof to, i * 611), to);
 }
-// Reads all that is left, in pieces that each belong to one reader.
+// Reads the rest of the file, in pieces, each of which one reader gets.
 void read_rest(int fd, Sum& sum) {
   unsigned char to[64];
   for (int i = 0; i < 3000; ++i) {
@@ -50,8 +51,8 @@ void read_rest(int fd, Sum& sum) {
     if (n <= 0) break;
   }
 }
-// `turns`: how often in all it tries again if there is no free fd; another thread may give one
-// back. On a busy machine a try takes long.
+// `turns`: the total number of retries if there is no free fd, because another thread may free one.
+// On a busy machine, a try takes long.
 void read_by_name(const char* path, Sum& sum, int turns) {
   unsigned char to[3000];
   for (int i = 0; i < 6; ++i) {
@@ -161,7 +162,7 @@ DIFFER_PLAY(signal) {
 }
 
 // From here on a timer's handler opens, reads and closes a file between any two instructions. It
-// leaves nothing behind, so what the sequence sees does not depend on when it runs.
+// leaves nothing behind, so the results of the sequence do not depend on when it runs.
 DIFFER_PLAY(storm) {
   const std::string path = p.path(a[0], 0);
   const bool starts = a[1] < 6;

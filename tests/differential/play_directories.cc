@@ -68,8 +68,8 @@ DIFFER_PLAY(fdopendir) {
 DIFFER_PLAY(readdir) {
   DIR* const directory = p.directory(a[0]);
   if (directory == nullptr || !may_list(p, dirfd(directory))) return;
-  // A pack lists in an order of its own, so after a part of the listing other names remain than in
-  // a plain directory.
+  // A pack lists in another order than a plain directory, so after a part of the listing, other
+  // names remain.
   const bool is_whole = p.tree().is_packed() && a[1] >= 6;
   if (a[1] == 0 || is_whole) rewinddir(directory);
   const std::string text = list(p, directory, a[1] < 3 ? 2 : 1000);
@@ -93,8 +93,7 @@ DIFFER_PLAY(getdents) {
   if (!may_list(p, fd)) return;
   alignas(8) char names[8192];
   const Result r = p.call([&] { return getdents64(fd, names, sizeof names); });
-  // The length of the tree's own name does not differ between trees, nor do the lengths of the
-  // records.
+  // Neither the length of the tree's own name nor the lengths of the records differ between trees.
   p.say("getdents64({}) = {}", fd, r.text());
 }
 

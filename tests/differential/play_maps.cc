@@ -95,7 +95,7 @@ DIFFER_PLAY(munmap) {
   if (n == map.length) {
     map = Map();
   } else {
-    // Nothing else may be placed in the hole.
+    // Nothing else may be mapped into the hole.
     base::sys::mmap(map.at + at, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   }
 }

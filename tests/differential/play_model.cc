@@ -1,6 +1,6 @@
 // Files checked against a model in memory, not only against the kernel: readers of some files, and
-// one writer at a time (this process or the peer). Each operation says whether it saw what the
-// model holds.
+// one writer at a time (this process or the peer). Each operation reports whether it saw the
+// model's content.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ using Bytes = std::shared_ptr<std::string>;
 
 struct Open {
   int fd = -1;
-  Bytes bytes;  // of the file that was opened, even if its name now leads to another
+  Bytes bytes;  // those of the file that was opened, even if its name now belongs to another
   std::shared_ptr<std::int64_t> at;
 };
 
@@ -36,7 +36,7 @@ struct Model {
   }
 };
 
-// The model of the sequence that is played: each has a tree of its own.
+// The model of the current sequence. Each sequence has a tree of its own.
 Model& model_of(Player& p) {
   static Model model;
   if (model.place == p.tree().outside) return model;

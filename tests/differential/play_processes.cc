@@ -1,4 +1,4 @@
-// Other processes that get what is open here: by fork, by vfork and exec, by posix_spawn.
+// Other processes that inherit the open files: by fork, by vfork and exec, by posix_spawn.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -70,13 +70,13 @@ DIFFER_PLAY(fork) {
   const pid_t child = a[1] % 4 == 3 ? _Fork() : fork();
   if (child == 0) {
     p.enter_child();
-    // A child without two free fds cannot attach, and nobody learns of its changes (SEMANTICS).
+    // A child without two free fds cannot attach, so its changes are not reported (SEMANTICS).
     struct ::rlimit limit {};
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = k_fd_limit;
     setrlimit(RLIMIT_NOFILE, &limit);
     p.play_part(count);
-    // Streams give back what they have read ahead, on offsets that the parent shares.
+    // Streams undo their read-ahead by moving offsets that the parent shares.
     if (a[1] % 2 == 0) fflush(nullptr);
     _exit(static_cast<int>(count));
   }

@@ -1,5 +1,4 @@
-// Calls on several fds, and calls that make the kernel wait for, lock or hand on something that it
-// must know.
+// Calls on several fds, and calls by which the kernel waits for a file, locks it or passes it on.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>

@@ -29,8 +29,8 @@ bool is_same(const struct ::stat& a, const struct ::stat& b) {
          a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
 }
 
-// The source of a path that lies in a pack. The path must lead through no link to the root, which
-// is not there.
+// The source of a path that lies in a pack. The path must lead through no link to the root, because
+// the source does not lie there.
 const char* compared_with_source(const Player& p, const struct ::stat& st, std::string path,
                                  int flags) {
   struct ::stat source {};
@@ -44,7 +44,7 @@ const char* compared_with_source(const Player& p, const struct ::stat& st, std::
   return !is_known || is_same(st, source) ? "as it was packed" : "not as it was packed";
 }
 
-// Compares it, including the change time, with what the kernel says about the path at this moment.
+// Compares the stat, including the change time, with the kernel's current stat of the path.
 const char* compared(const Player& p, const struct ::stat& st, int dir, const std::string& path,
                      int flags) {
   struct ::stat kernel {};

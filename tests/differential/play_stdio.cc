@@ -57,7 +57,7 @@ DIFFER_PLAY(fdopen) {
 
 DIFFER_PLAY(freopen) {
   FILE*& stream = p.stream(a[0]);
-  // An unbuffered stream stays so (SEMANTICS, Limits), which shows in how far it reads ahead.
+  // An unbuffered stream stays unbuffered (SEMANTICS, Limits), which its read-ahead shows.
   if (stream == nullptr || __fbufsize(stream) == 1) return;
   const std::string path = p.path(a[1], a[2]);
   const char* const mode = k_modes[a[3] % 8];
@@ -88,7 +88,7 @@ DIFFER_PLAY(fread) {
   if (feof(stream) != 0 && (n >= 4096 || __fbufsize(stream) == 1)) return;
   Buffer to(n);
   const std::size_t got = fread(to.data(), 1, n, stream);
-  // libc may use the program's buffer beyond what it has read; only what it has read counts.
+  // libc may use the program's buffer beyond the bytes that it has read; only these bytes count.
   p.say("fread {} {} = {} {:016x} eof {} error {}", a[0], n, got, hash_of(to.data(), got),
         feof(stream), ferror(stream));
 }
@@ -129,7 +129,7 @@ DIFFER_PLAY(fseek) {
   errno = 0;
   const int result = fseek(stream, a[1], whence);
   p.say("fseek {} {} {} = {}{}", a[0], a[1], whence, result, failure(result != 0, errno));
-  // Until fflush(), the offset of the fd below is libc's private matter (SEMANTICS, Limits).
+  // Until fflush(), the offset of the fd below is unspecified (SEMANTICS, Limits).
   if (result == 0) fflush(stream);
 }
 

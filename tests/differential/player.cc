@@ -110,8 +110,8 @@ void Player::play_one(const Op& op) {
 }
 
 // A stream whose fd was closed behind its back is not used again (SEMANTICS, Limits: such a
-// stream). It gives nothing back either: since glibc 2.43 fflush(NULL) of a later sequence would
-// move the offset of the next file with that fd.
+// stream). Nor does it undo its read-ahead: since glibc 2.43, fflush(NULL) of a later sequence
+// would move the offset of the next file with that fd.
 void Player::leave_orphans() {
   for (FILE*& stream : streams_) {
     if (stream == nullptr || fcntl(fileno(stream), F_GETFD) >= 0) continue;
@@ -170,7 +170,8 @@ std::string Player::path(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
   if (!tree_->is_packed()) return path_spelled(entry, kind);
-  // The kernel knows no way into a pack: neither by a link from outside, nor by one of /proc.
+  // The kernel has no path into a pack, neither through a link from outside nor through one in
+  // /proc.
   const bool leads_in =
       entry.type == EntryType::outside_link || entry.type == EntryType::outside_hard_link;
   return path_spelled(leads_in ? Player::entry(0) : entry, kind == 10 || kind == 11 ? 0 : kind);
@@ -203,9 +204,9 @@ std::string Player::path_spelled(const Entry& entry, std::int64_t kind) const {
 std::string Player::path_inside(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
-  // The kernel reports some errors first: that a mount is read-only and not that of the outside,
-  // that a name cannot be made or removed (because it ends in a slash or a dot), that a directory
-  // is missing.
+  // The kernel reports some errors first: that a mount is read-only and differs from that of the
+  // files outside, that a name cannot be made or removed (because it ends in a slash or a dot),
+  // that a directory is missing.
   if (tree_->is_packed()) {
     const std::string chosen =
         path(entry.is_outside() ? 0 : number, kind == 6 || kind == 7 || kind == 9 ? 0 : kind);
@@ -267,7 +268,7 @@ std::string Player::show(std::string path) const {
   return path;
 }
 
-// A pack's device belongs to no disk; a bit of its own tells it from the kernel's.
+// A pack's device belongs to no disk; a bit that only packs use distinguishes it from the kernel's.
 bool Player::is_copy(mode_t mode, dev_t device) const {
   static const bool has_pack =
       getenv("CUBESHIM_PACKS") != nullptr || getenv("CUBESHIM_BUCKETS") != nullptr;
@@ -297,7 +298,7 @@ bool Player::is_copy_at(int fd) const {
   if (!tree_->is_packed() || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) ||
       !(is_copy(st.st_mode, st.st_dev) || is_of_bucket(st.st_dev)))
     return false;
-  // The name tells our copies from memfds that the sequence has made itself.
+  // The name distinguishes our copies from memfds that the sequence has made itself.
   char name[64] = {};
   const std::string link = fmt::format("/proc/self/fd/{}", fd);
   return sys::readlink(link.c_str(), name, sizeof name - 1) > 0 &&
@@ -364,8 +365,8 @@ void Player::content_changed(const char* path, bool follow) {
 }
 void Player::content_changed(int fd) {
   struct ::stat st {};
-  // A file that is open only for reading is not changed by this (and the kernel knows it as
-  // something else if it is served).
+  // This does not change a file that is open only for reading (and to the kernel, a served file is
+  // another one).
   const long flags = sys::fcntl(fd, F_GETFL);
   if (sys::failed(flags) || (flags & O_ACCMODE) == O_RDONLY) return;
   if (!sys::failed(sys::fstat(fd, &st))) spoil(st);

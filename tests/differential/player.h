@@ -28,16 +28,16 @@ class Actor;
 
 struct Result {
   long value = 0;
-  int error = 0;  // errno after the call; k_errno_kept if unchanged
+  int error = 0;  // the errno after the call; k_errno_kept if unchanged
   bool failed() const { return value == -1; }
   std::string text() const;
   std::string word() const;  // the same without blanks
 };
 inline constexpr int k_errno_kept = 4242;
 
-// A buffer for one read or write, which knows what a read must not touch. Reads of a file opened
-// with O_DIRECT depend on its address, which must not be random: a buffer of even size begins at a
-// page, one of odd size 16 bytes after it.
+// A buffer for one read or write, which detects stores outside the bytes that were read. Reads of a
+// file opened with O_DIRECT depend on its address, which must not be random: a buffer of even size
+// begins at a page, one of odd size 16 bytes after it.
 class Buffer {
  public:
   explicit Buffer(std::size_t size)
@@ -172,8 +172,8 @@ class Player {
   Map maps_[3];
   DIR* directories_[2]{};
   std::map<std::pair<dev_t, ino_t>, std::string> inodes_;
-  bool reuses_inodes_ = false;  // where the tree lies
-  dev_t outside_ = 0;           // where the other directory lies
+  bool reuses_inodes_ = false;  // whether the file system of the tree does
+  dev_t outside_ = 0;           // the device of the other directory
   std::set<ino_t> mapped_;
 };
 

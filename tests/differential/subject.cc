@@ -32,7 +32,7 @@ void must(bool there, const char* what) {
   std::abort();
 }
 
-// In the future worker: `from` becomes fd `to`, and survives the exec.
+// Runs in the future worker: makes `from` fd `to`, which survives the exec.
 void place(int from, int to) {
   if (from != to) dup2(from, to);
   fcntl(to, F_SETFD, 0);

@@ -1,6 +1,6 @@
 // One worker process and its settings: plain, or with the library in one of its modes. It is
-// restarted when it has crashed or hung, which is a result too, and before its region is full.
-// Thread safety: none.
+// restarted before its region is full, and after it has crashed or hung, which also counts as a
+// result. Thread safety: none.
 #pragma once
 
 #include <sys/types.h>
@@ -27,8 +27,8 @@ struct Settings {
   std::string block;
   std::string ram = {};   // CUBESHIM_RAM, instead of the usual
   bool has_disk = false;  // with CUBESHIM_DISK_DIR
-  // The pack, or the URL of the bucket, that lies over `packed_prefix`; without the library what it
-  // was made of is mounted there, read-only.
+  // The pack, or the URL of the bucket, that lies over `packed_prefix`; without the library, its
+  // source is mounted there, read-only.
   std::string pack = {};
 };
 inline std::string packed_prefix(const std::string& base) { return base + "/boxed"; }
@@ -54,14 +54,14 @@ class Subject {
   // How many sequences the worker has played; 0 after a restart.
   unsigned played() const { return played_; }
   void stop();
-  // The next worker has a region of its own, because the gateway of a bucket uses the former one
+  // Gives the next worker a new region, because the gateway of a bucket still uses the previous one
   // for a while.
   void rename_cache(const std::string& name) { settings_.cache = name; }
-  // Called when no worker uses it any more.
+  // Called when no worker uses the disk any more.
   void clear_disk();
   const Totals& totals() const { return totals_; }
-  // True if a worker can mount the pack's source for itself and its children, and must see there
-  // what is in the pack.
+  // True if a worker can mount the pack's source for itself and its children, so that it sees the
+  // pack's contents there.
   static bool can_mount(const std::string& base);
 
  private:

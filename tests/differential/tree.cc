@@ -261,7 +261,7 @@ void make_source(const Tree& tree) {
 }
 
 // No link outside leads into the pack, because the kernel does not know the pack. No file outside
-// is one of the pack's source.
+// is a hard link of one in the pack's source.
 void make_outside(const Tree& tree) {
   make_directory(parent_of(tree.outside));
   make_directory(tree.outside);

@@ -13,7 +13,7 @@ namespace cube::differ {
 
 inline constexpr std::size_t k_max_file = 256 << 10;  // CUBESHIM_MAX_FILE of the runs
 inline constexpr std::int64_t k_age =
-    1'600'000'000;  // modification time of all that a tree holds at first
+    1'600'000'000;  // the modification time of all files of a new tree
 inline constexpr std::int64_t k_newest_age =
     k_age + 50'000'000;  // sequences set times below this, now lies above
 
@@ -51,7 +51,7 @@ bool is_bucket();
 struct Tree {
   std::string root, outside;
   std::string source =
-      root;  // where the kernel finds the root's files: elsewhere, if the root is a pack
+      root;  // where the kernel finds the root's files; not at `root` if that is a pack
   std::string start = root;  // the first working directory: the root, or a directory above it
   bool is_packed() const { return source != root; }
   bool is_entered() const { return start == root; }
@@ -59,15 +59,15 @@ struct Tree {
     return (entry.is_outside() ? outside : source) + "/" + std::string(entry.name);
   }
 };
-// True if a new file gets the number of a removed inode. That is partly chance, because others make
-// files there, too.
+// True if a new file gets the inode number of a removed one. This depends on chance, because other
+// processes create files there, too.
 bool reuses_inodes(const Tree& tree);
 // If inodes are reused, those of the tree are held until it is removed.
 void make_tree(const Tree& tree);
 // The source of a pack, without the outside: a tree in which nothing changes after it is made.
 void make_source(const Tree& tree);
 void make_outside(const Tree& tree);
-void make_directories(const Tree& tree);  // at the root, although it is a pack
+void make_directories(const Tree& tree);  // creates directories at the root, although it is a pack
 void remove_tree(const Tree& tree);
 
 // Deterministic bytes: lines of text in the one file that is read by lines, noise elsewhere.

@@ -10,7 +10,7 @@ inline constexpr const char* k_worker_flag = "--worker";
 
 // Precedes a task's text: "root\noutside\nsource\nstart\n" and the sequence.
 struct Task {
-  std::uint32_t is_warm = 0;  // true: every file of the tree is opened once before
+  std::uint32_t is_warm = 0;  // true: every file of the tree is opened once before the sequence
   std::uint32_t length = 0;
 };
 

@@ -50,7 +50,7 @@ def ready_venv(name: str, venvs: Path) -> Path:
         python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", "-r",
         HERE / "venvs" / f"{name}.txt"
     ]
-    # A Python without ensurepip can make the plain one.
+    # A Python without ensurepip can make only a plain venv.
     commands = [[*make, "--without-pip"]] if is_plain(wanted) else [make, install]
     for command in commands:
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)

@@ -49,7 +49,7 @@ class Found:
     error: str = ""
 
     def equal(self) -> bool:
-        """True if each epoch of each run got the same bytes, and got some."""
+        """True if every epoch of every run got the same bytes, and not none."""
         seen = {(run.checksums[i], run.samples[i])
                 for runs in self.runs.values()
                 for run in runs
@@ -60,8 +60,8 @@ class Found:
         return statistics.median(run.per_s[epoch] for run in self.runs[way])
 
     def ratios(self, other: str) -> list[float]:
-        """The library's speed over another way's in the epochs after the first, each against its
-        neighbour in time."""
+        """The library's speed relative to another way's in the epochs after the first; each epoch
+        is compared with the one next to it in time."""
         return [
             shim.per_s[i] / run.per_s[i]
             for shim, run in zip(self.runs[SHIM], self.runs[other])
@@ -69,8 +69,8 @@ class Found:
         ]
 
     def cpu_ratio(self) -> float:
-        """Like ratios, for CPU seconds: the local disk's over the library's. It depends less on the
-        machine's other work."""
+        """Like ratios, but of CPU seconds, the local disk's divided by the library's, which depend
+        less on the machine's other work."""
         return statistics.median(local.cpu[i] / max(shim.cpu[i], 0.01)
                                  for shim, local in zip(self.runs[SHIM], self.runs[LOCAL])
                                  for i in range(1, EPOCHS))
@@ -105,7 +105,8 @@ def job_command(tools: Tools, case: Case, venv: Path, scratch: Path, words: list
 
 
 def make_data(tools: Tools, case: Case, venv: Path, pictures: Path) -> Path:
-    """Done once; the files are an hour old, because the library revalidates new ones more often."""
+    """The data are made once. The files are set an hour old, because the library revalidates new
+    ones more often."""
     if not case.makes and not case.data:
         return pictures
     data = tools.work / "data" / (case.data or case.name)
@@ -183,8 +184,8 @@ class Reading:
 
 def measure(tools: Tools, case: Case, venv: Path, found: Found, pictures: Path,
             rounds: int) -> None:
-    """The three processes of a round live at the same time and take turns to read an epoch, so that
-    all have the same neighbours in time."""
+    """The three processes of a round run at the same time and take turns to read an epoch, so that
+    other work on the machine affects all alike."""
     data = make_data(tools, case, venv, pictures)
     for number in range(rounds):
         with ExitStack() as stack:

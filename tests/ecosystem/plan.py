@@ -1,5 +1,5 @@
-"""The constants of a case. They are read from its text, because only its venv has the modules that
-it imports."""
+"""The constants of a case, read from its source text: it cannot be imported here, because only its
+venv has the modules that it imports."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Case:
     packages: tuple[str, ...]  # the row gives their versions
     launch: tuple[str,
                   ...] = ()  # arguments of Python in front of the job, such as a launcher of ranks
-    data: str = ""  # the name of a case whose data this one reads
-    makes: bool = False  # else it reads the pictures themselves
+    data: str = ""  # another case, whose data this one reads
+    makes: bool = False  # false: it reads the pictures themselves
 
 
 def constants_of(tree: ast.Module) -> dict:

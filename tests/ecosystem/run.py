@@ -103,7 +103,7 @@ def earlier(work: Path) -> list[Found]:
 
 
 def write(out: Path, text: str) -> None:
-    """A document keeps everything in front of the mark."""
+    """In a document, everything in front of the mark is kept."""
     head = out.read_text().partition(MARK)[0] if out.exists() else ""
     out.write_text(f"{head}{MARK}\n\n{text}")
 

@@ -1,7 +1,7 @@
-// Any messages from any clients: nothing is believed, everything is bounded, and exactly the
+// Any messages from any clients: every field is checked, memory is bounded, and exactly the
 // announced paths are handed on, in order. Input: for each step a byte that chooses the client and
 // what happens, then, for a message, two bytes of length and its bytes. Bit 7: the type and the
-// numbers are made right, so that more than the first message gets through.
+// numbers are made valid, so that more than the first message is accepted.
 #include <algorithm>
 #include <climits>
 #include <cstring>
@@ -26,7 +26,7 @@ struct Run {
   std::map<std::uint32_t, std::uint64_t> given;  // per reader: the next sequence number
   std::uint64_t epoch[k_slots] = {}, sequence[k_slots] = {};
 
-  // A message that may be right, around the bytes of the input.
+  // Makes a message that may be valid from the bytes of the input.
   std::string message(std::size_t slot, unsigned kind, std::string_view text) {
     switch (kind % 5) {
       case 0: return with_head(HelloMessage{}, "");
@@ -117,7 +117,7 @@ struct Run {
         drop(slot);
       } else {
         const std::string_view text = input.text(input.number<std::uint16_t>() % 2000);
-        // The slot of a client that said goodbye stays its own until everything is handed on.
+        // The slot of a client that said goodbye is not reused until all its paths are handed on.
         if (orders.add(slot) || orders.state(slot).said_hello || !orders.state(slot).has_paths) {
           say(slot, (what & 0x80) != 0 ? message(slot, kind, text) : std::string(text));
         }

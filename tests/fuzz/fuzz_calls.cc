@@ -50,7 +50,7 @@ class Pair {
   void step(fuzz::Input& input);
 
  private:
-  // If the shim has no answer, the kernel has the file.
+  // If the shim has no answer, the fd is a kernel file by now.
   template <typename... Arguments>
   void compare(const char* what, const Answer& answer, long number, Arguments... arguments) {
     const long served = answer ? *answer : sys::raw(number, served_, arguments...);

@@ -1,7 +1,7 @@
 // A ClusterConnection against any bytes of a server, in any pieces: an answer goes to the next
 // question, once; a value has the bytes that the server has sent, in the given room; and a
 // connection that has seen anything else is closed. Input: steps, each a byte and its arguments.
-// The server knows the tokens, so that it gets far.
+// The server knows the tokens, so that its answers are accepted.
 #include "cache/tier/cluster/cluster_connection.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ class Talk final : ClusterConnection::Listener {
     int pair[2];
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
     server_ = pair[1];
-    // The kernel raises this to its least size: an offer does not fit, and costs little.
+    // The kernel raises this to its minimum, which is small enough that an offer does not fit.
     const int bytes = 1;
     FUZZ_CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
     connection_.adopt(base::UniqueFd(pair[0]), login, 1);

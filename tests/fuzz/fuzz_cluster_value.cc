@@ -1,7 +1,7 @@
-// A value that nodes have written, and that somebody has changed: without fitting hashes it is
-// refused, and with recomputed hashes it is accepted only in the form that nodes write, with
-// everything that it names inside its bytes. Input: the size of the file and its path, changes
-// (place and byte), and whether the hashes are recomputed.
+// A value that nodes have written and that was changed afterwards: without fitting hashes it is
+// refused, and with recomputed hashes it is accepted only in the form that nodes write, and with
+// all its offsets inside its bytes. Input: the size of the file and its path, changes (place and
+// byte), and whether the hashes are recomputed.
 #include <sys/stat.h>
 
 #include <cstring>
@@ -78,8 +78,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const bool is_forged = how % 4 >= 2;
   if (is_forged) make_hashes(record, whole);
   const bool is_same = cut == whole && std::memcmp(before.get(), value.get(), whole) == 0;
-  // Cut in place: nothing may be read past the cut, which the checks of the accepted value would
-  // notice.
+  // Truncated in place: nothing may be read past the end, which the checks of the accepted value
+  // would notice.
   const Record* const taken = check_cluster_value({value.get(), cut}, RecordKind::file, path);
   FUZZ_CHECK(!is_same || taken != nullptr, "a whole one is refused");
   FUZZ_CHECK(is_same || is_forged || taken == nullptr, "a changed one is taken");

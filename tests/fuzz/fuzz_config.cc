@@ -1,5 +1,5 @@
 // Any text in any variable: no crash; a wrong value becomes the default and one line fit for a
-// terminal; a right one says the same when it is written out and read back. Input: "NAME=VALUE"
+// terminal; a valid one stays the same when it is written out and read back. Input: "NAME=VALUE"
 // entries with a zero between them, an environment.
 #include <algorithm>
 #include <cstring>
@@ -103,7 +103,7 @@ void check_prefixes(const Config& config) {
   }
 }
 
-// No text can lead the region's file or the report out of the given directory.
+// No text can place the region's file or the report outside the given directory.
 void check_names(const Config& config) {
   FUZZ_CHECK(!config.name.empty() && config.name.size() <= 64 &&
                  config.name.find('/') == std::string::npos,
@@ -147,7 +147,7 @@ void run(std::string_view text) {
         });
     // The prefix of a pack is served as if it had been named among the prefixes.
     const bool has_packs = row.variable == "CUBESHIM_PREFIXES" && !parsed.config.origins.empty();
-    // A launcher's job has a name without ours.
+    // A launcher's job has a name even without our variable.
     const bool has_launcher = row.variable == "CUBESHIM_CLUSTER_JOB" && !is_wrong;
     const bool is_default =
         has_packs || has_launcher ||

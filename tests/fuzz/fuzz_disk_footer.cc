@@ -76,7 +76,8 @@ void run(fuzz::Input input) {
     const auto& r = *reinterpret_cast<const Record*>(record);
     FUZZ_CHECK(header_is_sound(r, size) && data_is_sound(r), "not sound");
   }
-  // A file that was found can be sealed, and then has a footer that says the same.
+  // A file whose records were found by a walk can be sealed, and then has a footer with the same
+  // contents.
   const auto sealed = write_footer(fd.get(), k_number, walk->data_end, walk->rows, false);
   FUZZ_CHECK(sealed.has_value(), "seal");
   const auto again = read_footer(fd.get(), k_number);

@@ -1,5 +1,6 @@
-// Any list of paths: nothing outside the prefix, nothing lost. The entries that the reader returns
-// add up to the list; each is given, walked, refused for a reason, or no entry. Input: the list.
+// Any list of paths: the reader returns nothing outside the prefix, and loses nothing. The entries
+// that the reader returns add up to the list; each is given, walked, refused for a reason, or no
+// entry. Input: the list.
 #include <algorithm>
 #include <cerrno>
 #include <climits>
@@ -61,7 +62,7 @@ void check_entries(const std::string& list, std::string_view text) {
   FUZZ_CHECK(!reader->has_changed(), "nobody changed it");
 }
 
-// Counts the lines that ask for something, as doc and header define them.
+// Counts the lines that are entries, as the document and the header define them.
 std::size_t count_entries(std::string_view text) {
   const bool has_nul = text.find('\0') != std::string_view::npos;
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);

@@ -1,6 +1,6 @@
-// Any bytes of a server: lines are found and understood, or not, without a read beyond them; and
-// any bytes as the value of a record: only a whole record is taken for one. Answers of a name
-// server are tested in the same way. Input: all of these.
+// Any bytes of a server: lines are parsed or rejected without a read beyond them; and any bytes as
+// the value of a record: only a whole record is accepted. Answers of a name server are tested in
+// the same way. Input: all of these.
 #include <cstring>
 #include <vector>
 
@@ -38,8 +38,8 @@ void check_value(std::string_view text) {
       "a record beyond its bytes");
 }
 
-// Puts the fuzzed answer after a valid question; without one the parser rejects it at once. The
-// first two bytes say how many answers there are.
+// Puts the fuzzed answer after a valid question; without one, the parser rejects it immediately.
+// The first two bytes say how many answers there are.
 void check_name_answer(std::string_view text) {
   std::byte question[k_most_dns_bytes];
   const std::size_t asked = write_dns_question("cache-0.cache", DnsType::v4, 7, question);

@@ -1,8 +1,8 @@
 // Any path, from any directory, against a real tree of links, odd names and a prefix that resembles
 // another directory's name. A path that the filter covers with key K must lead the kernel to the
-// file of K. A path that the filter passes by must not be covered. A path to a file below a prefix
-// that holds no link must be covered, however it is spelled. Input: a letter for the working
-// directory, one for the directory fd, one for the care, then the path; '@' is the tree.
+// file of K. A path that the filter passes by must not be covered. A path without links to a file
+// below a prefix must be covered, however it is spelled. Input: a letter for the working directory,
+// one for the directory fd, one for the care, then the path; '@' is the tree.
 #include <sys/statfs.h>
 
 #include <climits>

@@ -24,7 +24,7 @@ struct Bytes {
   std::byte* data;
 };
 
-// Written independently from doc/FORMAT.md: the record's own code is under test.
+// Written independently of the record's code, which is under test, from doc/FORMAT.md.
 std::uint64_t expected_header_hash(const std::byte* record, std::uint32_t path_length) {
   std::uint64_t words[4];
   words[0] = base::hash_bytes(record, 32);

@@ -1,7 +1,7 @@
-// A region file with wrong bytes in its tables and records: attach refuses it or works with it, and
-// nothing in it leads beyond the mapping. It starts with two sound regions: one that was kept, one
-// whose process was killed at work. Input: which region, a count, as many changes (what, row, where
-// in the row, how wide, value), then what to do with it.
+// A region file with corrupt bytes in its tables and records: attach refuses it or works with it,
+// and nothing in it leads beyond the mapping. It starts with two sound regions: one that was kept,
+// and one whose process was killed while it worked. Input: which region, a count, as many changes
+// (what, row, where in the row, how wide, value), then what to do with it.
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -50,8 +50,8 @@ FileCache* attach(const base::Config& config, bool create) {
 
 OpenRequest request_for(const std::string& path) { return {.key = path, .path = path.c_str()}; }
 
-// A process that fills the region; it lets go of it, or is killed with a fetch, a pin and a writer
-// under way.
+// A process that fills the region. It detaches, or is killed with a fetch, a pin and a writer under
+// way.
 void fill_region(const Fixture& f, bool killed) {
   const pid_t child = fork();
   if (child == 0) {
@@ -112,8 +112,8 @@ Table table_of(const RegionLayout& l, std::uint8_t what) {
   }
 }
 
-// In some tables few rows are in use: this picks "the n-th living one" instead of a number that
-// never hits.
+// In some tables few rows are in use: this picks "the n-th row in use" instead of a number that is
+// never in use.
 std::uint64_t row_for(const Fixture& f, const Table& table, std::uint8_t what, std::uint16_t row) {
   if (what % 14 < 9 || what % 14 > 11) return row % table.rows;
   const bool is_index = what % 14 == 9;
@@ -139,7 +139,7 @@ void change(const Fixture& f, fuzz::Input& input) {
   const std::size_t width = std::size_t{1} << (input.byte() % 4);
   const auto value = input.number<std::uint64_t>();
   const std::uint64_t at = table.at + row * table.row_bytes + in_row / width * width;
-  // A lock word that nobody ever releases costs two seconds; RegionLock.* covers it.
+  // A lock word that is never released costs two seconds; RegionLock.* covers it.
   const std::uint64_t lock = offsetof(RegionHeader, lifecycle);
   if (at + width > f.sound[0].size() || (at < lock + 8 && at + width > lock)) return;
   std::memcpy(f.file + at, &value, width);
@@ -155,7 +155,7 @@ void check_record(const Region& region, const Record& record) {
   FUZZ_CHECK(record.path_length < room - sizeof(Record), "its path");
   FUZZ_CHECK(record.data_offset <= room && record.data_size <= room - record.data_offset,
              "its data");
-  // A reader of them gets no fault.
+  // Reading them raises no fault.
   volatile std::uint64_t sum =
       base::hash_bytes(record.path_text(), record.path_length + std::size_t{1});
   for (std::uint64_t i = 0; i < record.data_size; i += k_page)

@@ -1,5 +1,5 @@
-"""The tables of doc/CONFIG.md say what cache/base/settings/config.def and
-cache/base/settings/stats.def say. `--write` updates them."""
+"""Checks that the tables of doc/CONFIG.md agree with cache/base/settings/config.def and
+cache/base/settings/stats.def. `--write` updates them."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ TIER = re.compile(r'\{"(\w+)", Counter::(\w+),')
 
 
 def strings(row: str) -> list[str]:
-    """The C strings of a row; neighbours with only white space between them are one."""
+    """The C strings of a row; strings with only white space between them count as one."""
     joined = re.sub(r'"\s*\n\s*"', "", row)
     return [s.encode().decode("unicode_escape") for s in re.findall(r'"((?:[^"\\]|\\.)*)"', joined)]
 

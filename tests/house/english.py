@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Finds sentences of comments and documents that begin with What, Who, Where, Of, Those and the
-like: riddles to a reader who meets them first. A question may begin with them. Finds paragraphs of
-more than 80 words in README.md, CHANGELOG.md and doc/, too. A list item is a paragraph; tables,
-code blocks and headings are none.
+like, which are hard to read. A question may begin with them. Finds paragraphs of more than 80 words
+in README.md, CHANGELOG.md and doc/, too. A list item is a paragraph; tables, code blocks and
+headings are none.
 
     english.py [--list] [--most PERCENT] [PATH ...]    PATH: files or folders below the root, as
                                                        cache/pack; default: all

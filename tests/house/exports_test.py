@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 HEADING = re.compile(r"^// \[([a-z_., ]+)\]")
-# The other rows make the function themselves.
+# The other rows define the function themselves.
 ROW = re.compile(r"^CUBE_(?:RAW_)?HOOK\([^,]+, (\w+),")
 
 
@@ -28,7 +28,7 @@ def defines(source: str, call: str) -> bool:
     """True if the call is defined by its own name, or as an argument of a macro that makes it."""
     by_name = rf"\bexport_{call}\([^;{{]*\)\s*\{{"
     by_macro = rf"^CUBE_\w+\((?:[^()]*, )?{call}\b"
-    # A macro that makes NAME and fNAME.
+    # A macro that defines NAME and fNAME.
     as_twin = rf"^CUBE_\w+\({call[1:]}\b" if call.startswith(
         "f") and "export_f##" in source else by_macro
     return any(re.search(way, source, re.M) is not None for way in (by_name, by_macro, as_twin))
@@ -47,7 +47,7 @@ def problems(hooks: str, sources: dict[str, str]) -> list[str]:
 
 
 def self_check() -> None:
-    """The rule must be able to fail."""
+    """Checks that the rule can fail."""
     hooks = ("// [a.cc, b.cc] x\nCUBE_HOOK(int, one, (int fd))\n"
              "CUBE_RAW_HOOK(int, two, (int fd))\nCUBE_FD_CALL(int, made, (int fd), (fd))\n")
     right = {"a.cc": "int export_one(int fd) {\n", "b.cc": "CUBE_MAKES(int, two, fd)\n"}

@@ -14,8 +14,8 @@ ORDER = [["shim/cli"], ["prefetch/object"], ["shim/libc"], ["shim/lifecycle"], [
          ["cache/origin", "cache/tier"], ["cache/bucket"],
          ["cache/pack", "cache/region", "cache/tier/disk", "cache/tier/cluster"],
          ["cache/record"], ["prefetch/object/s3"], ["cache/base"],]
-# Files (a header and its source count as one) that reach each other by includes: a reader who opens
-# one must open all.
+# Finds files (a header and its source count as one) that reach each other by includes, so that a
+# reader of one has to open all.
 LARGEST_CIRCLE = 2
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 # Headers whose functions would call our own hooks, or drag a runtime into every host.
@@ -90,7 +90,7 @@ def violations(root: Path) -> list[str]:
 
 
 def self_check() -> None:
-    """The rule must be able to fail."""
+    """Checks that the rule can fail."""
     way = [
         "shim/libc/open.cc", "shim/lifecycle/load.cc", "shim/calls/read_and_seek.cc",
         "shim/threads/own_threads.cc", "shim/path/path_filter.cc", "shim/fd/fd_table.h",

@@ -1,6 +1,6 @@
 """doc/deploy/METRICS.md lists the metrics that `cubeshim exporter --list` prints, which come from
 cache/base/settings/stats.def. `--write` updates the list. The dashboard and the rules use no
-others, and are whole by themselves; Grafana's own schema was compared by hand.
+others, and lack no field; Grafana's own schema was compared by hand.
 
     metrics_doc_test.py ROOT COMMAND [--write]
 """
@@ -85,7 +85,7 @@ def panel_problems(board: dict) -> list[str]:
 
 
 def self_check(board: dict) -> None:
-    """The rules of panels must be able to fail."""
+    """Checks that the rules of panels can fail."""
     def spoiled(change) -> list[str]:
         copy = json.loads(json.dumps(board))
         change(copy["panels"])
@@ -104,7 +104,7 @@ def main(root: Path, command: Path, write: bool) -> int:
     assert len(known) > 60, known
     for file in ("grafana.json", "alerts.yaml"):
         text = (root / "doc/deploy" / file).read_text()
-        # Names of rules are left out: they contain colons, or are followed by one.
+        # Leaves out names of rules, which contain a colon or are followed by one.
         problems += unknown_metrics(file, re.sub(r"\bcubeshim\w*:[\w:]+", "", text),
                                     known) + wrong_reasons(root, file, text)
     board = json.loads((root / "doc/deploy/grafana.json").read_text())

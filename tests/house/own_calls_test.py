@@ -1,4 +1,5 @@
-"""The library never calls a name that it puts in front of libc's: its own hooks would answer.
+"""Checks that the library never calls a function that it interposes, because its own hooks would
+answer.
 
     own_calls_test.py HOOKS.DEF ARCHIVE ...     exit status 1 and a line for each such call
 """
@@ -21,7 +22,7 @@ def calls(archive: str) -> set[str]:
 def main(hooks_def: str, *archives: str) -> int:
     hooks = set(HOOK.findall(Path(hooks_def).read_text()))
     found = {archive: calls(archive) for archive in archives}
-    # Both lists must be able to show something.
+    # Checks that neither list is empty.
     assert {"open", "read", "mmap"} <= hooks, "the rows of hooks.def are not understood"
     assert all(found.values()), "an archive that calls nothing"
     bad = [

@@ -1,4 +1,5 @@
-"""The rules that `make dist` checks a release by, and the parts of it that need no compiler.
+"""Tests the rules by which `make dist` checks a release, and those of its parts that need no
+compiler.
 
     packaging_test.py ROOT LIBRARY      LIBRARY: libcubeshim.so as this machine's compiler built it
 """
@@ -24,7 +25,7 @@ class Symbols(unittest.TestCase):
         symbols.check(LIBRARY, own)
 
     def test_library_does_not_fit_a_much_older_libc(self):
-        """The compiler's own library needs symbols of its time."""
+        """The library from this machine's compiler needs newer symbols."""
         with self.assertRaisesRegex(
                 SystemExit, r"libcubeshim.so: does not run with glibc 2\.3: .*GLIBC_2\.\d+"):
             symbols.check(LIBRARY, "2.3")

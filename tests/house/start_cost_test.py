@@ -1,4 +1,4 @@
-"""The costs of the library that each program of a job would pay at its start and its end, even if
+"""Finds costs that the library would add to the start and the end of each program of a job, even if
 it opens nothing under a prefix.
 
     start_cost_test.py LIBRARY OBJECT...     exit status 1 and a line for each such cost
@@ -11,8 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-# The loader maps each needed library, which takes 60 us. libc and the loader are in every program;
-# the others hold symbols of old versions of glibc, or are the program's own.
+# The loader maps each needed library, which takes 60 us. Every program has libc and the loader; the
+# others hold symbols of old versions of glibc, or belong to the program.
 LIBRARIES = {
     "libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libpthread.so.0", "libdl.so.2",
     "librt.so.1", "libgcc_s.so.1"
@@ -60,7 +60,7 @@ def problems(library: str, objects: list[str]) -> list[str]:
 
 
 def self_check() -> None:
-    """The rules must be able to fail."""
+    """Checks that the rules can fail."""
     row = " 0x0000000000000001 (NEEDED)             Shared library: [{}]\n"
     assert needless_libraries(row.format("libc.so.6")) == []
     assert needless_libraries(row.format("libm.so.6")) == ["the loader also maps libm.so.6"]

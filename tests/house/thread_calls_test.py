@@ -1,6 +1,6 @@
 """Threads with an fd table of their own run the code of cache/ and prefetch/. So that code calls no
-function of libc, or of the runtimes, that a library hooks in order to do more than observe: an fd
-that the hook opened there would be another file to the program.
+function of libc, or of the runtimes, that other libraries hook in order to do more than observe: an
+fd that such a hook opened would be another file in the program's table.
 
     thread_calls_test.py ARCHIVE ...     exit status 1 and a line for each call that is in neither
                                          list
@@ -43,7 +43,8 @@ BY_OTHERS = {
     "pthread_mutexattr_setpshared": "by who makes the region",
     "pthread_mutexattr_setrobust": "by who makes the region",
     "pthread_mutexattr_settype": "by who makes the region",
-    # Only their addresses: libc's own functions are called (cache/base/libc_functions.h).
+    # Only the addresses of these are taken: libc's own functions are called
+    # (cache/base/libc_functions.h).
     "pthread_mutex_lock": "an address",
     "pthread_mutex_unlock": "an address",
     "pthread_mutex_timedlock": "an address",

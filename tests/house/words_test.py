@@ -1,5 +1,5 @@
-"""The sources and documents use the words of the glossary (doc/ARCHITECTURE.md), not those that it
-replaces. Exit status 1 and a line for each old word.
+"""Checks that sources and documents use the words of the glossary (doc/ARCHITECTURE.md), not those
+that it replaces. Exit status 1 and a line for each old word.
 
     words_test.py ROOT
 """

@@ -1,7 +1,8 @@
-"""The chart of packaging/kubernetes, the pods of cases/, and what the policy makes of them.
+"""The chart of packaging/kubernetes, the pods of cases/, and the pods that the policy makes of
+them.
 
-expected/NAME.yaml is the pod of cases/NAME.yaml after its admission. A case without such a file
-stays as it is."""
+expected/NAME.yaml is the pod of cases/NAME.yaml after its admission. A case without such a file is
+not changed by the policy."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Tools:
             self.admit.unlink(missing_ok=True)
             shutil.copytree(source, copy, dirs_exist_ok=True)
             self._run(["go", "mod", "tidy"], copy)
-            # All modules are there by now, so a failure is a fault of main.go.
+            # By now, all modules have been downloaded, so a failure is a fault of main.go.
             subprocess.run(["go", "build", "-o", self.admit, "."],
                            cwd=copy,
                            env=self._environment(),

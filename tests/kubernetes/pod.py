@@ -27,7 +27,7 @@ class Node:
 
 
 class Pod:
-    """One pod, from its start to its end. Its own volumes go with it."""
+    """One pod, from its start to its end. Its own volumes end with it."""
 
     def __init__(self, node: Node, manifest: dict):
         self.node, self.spec = node, manifest["spec"]
@@ -73,7 +73,8 @@ class Pod:
         return source
 
     def environment(self, container: dict) -> dict[str, str]:
-        """As the kubelet: a $(NAME) that an earlier variable has is replaced, any other stays."""
+        """As the kubelet does: a $(NAME) is replaced if an earlier variable has that name; any
+        other stays."""
         found: dict[str, str] = {}
         for variable in container.get("env", []):
             if "valueFrom" in variable:
@@ -86,12 +87,12 @@ class Pod:
         return found
 
     def command(self, container: dict) -> list[str]:
-        """The command that runs the container: it makes the container's root, mounts what belongs
+        """The command that runs the container: it makes the container's root, mounts the volumes
         there, and becomes the container's process."""
         layers = Path(tempfile.mkdtemp(prefix=f"{container['name']}-", dir=self._own.name))
         root, upper, scratch = (layers / name for name in ("root", "upper", "work"))
         security = container.get("securityContext", {})
-        # The upper layer is a tmpfs, because overlayfs refuses layers that lie in each other.
+        # The upper layer is a tmpfs, because overlayfs refuses layers that contain each other.
         steps = [["mount", "-t", "tmpfs", "none", layers], ["mkdir", root, upper, scratch],
                  ["cp", "-a", f"{self.node.image}/.", upper],
                  [
@@ -120,5 +121,5 @@ class Pod:
         ]
 
     def _user(self, security: dict) -> int:
-        """Any other user than root runs as 1000."""
+        """Every user other than root runs as 1000."""
         return security.get("runAsUser", self.spec.get("securityContext", {}).get("runAsUser", 0))

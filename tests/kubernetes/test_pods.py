@@ -1,6 +1,6 @@
-"""Pods as the policy makes them (expected/): that they keep what they had, that they keep to the
-restricted Pod Security Standard, and that they work, in namespaces on a slow mount. check.py checks
-by the API server's own code that the policy makes these pods.
+"""Pods as the policy makes them (expected/): they keep their own fields, comply with the restricted
+Pod Security Standard, and work in namespaces on a slow mount. check.py checks with the API server's
+own code that the policy makes these pods.
 
     CUBESHIM_BUILD=BUILD test_pods.py"""
 
@@ -213,7 +213,7 @@ class RunningPods(unittest.TestCase):
             running, text = self.begin(first)
             self.assertEqual(self.mount.on_data("read"), SMALL)
             self.wait_until_written(first)
-            # Beside the first pod, and after it.
+            # A second pod runs beside the first, and another after it.
             for ended in (False, True):
                 if ended:
                     self.assertEqual(self.end(running)["hits"]["disk"], 0)

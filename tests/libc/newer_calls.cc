@@ -1,5 +1,5 @@
-// A program for an old libc makes newer calls as Rust's and Go's do: by a symbol if somebody has it
-// (the library exports all names under each libc), otherwise by call number.
+// A program for an old libc makes newer calls as Rust's and Go's do: by a symbol if any library has
+// it (ours exports all names under each libc), otherwise by call number.
 #include "tests/libc/newer_calls.h"
 
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 
-// The functions are hidden, so that dlsym finds only those of others.
+// The functions are hidden, so that dlsym finds only those of other libraries.
 #define CUBE_NEWER_CALL(result, name, parameters, arguments, qualifier, ...)          \
   extern "C" __attribute__((visibility("hidden"))) result name parameters qualifier { \
     if (void* const symbol = dlsym(RTLD_DEFAULT, #name); symbol != nullptr)           \
@@ -101,14 +101,14 @@ extern "C" __attribute__((visibility("hidden"))) pid_t _Fork() noexcept {
 #endif
 
 #if !__GLIBC_PREREQ(2, 32)
-// The tests then show a number.
+// The tests then print a number.
 extern "C" __attribute__((visibility("hidden"))) const char* strerrorname_np(int) noexcept {
   return nullptr;
 }
 #endif
 
-// For tests that ask for a function by its name. There the stats are in the program itself, as
-// calls of __xstat and its kin.
+// For tests that ask for a function by its name. In such a libc, stat and the like are part of the
+// program itself, and call __xstat and the like.
 extern "C" __attribute__((visibility("hidden"))) void* newer_call(const char* name) {
   using Stat = int (*)(const char*, struct stat*);
   const struct {

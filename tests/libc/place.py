@@ -65,7 +65,7 @@ class Libc:
                               errors="replace", timeout=timeout, stdin=subprocess.DEVNULL)
 
     def wrapped(self, name: str) -> Path:
-        """A program that runs from outside like any other."""
+        """A program that runs outside the root, like any other."""
         return self.work / name
 
     def version(self) -> str:
@@ -92,8 +92,8 @@ class Installed(Libc):
 
 
 class System(Libc):
-    """The root of a system. One of another architecture runs by qemu-user, which the kernel starts
-    (binfmt_misc)."""
+    """The root of a system. A system of another architecture runs under qemu-user, which the kernel
+    starts (binfmt_misc)."""
 
     MARK = "bin/sh"
 

@@ -106,8 +106,8 @@ def check_unwind(libc: Libc, data: Path, _: argparse.Namespace) -> str:
 
 
 def check_parity(libc: Libc, data: Path, options: argparse.Namespace) -> str:
-    # Each test is a process of its own, natively, too: a clone with CLONE_VM changes what glibc
-    # before 2.25 believes about its own thread.
+    # Each test is a process of its own, natively, too: after a clone with CLONE_VM, glibc before
+    # 2.25 has wrong ids for its own thread.
     binary = libc.wrapped("parity_tests")
     environment = {
         **os.environ, **libc.settings, "PARITY_TMP": libc.inside(data),
@@ -147,7 +147,7 @@ def check_differ(libc: Libc, _: Path, options: argparse.Namespace) -> str:
 
 
 def check_unit(libc: Libc, _: Path, options: argparse.Namespace) -> str:
-    """Each test alone, because one may end the process."""
+    """Runs each test alone, because one may end the process."""
     binary = libc.wrapped("unit_tests")
 
     def run(test: str) -> tuple[str, str]:

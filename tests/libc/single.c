@@ -1,6 +1,6 @@
-// A plain C program that is linked with nothing but libc: start-up, reads of every kind, fork, a
-// chain of execs, dlopen, a signal handler that reads, and threads that come with a library that is
-// loaded late. Prints the same natively and under the library.
+// A plain C program that is linked only with libc: start-up, reads of every kind, fork, a chain of
+// execs, dlopen, a signal handler that reads, and threads that come with a library that is loaded
+// late. Prints the same natively and under the library.
 //   single FILE LEVELS
 #include <dlfcn.h>
 #include <errno.h>

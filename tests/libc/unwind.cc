@@ -40,14 +40,14 @@ void* ends_itself(void*) {
   pthread_exit(is_read ? &g_file : nullptr);
 }
 
-// Waits in open for a reader that never comes: a point of cancellation.
+// Waits in open, a cancellation point, for a reader that never comes.
 void* waits_in_open(void* fifo) {
   const Guard guard{"pthread_cancel"};
   open(static_cast<const char*>(fifo), O_WRONLY);
   return nullptr;
 }
 
-// The request is there before the call, which is answered in user space.
+// The request is pending before the call, which is answered in user space.
 struct Hit {
   const char* name;
   void (*call)(int fd);

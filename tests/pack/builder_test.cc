@@ -154,7 +154,7 @@ TEST_F(PackBuilderTest, ALargeFileThatGrowsWhileItIsReadIsLeftOut) {
 }
 
 TEST_F(PackBuilderTest, NameThatReadersRejectIsReportedAndSkipped) {
-  // Some mounts have such names, others can take them only from a list.
+  // Some mounts have such names; on others, they can come only from a list.
   const std::string name(256, 'n');
   tree.write("f", "1");
   TreePaths paths;

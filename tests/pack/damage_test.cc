@@ -1,5 +1,5 @@
 // Packs that differ from what was written: never a crash, never other bytes, and a sentence that
-// says what is wrong.
+// names the fault.
 #include <cstring>
 #include <random>
 
@@ -80,7 +80,7 @@ TEST_F(PackDamage, AThousandFlippedBytesGiveErrorsOrTheRightBytes) {
     look_at_all(answers);
     ASSERT_FALSE(HasFatalFailure()) << "byte " << at;
   }
-  // Otherwise nothing was examined.
+  // Otherwise, nothing was examined.
   EXPECT_GT(answers, 1000U * 60);
 }
 
@@ -94,7 +94,7 @@ TEST_F(PackDamage, NoTruncatedPackIsOpened) {
   EXPECT_NE(why_not(whole + "x"), "");
 }
 
-// The index of the pack is mapped while the file is cut short.
+// The index of the pack is mapped while the file is truncated.
 TEST_F(PackDamage, APackThatIsCutShortWhileItIsUsedGivesErrors) {
   PackHeader header{};
   std::memcpy(&header, whole.data(), sizeof header);
@@ -117,7 +117,7 @@ TEST_F(PackDamage, APackThatIsCutShortWhileItIsUsedGivesErrors) {
 }
 
 TEST_F(PackDamage, AForgedIndexIsCheckedWhereItIsUsed) {
-  // The frame's hashes are right, as a forger would have them; what they cover is not.
+  // The frame's hashes are right, as a forger would make them, but the hashed values are not.
   std::mt19937_64 random(3);
   std::size_t answers = 0;
   PackHeader header{};

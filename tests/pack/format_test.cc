@@ -1,4 +1,4 @@
-// The things that may lie in a pack, and their places.
+// The names that may lie in a pack, and the places of records.
 #include "cache/pack/pack_format.h"
 
 #include <dirent.h>
@@ -73,7 +73,8 @@ TEST(PackFormat, ADamagedListingEndsUnsound) {
   names[0].is_packed = true;
   const std::string whole = names.listing(false);
   const auto is_sound = [](const std::string& data) {
-    // The copy on the heap is no byte longer, so that AddressSanitizer sees a read beyond it.
+    // The copy on the heap has exactly this size, so that AddressSanitizer detects a read beyond
+    // it.
     const std::vector<char> exact(data.begin(), data.end());
     PackListingReader reader({exact.data(), exact.size()});
     std::string_view name;

@@ -1,4 +1,4 @@
-// A pack as a directory: where links lead, and the answers about paths that are not there.
+// A pack as a directory: where links lead, and the answers about missing paths.
 #include "cache/pack/pack_mount.h"
 
 #include "tests/pack/sample_tree.h"
@@ -23,7 +23,7 @@ struct PackMountTest : testing::Test {
     mount = PackMount::open({.prefix = prefix, .file = tree.pack}, why);
     ASSERT_NE(mount, nullptr) << why;
   }
-  // 0 if it exists.
+  // Returns 0 if the path exists.
   int find(const std::string& path, bool follows = true) const {
     PackMount::FoundName found;
     const auto result = mount->find(mount->prefix() + "/" + path, follows, found);

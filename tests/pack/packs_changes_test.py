@@ -1,6 +1,6 @@
-"""CUBESHIM_PACKS: files in a pack cannot be changed by any call; and queries about its names that
-have answers of their own. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's, HOOKS_DEF the
-list of calls."""
+"""CUBESHIM_PACKS: no call can change files in a pack; and queries about names in a pack whose
+answers differ from the kernel's. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's, HOOKS_DEF
+the list of calls."""
 import os
 import platform
 import re

@@ -1,5 +1,5 @@
-"""CUBESHIM_PACKS: the directories of a pack, as programs list them. The same tree as it is and
-packed gives the same answers. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: the directories of a pack, as programs list them. The plain tree and the packed
+one give the same answers. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
 import os
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from bench.harness.mount import SlowMount  # noqa: E402
 COMMAND, LIBRARY, LAGFS = (
     os.environ[name] for name in ("CUBESHIM_COMMAND", "CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
 
-# libc's functions for it, by ctypes: the structures are those of a 64-bit Linux.
+# libc's functions for directories, by ctypes; the structures are those of a 64-bit Linux.
 LIBC = """
 import ctypes, errno, os
 C = ctypes.CDLL(None, use_errno=True)

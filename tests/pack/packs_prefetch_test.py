@@ -80,7 +80,8 @@ class Prefetching(PackCase):
         self.assertEqual((report["prefetch"]["early"], report["misses"]), (COUNT, 1), report)
 
     def test_a_directory_that_the_program_has_listed(self):
-        # The program opens the largest files: those fetched for them are more, and no larger.
+        # The program opens the largest files. The files that are fetched because of them are more,
+        # but no larger.
         some = "for name in sorted(os.listdir(P + '/a'))[-20:]: open(f'{P}/a/{name}', 'rb').close()"
         # Not all of the pack fits: no file is fetched only because it lies next to an opened one.
         report = self.run_gated(some, COUNT // 2, READ_ALL, CUBESHIM_RAM="14M")

@@ -110,7 +110,7 @@ for name in ("a/x", "b/large", "b/huge"):
         self.check("""
 assert open(P + "/a/x").read() == "hello"
 os.closerange(3, 1 << 16)
-# The fds belong to somebody else now.
+# The fds belong to other files now.
 for _ in range(900): os.open(D + "/a/x", os.O_RDONLY)
 assert open(P + "/b/large", "rb").read() == open(D + "/b/large", "rb").read()
 """)

@@ -14,15 +14,15 @@ struct PackResume : testing::Test {
 
   void SetUp() override { tree.fill(); }
 
-  // Stops after this many checks of whether to go on.
+  // Stops after this many checks whether to continue.
   void stop_after(int looks) {
     auto build = tree.build();
     build.go_on = [left = looks](const PackHeader&) mutable { return left-- > 0; };
     ASSERT_EQ(tree.make(build), "stopped");
     ASSERT_FALSE(std::filesystem::exists(tree.pack));
   }
-  // Writes the rest, and compares it with a pack that was made at once. Returns how many entries
-  // were already there.
+  // Writes the rest, and compares the pack with one that was made in one run. Returns how many
+  // entries were already there.
   std::uint64_t finish() {
     std::uint64_t resumed = 0;
     EXPECT_EQ(tree.make(tree.build(), &resumed), "");
@@ -53,7 +53,7 @@ TEST_F(PackResume, RewritesCutOrTornRecords) {
   ASSERT_GT(left.size(), 80'000U);
   PackJournal journal{};
   std::memcpy(&journal, left.data(), sizeof journal);
-  // Nothing of it was safe, as after a power cut.
+  // No part of the pack was safe, as after a power cut.
   journal.safe_end = k_pack_records_begin;
   journal.hash = hash_of(journal);
   for (const double share : {0.001, 0.1, 0.5, 0.9, 0.999}) {

@@ -31,7 +31,7 @@ struct PackWindowsTest : testing::Test {
     const PackSlot slot = slot_at(k_begin);
     windows->note_time(slot, {slot.offset, slot.bytes}, ns);
   }
-  // The size of a window at a fresh place.
+  // The size of a window at a place that was not read yet.
   std::uint64_t size_now() {
     fresh_ += 4 << 20;
     return windows->around(slot_at(fresh_)).bytes;

@@ -1,4 +1,4 @@
-// Directories that nobody has changed for long: their listings are kept in memory, which answers
+// Directories that have not been changed for long: their listings are kept in memory, which answers
 // streams, stats and negative entries (shim/calls/directory/mount_stream.h). Other tests of
 // names make their directories just before.
 #include <dirent.h>
@@ -18,7 +18,7 @@ namespace {
 
 namespace sys = cube::base::sys;
 
-// By raw calls, so that the library sees what another node would have done.
+// Makes raw calls, so that to the library they look like changes by another node.
 void age(cube::parity::Case& t, std::initializer_list<const char*> directories) {
   const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
   for (const char* const name : directories)
@@ -436,7 +436,7 @@ PARITY(Aged, Globs) {
 
 namespace {
 
-// This many looks let the stats and targets be gathered, if the threads get a processor.
+// After this many queries, threads gather the stats and targets, if they get a processor.
 constexpr int k_many_looks = 30;
 
 void show_link(cube::parity::Case& t, const char* name) {

@@ -26,8 +26,8 @@ void wait_for(cube::parity::Case& t, aiocb& block) {
   CALL(aio_return(&block));
 }
 
-// A ring with one submission at a time, without liburing, which would call the kernel past every
-// library.
+// A ring with one submission at a time. It does without liburing, whose system calls no library can
+// intercept.
 class Ring {
  public:
   explicit Ring(cube::parity::Case& t) {

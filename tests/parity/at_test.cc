@@ -106,7 +106,7 @@ PARITY(At, FileIsRefusedAsADirectory) {
   t.stat("absolute", st, path);
 }
 
-// The library keeps the fd of a closed file, and must not show it to the kernel.
+// The library keeps the fd of a closed file, and must not pass it to the kernel.
 PARITY(At, ClosedFdIsRefusedAsADirectory) {
   const char* const path = t.file("a", 300);
   look_below(t, path, [&] {

@@ -1,5 +1,5 @@
-// Names that come, go or become another file's: readers that have the old file open keep it, and
-// later opens get the new one.
+// Names that are created, removed or given to another file: readers that have the old file open
+// keep it, and later opens get the new one.
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -254,7 +254,7 @@ PARITY(Change, LockedReplaceByLink) {
 
 namespace {
 
-// Two pages, the second of which nobody may read. The first ends in the beginning of a path,
+// Two pages, the second of which is inaccessible. The first ends in the beginning of a path,
 // without its end.
 const char* path_without_end() {
   constexpr std::size_t k_page = 4096;

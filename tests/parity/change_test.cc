@@ -162,7 +162,7 @@ PARITY(Change, ModesOwnersAndTimes) {
 }
 
 PARITY(Change, MetadataByAFreshFd) {
-  // The same changes, each through an fd that has just been served.
+  // The same changes, each made through a fresh fd of a served file.
   const timespec times[2] = {{1000, 0}, {2000, 5}};
   const char* const path = t.text("a", "some bytes");
   show_path(t, path);
@@ -241,7 +241,7 @@ PARITY(Change, CopiesIntoACoveredFile) {
 }
 
 PARITY(Change, ByPathThroughASymlinkOnly) {
-  // One link, and the symlink's own name was never opened.
+  // The file has one link, and the symlink's own name was never opened.
   const timespec times[2] = {{1000, 0}, {2000, 5}};
   t.text("a", "0123456789");
   t.link("l", "a");

@@ -22,8 +22,8 @@ extern "C" pid_t __vfork() __attribute__((returns_twice));
 
 namespace {
 
-// The values that a child saw. They lie in memory that it shares with the parent, because a pipe
-// would need fds.
+// The values that a child saw. They lie in memory that the child shares with its parent, because a
+// pipe would need fds.
 struct Seen {
   char bytes[8];
   long n, at, opened, own;
@@ -180,7 +180,7 @@ PARITY(Child, CloneWithEveryShareOfThings) {
 PARITY(Child, CloneWithOneTableOfFdsByCallNumber) {
   t.file("a", 4000);
   t.file("b", 3000);
-  // A file that one process puts under an fd is found there by the other.
+  // If one process puts a file under an fd, the other finds it there.
   const auto exchange = [&](auto&& make_child) {
     int ask[2] = {}, answer[2] = {}, number = -1;
     CALL(pipe(ask));
@@ -238,7 +238,7 @@ int cloned_thread(void* argument) {
   close(what.fd);
   if (open(what.path, O_RDONLY) != what.fd || read(what.fd, what.got, 8) != 8) what.got[0] = 0;
   what.step = 1;
-  // The thread library does not know this thread, so it makes no more calls of libc.
+  // libpthread does not know this thread, so the thread makes no more calls of libc.
   while (what.step != 2) cube::base::sys::raw(SYS_sched_yield);
   cube::base::sys::raw(SYS_exit, 0);
   return 0;
@@ -380,7 +380,8 @@ PARITY(Child, EveryWaitReportsHowTheChildEnded) {
 }
 
 PARITY(Child, PlaceholdersNeverReachAChildThatPassesLibcBy) {
-  // fork by the bare system call: no handler of libc runs, and the child's first call finds out.
+  // fork by the bare system call: no handler of libc runs, and the library notices at the child's
+  // first call.
   const char* const path = t.file("a", 4000);
   const int fd = CALL(open(path, O_RDONLY));
   CALL(lseek(fd, 700, SEEK_SET));

@@ -150,7 +150,7 @@ def problems(rows: dict[str, list[str]], hooks: set[str], made: set[str],
 
 
 def self_check() -> None:
-    """The rules must be able to fail."""
+    """Checks that the rules can fail."""
     assert expand("{,f}x{,64}") == ["x", "x64", "fx", "fx64"]
     rows = {"a": ["one", "two"]}
     assert problems(rows, {"one"}, {"one", "two"}, {}) == []

@@ -48,7 +48,8 @@ PARITY(Exec, EveryFormHandsTheOffsetOn) {
                          nullptr};
   for (int which = 0; which < 9; ++which) {
     t.line(std::to_string(which) + ": " + output_of(t, [&] {
-             // This process, which is about to become another program, serves the file.
+             // The library serves the file in this process, which is about to become another
+             // program.
              dup2(open(t / "a", O_RDONLY), 9);
              lseek(9, 34, SEEK_SET);
              switch (which) {
@@ -133,7 +134,7 @@ PARITY(Exec, ProgramsOfTheTreeAreRun) {
   const int fd = CALL(open(path, O_RDONLY));
   char* arguments[] = {const_cast<char*>("cat"), const_cast<char*>(t / "a"), nullptr};
   t.line(output_of(t, [&] { fexecve(fd, arguments, environ); }));
-  // While it is open for writing nobody may run it, and while it runs nobody may write.
+  // While the file is open for writing, no process may run it; while it runs, none may write to it.
   const int writer = CALL(open(path, O_WRONLY));
   t.line(output_of(t, [&] { execl(path, "cat", t / "a", static_cast<char*>(nullptr)); }));
   CALL(close(writer));

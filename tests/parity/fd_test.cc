@@ -254,7 +254,7 @@ PARITY(Fd, DupfdTakesTheLowestFromThere) {
   CALL(fcntl(a, F_DUPFD, 0));
 }
 
-// The kernel's value: libc for 64 bits says 0.
+// The kernel's value; libc for 64 bits defines it as 0.
 #if defined(__aarch64__)
 constexpr int k_large_file = 0400000;
 #else

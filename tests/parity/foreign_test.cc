@@ -1,6 +1,6 @@
-// Changes that no open of a path by this process shows: files that a spawned child opens on its
-// way, files that are opened by a handle, fds that come from elsewhere, and the rights of
-// directories.
+// Changes that this process makes or notices without an open of the path: files that a spawned
+// child opens as it starts, files that are opened by a handle, fds from other processes, and the
+// rights of directories.
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -92,7 +92,7 @@ PARITY(Foreign, TruncationByAFailedSpawnIsSeen) {
   pid_t child = 0;
   const int error = CALL(posix_spawn(&child, t / "none", &actions, nullptr,
                                      const_cast<char* const*>(arguments), environ));
-  // Before glibc 2.24 only the child knows, and nobody waits for it.
+  // Before glibc 2.24, only the child knows of the failure, and no process waits for it.
   if (error == 0) waitpid(child, nullptr, 0);
   posix_spawn_file_actions_destroy(&actions);
   look(t, t / "a", old);
@@ -157,7 +157,8 @@ PARITY(Foreign, WritesThroughAReceivedFdAreSeen) {
 }
 
 // A directory is removed behind the library's back: what is cached below it can still be opened,
-// unless the directory's rights were changed, because then only the kernel knows who may.
+// unless the directory's rights were changed, because then only the kernel knows which processes
+// may.
 PARITY(Foreign, RightsOfADirectoryDecideOnAllBelow) {
   const auto change = [&](int i, const char* path, int fd) -> int {
     switch (i) {

@@ -1,5 +1,5 @@
-// Calls after which the process may read other files than before: each takes effect at once, and
-// open files stay open.
+// Calls after which the process may read other files than before: each takes effect immediately,
+// and open files stay open.
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/seccomp.h>
@@ -138,7 +138,7 @@ PARITY(Identity, NamespacesAndRoots) {
     look();
   });
   t.in_child([&] {
-    // A mount over a directory is another directory.
+    // A mount over a directory makes its path name another directory.
     CALL(unshare(CLONE_NEWNS));
     CALL(mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr));
     CALL(mount("cubeshim-parity", t / "d", "tmpfs", 0, "size=1m"));
@@ -167,7 +167,7 @@ PARITY(Identity, NamespacesAndRoots) {
   t.in_child([&] { CALL(unshare(0x40)); });
 }
 
-// A set-user-ID program begins like this: nobody tells the library that its real and effective
+// A set-user-ID program begins like this: no call tells the library that its real and effective
 // users differ.
 PARITY(Identity, AccessAsksForTheRealUser) {
   make_files(t);
@@ -177,7 +177,7 @@ PARITY(Identity, AccessAsksForTheRealUser) {
   sys::raw(SYS_setresuid, geteuid(), geteuid(), geteuid());
 }
 
-// A program may get a capability as an ambient one: then open(2) has it, and access(2) has not.
+// A program may get a capability as an ambient one: then open(2) uses it, but access(2) does not.
 PARITY(Identity, AccessIgnoresACapabilityToReadDespiteTheMode) {
   make_files(t);
   CALL(mkdir(t / "closed", 0700));

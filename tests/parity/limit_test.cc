@@ -60,7 +60,7 @@ PARITY(Limit, TooManyOpenFiles) {
     CALL(close(fds[5]));
     CALL(open("/dev/null", O_RDONLY));
     CALL(lseek(fds[1], 30, SEEK_SET));
-    // Becomes a kernel file if there is no room for both.
+    // The file becomes a kernel file if there is no room for both fds.
     CALL(fsync(fds[1]));
     CALL(read(fds[1], got, 8));
     t.bytes("got", got, 8);

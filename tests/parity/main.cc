@@ -1,7 +1,7 @@
 // Runs itself once more, as the program under test: with the library preloaded (PARITY_MODE=virtual
 // or real), in directories of its own, under a cache name of its own. The outer process then checks
-// what only it can: that the report of the job shows the hits that were proven, and that the region
-// is gone.
+// that the report of the job shows the proven hits, and that the region is gone, which only it can
+// do.
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -40,8 +40,8 @@ bool is_copied(const std::string& path, std::size_t size) {
   std::ifstream maps("/proc/self/maps");
   bool found = false;
   for (std::string line; std::getline(maps, line);) {
-    // The name tells a copy from a mapping of the region's file, or of the origin's, which lies in
-    // one of the test's directories.
+    // The name distinguishes a copy from a mapping of the region's file or of the origin's, which
+    // lies in one of the test's directories.
     found = found || (line.starts_with(name) && line.find("/cubeshim-") == std::string::npos);
   }
   munmap(at, size);
@@ -49,11 +49,11 @@ bool is_copied(const std::string& path, std::size_t size) {
 }
 
 // A file passes through the ring only while the library's thread that writes to the disk runs at
-// least every two seconds. On a busy machine it begins late, and may be late again between two
-// files.
+// least every two seconds. On a busy machine, that thread starts late, and may be late again
+// between two files.
 bool passes_through_ring(const std::string& directory) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  // Each round uses other files, because a file that has passed is not fetched again at once.
+  // Each round uses other files, because a file that has passed is not fetched again immediately.
   for (int i = 0; std::chrono::steady_clock::now() < until; ++i) {
     const std::string number = std::to_string(i);
     if (is_copied(directory + "/small" + number, 100) &&
@@ -172,7 +172,7 @@ void set_up_library(const std::string& base, const std::string& name, const std:
   setenv("CUBESHIM_STATS_FORMAT", "json", 1);
 }
 
-// Shows the directory of the store, read-only, as the yardstick of a bucket. The mount exists only
+// Shows the directory of the store, read-only, as the reference for a bucket. The mount exists only
 // for this process and its children.
 void mount_store(const std::string& base) {
   const std::string store = base + "/store", plain = base + "/plain";
@@ -204,8 +204,8 @@ int run_under_test(char** argv) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("PARITY_BASE", base.c_str(), 1);
-    // The tests count on fds: only 0, 1 and 2 are open, independent of the process that has started
-    // this program.
+    // The tests rely on the numbers of fds: only 0, 1 and 2 are open, whatever this program has
+    // inherited.
     close_range(3, ~0U, 0);
     unsetenv("CUBESHIM_JOB");
     execv("/proc/self/exe", argv);

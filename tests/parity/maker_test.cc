@@ -33,7 +33,7 @@ void made(cube::parity::Case& t, const char* what, const std::function<int()>& m
   const int second = CALL(make());
   char byte = 0;
   if (first >= 0) {
-    // The bytes must not be the served file's; a socket would wait.
+    // The bytes must not be the served file's. Sockets are left out, because a read would wait.
     CALL(fcntl(first, F_SETFL, CALL(fcntl(first, F_GETFL)) | O_NONBLOCK));
     CALL(read(first, &byte, 1));
     CALL(lseek(first, 0, SEEK_CUR));
@@ -136,7 +136,7 @@ PARITY(Maker, TerminalsAndTemporaryFiles) {
   t.file("a");
   int master = -1, slave = -1;
   CALL(close(CALL(open(t / "a", O_RDONLY))));
-  // libc opens these by itself: the fds need not be the lowest.
+  // libc opens these by itself, so the fds need not be the lowest.
   STDIO(-1, openpty(&master, &slave, nullptr, nullptr, nullptr));
   CALL(isatty(slave));
   CALL(close(master));

@@ -1,6 +1,6 @@
 // A mapping of a served file behaves as a mapping of a file: advice, protection, sync and forks
-// mean the same as for the kernel's. An anonymous copy with the same bytes would differ in nearly
-// every line.
+// mean the same as for the kernel's. An anonymous copy with the same bytes would behave differently
+// in nearly every line.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -51,8 +51,8 @@ void look(cube::parity::Case& t, const char* label, const char* at, std::size_t 
   if (fault != 0) t.line(std::string(label) + ": signal " + std::to_string(fault));
 }
 
-// The result of a read there in a forked child: the signal, 1000 if the bytes are the file's, 1001
-// if they are others.
+// The result of a read at this address in a forked child: the signal, 1000 if the bytes are the
+// file's, 1001 if they are others.
 void look_in_child(cube::parity::Case& t, const char* at, std::size_t size, char first) {
   std::string wanted = cube::parity::content_of(name_of(size), size);
   wanted[0] = first;
@@ -105,8 +105,8 @@ PARITY(MapAdvice, ByEachCall) {
         at, pages(size)
       };
       for (const int advice : {MADV_COLD, MADV_PAGEOUT, MADV_WILLNEED, MADV_DONTNEED, MADV_FREE}) {
-        // From version to version the kernel accepts more advice for its caller's own process: the
-        // yardstick runs on the same kernel.
+        // Newer kernels accept more advice for the caller's own process, so the comparison runs on
+        // the same kernel.
         CALL(syscall(SYS_process_madvise, pidfd, &part, 1UL, static_cast<long>(advice), 0UL));
         look(t, "process_madvise", at, size);
       }

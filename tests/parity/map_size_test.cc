@@ -276,7 +276,7 @@ PARITY(MapSize, CopiesTakeAPartOfTheMemoryAndGiveItBack) {
       EXPECT_GT(copies(), 10U);
       EXPECT_LE(copies() * pages(k_size), (24U << 20) / 16);
     }
-    // A child has its own share, whatever it unmaps.
+    // A child has its own share, no matter what it unmaps.
     t.in_child([&] {
       for (char* const at : maps) munmap(at, k_size);
       const int fd = CALL(open(t / "f0", O_RDONLY));

@@ -237,7 +237,7 @@ PARITY(Mapping, AdviceOfEveryKind) {
 }
 
 PARITY(Mapping, OutliveEverything) {
-  // Neither the fd nor the name nor the cache's copy matters: what is mapped stays.
+  // A mapping stays, even if the fd, the name and the cache's copy are gone.
   std::vector<char*> maps;
   for (int i = 0; i < 30; ++i)
     maps.push_back(

@@ -1,4 +1,5 @@
-// Served files that go through sockets, one or many at once, to this process and to a child.
+// Served files that are sent through sockets, one or many at a time, to this process and to a
+// child.
 #include <sys/socket.h>
 #include <sys/wait.h>
 

@@ -225,7 +225,7 @@ PARITY(Map, AdviceAndSync) {
         static_cast<char*>(mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, again, 0)));
     secret[10] = 'Z';
     CALL(madvise(secret, size, MADV_DONTNEED));
-    // The private writes are gone, and the file shows again.
+    // The private writes are gone, and the file's bytes are visible again.
     t.bytes("after MADV_DONTNEED", secret, pages(size));
     CALL(close(again));
   }

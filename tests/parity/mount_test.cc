@@ -1,4 +1,4 @@
-// Mounts that the program makes and takes away below a prefix. Root only.
+// Mounts that the program makes and removes below a prefix. Root only.
 #include <sys/mount.h>
 
 #include "tests/support/parity_case.h"

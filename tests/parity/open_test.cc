@@ -1,5 +1,5 @@
-// open and its kin: which flags are served, which errors come, and what happens to names that are
-// not plain files.
+// open and related calls: which flags are served, which errors they return, and how names that are
+// not plain files are handled.
 #include <climits>
 
 #include "tests/support/parity_case.h"
@@ -7,7 +7,7 @@
 using cube::parity::function;
 
 namespace {
-// A pointer that no program can have, and a null pointer.
+// An invalid pointer and a null pointer.
 const char* const k_wild = reinterpret_cast<const char*>(0xdead000000000000ULL);
 }  // namespace
 

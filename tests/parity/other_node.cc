@@ -73,7 +73,7 @@ void start_other_node(const std::string& base, const std::string& name) {
   setenv("CUBESHIM_CLUSTER",
          (std::string("memcached://127.0.0.1:") + getenv("PARITY_POOL")).c_str(), 1);
   setenv("CUBESHIM_CLUSTER_NAME", name.c_str(), 1);
-  // A busy machine costs no hits.
+  // A busy machine must not cost hits.
   setenv("CUBESHIM_CLUSTER_DEADLINE", "2s", 1);
   setenv("CUBESHIM_CLUSTER_TRUST", "1", 1);
   if (fork() != 0) return;

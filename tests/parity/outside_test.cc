@@ -1,6 +1,5 @@
-// Files that somebody else changes, without the library. With CUBESHIM_CONSISTENCY=open the next
-// open sees the change, as the kernel's would; otherwise nothing is promised, and nothing is
-// tested.
+// Files that are changed without the library. With CUBESHIM_CONSISTENCY=open the next open sees the
+// change, as the kernel's would; otherwise nothing is promised, and nothing is tested.
 #include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
 

@@ -64,7 +64,7 @@ void must_be_object() {
 }
 
 std::string stat_text(struct ::stat s) {
-  // A store knows nothing of blocks, nor of times and links of directories.
+  // A store keeps neither blocks, nor times and links of directories.
   if (is_in_bucket()) s.st_blksize = s.st_blocks = 0;
   if (is_in_bucket() && S_ISDIR(s.st_mode)) {
     s.st_size = s.st_nlink = 0;
@@ -171,7 +171,7 @@ void Case::warm(const std::string& path) {
     ::close(hit);
     return;
   }
-  // A hit does not touch the origin: it works while the tree is not there.
+  // A hit does not touch the origin, so it works while the tree is moved away.
   const std::string away = root_ + "~";
   must(sys::raw(SYS_renameat2, AT_FDCWD, sys::arg(root_.c_str()), AT_FDCWD, sys::arg(away.c_str()),
                 0),
@@ -221,8 +221,8 @@ void Case::stat(const char* label, const struct ::stat& st, const char* of, bool
              kernel.st_ctim.tv_nsec != st.st_ctim.tv_nsec) {
     same = "another ctime";
   }
-  // A directory's size, and times that the test itself causes, differ from tree to tree; the
-  // kernel's answer is enough.
+  // A directory's size, and times that the test itself causes, differ from tree to tree; so only
+  // the kernel's answer is compared.
   struct ::stat shown = st;
   if (S_ISDIR(st.st_mode)) shown.st_size = shown.st_blocks = 0;
   if (st.st_mtim.tv_sec != k_modified_seconds) shown.st_mtim = {};

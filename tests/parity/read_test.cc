@@ -1,5 +1,5 @@
-// read and its kin on a served file: counts, offsets, vectors, and the errors that come before any
-// byte.
+// read and related calls on a served file: counts, offsets, vectors, and the errors that precede
+// any byte.
 #include <sys/uio.h>
 
 #include <climits>

@@ -3,10 +3,10 @@
     run_parity.py --build build                      # all variants, and the sum
     run_parity.py --build build tmpfs lagfs          # some of them
 
-Under the library each test has a process of its own: a file that one test has left open for writing
-must not affect the next. Without it (kernel: the yardstick against itself) one process makes them
-all. Exit status 77: none of the variants can run here (not root, no /dev/fuse ...); the reason is
-printed."""
+Under the library, each test has its own process, so that a file that one test has left open for
+writing does not affect the next. Without it (kernel: the reference against itself), one process
+runs them all. Exit status 77: none of the variants can run here (not root, no /dev/fuse ...); the
+reason is printed."""
 
 import argparse
 import os
@@ -100,8 +100,8 @@ def place(kind: str, build: Path):
                 f"--{name}-us=0" for name in ("lookup", "open", "read", "getattr", "readdir",
                                               "other")
             ]
-            # With the kernel's own checks of modes: the file system runs as root, and would let
-            # everybody in.
+            # The kernel checks the modes, because the file system runs as root and would allow
+            # everything.
             options = ["-o", "default_permissions", "--attr-timeout=0", "--entry-timeout=0"]
             lagfs = [str(build / "lagfs"), *delays, *options, str(folders["source"]), str(target)]
             yield mount(stack, lagfs, target)
@@ -123,9 +123,9 @@ VARIANTS = {
                   {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "64K", "PARITY_LARGE": "1"}),
     "large_1m": ("disk", ("virtual",),
                  {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "1M", "PARITY_LARGE": "1"}),
-    # Files whose place in memory may be reclaimed later: they are mapped in another way.
+    # Files whose place in memory may be reclaimed later, so they are mapped in another way.
     "ring": ("disk", ("virtual",), {"PARITY_RING": "1"}),
-    # Each call is recorded.
+    # The profiler records each call.
     "profile": ("disk", ("virtual",),
                 {"CUBESHIM_PROFILE": "/dev/null", "CUBESHIM_PROFILE_ALL": "1"}),
     # Another node has read and shared each file before its first open.
@@ -137,7 +137,7 @@ VARIANTS = {
 # Tests of calls that read. Other tests write, or see a difference that SEMANTICS.md lists
 # for packs and buckets. An object has no holes. A copy of an object is a file of a tmpfs. The
 # kernel opens no object by its path, so a clone's child, a file action of a spawn, freopen and a
-# program without the library cannot.
+# program without the library cannot open one either.
 IN_BUCKET = [
     "Fd*", "Read*", "Seek*", "Stat*", "Stdio*", "Signal*", "Thread*", "Map*", "Child*", "Stream*",
     "Exec*", "Transfer*", "Copy*", "Aged*", "Async*", "At*", "Fortify*", "Ioctl*", "Iostream*",
@@ -164,8 +164,7 @@ NOT_IN_BUCKET = [
     "Stream.WideTextByItsMode", "Transfer.CopyFileRangeOffsets", "Transfer.FlagsOfVectorReads",
     "Transfer.SizesOfAFileOpenForReading"
 ]
-# Leaves out cases that the other variants cover as well: the profiler has another way only for
-# calls.
+# Leaves out cases that the other variants cover, because the profiler affects only calls.
 FILTERS = {
     "ring": "Map*",
     "profile": "Fd*:Read*:Seek*:Stat*:Stdio*:Signal*:Thread*:Map*:Child*",
@@ -280,7 +279,7 @@ def main() -> int:
     parser.add_argument("--filter", default="*", help="as --gtest_filter")
     arguments = parser.parse_args()
     arguments.build = arguments.build.resolve()
-    # If it is ended from outside, the mounts still go.
+    # The mounts are removed even if this program is ended from outside.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     total, ran = Count(), 0
     for name in arguments.variants or VARIANTS:

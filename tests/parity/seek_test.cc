@@ -44,7 +44,7 @@ PARITY(Seek, BadArgumentsLeaveTheOffset) {
   CALL(lseek(fd, LONG_MIN, SEEK_SET));
   CALL(lseek(fd, LONG_MIN, SEEK_CUR));
   CALL(lseek(fd, LONG_MIN, SEEK_END));
-  // Mode real asks the origin if limits and holes are the file system's.
+  // In mode real, limits and holes are those of the file system, so the origin is asked.
   if (cube::parity::is_virtual()) t.expect_served(fd);
   CALL(lseek(fd, 0, SEEK_CUR));
   CALL(lseek(fd, LONG_MAX, SEEK_CUR));

@@ -54,8 +54,8 @@ PARITY(Signal, HandlerReadsDuringReads) {
   const pthread_t reader = pthread_self();
   std::atomic<bool> stop{false};
   std::thread sender([&] {
-    // Sends a signal only after the last was handled: a storm would leave the reader no time of its
-    // own.
+    // Sends a signal only after the last one was handled, because otherwise the reader would get no
+    // time to run.
     for (int sent = 0; !stop; sched_yield()) {
       if (g_handled != sent) continue;
       pthread_kill(reader, SIGUSR1);
@@ -63,8 +63,8 @@ PARITY(Signal, HandlerReadsDuringReads) {
     }
   });
   int wrong = 0;
-  // As many rounds as it takes for the handler to have run often, in the middle of everything that
-  // a loader does.
+  // Runs as many rounds as needed for the handler to run often, in the middle of all calls that a
+  // loader makes.
   for (int round = 0; round < 100 || g_handled < 100; ++round) {
     const int fd = open(g_path, O_RDONLY);
     std::string got(50000, '\0');
@@ -128,12 +128,12 @@ PARITY(Signal, HandlerAndInterruptedReadGetNoByteTwice) {
   timer_create(CLOCK_MONOTONIC, &event, &timer);
   const itimerspec often{{0, 40'000}, {0, 40'000}};
   timer_settime(timer, 0, &often, nullptr);
-  // A handler comes between any two instructions of a read, so it takes many to hit those that must
-  // not be separated.
+  // A handler may run between any two instructions of a read, so it takes many signals to hit those
+  // that must not be separated.
   int wrong = 0;
   while (g_handled < 1500) {
-    // A handler would read numbers before the offset is set back: on a slow mount one handler
-    // follows the other.
+    // Otherwise a handler would read numbers before the offset is set back, because on a slow mount
+    // one handler follows the other.
     sigset_t signals, others;
     sigemptyset(&signals);
     sigaddset(&signals, SIGUSR1);
@@ -153,7 +153,7 @@ PARITY(Signal, HandlerAndInterruptedReadGetNoByteTwice) {
 }
 
 PARITY(Signal, HandlerThatLeavesByALongJump) {
-  // A lock or a mark that was held would be held for good.
+  // A lock or a mark that was held would stay held forever.
   t.in_child([&] {
     static sigjmp_buf back;
     struct sigaction action {};
@@ -185,7 +185,7 @@ PARITY(Signal, HandlerThatLeavesByALongJump) {
 
 namespace {
 
-// A process whose reads of one byte are stopped by its parent: returns 1 if reader and handler did
+// A process whose one-byte reads are interrupted by its parent: returns 1 if reader and handler did
 // not get one byte each, in order.
 int read_beside_handler(const char* path) {
   static int fd = -1;
@@ -284,7 +284,7 @@ PARITY(Signal, HandlerBetweenAnyTwoInstructionsOfAReadGetsTheOtherByte) {
     _exit(read_beside_handler(path));
   }
   int stopped_by = wait_for_stop(child);
-  // The first read may do what no later one does. The second is stepped to the next raise.
+  // The first read may differ from all later ones. The second is single-stepped to the next raise.
   for (int i = 0; i < 2 && stopped_by == SIGSTOP; ++i) stopped_by = go_on(child, 0);
   std::vector<unsigned long> way;
   for (bool is_on_way = stopped_by == SIGSTOP; is_on_way; is_on_way = stopped_by == SIGTRAP) {
@@ -307,7 +307,7 @@ PARITY(Signal, HandlerBetweenAnyTwoInstructionsOfAReadGetsTheOtherByte) {
   // 0: the child has ended.
   t.note("the child stopped by", stopped_by);
   EXPECT_EQ(stopped_by, SIGSTOP);
-  // A path that depends on the time is not always the same.
+  // The path may differ from run to run, because it depends on the time.
   EXPECT_GT(reached, way.size() / 2);
   if (stopped_by == 0) return;
   ::kill(child, SIGKILL);

@@ -126,7 +126,8 @@ PARITY(Stream, BuffersAndQuestions) {
     CALL(setvbuf(stream, room.data(), _IOFBF, size));
     CALL(fgetc(stream));
     CALL(__fbufsize(stream));
-    // Known limit (doc/SEMANTICS.md): how far it reads ahead into 8 KiB of the program's own.
+    // Known limit (doc/SEMANTICS.md): how far the stream reads ahead into a buffer of 8 KiB that
+    // the program provides.
     if (size != 8192) CALL(lseek(fileno(stream), 0, SEEK_CUR));
     char got[300];
     CALL(fread(got, 1, sizeof got, stream));

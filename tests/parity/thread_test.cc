@@ -59,14 +59,14 @@ PARITY(Thread, IsCancelledWhereLibcsCallsLetItBe) {
   line("close", [&] { close(fd); });
   line("stat", [&] { stat(path, &st); });
   line("fstat", [&] { fstat(fd, &st); });
-  // Old glibcs make it a cancellation point, unlike POSIX.
+  // In old glibcs this call is a cancellation point, unlike in POSIX.
   if (cube::parity::is_libc_from("2.28")) line("lseek", [&] { lseek(fd, 10, SEEK_SET); });
   line("access", [&] { access(path, R_OK); });
   line("fcntl", [&] { fcntl(fd, F_GETFL); });
   line("dup", [&] { close_range(dup(fd), 1000, 0); });
   line("syscall", [&] { close_range(syscall(SYS_openat, AT_FDCWD, path, O_RDONLY), 1000, 0); });
   line("mmap", [&] { munmap(mmap(nullptr, 50000, PROT_READ, MAP_PRIVATE, fd, 0), 50000); });
-  // Nothing was read, nor closed, nor left open.
+  // Nothing was read or closed, and nothing was left open.
   CALL(lseek(fd, 0, SEEK_CUR));
   CALL(read(fd, got, sizeof got));
   t.bytes("got", got, sizeof got);
@@ -75,7 +75,7 @@ PARITY(Thread, IsCancelledWhereLibcsCallsLetItBe) {
 
 PARITY(Thread, CloseWhileOthersRead) {
   // The library opens files of its own for a moment. Each gets the lowest free fd, which may be the
-  // one that the program has just closed. An fd from this one on is only ever the program's.
+  // one that the program has just closed. Only the program uses fds from this one on.
   constexpr int k_high_fd = 100;
   constexpr std::size_t k_bytes = 100;
   const char* const paths[] = {t.file("a", 50000), t.file("b", 50000)};
@@ -95,7 +95,8 @@ PARITY(Thread, CloseWhileOthersRead) {
     if (is_open) return false;
     // The fd has been closed, and may refer to the other file by now.
     if (error == EBADF || is_of(1 - file_of(round))) return true;
-    // A file of the library's own is neither of the two: no part of them, no other page of them.
+    // The bytes must be this page of one of the two files: neither a part of it, nor another page,
+    // nor a file of the library's.
     const auto has_got = [&](const auto& content) { return content.find(got) != content.npos; };
     const bool is_theirs = std::any_of(std::begin(contents), std::end(contents), has_got);
     return fd < k_high_fd && (got.empty() || !is_theirs);
@@ -178,8 +179,8 @@ PARITY(Thread, SharedOffsetGivesEachByteOnce) {
 }
 
 PARITY(Thread, SharedOffsetIsTakenOverBetweenTwoReads) {
-  // While two threads read on, a third makes it a kernel file: the bytes that are read during that
-  // count.
+  // While two threads keep reading, a third makes the fd a kernel file; the bytes that are read
+  // meanwhile must be right, too.
   const std::size_t size = 30000;
   const char* const path = t.file("a", size);
   int wrong = 0;

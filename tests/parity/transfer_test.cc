@@ -170,7 +170,7 @@ PARITY(Transfer, FlagsOfVectorReads) {
     CALL(lseek(fd, 0, SEEK_CUR));
     CALL(close(fd));
   }
-  // Whether the pages are present is the kernel's own affair; what is read is not.
+  // Whether the pages are present is up to the kernel, but the bytes must be right.
   const int fd = CALL(open(path, O_RDONLY));
   if (preadv2(fd, &part, 1, 50, RWF_NOWAIT) == 16) {
     EXPECT_EQ(std::string(got, 16), cube::parity::content_of("a", 3000).substr(50, 16));

@@ -1,4 +1,4 @@
-// Walks over the covered tree that libc makes by itself: fts, ftw, nftw, glob, scandir, directory
+// Walks over the covered tree by libc's own functions: fts, ftw, nftw, glob, scandir, directory
 // streams.
 #include <dirent.h>
 #include <fts.h>

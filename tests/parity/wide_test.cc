@@ -1,4 +1,4 @@
-// Wide characters on streams: each call by each of its names as the first on a stream of its own,
+// Wide characters on streams: each call, by each of its names, is the first call on a new stream;
 // and streams of both kinds.
 #include <locale.h>
 #include <wchar.h>
@@ -163,7 +163,7 @@ PARITY(Stdio, WideCallsOnAStreamOfBytes) {
   CALL(fclose(other));
 }
 
-// More than there are places to remember (exports/wide.cc).
+// More streams than the library has places to remember.
 PARITY(Stdio, ManyWideStreams) {
   FILE* streams[80];
   const char* const path = t.text("f", k_text);

@@ -60,7 +60,7 @@ class AnnounceClient {
   bool is_connected() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
   void close() { fd_.reset(); }
-  // Waits until there is room. False: the server has gone.
+  // Sends a message; waits until there is room. False: the server has gone.
   bool say(std::string_view message) const {
     return send(fd_.get(), message.data(), message.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(message.size());
@@ -77,7 +77,7 @@ class AnnounceClient {
     const ssize_t n = recv(fd_.get(), buffer, sizeof buffer, MSG_DONTWAIT);
     return {buffer, n > 0 ? static_cast<std::size_t>(n) : 0};
   }
-  // The server closes the connection in the end, but may send something before.
+  // The server will close the connection, but may send something first.
   void expect_to_be_dropped(const std::string& because) const {
     for (int i = 0; i < 100; ++i) {
       if (hear().empty()) return;

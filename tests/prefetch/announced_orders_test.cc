@@ -1,5 +1,5 @@
 // The announcements of clients as they are taken: order, epochs, fairness, bounds, and messages
-// that nobody should send.
+// that no client should send.
 #include "prefetch/order/announced/announced_orders.h"
 
 #include <cstring>
@@ -126,7 +126,8 @@ TEST_F(Orders, NeverReuseTheNumberOfAReader) {
     ASSERT_TRUE(orders.next(file));
     EXPECT_EQ(std::count(readers.begin(), readers.end(), file.reader), 0) << file.reader;
     readers.push_back(file.reader);
-    orders.settled(readers.front(), 1);  // of a reader that has gone: nothing
+    orders.settled(readers.front(), 1);  // settles a file of a reader that has gone, which has no
+                                         // effect
     orders.remove(9);
   }
 }
@@ -143,7 +144,7 @@ TEST_F(Orders, RanksAreServedAlike) {
   ASSERT_EQ(given.size(), k_ranks);
   for (const auto& [reader, count] : given) EXPECT_EQ(count, 10U) << reader;
 
-  // One reader reads nothing: the others get everything in its place.
+  // One reader reads nothing, so the others get its share.
   const std::uint32_t still = given.begin()->first;
   for (const auto& [reader, count] : given) {
     if (reader != still) orders.settled(reader, 10);
@@ -152,7 +153,7 @@ TEST_F(Orders, RanksAreServedAlike) {
     ASSERT_TRUE(orders.next(file));
     EXPECT_NE(file.reader, still);
   }
-  // When they are as far ahead, it gets its share again.
+  // When the others are as far ahead, it gets its share again.
   given.clear();
   for (std::size_t i = 0; i < k_ranks && orders.next(file); ++i) ++given[file.reader];
   EXPECT_EQ(given[still], 1U);
@@ -185,7 +186,7 @@ TEST_F(Orders, AClientIsBounded) {
     while (!orders.state(0).is_full) {
       const std::string message = paths(0, first, numbered(std::string(60, 'x'), count));
       ASSERT_STREQ(orders.take(0, message), nullptr);
-      first += 2 * count;  // each leaps, so that none joins the previous one
+      first += 2 * count;  // leaves a gap each time, so that no message joins the previous one
       bytes += message.size();
       ASSERT_LE(bytes, 512U << 10);
     }

@@ -43,8 +43,8 @@ struct Announced : ::testing::Test {
     EXPECT_TRUE(made.say(hello(rank)));
     return made;
   }
-  // The server serves its known clients before it accepts another: it has then read what was said
-  // before, and knows who has left.
+  // The server serves its known clients before it accepts another. So afterwards it has read all
+  // earlier messages, and has noticed which clients have left.
   void barrier() const { client(); }
   // Waits for the next file.
   PlannedFile take() {

@@ -1,5 +1,5 @@
-// The socket on which jobs announce what they will read: which paths pass through it, and which
-// clients come, stay and go.
+// The socket on which jobs announce what they will read: which paths it passes on, and which
+// clients are accepted, kept and dropped.
 #include "prefetch/order/announced/announcements.h"
 
 #include <grp.h>
@@ -38,8 +38,8 @@ TEST_F(Announced, ServerIdentifiesItself) {
   EXPECT_EQ(welcome.pid, static_cast<std::uint32_t>(getpid()));
 }
 
-// Like a stop of the process between the start of the thread and its first step, during which
-// another process takes the lead.
+// As if the process were stopped between the start of the thread and its first step, while another
+// process takes the lead.
 TEST_F(Announced, ThreadThatRunsAfterItsEndLeavesTheSocketToItsOwner) {
   AnnouncementsOptions options{.socket = socket, .prefixes = {"/data"}};
   options.leads = [](void*) { return false; };
@@ -75,7 +75,7 @@ TEST_F(Announced, ClientFarAheadWaitsAndNeedNotReadAnswers) {
   const std::string name(60, 'x');
   std::size_t said = 0, bytes = 0;
   const auto more = [&] { return paths(0, said, numbered(name, said, said + 500)); };
-  // Nobody takes anything, and in the end the socket is full.
+  // No path is taken, and in the end the socket is full.
   pollfd waits{one.fd(), POLLOUT, 0};
   while (poll(&waits, 1, 2000) == 1 && one.try_to_say(more())) {
     bytes += more().size();

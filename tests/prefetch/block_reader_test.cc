@@ -19,7 +19,7 @@
 namespace cube::prefetch {
 namespace {
 
-// A thread that still had them would hold a lock of the program after its close.
+// If a thread still had these fds, it would hold a lock of the program after its close.
 TEST(BlockReader, ThreadsNeverHoldFilesOfTheProgram) {
   if (tests::k_tsan)
     GTEST_SKIP() << "ThreadSanitizer has a thread of its own, with the program's files";

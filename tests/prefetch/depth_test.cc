@@ -1,5 +1,5 @@
 // How many fetches may be in flight: by the latency of programs, by the latency of fetches on a
-// simulated origin, and which jobs the second one is for.
+// simulated origin, and to which jobs the second limit applies.
 #include "prefetch/pace/depth.h"
 
 #include <gtest/gtest.h>
@@ -175,7 +175,7 @@ TEST_F(DepthByFetchesTest, StartsAtOneAndSettlesWithoutAQueueAtTheOrigin) {
   EXPECT_LE(most, servers + 2) << "one more than the tolerance is a trial";
 }
 
-// Each fetch above what the origin serves is a delay that the program notices.
+// Each fetch beyond the origin's capacity is a delay that the program notices.
 TEST_F(DepthByFetchesTest, HardlyOvershootsOnItsWayUp) {
   servers = 10;
   unsigned most = 0;
@@ -213,7 +213,7 @@ TEST_F(DepthByFetchesTest, MeasuresAgainAnOriginThatHasBecomeSlower) {
   EXPECT_GE(depth.depth(), servers - 1);
 }
 
-// Fetches that were in flight before say nothing about the latency without a queue.
+// Fetches that were already in flight do not show the latency without a queue.
 TEST_F(DepthByFetchesTest, MeasuresWhenNoMoreThanTheLimitAreInFlight) {
   for (unsigned left : {64U, 30U, 2U}) {
     tick(left, true, 30, 30 * 20 * k_ms);
@@ -237,7 +237,7 @@ TEST_F(DepthByFetchesTest, DoesNotLimitIfFetchesDoNotEnd) {
   }
   for (int i = 0; i < 30; ++i) tick(8, true);
   EXPECT_EQ(depth.depth(), 64U);
-  // Small files go on beside them, except during half a second of each measurement.
+  // Fetches of small files continue beside them, except during half a second of each measurement.
   int bound_ticks = 0;
   for (int i = 0; i < 3000; ++i) {
     const unsigned small = depth.depth() - std::min(depth.depth(), 8U);

@@ -26,7 +26,7 @@ using tests::k_mib;
 
 constexpr std::uint64_t k_patience_ns = 60'000'000'000;
 
-// True if another thread of this process sleeps in the kernel until somebody wakes it.
+// True if another thread of this process sleeps in the kernel until it is woken.
 bool has_waiting_thread() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
     if (entry.path().filename() == std::to_string(gettid())) continue;
@@ -52,7 +52,7 @@ struct DiskFlusherTest : testing::Test {
   }
   ~DiskFlusherTest() override { cache->detach(); }
 
-  // A process that has the right to write, and reports that it lives.
+  // A process that holds the writer's lock, and reports that it lives.
   Child writer(Gate& ready) {
     return Child([&] {
       cache::FileCache* const own = tests::attach_cache(config, region.options.job);

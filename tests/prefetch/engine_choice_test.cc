@@ -120,7 +120,8 @@ TEST(EngineTrial, FirstPairDoesNotCount) {
 
 std::uint64_t g_now = 0;
 
-// Ends its fetches when the test says so; each takes the same time of the test's clock.
+// An engine that ends its fetches when the test says so; each takes the same time on the test's
+// clock.
 class FakeEngine : public IoEngine {
  public:
   FakeEngine(const char* name, FetchClient& client, std::uint64_t cost)
@@ -239,7 +240,7 @@ TEST_F(AutoChoice, LearnsForEachOriginSeparately) {
 
 TEST_F(AutoChoice, HoldsNoFileBackForever) {
   start(100, 200);
-  // Never a whole batch at a time: nothing is learned, but everything is fetched.
+  // There is never a whole batch at a time, so the trial learns nothing, but everything is fetched.
   for (int i = 1; i < 40; ++i) {
     submit(i % 31 + 1);
     run();

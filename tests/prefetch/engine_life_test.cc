@@ -93,7 +93,7 @@ TEST_P(EngineLife, StopWaitsForAClientThatIsInside) {
 }
 
 TEST_P(EngineLife, ShowsTheHostNoDescriptor) {
-  // The listing itself needs an fd when the host does it.
+  // If the host makes the listing, that itself needs an fd.
   const auto before = host_descriptors(own_number_of_a_directory());
   START_ENGINE({.depth = 4});
   std::atomic<int> looks{0}, strangers{0};
@@ -116,7 +116,7 @@ TEST_P(EngineLife, AHostThatClosesAllItsDescriptorsChangesNothing) {
               if (engine == nullptr) return IsSkipped() ? 0 : 1;
               for (int i = 0; i < 100; ++i) {
                 engine->submit(order(path));
-                // An fd that was the engine's would now be this file.
+                // If this fd had been the engine's, the engine would now use this file.
                 base::sys::raw(SYS_close_range, 3, 100'000, 0);
                 ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
               }

@@ -29,7 +29,7 @@ class SlowEngines : public BothEngines {
   }
   virtual bool keeps_names() const { return false; }
   void TearDown() override {
-    // A test that has failed may have left something held.
+    // A failed test may have left operations held.
     if (mount.is_mounted()) say("clear");
     engine.reset();
   }
@@ -54,7 +54,7 @@ TEST_P(SlowEngines, HangingReadIsAbandonedAndItsRoomReportedLost) {
   const std::uint64_t began = base::monotonic_ns();
   const unsigned abandoned = engine->stop(50);
   const std::uint64_t took = base::monotonic_ns() - began;
-  EXPECT_LT(took, 60'000'000'000U);  // a hang would be for ever
+  EXPECT_LT(took, 60'000'000'000U);  // a hang would last forever
   unsigned lost = 0, cancelled = 0;
   for (const auto& one : orders) {
     EXPECT_EQ(one->times_ended, 1);
@@ -68,8 +68,8 @@ TEST_P(SlowEngines, HangingReadIsAbandonedAndItsRoomReportedLost) {
   EXPECT_EQ(lost + cancelled, 1U);
   EXPECT_TRUE(lost == 1 || GetParam() == Kind::uring);
   say("go");
-  // Now the thread comes back, and must be silent; the next operations on the mount show that the
-  // daemon is done with it.
+  // Now the thread returns from the kernel, and must make no callbacks; the next operations on the
+  // mount show that the daemon has finished its request.
   EXPECT_TRUE(lagfs::testing::read_file(mount.at(name(9))) == content);
   for (const auto& one : orders) EXPECT_EQ(one->times_ended, 1);
 }
@@ -78,7 +78,7 @@ TEST_P(SlowEngines, AnOpenThatHangsIsAbandonedWithoutRoom) {
   START_ENGINE({.depth = 2});
   say("hold open 1");
   {
-    // The path goes with the order, as that of an abandoned client would.
+    // The path is destroyed with the order, as that of an abandoned client would be.
     auto one = std::make_unique<Order>(mount.at(name(0)));
     engine->submit(*one);
     wait_until_held();
@@ -111,7 +111,7 @@ TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
       say("go");
     });
     engine->stop(0);
-    // A hanging thread ends with the process; a ring would not.
+    // A thread that hangs ends with the process, but a ring would not.
     CHILD_CHECK(GetParam() == Kind::threads || has_answered ||
                 one.result.ending == Ending::cancelled);
     origin.join();
@@ -140,8 +140,7 @@ class SlowEnginesKnownNames : public SlowEngines {
   bool keeps_names() const override { return true; }
 };
 
-// The kernel then finds the name without asking the origin, and may wait where nobody expects it
-// to.
+// The kernel then finds the name without asking the origin, and may wait at an unexpected step.
 TEST_P(SlowEnginesKnownNames, HangingOpenDoesNotDelayOthers) {
   START_ENGINE({.depth = 2});
   for (int i = 0; i < 40; ++i) EXPECT_EQ(fetch(mount.at(name(i))).result.ending, Ending::whole);
@@ -156,8 +155,8 @@ TEST_P(SlowEnginesKnownNames, HangingOpenDoesNotDelayOthers) {
     EXPECT_TRUE(one->result.ending == Ending::whole && one->content() == content);
 }
 
-// More than a ring has workers unless more are requested; both with threads that start and with
-// threads that rest.
+// More fetches than a ring has workers, unless more are requested; with threads that are just
+// started and with idle ones.
 TEST_P(SlowEngines, ExactlyDepthRequestsWaitForTheOrigin) {
   constexpr unsigned k_depth = 30;
   START_ENGINE({.depth = k_depth, .idle_ms = 3'600'000});

@@ -1,4 +1,5 @@
-// The result of a fetch, with both engines: the whole file as its stat says, or the reason why not.
+// The result of a fetch, with both engines: the whole file, as described by its stat, or the reason
+// for a failure.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/inotify.h>
@@ -87,8 +88,8 @@ TEST_P(Engines, FetchThousandsOfFilesAtEveryDepth) {
 TEST_P(Engines, KeepNoMoreInFlightThanTheDepth) {
   START_ENGINE({.depth = 3});
   const std::string path = dir.write("f", bytes(5000, 1));
-  // From the request for room to the end. The list of open fds is no measure, because it is not
-  // read at one instant.
+  // Counts from the request for room to the end. The list of open fds cannot be used, because it is
+  // not read at one instant.
   std::atomic<std::size_t> in_flight{0}, most{0};
   client.when_asked = [&](Order&) {
     const std::size_t n = ++in_flight;
@@ -117,8 +118,8 @@ TEST_P(Engines, OpenWithoutBlockingButReadBlocking) {
   ASSERT_EQ(at_open.size(), 1U);
   ASSERT_EQ(at_end.size(), 1U);
   EXPECT_TRUE(at_open[0] & O_NONBLOCK) << "a FIFO would hold the fetch";
-  // Kernels before 5.13 give up at once if a ring would have to wait for such a file. A plain read
-  // does not.
+  // Kernels before 5.13 fail immediately if a ring would have to wait for such a file; a plain read
+  // does not fail.
   EXPECT_TRUE(GetParam() == Kind::threads || (at_end[0] & O_NONBLOCK) == 0);
 }
 
@@ -165,7 +166,7 @@ TEST_P(Engines, OpenNoSpecialFile) {
     EXPECT_EQ(one.result.reason, Client::k_not_regular) << name;
     EXPECT_TRUE(S_ISFIFO(one.file.stat.mode));
     EXPECT_EQ(one.file.is_physical, std::string_view(name) == "fifo");
-    // A writer that waits for a reader would have been let through.
+    // Opening the FIFO would have released a waiting writer.
     EXPECT_EQ(read(watch.get(), event, sizeof event), -1) << name;
     EXPECT_EQ(errno, EAGAIN);
   }
@@ -263,7 +264,7 @@ TEST_P(Engines, TakeSubmissionsFromSeveralThreads) {
   }
 }
 
-// The threads rest longer than the test may take, so a thread that is not woken shows.
+// Idle threads sleep longer than the test may take, so the test fails if one is not woken.
 TEST_P(Engines, LoseNoWakeUp) {
   START_ENGINE({.depth = 4, .idle_ms = 3'600'000});
   const std::string path = dir.write("f", "abc");

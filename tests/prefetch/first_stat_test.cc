@@ -35,7 +35,7 @@ TEST_F(FirstStat, ComesFromTheServerIfTheMountCachesAnOldOne) {
 }
 
 TEST_F(FirstStat, NeedsOnlyTheLookupOfANewName) {
-  // The directory is known, as it is after the first file in it.
+  // The kernel knows the directory, as it does after the first file in it.
   ASSERT_EQ(::access(mount_.target().c_str(), F_OK), 0);
   mount_.reset();
   const auto file = MountFile::open(mount_.at("f").c_str(), O_RDONLY, nullptr);

@@ -1,4 +1,4 @@
-// Large files that a list names, without the list.
+// The fetcher of large files, without a list.
 #include "prefetch/work/large_fetcher.h"
 
 #include <gtest/gtest.h>

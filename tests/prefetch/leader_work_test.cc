@@ -1,4 +1,4 @@
-// A leader, whenever it ends, leaves the rest of a list that does not fit to the next one.
+// If a list does not fit, a leader leaves the rest of it to the next leader, whenever it ends.
 #include "prefetch/work/leader_work.h"
 
 #include <gtest/gtest.h>
@@ -132,7 +132,7 @@ TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesUnplannedFiles) {
   other.used = 0;
 }
 
-// Otherwise its next files would wait until every other rank has as many ahead.
+// Otherwise, its next files would wait until every other rank is as far ahead.
 TEST_F(ShortListLeadTest, RankWithCachedFilesDoesNotCountAsAhead) {
   config.prefetch_list.clear();
   // Fetches the files one by one, so that they lie in memory in order.
@@ -142,7 +142,7 @@ TEST_F(ShortListLeadTest, RankWithCachedFilesDoesNotCountAsAhead) {
   ASSERT_NO_FATAL_FAILURE(begin());
   const auto client = [&](std::uint32_t rank) {
     testing::AnnounceClient made(cache.ahead().socket_path());
-    // By then the server has read what others said.
+    // By then, the server has read the messages of the others.
     EXPECT_EQ(made.hear().size(), sizeof(WelcomeMessage));
     EXPECT_TRUE(made.say(testing::hello(rank)));
     EXPECT_TRUE(made.say(testing::begin(0)));

@@ -38,7 +38,7 @@ struct Lists : ::testing::Test {
     EXPECT_NE(reader, nullptr) << why;
     return reader != nullptr;
   }
-  // Everything that comes; paths are shown relative to the prefix.
+  // All entries that follow; paths are shown relative to the prefix.
   std::vector<std::string> rest() {
     std::vector<std::string> found;
     std::uint64_t sequence = 0;

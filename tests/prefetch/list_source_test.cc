@@ -1,5 +1,5 @@
-// A list as an order: once, again if not all of it stays, and from the point that a former leader
-// reached.
+// A list as an order: given once; again if not all of it stays in memory; and from the point that a
+// previous leader has reached.
 #include "prefetch/order/list_source.h"
 
 #include <gtest/gtest.h>

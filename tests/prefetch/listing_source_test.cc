@@ -58,7 +58,7 @@ struct ListingSourceTest : ::testing::Test {
   std::string make(const std::string& name, int files) {
     const std::string directory = dir / name;
     mkdir(directory.c_str(), 0755);
-    // Makes the files out of order, because some file systems list files in the order of their
+    // Creates the files out of order, because some file systems list files in the order of their
     // creation.
     for (int i = 0; i < files; ++i)
       dir.write(name + "/f" + std::to_string(1000 + i * 37 % files), "x");

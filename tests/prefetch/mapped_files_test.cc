@@ -76,7 +76,7 @@ struct MappedFilesTest : testing::Test {
   void touch(std::uint64_t at) const {
     *static_cast<volatile const char*>(reinterpret_cast<const char*>(programs.data()) + at);
   }
-  // Brings all that may come before the program does something else.
+  // Brings all parts that may be brought before the program does something else.
   std::uint64_t bring() {
     while (mapped.bring_part()) {
     }
@@ -189,7 +189,7 @@ TEST_F(MappedFilesTest, MappingThatTheProgramHasLeftIsNotReadOn) {
   EXPECT_EQ(bring(), k_head);
   touch(k_head - 1);
   mapped.unmapped(programs.data(), k_size);
-  // The kernel has all of a file that was just written.
+  // The kernel has all pages of a file that was just written.
   bring();
   EXPECT_FALSE(file->own_mappings().is_any());
 }

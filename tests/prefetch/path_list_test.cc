@@ -1,4 +1,4 @@
-// Lines of a list: which are paths, which are not, and that nothing is left out silently.
+// Lines of a list: which are paths and which are not; nothing is left out silently.
 #include <fcntl.h>
 #include <sys/resource.h>
 

@@ -66,7 +66,8 @@ TEST_F(Walks, CountDirectoriesThatCannotBeRead) {
   make("closed/file");
   chmod(in("closed").c_str(), 0);
   if (access(in("closed").c_str(), R_OK) == 0) {
-    // Root reads everything; a directory that vanishes in the meantime is as unreadable.
+    // Root can read everything, so a directory that vanishes in the meantime serves as an
+    // unreadable one.
     write(prefix);
     look_at_each = false;
     write(in("gone") + "/\n" + prefix + "/\n");

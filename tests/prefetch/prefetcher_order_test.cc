@@ -59,8 +59,8 @@ class PrefetcherOrder : public ::testing::Test {
   std::unique_ptr<Prefetcher> prefetcher;
 };
 
-// The number of ended fetches is not the place to continue: the next leader would leave out what a
-// slow origin still holds up.
+// The number of ended fetches does not give the place to continue: the next leader would skip files
+// that a slow origin still delays.
 TEST_F(PrefetcherOrder, FirstUnendedIsTheLowestPendingFile) {
   EXPECT_FALSE(prefetcher->first_unended(3));
   say("hold read 1");
@@ -84,7 +84,7 @@ TEST_F(PrefetcherOrder, NoMoreAreInFlightThanTheDepth) {
 }
 
 // The leading thread stops the prefetcher, too, when the process ends. The process must wait for
-// that stop, or its ring would keep the mount busy.
+// that stop; otherwise its ring would keep the mount busy.
 TEST_F(PrefetcherOrder, SecondStopWaitsForTheFirst) {
   say("hold read 1");
   offer(0);

@@ -1,4 +1,5 @@
-// Offered files reach the cache, or come back with the reason; a full ring is waited for silently.
+// Offered files reach the cache, or are handed back with the reason; a wait for a full ring
+// produces no message.
 #include "prefetch/work/prefetcher.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +101,7 @@ TEST_F(PrefetcherTest, FetchesOfferedFiles) {
   EXPECT_EQ(settled(), 200U);
 }
 
-// The leader gives way according to these counts (pace/depth.h).
+// The leader reduces its depth according to these counts (pace/depth.h).
 TEST_F(PrefetcherTest, DistinguishesFetchesOfAJobFromThoseAheadOfIt) {
   make(false);
   for (int i = 0; i < 10; ++i) offer(files.paths[i]);
@@ -160,8 +161,8 @@ TEST_F(PrefetcherTest, RingHasEachFileBeforeItIsRead) {
   std::uint32_t opened = 0;
   std::size_t offered = 0;
   for (const auto& path : files.paths) {
-    // Offers until this file is cached, as far ahead as there is room. The file may come back, and
-    // later ones may take all the room.
+    // Offers files until this one is cached, as far ahead as there is room. The file may be handed
+    // back, and later ones may take all the room.
     for (int blocked = 0; blocked < 100 && !cache.find(tests::request_for(path));) {
       PlannedFile file = planned(offered < files.paths.size() ? files.paths[offered] : path);
       if (offered < files.paths.size() && prefetcher->offer(file)) ++offered;
@@ -179,7 +180,7 @@ TEST_F(PrefetcherTest, RingHasEachFileBeforeItIsRead) {
   EXPECT_GE(count(Counter::prefetch_early), 680U);
   EXPECT_LE(opened, files.paths.size()) << "each is settled once";
   EXPECT_GE(opened, 680U);
-  // Some files were given back, because there was less room than their average promised.
+  // Some files were handed back, because there was less room than their average size suggested.
   EXPECT_LT(count(Counter::origin_opens), files.paths.size() * 5 / 4);
   EXPECT_EQ(tests::counters_of(cache.region()), "right");
 }
@@ -191,7 +192,7 @@ TEST_F(PrefetcherTest, FilesPassThroughTheRingOnceMemoryIsFull) {
   const auto resident = static_cast<int>(count(Counter::misses));
   ASSERT_LT(resident, 500);
   make(true);
-  // Files that are not in memory come first; the ring's segments take some of the others.
+  // Files that are not in memory are offered first; the ring's segments replace some of the others.
   std::vector<std::string> paths(files.paths.rbegin(), files.paths.rend());
   SmallCache::Counts counts;
   std::size_t offered = 0;
@@ -200,7 +201,7 @@ TEST_F(PrefetcherTest, FilesPassThroughTheRingOnceMemoryIsFull) {
       PlannedFile file = planned(offered < paths.size() ? paths[offered] : path);
       if (offered < paths.size() && prefetcher->offer(file)) ++offered;
       prefetcher->pump();
-      // A file that has made room for others does not come again.
+      // A file that has made room for others is not fetched again.
       const bool may_come =
           prefetcher->in_flight() != 0 || (offered < paths.size() && !prefetcher->is_blocked());
       blocked = may_come ? 0 : blocked + 1;

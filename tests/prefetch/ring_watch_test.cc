@@ -1,5 +1,5 @@
 // The unread records of the ring, their readers, and the segments that will not be read any more;
-// whether prefetching is stuck, and whether the ring is too small for its readers.
+// and whether prefetching is stuck, or the ring is too small for its readers.
 #include "prefetch/pace/ring_watch.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Order final : PathSource {
 
 constexpr std::uint64_t k_stuck_ns = 200'000'000, k_long_ns = 2'000'000'000;
 
-// Prefetching is stuck for as long.
+// Prefetching has been stuck for this long.
 void stand_still(RingWatch& watch, std::uint64_t ns) {
   watch.look({.now_ns = 1, .is_blocked = true});
   watch.look({.now_ns = 1 + ns, .is_blocked = true, .demanded = 1});
@@ -42,7 +42,7 @@ struct RingWatchTest : ::testing::Test {
   RingWatch watch{ring};
   Order order;
   std::uint64_t added = 0;
-  std::vector<std::uint32_t> segments;  // of each added file
+  std::vector<std::uint32_t> segments;  // the segment of each added file
   std::vector<Settled> settled;
 
   RingWatchTest() { ring.make(8 * k_mib); }
@@ -100,7 +100,7 @@ TEST_F(RingWatchTest, ReportsOpenedFilesOnceWithTheirReader) {
   EXPECT_TRUE(settled.empty());
 }
 
-// The leader looks every few milliseconds; a segment may be reclaimed in less.
+// The leader looks every few milliseconds, and a segment may be reclaimed in less time.
 TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
   fill();
   const auto in_first = static_cast<std::uint32_t>(first_of_next_segment());
@@ -112,8 +112,8 @@ TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
   EXPECT_EQ(look(), 1U);
 }
 
-// Reads of the small files that the segment held before say nothing about the large ones that it
-// holds now.
+// Reads of the small files that were in the segment before do not predict those of the large ones
+// in it now.
 TEST_F(RingWatchTest, ReclaimedSegmentIsNotGivenUpForReadsOfItsOldFiles) {
   // The other segments belong to a reader that has not reached them.
   while (add(segments.empty() || segments.back() == segments.front() ? 7 : 8, 10'000)) {
@@ -290,7 +290,8 @@ TEST_F(RingWatchTest, ASearchAmongManyEntriesIsShort) {
   EXPECT_EQ(give_up(true), 0U);
 }
 
-// Time passes between ticks at which nobody reads from the ring, unless files of it are opened.
+// Makes time pass between ticks; unless files of the ring are opened, no program reads from it at
+// these.
 struct RingStallTest : RingWatchTest {
   std::uint64_t tick(std::uint64_t now_ns, bool is_blocked, bool has_read, std::uint64_t demanded) {
     if (has_read) {
@@ -309,8 +310,8 @@ TEST_F(RingStallTest, CountsTheTimeWithoutReadsWhileProgramsFetch) {
   EXPECT_EQ(tick(500, true, false, 8), 400U);
 }
 
-// A loaded machine may take longer for a segment than the leader waits, and what is given up must
-// be fetched again.
+// A loaded machine may take longer for a segment than the leader waits, and files that are given up
+// must be fetched again.
 TEST_F(RingStallTest, RestartsWithEachFileReadFromTheRing) {
   tick(100, true, false, 7);
   EXPECT_EQ(tick(400, true, true, 9), 0U);
@@ -347,7 +348,7 @@ struct RingNeedTest : ::testing::Test {
 TEST_F(RingNeedTest, IsTooSmallIfProgramsFetchPlannedFilesWhileItIsFull) {
   EXPECT_FALSE(tick(10, 0, 0, true));
   EXPECT_FALSE(tick(0, 0, 3, true));
-  // The prefetcher comes to the files that programs have fetched when there is room again.
+  // The prefetcher reaches the files that programs have fetched once there is room again.
   EXPECT_TRUE(tick(10, 3, 0, false));
   EXPECT_FALSE(tick(10, 0, 0, true)) << "it starts over";
 }

@@ -1,5 +1,5 @@
-// Files that wait: which one comes next, what is taken beyond a full queue, and whether the ring
-// has room for one more fetch.
+// Files that wait: which one is next, which are taken although the queue is full, and whether the
+// ring has room for one more fetch.
 #include "prefetch/pace/run_ahead.h"
 
 #include <gtest/gtest.h>

@@ -64,8 +64,8 @@ struct SidecarTest : ::testing::Test {
     return sum;
   }
   // Reads cached files in the list's order, round after round, until `more` further files are
-  // fetched; only the test's time limit bounds it. A reader that did not wait for the sidecar would
-  // leave it next to nothing to do.
+  // fetched; only the test's time limit bounds it. If the reader did not wait for the sidecar, it
+  // would leave the sidecar almost nothing to do.
   void read_until_fetched(std::uint64_t more) {
     const std::uint64_t goal = fetched() + more;
     for (; fetched() < goal; ++next_) {
@@ -114,7 +114,7 @@ TEST_F(SidecarTest, StopsAtAnyMoment) {
     ASSERT_NE(sidecar, nullptr);
     tests::never_freed(sidecar);
     timespec pause{0, static_cast<long>(random() % 8'000'000)};
-    nanosleep(&pause, nullptr);  // the moment of the stop, not a wait for anything
+    nanosleep(&pause, nullptr);  // chooses the moment of the stop; waits for nothing
     for (int n = 0; n < 20; ++n)
       files.open(cache, files.paths[random() % files.paths.size()], counts);
     sidecar->stop();
@@ -137,7 +137,7 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNoWrongByte) {
       cache::FileCache* const own = tests::attach_cache(config, files.cache.options.job);
       CHILD_CHECK(own != nullptr);
       SmallCache::Counts seen;
-      // Some stay open while the ring goes on.
+      // Some files stay open while the ring continues.
       std::vector<std::pair<std::size_t, cache::Pin>> kept;
       for (std::size_t i = static_cast<std::size_t>(r); !stop->load(); i += 2) {
         const std::size_t n = i % files.paths.size();
@@ -200,7 +200,7 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNoWrongByte) {
 }
 
 // The sidecar hangs as if the origin did. If its socket stayed, a client of announcements would
-// connect, and wait without end.
+// connect and wait forever.
 TEST(SidecarThatHangs, LeavesNoSocketWhenItIsStopped) {
   SmallCache files(1);
   cache::FileCache& cache = *files.cache.cache;
@@ -236,7 +236,7 @@ TEST(BackgroundThread, WaitIncludesAThreadThatHasJustStarted) {
   }
 }
 
-// On a busy machine a thread gets its processor late.
+// On a busy machine, a thread may get a processor late.
 TEST(BackgroundThread, ThreadThatNeedsOnlyAProcessorIsWaitedForLonger) {
   static std::atomic<bool> has_ended{false};
   const auto body = [](void*) {

@@ -1,4 +1,4 @@
-// Threads of the library inherit some traits of the thread that started them, and not others.
+// Threads of the library inherit only some traits of the thread that started them.
 #include "prefetch/threads/starter_traits.h"
 
 #include <gtest/gtest.h>
@@ -175,8 +175,8 @@ TEST(StarterTraits, LibraryThreadsInheritTheAnswerWithoutReadingAFile) {
             0);
 }
 
-// `chrt -i 0` and `ionice -c 3` give way to all others; a thread of lower priority must not rank
-// above that.
+// `chrt -i 0` and `ionice -c 3` let all others go first; a thread with lowered priority must not
+// rank above that.
 TEST(StarterTraits, LowerIsNeverHigher) {
   EXPECT_EQ(tests::run_in_child([] {
               CHILD_CHECK(set_policy_here(SCHED_IDLE, 0) && set_disk_here(IOPRIO_CLASS_IDLE, 0));

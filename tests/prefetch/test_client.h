@@ -44,7 +44,7 @@ class Client : public FetchClient {
     auto& order = static_cast<Order&>(fetch);
     order.file = file;
     ++order.asked;
-    // The kernel is asked for writers with this fd, which belongs to this thread's table.
+    // The kernel is asked about writers through this fd, which belongs to this thread's table.
     EXPECT_TRUE(!file.stat.is_regular() || file.origin != cache::k_mounts ||
                 (fcntl(file.fd, F_GETFL) & O_ACCMODE) == O_RDONLY);
     if (when_asked) when_asked(order);
@@ -110,7 +110,7 @@ class BothEngines : public ::testing::TestWithParam<Kind> {
     return one;
   }
 
-  // The order of these members matters: an engine must not outlive what it may still touch.
+  // The order of these members matters: an engine must not outlive objects that it may still use.
   std::vector<std::unique_ptr<Order>> orders;
   Client client;
   std::unique_ptr<IoEngine> engine;

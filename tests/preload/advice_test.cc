@@ -60,7 +60,8 @@ for epoch in range(2):
   EXPECT_EQ(job.report("materialized"), 0);
 }
 
-// As numpy.load does with a mapping: it reads the header by one fd and maps the file by another.
+// As numpy.load does with a mapping: it reads the header through one fd and maps the file through
+// another.
 TEST(Parts, SecondOpenSharesTheBytesFetchedByTheFirst) {
   const LargeFileJob job;
   job.run_well(R"(

@@ -1,4 +1,4 @@
-"""Files that are fetched before a program asks for them, and that other nodes have.
+"""Files that other nodes have, and that are fetched before a program asks for them.
 CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import unittest
@@ -45,7 +45,7 @@ class FromThePool(Ahead):
         self.assertEqual(counts["hits"], FILES, "each came once from the pool")
 
     def knowing(self, prefix: Path):
-        """A node of the job that has shared all. It has opened 16 files, and knows that inode
+        """A node of the job that has shared all files. It has opened 16 files, and knows that inode
         numbers are the same on both nodes."""
         node = self.node(
             "second", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_PREFETCH="1",

@@ -21,7 +21,7 @@ PORT = 11311
 
 
 class NameServer:
-    """Answers addresses by name; while it hangs, it says nothing."""
+    """Answers with addresses by name; while it hangs, it answers nothing."""
     def __init__(self):
         self.v4: dict[str, str] = {}
         self.v6: dict[str, str] = {}
@@ -125,7 +125,7 @@ class Names(cluster_nodes.Cluster):
         return server
 
     def shared(self, prefix, text):
-        """One node shares what it reads, and the pool serves another."""
+        """One node shares the files that it reads, and the pool serves another."""
         self.text = f"memcached://{text}"
         first, said = self.fill(prefix)
         second = self.node("second", prefix)
@@ -205,8 +205,8 @@ class Names(cluster_nodes.Cluster):
     def test_hanging_name_server_delays_no_open(self):
         self.names.hangs = True
         self.text, self.prefix = f"memcached://slow:{PORT}", self.mount()
-        # A wait for the name server takes a second. The machine may delay an open, or an end, but
-        # not in each of several trials.
+        # A wait for the name server takes a second. A busy machine may delay an open, or an end,
+        # but not in each of several trials.
         longest, ends = [], []
         for trial in range(20):
             node = self.node(f"trial{trial}", self.prefix)

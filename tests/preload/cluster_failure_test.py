@@ -1,5 +1,5 @@
-"""Nodes that share what they read by memcached: servers and processes that fail, hang, are full or
-refuse."""
+"""Nodes that share their files through memcached: servers and processes that fail, hang, are full
+or refuse."""
 import os
 import socket
 import subprocess
@@ -89,8 +89,8 @@ class Failures(Cluster):
                 server.go_on()
         self.assertEqual((report["hits"]["cluster"], report["misses"]), (0, FILES))
         self.assertEqual(report["cluster"]["trips"], 3)
-        # One open waits for each server. Another may ask before the thread has noted that, and is
-        # released with it.
+        # One open waits for each server. Another open may ask before the thread has noted the
+        # failure, and is released with the first.
         self.assertLessEqual(report["cluster"]["late"], 6)
         self.assertEqual(report["cluster"]["skipped"] + report["cluster"]["late"], FILES)
 
@@ -100,8 +100,8 @@ class Failures(Cluster):
         for server in self.pool:
             server.stop()
         try:
-            # One open waits for each of the three. Other programs of the machine take time, too;
-            # then another trial shows the rule.
+            # One open waits for each of the three. Other programs of the machine may cause delays,
+            # too; then another trial is made.
             waits = []
             for trial in range(60):
                 node = self.node(f"trial{trial}", prefix, CUBESHIM_CLUSTER_DEADLINE="20ms")
@@ -126,8 +126,8 @@ class Failures(Cluster):
         for server in self.pool:
             server.kill()
             server.start()
-        # The server's connections are gone, and it is empty: the rest of the files come from the
-        # origin, and are shared.
+        # The server was restarted, so it is empty and its connections are closed: the other files
+        # come from the origin, and are shared.
         self.read_all(node, prefix, said)
         wait_until(lambda: len(self.values()) >= FILES - 1, "the files are shared anew")
         self.assertEqual(node.end()["cluster"]["trips"], 0)

@@ -155,7 +155,7 @@ class Blocks(Large):
                    "each lease has ended")
 
     def leases(self) -> int:
-        """How many leases there ever were, of files and blocks, if nothing is shared."""
+        """The number of leases taken so far, for files and blocks, if nothing is shared."""
         return int(self.pool[0].figures()["total_items"])
 
     def wait_for_leases_to_end(self):
@@ -170,7 +170,7 @@ class Blocks(Large):
         for name in self.large:
             (self.source / name).chmod(0o640)
         self.together(self.mount(latency_us=5_000))
-        # The open of a file requests it as a small one.
+        # The open of a file first requests it as a small file.
         self.assertLessEqual(self.leases(), 3 * len(self.large))
         self.wait_for_leases_to_end()
 
@@ -180,7 +180,7 @@ class Blocks(Large):
             os.rename(self.source / name, self.source / "closed" / name)
         self.large = [f"closed/{name}" for name in self.large]
         self.together(self.mount(latency_us=20_000))
-        # Some blocks may be in flight before the first is known to be in vain.
+        # Some blocks may be in flight before the first fetch is known to be in vain.
         self.assertLess(self.leases(), self.blocks)
         self.wait_for_leases_to_end()
 

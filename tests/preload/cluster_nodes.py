@@ -137,7 +137,7 @@ class Cluster(unittest.TestCase):
     def setUp(self):
         self.scratch = Path(
             self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-cluster-")))
-        # A file in a directory that not everybody may enter is not shared.
+        # A file is shared only if all users may enter its directory.
         self.scratch.chmod(0o755)
         self.source = self.scratch / "source"
         self.source.mkdir()
@@ -179,7 +179,7 @@ class Cluster(unittest.TestCase):
         return sum(server.items() for server in self.pool)
 
     def values(self) -> dict[str, bytes]:
-        """The contents of the pool, without leases."""
+        """The contents of the servers, without leases."""
         found = {key: server.get(key) for server in self.pool for key in server.keys()}
         return {key: value for key, value in found.items() if value}
 

@@ -1,5 +1,5 @@
-"""Real memcached servers on loopback for the tests, and the questions that a test asks them. The
-test that started a server ends it."""
+"""Real memcached servers on loopback for the tests, and queries about their contents. The test that
+started a server ends it."""
 import os
 import random
 import re
@@ -55,7 +55,7 @@ class Memcached:
         return f"127.0.0.1:{self.port}"
 
     def start(self):
-        """The first time at a port that the kernel chooses, then at the same again."""
+        """Starts at a port that the kernel chooses; later starts use the same port."""
         words = [
             shutil.which("memcached") or "/usr/bin/memcached", "-M", "-m",
             str(self.memory_mb), "-I", "17m", "-t", "2", "-l", "127.0.0.1", "-p",
@@ -137,7 +137,7 @@ class Memcached:
         }
 
     def get(self, key: str) -> bytes | None:
-        """None if there is nothing, or only a lease."""
+        """None if the server has nothing, or only a lease."""
         def is_whole(text: bytes) -> bool:
             head, end, rest = text.partition(b"\r\n")
             return bool(end) and (not head.startswith(b"VA ")

@@ -1,5 +1,5 @@
-"""Nodes that share what they read by memcached: what is shared, when the origin is asked, and who
-may read it."""
+"""Nodes that share their files through memcached: which files are shared, when the origin is asked,
+and who may read them."""
 import os
 import struct
 import sys
@@ -273,8 +273,8 @@ class Rights(Cluster):
         private.chmod(0o600)
         os.utime(private, OLD)
         refused = ["private"]
-        # The file's mode lets everybody read it, but an entry of its list for this user does not:
-        # USER_OBJ, USER, GROUP_OBJ, MASK, OTHER.
+        # The file's mode lets all users read it, but an entry of its access control list denies
+        # this user: USER_OBJ, USER, GROUP_OBJ, MASK, OTHER.
         listed = self.source / "listed"
         listed.write_bytes(b"l" * 700)
         os.utime(listed, OLD)

@@ -1,5 +1,6 @@
-"""The report counts what programs have read by fds that they never closed: before an exec, in a
-process that is killed, and in a parent that forks. CUBESHIM_LIBRARY names the build's library."""
+"""The report counts bytes that programs have read through fds that they never closed: before an
+exec, in a process that is killed, and in a parent that forks. CUBESHIM_LIBRARY names the build's
+library."""
 import json
 import os
 import subprocess

@@ -1,6 +1,6 @@
-"""Files that a program opens relative to an open directory are served, whichever way it has opened
-that directory: as the prefix itself, as a directory above it or below it, for its path only, as a
-dup. CUBESHIM_LIBRARY names the build's library."""
+"""Files that a program opens relative to an open directory are served, however it has opened that
+directory: as the prefix itself, as a directory above it or below it, for its path only, as a dup.
+CUBESHIM_LIBRARY names the build's library."""
 import json
 import os
 import subprocess

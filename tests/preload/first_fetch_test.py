@@ -1,5 +1,5 @@
 """A path changes while the node's very first fetch is in flight: nothing is cached yet, but the
-change still matters. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+change must not be missed. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import subprocess
 import sys

@@ -1,5 +1,6 @@
 // A library whose pthread_atfork handlers read a file: `prepare` opens it and reads 10 bytes,
-// `child` reads the next 10. Only the child reads on, so the parent sees how far it came.
+// `child` reads the next 10. Only the child continues to read, so the shared offset shows the
+// parent how far it got.
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// The program under test: `preload_helper COMMAND ARGUMENTS...`. Ends with 0 if everything is
-// right; otherwise it says what is not.
+// The program under test: `preload_helper COMMAND ARGUMENTS...`. Exits with 0 if everything is
+// right; otherwise it reports the fault.
 #include "tests/preload/helper.h"
 
 #include <fcntl.h>
@@ -74,7 +74,7 @@ int do_check(const Arguments& a) {
   return 0;
 }
 
-// limit FILE: the fd limit is reached; the same results as without the shim
+// limit FILE: reaches the fd limit; the results are the same as without the shim
 int do_limit(const Arguments& a) {
   const rlimit limit{20, 20};
   CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);

@@ -30,8 +30,8 @@ void alarm_every(long microseconds, void (*handler)(int)) {
   setitimer(ITIMER_REAL, &every, nullptr);
 }
 
-// Cancels a thread that repeats `call`. Whether the request finds the thread in the kernel is a
-// matter of chance, so this takes many threads.
+// Cancels a thread that repeats `call`. Whether the request finds the thread in the kernel depends
+// on chance, so this takes many threads.
 bool is_cancelled(const std::function<void()>& call, int threads) {
   struct Shared {
     const std::function<void()>* call;
@@ -95,7 +95,7 @@ int do_cancel(const Arguments& a) {
 
 struct Thrown {};
 
-// throw DIRECTORY: a filter of scandir throws; says that it was caught
+// throw DIRECTORY: a filter of scandir throws; prints that the exception was caught
 int do_throw(const Arguments& a) {
   const auto lowest = [] {
     const int fd = dup(STDERR_FILENO);

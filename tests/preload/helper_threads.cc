@@ -69,7 +69,8 @@ int do_threads(const Arguments& a) {
 }
 
 // close-race DIR FILES ROUNDS: some threads close and reopen fds that others read and seek. A
-// reader may see EBADF or another file, but only ever whole, right bytes of some file.
+// reader may see EBADF or another file, but the bytes must always be the right ones of a single
+// file.
 int do_close_race(const Arguments& a) {
   const int files = std::stoi(a[1]);
   const Meanwhile readers(4, [&](std::mt19937& random) {
@@ -152,8 +153,8 @@ std::size_t lines_of_maps() {
   return lines;
 }
 
-// large-jumps FILE TIMES: a timer's handler leaves reads of the file by a jump, and takes neither
-// fds nor mappings with it
+// large-jumps FILE TIMES: a timer's handler leaves reads of the file by a jump; neither fds nor
+// mappings are lost
 int do_large_jumps(const Arguments& a) {
   constexpr std::size_t k_most = 1 << 20;
   static char bytes[k_most];
@@ -210,7 +211,7 @@ int do_large_left(const Arguments& a) {
   return 0;
 }
 
-// large-fork FILE: a handler forks during a read, which the child completes like its parent
+// large-fork FILE: a handler forks during a read, which both the child and its parent complete
 int do_large_fork(const Arguments& a) {
   static int status = 1;
   static bool is_child = false;
@@ -305,7 +306,7 @@ int do_short_threads(const Arguments& a) {
   return 0;
 }
 
-// left-fds DIR FILES: threads that had files open at the same time live on; the next opens, by
+// left-fds DIR FILES: threads that had files open at the same time keep running; the next opens, by
 // the library or the kernel, get the lowest fds.
 int do_left_fds(const Arguments& a) {
   constexpr int k_threads = 5;
@@ -321,7 +322,7 @@ int do_left_fds(const Arguments& a) {
       ++opened;
       while (opened < k_threads) std::this_thread::yield();
       CHECK(close(fd) == 0);
-      // For the program the fd is free.
+      // For the program, the fd is free.
       CHECK(close(fd) == -1 && errno == EBADF);
       ++closed;
       while (may_end == 0) std::this_thread::yield();
@@ -456,7 +457,7 @@ int do_holes(const Arguments& a) {
   constexpr std::size_t k_holes[] = {4 * k_kib,   8 * k_kib,   64 * k_kib,   196 * k_kib,
                                      264 * k_kib, 520 * k_kib, 4100 * k_kib, 20000 * k_kib};
   const std::uintptr_t least = reserve(k_size);
-  // The kernel prefers the highest gap. No gap above ours is left.
+  // The kernel prefers the highest gap, so no gap above ours is left.
   for (const std::size_t size : {4096 * k_kib, 256 * k_kib, 32 * k_kib, 4 * k_kib}) {
     while (reserve(size) > least) {
     }
@@ -475,7 +476,8 @@ int do_holes(const Arguments& a) {
     return mmap(reinterpret_cast<void*>(here), size, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
   };
-  constexpr auto k_passing = std::chrono::seconds(10);  // what is only mapped for a moment
+  constexpr auto k_passing = std::chrono::seconds(10);  // the longest time for which a short-lived
+                                                        // mapping exists
   const auto began = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < begins.size(); ++i) {
     void* again = MAP_FAILED;

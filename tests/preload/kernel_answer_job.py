@@ -1,5 +1,5 @@
-"""Calls that reach the kernel, in a tree that others change at the same time, and queries about the
-same names after each. What it prints must be the same with the library and without.
+"""Makes calls that reach the kernel, in a tree that another process changes at the same time, and
+queries the same names after each. Its output must be the same with the library and without.
 
     kernel_answer_job.py make - ORIGIN                 what the next one needs
     kernel_answer_job.py calls TREE ORIGIN             each call once after each change, in a
@@ -237,7 +237,7 @@ BEFORE = {
                                            lambda t, p: t.mutate("file", os.path.dirname(p))),
     "nothing": ("f", lambda t, p: None), "nothing to nothing": ("q", lambda t, p: None),
 }
-# Not every answer shows what has the name.
+# Not every answer shows which kind of file has the name.
 TELL_KIND = {
     "r+", "append without create", "O_DIRECTORY", "chdir", "fopen r+", "stat by number",
     "odd statx", "openat by number", "unlink", "r+ below an fd", "unlink below an fd"
@@ -254,7 +254,7 @@ def make(place):
 
 
 def learn(place, name):
-    """Fills memory with what is there."""
+    """Fills memory with the existing names."""
     for path in (place, f"{place}/s"):
         os.listdir(path)
     for path in (f"{place}/f", f"{place}/other", f"{place}/s/g", f"{place}/l", f"{place}/{name}"):
@@ -290,7 +290,7 @@ def calls(tree, origin):
 
 
 def shuffled(tree, origin, seed, steps):
-    """Each call that reaches the kernel, and then memory's answer about the name."""
+    """Makes each call that reaches the kernel, and then prints memory's answer about the name."""
     dice, t = random.Random(seed), Tree(tree, origin)
     names = ["a", "b", "c", "d"]
     # An open of a FIFO waits for another process.

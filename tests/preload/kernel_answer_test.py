@@ -24,11 +24,11 @@ class Mounted(unittest.TestCase):
             self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-answer-")))
 
     def mount(self, name: str) -> tuple[Path, Path]:
-        """A tree, and a mount of it. The kernel keeps no names there, so it always tells what is
-        there."""
+        """A tree, and a mount of it. The kernel keeps no names there, so it always reports the
+        current state."""
         origin = self.scratch / name
         origin.mkdir()
-        # The kernel's own answer is the truth with which both runs are compared.
+        # Both runs are compared with the kernel's own answer.
         return origin, self.enterContext(
             SlowMount(Path(LAGFS), origin, self.scratch, latency_us=0, keeps_names=False)).path
 

@@ -13,7 +13,7 @@ WAIT = """
 def wait_until_asked(wanted):
     deadline = time.monotonic() + 120
     seen = -1
-    # Waits until no more comes, because the kernel may read some of it for itself.
+    # Waits until no more bytes arrive, because the kernel may also read some by itself.
     while (asked() < wanted or asked() != seen) and time.monotonic() < deadline:
         seen = asked()
         time.sleep(0.1)

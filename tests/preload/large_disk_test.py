@@ -1,5 +1,5 @@
-"""Large files and the cache's disk: blocks that leave the memory come from the disk, in this job
-and in the next. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Large files and the cache's disk: blocks that have left the memory are read from the disk, in
+this job and in the next. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -18,8 +18,8 @@ LAGFS = os.environ["CUBESHIM_LAGFS"]
 # The files have three times the size of the memory. None is a multiple of a page.
 FILES, SIZE = 8, 24_000_001
 DEADLINE_S = 300
-# The writer to the disk drops blocks if it does not keep up, as on a busy machine. So a test gives
-# it this many epochs, or jobs.
+# The writer to the disk drops blocks if it cannot keep up, as on a busy machine. So a test gives it
+# this many epochs or jobs.
 PATIENCE = 60
 # For each epoch: how many bytes the origin was asked for, and the digest of all that was read. The
 # job ends with the first epoch that asks for at most `enough` bytes.

@@ -1,4 +1,4 @@
-"""Lists and announcements that name large files, or parts of them: fetched by the time that the
+"""Lists and announcements that name large files, or parts of them: they are fetched by the time the
 program reads them. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
@@ -26,7 +26,7 @@ def wait_until_asked(wanted):
     deadline = time.monotonic() + 120
     while asked() < wanted and time.monotonic() < deadline:
         time.sleep(0.01)
-    # No more comes, either.
+    # Nor do more bytes arrive.
     seen = asked()
     time.sleep(0.2)
     return seen if asked() == seen else asked()

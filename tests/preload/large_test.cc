@@ -25,7 +25,7 @@ struct BlocksJob : Job {
 
 }  // namespace
 
-// Half of what is read is in memory, and half comes through the fd.
+// Half of the bytes that are read are in memory, and half come through the fd.
 TEST(Large, FdReassignedDuringAReadMixesNoBytes) {
   BlocksJob job;
   job.env["CUBESHIM_RAM"] = "8M";
@@ -174,7 +174,7 @@ TEST(Large, AChildReturnsIntoTheReadInWhichAHandlerForked) {
   expect_well(job.helper({"large-fork", write_large(job, 0, 2 << 20)}));
 }
 
-// A program without the library cuts it in the second block that the read asks for.
+// A program without the library truncates the file in the second block that the read asks for.
 TEST(Large, ShortReadMovesTheOffsetByItsBytes) {
   Job job;
   job.env["CUBESHIM_MAX_FILE"] = "1M";

@@ -1,5 +1,5 @@
-"""Large files in blocks, as programs read them: bytes, what the origin is asked for, and what the
-program's own file still does. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Large files in blocks, as programs read them: their bytes, the requests to the origin, and the
+behaviour of the program's own file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -32,7 +32,8 @@ def read_all():
     with open(path, "rb", buffering=0) as file:
         return b"".join(iter(lambda: file.read(100_000), b""))
 def read_behind(deadline=time.monotonic() + 120):
-    # Like read_all, but the reader lets the read-ahead go first, which a busy machine may not.
+    # Like read_all, but the reader gives the read-ahead time to go first, which it might not get on
+    # a busy machine.
     parts, at, size = [], 0, os.path.getsize(path)
     with open(path, "rb", buffering=0) as file:
         while True:
@@ -295,7 +296,8 @@ with open(path, "rb") as file:
 file = os.open(path, os.O_RDONLY)
 for _ in range(6):
     os.read(file, 100_000)
-# The window of the reader lies ahead of it by now, and its last block has come when the origin is asked no more.
+# By now, the reader's window lies ahead of it, and its last block has arrived once no more requests
+# reach the origin.
 said["at"] = os.lseek(file, 0, 1)
 while True:
     before = asked()
@@ -366,11 +368,12 @@ before = asked(); said["again"] = epoch(); said["second"] = asked() - before
 """, **self.region)
         right = [hashlib.blake2b(DATA).hexdigest()] * 4 + [0] * 4
         self.assertEqual([said["digests"], said["again"]], [right] * 2)
-        # Four times would be once for each process. The second time, what has stayed is there.
+        # Four times would be once for each process. In the second pass, the blocks that have stayed
+        # are hits.
         self.assertLess(said["first"], 2 * SIZE)
         self.assertLess(said["second"], 0.95 * SIZE)
 
-    # On a busy machine a reader may fetch for itself, but not in each job.
+    # On a busy machine, a reader may fetch by itself, but not in each job.
     TRIES = 10
 
     def test_single_reader_is_read_ahead_beyond_the_memory(self):
@@ -486,7 +489,7 @@ class Mappings(Job):
         said = self.run_job("""
 def map_all():
     with open(path, "rb") as file:
-        # A lock that has ended keeps no page out of the memory.
+        # A lock that has ended does not keep pages out of the memory.
         fcntl.flock(file, fcntl.LOCK_SH)
         fcntl.flock(file, fcntl.LOCK_UN)
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED) as mapping:
@@ -494,7 +497,7 @@ def map_all():
 said["digests"] = [map_all()]
 deadline = time.monotonic() + 120
 said["asked"] = 1
-# The pages are copied beside the program.
+# The pages are copied while the program runs.
 while said["asked"] and time.monotonic() < deadline:
     before = asked()
     said["digests"].append(map_all())
@@ -559,7 +562,8 @@ file = os.open(path, os.O_RDONLY)
 # is not read as well.
 os.pread(file, 1 << 17, 0)
 os.pread(file, 1_500_000, 3_000_000)
-# Each of several has its piece of the region, although one alone might take half of all pieces.
+# Each of several mappings has its piece of the region, although one alone might take half of all
+# pieces.
 def pieces():
     with open("/proc/self/maps") as maps:
         return maps.read().count(" /dev/shm/cubeshim-")
@@ -724,7 +728,7 @@ said["child"] = os.read(pipe[0], 1)[0]
     TRIES = 4
 
     def run_until(self, is_right, job: str) -> dict:
-        """The first of several runs for which it holds, or the last one."""
+        """Returns the first of several runs whose result is right, or the last one."""
         for _ in range(self.TRIES):
             said = self.run_job(job, CUBESHIM_RAM="64M")
             if is_right(said):
@@ -861,7 +865,7 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
         (self.source / "g").write_bytes(DATA[:3 << 20])
         os.utime(self.source / "g", (1e9, 1e9))
         self.path = self.mount.path / "g"
-        for before in ("", "os.listxattr(file); "):  # which gives the fd to the kernel
+        for before in ("", "os.listxattr(file); "):  # which materializes the fd
             with self.subTest(before):
                 said = self.race(PREADV, "os.pread(file, 3000, 2_000_000)", before + self.CLOSED,
                                  self.READ)

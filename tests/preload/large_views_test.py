@@ -101,7 +101,7 @@ try:
     said.append(read())
 except OSError as error:
     said.append(error.strerror)
-# It had the file before.
+# The process had the file open before.
 said.append(kinds(held))
 print(json.dumps(said))
 """), ["Bad file descriptor", "Bad file descriptor", "Permission denied", [1]])

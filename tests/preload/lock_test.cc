@@ -1,5 +1,5 @@
-// Readers that lock what they read, as HDF5 and SQLite do, at the same time as others that lock and
-// write.
+// Readers that lock the files that they read, as HDF5 and SQLite do, while others lock and write
+// them.
 #include "tests/support/preload_job.h"
 
 using cube::preload::Job;
@@ -79,7 +79,7 @@ os.close(fd)
   }
 }
 
-// Nobody reports the change. In mode real, copies carry no lock of the origin's file.
+// The change is not reported. In mode real, copies carry no lock of the origin's file.
 TEST(Lock, LocksTheOriginsFileAndSeesItsChanges) {
   for (const char* mode : {"real", "virtual"}) {
     SCOPED_TRACE(mode);

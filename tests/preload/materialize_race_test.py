@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from tests.preload.stopped import (  # noqa: E402
     FORKS, GETPPID, OPENAT, PREADV, SCHED_YIELD, VFORKS, Stopped)
 
-# For each call in turn, one thread makes the fd the kernel's, and the other calls. Each says by a
-# getppid that it is done. They call by ctypes, so that neither holds the interpreter's lock while
-# it is stopped.
+# For each call in turn, one thread materializes the fd, and the other makes the call. Each signals
+# by a getppid that it is done. They call through ctypes, so that neither holds the interpreter's
+# lock while it is stopped.
 JOB = """
 import ctypes, errno, fcntl, json, mmap, os, select, socket, sys, termios, threading
 path = sys.argv[1].encode()

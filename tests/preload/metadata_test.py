@@ -184,8 +184,8 @@ for line in sys.stdin:
         passes = []
         with job:
             said = set()
-            # The first passes may end before the last stats are gathered, and our own reading of
-            # the counters is one of the requests.
+            # The first passes may end before the last stats are gathered, and the request by which
+            # the test reads the counters is included.
             while len(passes) < 2 or (passes[-1] > 0 and len(passes) < 30):
                 before = self.asked()
                 said.add(self.ask(job))
@@ -276,7 +276,7 @@ for top, _, names in os.walk(sys.argv[1]):
         self.mount = self.enterContext(SlowMount(Path(LAGFS), source, self.scratch, 100))
         said, opened, names = self.look()
         self.assertEqual((opened, names["stored"]), (DIRECTORIES + 1, 0))
-        # The first directory that a process reads shows it what the mount's times are worth.
+        # The first directory that a process reads shows whether the mount's times can be trusted.
         again, opened, names = self.look_until(lambda found: found[1] <= 1)
         self.assertEqual((again, names["stored"], names["read"]), (said, DIRECTORIES, 1))
         # Others change a directory: the disk no longer has it.
@@ -343,7 +343,7 @@ class Room(Names):
 
     def test_a_stream_that_is_closed_leaks_nothing(self):
         self.make_tree(self.tree)
-        report, passes = self.scratch / "report", 70_000  # more than a process may have open
+        report, passes = self.scratch / "report", 70_000  # more fds than a process may have open
         text = f"""
 import os, resource, sys
 os.listdir(sys.argv[1])

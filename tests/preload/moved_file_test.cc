@@ -1,5 +1,5 @@
-// Files that are open here while another process renames them, or a directory above them: what
-// their fds become still is the file itself.
+// Files that are open here while another process renames them, or a directory above them: their
+// fds, once materialized, still refer to the file itself.
 #include "tests/support/preload_job.h"
 
 using cube::preload::Job;

@@ -1,6 +1,6 @@
-"""Open files on a mount that gives no times of birth, where a new file may get the inode of a
-removed one: an fd stays of its own file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's
-files."""
+"""Open files on a mount that reports no times of birth, where a new file may get the inode of a
+removed one: an fd keeps referring to its own file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the
+build's files."""
 import os
 import subprocess
 import sys

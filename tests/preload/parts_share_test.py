@@ -1,7 +1,7 @@
 """Threads of one process that open and read a file at the same moment share the parts in which it
-comes: none asks the origin for a part that another one is fetching, and the file is cached, even if
-one of them has closed its fd before the other one publishes. CUBESHIM_LIBRARY and CUBESHIM_LAGFS
-name the build's files."""
+is fetched: none requests a part from the origin that another one is fetching, and the file is
+cached, even if one of them has closed its fd before the other one publishes. CUBESHIM_LIBRARY and
+CUBESHIM_LAGFS name the build's files."""
 import json
 import os
 import subprocess
@@ -19,8 +19,9 @@ LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_LIBRARY", "CUBESHIM_LA
 SIZE = 3_000_000
 FORCE_SYNC = 0x2000
 FUTEX_WAIT = 0  # the library's; those of libc have FUTEX_PRIVATE_FLAG
-# Each thread waits in calls of getppid until it is told to begin, and says by a sched_yield that it
-# has read. They call by ctypes, so that none holds the interpreter's lock while it is stopped.
+# Each thread waits in calls of getppid until it is told to begin, and signals by a sched_yield that
+# it has read. They call through ctypes, so that none holds the interpreter's lock while it is
+# stopped.
 JOB = """
 import ctypes, os, sys, threading
 libc, path = ctypes.CDLL(None, use_errno=True), sys.argv[1].encode()

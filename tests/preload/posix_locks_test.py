@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from tests.preload.stopped import CLOSE, OPENAT2, SCHED_YIELD, Stopped  # noqa: E402
 
 DEADLINE_S = 60
-# Says that the file should be locked, and waits until somebody has looked.
+# Reports that the file should be locked, and waits until the test has checked.
 START = """
 import ctypes, fcntl, mmap, os, sys, threading
 path, libc = sys.argv[1], ctypes.CDLL(None, use_errno=True)
@@ -169,7 +169,8 @@ class PosixLocks(unittest.TestCase):
         os.close(end)
         self.addCleanup(os.close, go_on)
         opener, locker = (int(thread) for thread in job.stdout.readline().split())
-        # Not the locker yet: stopped with Python's lock in its hand, it would keep the opener.
+        # The locker is not stopped yet: if it held Python's lock while stopped, it would block the
+        # opener.
         opener = Stopped(opener)
         self.addCleanup(opener.go_on)
         job.stdin.write("\n")

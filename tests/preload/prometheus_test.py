@@ -32,7 +32,7 @@ scrape_configs:
   - job_name: cubeshim
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
-# Rules cover the past minutes, and must hold for minutes.
+# Rules cover the past minutes, and their conditions must hold for minutes.
 OF_CACHES = "{__name__=~'cubeshim_.*', __name__!~'cubeshim_exporter_.*|.*:.*'}"
 # Reads all files of a folder as often as each of its lines says, and lives on.
 JOB = """
@@ -192,7 +192,7 @@ class Scraped(unittest.TestCase):
                 self.assertNotEqual(self.prometheus.query(query), [], query)
 
     def what_must_have_a_value(self):
-        """The job was seen before it read all of this."""
+        """Prometheus has seen the job before it read all of this."""
         queries = panel_queries()
         for panel in ("Hit ratio, A", "Opens a second, A", "Memory used, A", "Processes, A",
                       "Bytes a second, A", "Latency of an open, C", "Prefetch window, B",

@@ -93,12 +93,14 @@ TEST(Report, NamesAFileThatWasOpenedByAnotherName) {
       "for n in range(5):\n  with open(D.removesuffix('data') + 'link/f3', 'rb') as f: f.read()\n");
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_NE(o.err.find(line), std::string::npos) << o.err;
-  // The line also counts programs that the first one has started, and there is one for all of them.
+  // The line also counts programs that the first one has started; there is a single line for all of
+  // them.
   const std::string read = cube::preload::helper_path() + " read " + job.path("link/f3") + "; ";
   o = job.run({"/bin/sh", "-c", read + read + read + "true"});
   ASSERT_NE(o.err.find(line), std::string::npos) << o.err;
   EXPECT_EQ(o.err.find("cubeshim: served:", o.err.find(line) + 1), std::string::npos) << o.err;
-  // By its right name from another directory, it is seen.
+  // If the file is opened by its right name from another directory, the job counts as having opened
+  // it.
   o = job.run({"/bin/sh", "-c",
                "cd " + job.path("link") + " && " + cube::preload::helper_path() + " read f3"});
   EXPECT_NE(o.err.find("cubeshim: served: 1 file open, "), std::string::npos) << o.err;
@@ -115,7 +117,8 @@ TEST(Report, ReportsThatNothingBelowAPrefixWasOpened) {
   EXPECT_NE(o.err.find("cubeshim: served: nothing; no file below " + job.data() + " was opened"),
             std::string::npos)
       << o.err;
-  // If another job has made the cache, the prefix is spelled well, and this one is a helper.
+  // If another job has made the cache, the prefix is spelled correctly, and this job is only a
+  // helper.
   job.env["CUBESHIM_RAM_KEEP"] = "1";
   expect_well(job.helper({"read", job.file(0)}));
   EXPECT_EQ(job.python("for n in range(50):\n  with open('/proc/self/stat', 'rb') as f: "
@@ -123,8 +126,7 @@ TEST(Report, ReportsThatNothingBelowAPrefixWasOpened) {
                 .err,
             "");
   ASSERT_EQ(unlink(job.region().c_str()), 0);
-  // A command that opens next to nothing gets no line, and neither does one that only reads
-  // metadata.
+  // A command that opens almost nothing gets no line, nor does one that only reads metadata.
   EXPECT_EQ(job.run({"true"}).err, "");
   std::vector<std::string> look = {"ls", "-l"};
   for (int n = 0; n < 20; ++n) look.push_back(job.file(n % 8));
@@ -174,7 +176,8 @@ TEST(Report, JobIsKnownByTheVariable) {
   lines >> one >> two >> three;
   EXPECT_EQ(two, three);
   EXPECT_NE(two, "none");
-  // A job that is over is no job: its name in the environment starts a new one.
+  // A job that has ended no longer exists: a process with its id in the environment starts a new
+  // job.
   job.env["CUBESHIM_JOB"] = two;
   EXPECT_NE(job.helper({"job"}).out, two + "\n");
   expect_well(job.helper({"read", job.file(2)}));
@@ -214,7 +217,7 @@ TEST(Region, ExistsOnlyDuringTheJob) {
   EXPECT_FALSE(cube::preload::exists(job.region()));
   job.helper({"end", "abort", job.file(6), "1"});
   job.helper({"end", "kill", job.file(6), "1"});
-  // Nobody could remove it; the next job does, or takes it over.
+  // No process could remove the region; the next job removes it, or takes it over.
   expect_well(job.helper({"read", job.file(6)}));
   EXPECT_FALSE(cube::preload::exists(job.region()));
 }

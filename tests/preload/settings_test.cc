@@ -1,5 +1,5 @@
-// Wrong settings, and a machine that does not provide what is asked for: one clear line, and the
-// program runs as without the library.
+// Wrong settings, and a machine that lacks the requested resources: one clear line, and the program
+// runs as without the library.
 #include <sys/mount.h>
 #include <sys/resource.h>
 
@@ -246,7 +246,8 @@ TEST(Machine, LimitOfFileSize) {
   expect_well(o);
 }
 
-// The program's lock never includes the region, neither for existing mappings nor for later ones.
+// The program's mlockall never includes the region, neither for existing mappings nor for later
+// ones.
 TEST(Machine, LockedMemoryExcludesTheRegion) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a right to lock memory";
   Job job;

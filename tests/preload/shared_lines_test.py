@@ -1,5 +1,5 @@
-"""Two threads that hit files write to no common cache line; shared_lines_probe.c explains how this
-is detected.
+"""Two threads that have only hits write to no common cache line; shared_lines_probe.c explains how
+this is detected.
 
     shared_lines_test.py [--show]     --show prints each line that one of them writes
 """
@@ -38,7 +38,7 @@ class SharedLines(unittest.TestCase):
             print(done.stdout)
         found = dict(line.split() for line in done.stdout.splitlines()[-2:])
         self.assertEqual(int(found["shared"]), 0, done.stdout)
-        # The library is there, and none of its stores was missed.
+        # The library is loaded, and none of its stores was missed.
         self.assertGreaterEqual(int(found["written"]), 4, done.stdout)
         self.assertLessEqual(int(found["written"]), MOST_WRITTEN, done.stdout)
 

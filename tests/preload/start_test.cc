@@ -113,7 +113,7 @@ TEST(Start, ConstructorsWithAnAllocatorThatMaps) {
 TEST(Start, MakesNoRegionForAProgramThatReadsNothingCovered) {
   Job job;
   job.env["CUBESHIM_LOG"] = "debug";
-  // Seen from the program itself, and from its system calls.
+  // Checked by the program itself, and by its system calls.
   const auto o = job.run({"/bin/sh", "-c", "ls /dev/shm; cat /etc/hostname > /dev/null"});
   EXPECT_EQ(o.out.find(job.name()), std::string::npos) << o.out;
   EXPECT_EQ(job.report("opens"), 0) << job.report_text();
@@ -142,7 +142,7 @@ TEST(Start, ReadsTheTableOfMountsAtMostOnce) {
   if (!mount.is_mounted()) GTEST_SKIP() << "cannot mount";
   job.env["CUBESHIM_PREFIXES"] = mount.path();
   EXPECT_EQ(count_of("/proc/self/mountinfo", calls_of_true(job)), 1);
-  // The kernel knows the way to a directory that was just made.
+  // The kernel has the path of a new directory in its cache.
   const TempDir here;
   struct stat root {
   }, of_dir{};
@@ -182,7 +182,7 @@ TEST(Start, ModeOffPassesEverythingThrough) {
   EXPECT_FALSE(cube::preload::exists(job.region()));
 }
 
-// Only the kernel looks at the arguments.
+// Only the kernel examines the arguments.
 TEST(Start, ModeOffReadsNoPathOrNameOfAnAttribute) {
   Job job;
   job.env["CUBESHIM_MODE"] = "off";
@@ -285,7 +285,7 @@ TEST(Calls, AThousandHitsCostOnlyThePlaceholders) {
   std::printf("1000 hits: %s\n", text.c_str());
 }
 
-// In a process that has a cache.
+// Runs in a process that has a cache.
 TEST(Calls, RelativePathsOutsideThePrefixesCostNoMoreCalls) {
   Job job;
   if (!cube::preload::exists("/usr/bin/strace")) GTEST_SKIP() << "no strace";

@@ -53,7 +53,7 @@ class Stopped:
         return result
 
     def run_to(self, is_wanted) -> bool:
-        """Until is_wanted(number, arguments) is true of a system call that is about to begin.
+        """Runs until is_wanted(number, arguments) is true for a system call that is about to begin.
         False: the thread has ended before that."""
         info = (ctypes.c_uint64 * 11)()  # 24 bytes of head, the number, six arguments
         deliver = 0
@@ -78,7 +78,7 @@ class Stopped:
         return found[0] if found else None
 
     def run_to_fork(self) -> "Stopped":
-        """Until the thread has forked. Returns the child, which has not begun to run."""
+        """Runs until the thread has forked. Returns the child, which has not begun to run."""
         status = 0
         while status >> 8 != signal.SIGTRAP | FORK_EVENT << 8:
             self._ask(CONTINUE)
@@ -91,10 +91,10 @@ class Stopped:
         return child
 
     def go_on(self) -> None:
-        """Never stops again. No-op if the thread has ended."""
+        """Lets the thread run without further stops. No-op if it has ended."""
         try:
             self._ask(DETACH)
-        except ProcessLookupError:  # it runs, or has ended
+        except ProcessLookupError:  # it is running, or has ended
             with contextlib.suppress(ProcessLookupError):
                 self._ask(INTERRUPT)
                 _wait(self.thread)

@@ -83,16 +83,15 @@ TEST(Signals, HandlerDuringACloseLeavesTheLowestFdFree) {
   expect_well(job.helper({"lowest", job.data() + "/f0", "3000"}));
 }
 
-// libc ends a process whose first thread has ended with its last thread, and counts the library's
-// threads among them.
+// If a process's first thread has ended, libc ends the process with its last thread, and counts the
+// library's threads, too.
 TEST(Threads, LastThreadOfTheProgramEndsTheProcessAfterTheFirst) {
   for (const char* const from : {"main", "fork"}) {
     for (const char* const how : {"pthread_exit", "thrd_exit", "cancel", "syscall"}) {
       SCOPED_TRACE(std::string(how) + " in " + from);
       Job job;
       job.env["CUBESHIM_DISK_DIR"] = job.path("disk");
-      // A bare system call ends the process without notice to anybody: the next job removes the
-      // region.
+      // A bare system call ends the process without notice, so the next job removes the region.
       job.checks_region = std::string_view(how) != "syscall";
       std::filesystem::create_directory(job.path("disk"));
       expect_well(job.helper({"first-ends", how, job.data(), "10", from}));

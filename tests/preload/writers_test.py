@@ -16,10 +16,10 @@ HELPER = os.environ["PRELOAD_HELPER"]
 END = "-- end --\n"
 TEXT = "all of it\n" * 1000
 
-# Programs that open "$FILE" for writing and leave the writing to a program that takes the bytes
-# from "$FIFO".
+# Programs that open "$FILE" for writing and leave it to another program, which takes the bytes from
+# "$FIFO".
 EXEC = 'exec cat "$FIFO" > "$FILE"'
-# The next program leaves it to a child and ends.
+# The next program leaves the open file to a child and ends.
 EXEC_AND_FORK = """exec bash -c '{ exec cat "$FIFO"; } & exit' > "$FILE" """
 VFORK = f"""exec {HELPER} vfork-write "$FILE" "$FILE.absent" "$FIFO" """
 # A shell without the library opens the file.
@@ -255,7 +255,7 @@ class Shell(unittest.TestCase):
 
     def wait_until_nobody_writes(self):
         """The kernel closes the files of an ended process one after the other, and a sent one some
-        time later. The mount that the shell sees shows whether one is open."""
+        time later. The mount in the shell's namespace shows whether a file is still open."""
         with open(f"/proc/{self.shell.pid}/root{self.file}", "rb") as file:
             while True:
                 try:
@@ -275,7 +275,7 @@ class Shell(unittest.TestCase):
             f"exec 7> >(exec cat > /dev/null); waiter=$!; ( {command} ) < /dev/null 8>&7 7>&- & "
             "exec 7>&-"
         )
-        # The last program works when somebody reads from the FIFO.
+        # The last program works when a process reads from the FIFO.
         with open(self.fifo, "w") as fifo:
             for _ in range(3):
                 self.read()
@@ -288,7 +288,7 @@ class Shell(unittest.TestCase):
         self.shell.wait()
         report = json.loads(self.report.read_text())
         busy, hits = report["bypassed"]["busy"], report["hits"]["ram"]
-        # The file is cached again as soon as nobody writes it, and not before.
+        # The file is cached again as soon as no process writes it, and not before.
         self.assertIn((busy, hits), [(3, 1)] if is_cached_again else [(3, 1), (4, 0), (5, 0)],
                       report)
 
@@ -333,7 +333,7 @@ class Writers(Shell):
 
     @unittest.skipUnless(has_rings(), "io_uring is refused here")
     def test_ring(self):
-        # The kernel closes the files of a ring some time after the process.
+        # The kernel closes the files of a ring some time after the process has ended.
         self.check(RING, is_cached_again=False)
 
     def test_unshared(self):
@@ -360,14 +360,14 @@ class Writers(Shell):
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root")
 class WritersWithoutLeases(Shell):
-    """The kernel tells a process that neither owns the file nor has CAP_LEASE nothing of its
-    writers, so the file is never cached again."""
+    """If a process neither owns the file nor has CAP_LEASE, the kernel does not report writers to
+    it, so the file is never cached again."""
     def shell_command(self):
         os.chown(self.file, 12345, 12345)
         return ["capsh", "--drop=cap_lease", "--", "-c", "exec bash"]
 
     def test_exec(self):
-        # The program has ended before anybody reads.
+        # The program has ended before any process reads.
         self.check(EXEC_AND_FORK.replace("{", "{ while kill -0 $$ 2> /dev/null; do :; done;"),
                    python=False, is_cached_again=False)
 

@@ -62,8 +62,7 @@ int small_stack() {
   return pthread_join(thread, nullptr);
 }
 
-// A handler's stack with room for the signal, libc and the library, above a page that nobody may
-// touch.
+// A handler's stack with room for the signal, libc and the library, above an inaccessible page.
 int alternate_stack() {
   const std::size_t page = 4096, size = (getauxval(AT_MINSIGSTKSZ) + 8192 + page - 1) / page * page;
   auto* const memory =
@@ -135,7 +134,7 @@ int loader_lock() {
 }
 
 // A thread with a pending cancellation makes a call that is not a cancellation point, where
-// libunwind must open a library to go on.
+// libunwind must open a library in order to continue.
 int cancelled_thread() {
   static std::atomic<bool> is_told{false}, is_past{false};
   pthread_t thread;
@@ -186,8 +185,8 @@ int jumps() {
   return wait_for(child);
 }
 
-// Forks that bypass libc, so that nobody tells the library: of this process, and of the child, in
-// which the library is off.
+// Forks that bypass libc, so that the library is not notified: of this process, and of the child,
+// in which the library is off.
 int unseen_forks() {
   const auto fork_unseen = [] {
     return static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr));

@@ -2,6 +2,6 @@
 // file for such tables.
 extern "C" void profile_host_call(void (*function)()) {
   function();
-  // Not a jump to it, but a call with a frame.
+  // Makes a call with a frame, not a jump.
   __asm__ volatile("");
 }

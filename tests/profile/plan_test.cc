@@ -59,7 +59,7 @@ Observed observed_by(const std::vector<std::string>& processes) {
 }
 
 // A job that reads `files` files of a size one after the other, in each of two epochs, and takes 2
-// ms for each at the origin and 1 ms besides.
+// ms for each at the origin and 1 ms for other work.
 Observed plain_job(std::uint64_t files, std::uint64_t size) {
   std::vector<Use> uses;
   for (std::uint64_t i = 0; i < files; ++i)
@@ -259,7 +259,7 @@ TEST(Forecast, PartOfTheMemoryPassesIfLargeFilesDoNotFit) {
                     .origin_ms = 20,
                     .read_ms = 20});
   const Observed job = observed_by({process(uses, true)});
-  // 288 MiB have 69 segments of two places, 32 of which pass: 106 of 192.
+  // 288 MiB have 69 segments of two places; 32 places are for chunks that pass: 106 of 192.
   EXPECT_NEAR(later(job, {.ram = 288 * k_mib}).hit_ratio, 0.55, 0.02);
   EXPECT_EQ(later(job, {.ram = 500 * k_mib}).hit_ratio, 1);
 }

@@ -138,7 +138,7 @@ list_again()
             self.assertGreaterEqual(read, FILES * jpg, function)
         npy = (self.mount.path / "0.npy").stat().st_size
         self.assertGreaterEqual(sum(site["bytes"] for site in by_function["read_np"]), FILES * npy)
-        # cv2.imread first reads the head of a file, and not all of it.
+        # cv2.imread first reads only the head of a file.
         self.assertEqual([
             p["name"]
             for p in found["patterns"]
@@ -272,7 +272,7 @@ def call_once(i):
     place = id(function.__code__)
     is_again = place in places
     places.add(place)
-    # The profiler tells them apart by the place of their names, too.
+    # The profiler distinguishes them by the place of their names, too.
     names.append(function.__code__.co_qualname)
     function()
     return is_again

@@ -13,7 +13,7 @@ namespace {
 
 class ProfileTables : public testing::Test {
  protected:
-  // One mapping for all tests, reset for each: none is ever given back.
+  // One mapping for all tests, which is reset for each, because mappings are never unmapped.
   static Tables& all() {
     static Tables* const tables = make_tables();
     return *tables;

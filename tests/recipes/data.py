@@ -66,7 +66,7 @@ def lmdb(root: Path) -> None:
 
 
 def jsonl(root: Path) -> None:
-    """Texts, as Hugging Face's loaders read them."""
+    """Texts in the form that Hugging Face's loaders read."""
     words = "the cache keeps each file that a job has read and serves it to the next one".split()
     chance = random.Random(1)
     for split, count in (("train", 2000), ("test", 200)):
@@ -97,7 +97,7 @@ def yolo(root: Path) -> None:
 
 
 def volumes(root: Path) -> None:
-    """Three-dimensional arrays, as medical pictures are."""
+    """Three-dimensional arrays, like medical pictures."""
     import numpy
     for number in range(16):
         numpy.save(root / f"scan-{number:03}.npy",

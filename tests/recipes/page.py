@@ -2,14 +2,14 @@
 
 A page has fenced blocks. ```sh is what the user types, ```LANGUAGE title="NAME" a file that lies
 where the user types it, and ```text the lines to expect, in which each number stands for any. A
-comment says what a test needs:
+comment states the needs of a test:
 
     <!-- test: data=images venv=torch hits=50 -->
 
 data: a function of data.py. venv: one of tests/ecosystem/venvs; without it Debian's Python.
 program: what must be in PATH. by: a script that runs the page instead. hits: the least percentage
-of the opens below the prefix that the cache answers, in all runs together; without it nothing is
-asked."""
+of the opens below the prefix that the cache answers, in all runs together; without it, there is no
+such check."""
 
 from __future__ import annotations
 

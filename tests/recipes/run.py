@@ -1,4 +1,4 @@
-"""Runs recipes: what the page tells the user to type, on a slow mount at /mnt/data.
+"""Runs recipes: the commands that a page tells the user to type, on a slow mount at /mnt/data.
 
     run.py --build BUILD [--venvs DIR] [--measure N] NAME ...
 
@@ -70,7 +70,7 @@ def programs_of(found: Page, venvs: Path) -> Path:
 
 
 class Kitchen:
-    """Everything that the runs of one recipe share: its data, its programs."""
+    """The data and programs that the runs of one recipe share."""
 
     def __init__(self, build: Path, found: Page, venvs: Path, work: Path):
         self.build, self.page, self.work = build, found, work
@@ -104,7 +104,7 @@ class Kitchen:
             mount --bind {shlex.quote(str(mount.path))} /mnt/data
             mount -t tmpfs none /dev/shm
             exec bash -e -o pipefail -c {shlex.quote(script)}"""
-        # A job may not see this machine's settings of the library, nor ask a hub.
+        # A job must neither see this machine's settings of the library nor access a hub.
         environment = {
             "PATH": self.path,
             "HOME": str(folder),

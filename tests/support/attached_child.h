@@ -1,4 +1,4 @@
-// Another process that uses a region, for tests of what it leaves behind.
+// Another process that uses a region, for tests of the state that it leaves behind.
 #pragma once
 
 #include <type_traits>
@@ -8,8 +8,8 @@
 
 namespace cube::tests {
 
-// A child that is attached, has done `before`, and waits to be killed. `before` reports a failure
-// by its status.
+// A child that is attached, has run `before`, and waits to be killed. `before` reports a failure by
+// its status.
 template <typename Before>
 Child attached_child(const cache::RegionOptions& options, Before&& before) {
   Gate ready;

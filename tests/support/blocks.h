@@ -1,5 +1,5 @@
-// Blocks of large files for tests: a file that enters the region block by block, as LargeFile
-// fetches it, and tiers that report the blocks that they are offered.
+// Blocks of large files for tests: a file that is put into the region block by block, as LargeFile
+// fetches it, and tiers that record the blocks that they are offered.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -71,7 +71,7 @@ struct BlockFile {
   }
 };
 
-// The record of a block as a tier gets it.
+// The record of a block in the form that a tier gets.
 class BlockRecord {
  public:
   BlockRecord(std::string_view path, const cache::BlockPlace& block, const cache::FileStat& stat,
@@ -108,12 +108,12 @@ class BlockRecord {
   std::unique_ptr<std::byte[], Free> data_;
 };
 
-// Keeps what it is offered in a map.
+// A tier that keeps offered records in a map.
 struct MapTier final : cache::Tier {
   std::map<std::string, std::string, std::less<>> records;
   std::size_t offered = 0;                     // records in total
   int error = 0;                               // returned by the next offer
-  std::function<void()> during_offer = [] {};  // called before it keeps anything
+  std::function<void()> during_offer = [] {};  // called before it keeps a record
 
   MapTier() : Tier(0) {}
   base::Result<void> offer(std::span<const std::byte> bytes,

@@ -1,5 +1,5 @@
-// Processes for tests: a forked child that runs a function, and a pipe through which to say "go
-// on". No sleeps.
+// Processes for tests: a forked child that runs a function, and a pipe through which processes
+// signal each other. No sleeps.
 #pragma once
 
 #include <poll.h>
@@ -25,7 +25,7 @@ namespace cube::tests {
     }                                                                                     \
   } while (false)
 
-// A child that ends with its owner: by SIGKILL, unless it has been waited for.
+// A child that is killed when its owner is destroyed, unless it has been waited for.
 class Child {
  public:
   Child() = default;
@@ -73,7 +73,7 @@ class Child {
     send(SIGKILL);
     wait();
   }
-  // Kills the child and leaves a zombie: its parent has not asked yet.
+  // Kills the child and leaves a zombie, because its parent has not waited for it yet.
   void kill_without_reaping() const {
     send(SIGKILL);
     siginfo_t info{};
@@ -109,7 +109,8 @@ class Gate {
   bool take(int n = 1) {
     char c = 0;
     for (; n > 0; --n) {
-      // The process that should have given may have failed; the test should say so and not hang.
+      // The process that should have signalled may have failed; then the test must fail and not
+      // hang.
       pollfd waiting{fds_[0], POLLIN, 0};
       if (poll(&waiting, 1, 30'000) != 1 || read(fds_[0], &c, 1) != 1) return false;
     }

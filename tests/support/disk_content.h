@@ -17,7 +17,7 @@
 
 namespace cube::tests {
 
-// Bytes that tell where they belong.
+// Bytes that identify their file and place.
 inline std::string content_of(std::string_view path, std::size_t size, unsigned version = 0) {
   std::string content(size, '\0');
   std::uint64_t state = base::hash_path(path) + version;

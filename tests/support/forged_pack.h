@@ -1,5 +1,5 @@
-// Forges packs: after a change, the hashes of header and footer are made to fit again; a forger
-// cannot make those of data fit.
+// Forges packs: after a change, the hashes of header and footer are recomputed, but not those of
+// data.
 #pragma once
 
 #include <cstring>

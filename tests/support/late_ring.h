@@ -16,7 +16,7 @@ namespace cube::tests {
 inline constexpr std::size_t k_late_bytes = 60'000;
 inline constexpr std::size_t k_most_of_one = 2 * k_mib / k_late_bytes;  // files of a segment
 
-// Quick to make, for regions that are filled a hundred times.
+// Cheap to compute, for regions that are filled a hundred times.
 inline std::string late_content(const std::string& path) {
   std::string bytes(k_late_bytes, static_cast<char>('a' + base::hash_path(path) % 26));
   return bytes.replace(0, path.size(), path).replace(k_late_bytes - path.size(), path.size(), path);
@@ -65,7 +65,7 @@ struct LateRing {
       n += ring.owns(segment) ? 1 : 0;
     return n;
   }
-  // The first resident file of each segment. All are open as long as the pins live.
+  // The first resident file of each segment. All of them are open as long as the pins live.
   std::vector<cache::Pin> one_of_each() {
     std::vector<cache::Pin> pins(ring.end_segment());
     for (const auto& path : resident) {

@@ -1,8 +1,8 @@
-// The parity harness. A test is a body that makes calls on files below a directory and writes down
-// what it saw, line by line. It runs three times in one process: in a directory that no prefix
-// covers (the kernel is the yardstick), in a covered one whose files nobody has opened yet (cold),
-// and in a covered one whose files are all in the cache (warm, proven for each file: it opens while
-// the directory is not there). The three logs must be equal line by line.
+// The parity harness. A test is a body that makes calls on files below a directory and logs the
+// results, line by line. It runs three times in one process: in a directory that no prefix covers
+// (the kernel is the reference), in a covered one whose files nobody has opened yet (cold), and in
+// a covered one whose files are all in the cache (warm, proven for each file: it opens while the
+// directory is not there). The three logs must be equal line by line.
 //
 //   PARITY(Read, StopsAtTheEnd) {
 //     // Logs the text of the call, its result and errno.
@@ -59,10 +59,10 @@ class Case {
 
   // ---- the log
   void line(std::string text);
-  void path(const char* label, const char* value);  // leaves out the tree's own place
+  void path(const char* label, const char* value);  // without the tree's own place
   void bytes(const char* label, const void* data, std::size_t n);
-  // Logs all fields except atime and inode, and checks that the kernel says the same of `of` at
-  // this moment.
+  // Logs all fields except atime and inode, and checks that they equal the kernel's current stat of
+  // `of`.
   void stat(const char* label, const struct ::stat& st, const char* of, bool follow = true);
   template <typename T>
   T note(const char* what, T value) {
@@ -95,7 +95,7 @@ class Case {
     return value;
   }
 
-  // True if the shim is there and this is the covered tree.
+  // True if the shim is loaded and this is the covered tree.
   bool is_covered() const;
   Pass pass() const { return pass_; }
   // Proves that the fd is not the kernel's own file (in covered passes), or that it is
@@ -122,7 +122,7 @@ class Case {
 
 void run_parity(void (*body)(Case&));
 
-// The kernel's view of the fd, past the shim.
+// The path that the kernel reports for the fd, without the shim.
 std::string raw_fd_target(int fd);
 bool is_preloaded();
 bool is_virtual();
@@ -130,7 +130,7 @@ bool is_virtual();
 bool asks_the_origin();
 // True if every file of two or more bytes is large.
 bool serves_in_blocks();
-// True if the covered tree is a bucket. The yardstick is a read-only mount of the directory whose
+// True if the covered tree is a bucket. The reference is a read-only mount of the directory whose
 // files the store has as objects. Tests that make anything but objects are skipped.
 bool is_in_bucket();
 // True if libc has at least this version.
@@ -153,7 +153,7 @@ std::string content_of(std::string_view name, std::size_t size);
   TEST(subject, behaviour) { ::cube::parity::run_parity(parity_##subject##_##behaviour); } \
   static void parity_##subject##_##behaviour([[maybe_unused]] ::cube::parity::Case& t)
 
-// Makes the call and logs its text, its result, and errno (also that a success leaves errno alone).
+// Makes the call and logs its text, its result, and errno (a success must leave errno unchanged).
 #define CALL(...) (errno = ::cube::parity::k_errno_kept, t.note(#__VA_ARGS__, (__VA_ARGS__)))
 // For calls that fail with null, EOF and the like: errno counts only then.
 #define STDIO(failure, ...)                                                       \

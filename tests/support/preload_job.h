@@ -36,7 +36,7 @@ class Job {
   const std::string& name() const { return name_; }
   std::string region() const;
 
-  // Waits for its end, and kills it after a minute.
+  // Waits for the program's end, and kills it after a minute.
   Outcome run(const std::vector<std::string>& command) const;
   Outcome helper(const std::vector<std::string>& arguments) const;
   Outcome python(const std::string& script) const;

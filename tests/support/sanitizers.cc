@@ -3,8 +3,8 @@
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions();
 const char* __lsan_default_suppressions() { return "leak:cube::cache::Region::attach\n"; }
 
-// TSan does not know that pthread_mutex_timedlock has the lock when it returns EOWNERDEAD, nor does
-// it know holders in other processes.
+// TSan knows neither that pthread_mutex_timedlock has the lock when it returns EOWNERDEAD, nor of
+// holders in other processes.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions();
 const char* __tsan_default_suppressions() { return "mutex:cube::\n"; }
 

@@ -1,4 +1,4 @@
-// Things that a test must know about the sanitizer under which it runs.
+// Facts that a test needs about the sanitizer under which it runs.
 #pragma once
 
 #include "cache/base/sanitizers.h"

@@ -24,7 +24,7 @@ struct SmallCache {
   }
   SmallCache(const SmallCache&) = delete;
   SmallCache& operator=(const SmallCache&) = delete;
-  // A killed leader leaves it.
+  // A killed leader leaves its socket behind.
   ~SmallCache() { unlink((cache.path() + ".sock").c_str()); }
   // Makes a job that lists all of them; threads fetch them through a ring of 8 MB.
   void list_all(unsigned depth) {

@@ -34,7 +34,7 @@ class Survivor {
  public:
   explicit Survivor(cache::Region& region) : region_(region), tier_(region) {}
 
-  // The path must have no record, or a whole, right one.
+  // The path must have no record, or a complete and correct one.
   void check_record(const std::string& path, std::string_view expected, KillCounts& counts) {
     ++counts.reads;
     const cache::Pin pin = find(tier_, path);
@@ -43,7 +43,7 @@ class Survivor {
     if (!is_sound(region_, *pin) || pin->path() != path || bytes_of(*pin) != expected)
       ++counts.wrong_bytes;
   }
-  // Locks must be free, and pins and leases of the dead must be gone.
+  // Locks must be free, and pins and leases of dead processes must be gone.
   void check_tables(KillCounts& counts) {
     const std::uint64_t began = base::monotonic_ns();
     {

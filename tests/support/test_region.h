@@ -1,6 +1,6 @@
 // Regions, caches and records for tests. Each region has a name of its own and removes its file at
 // the end. A Region lives as long as its process, as in the library; a second attach in the same
-// process would take the slot over (as after exec), so other processes are forked (child.h).
+// process would take over the slot (as after exec), so other processes are forked (child.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -46,7 +46,8 @@ inline cache::Region* attach(const cache::RegionOptions& options, std::string* w
   return *region;
 }
 
-// Options of a region of its own; the process that made this object removes the file with it.
+// Options of a region with a unique name; the process that made this object removes the region's
+// file when it destroys the object.
 struct RegionName {
   cache::RegionOptions options;
   pid_t owner = getpid();
@@ -111,7 +112,7 @@ inline cache::FileCache* attach_cache(const base::Config& config, const base::Pr
   return *cache;
 }
 
-// A counter of this process, with what hits count in its lanes.
+// A counter of this process, including the counts of hits in its lanes.
 inline std::uint64_t counted(cache::FileCache& cache, base::Counter counter) {
   base::Totals totals;
   cache::add_stats_of(cache.region(), cache.region().own_slot(), totals);

@@ -17,7 +17,7 @@ namespace cube::tests {
 
 class Tracee {
  public:
-  // Stops before `body` and at each raise(SIGSTOP) in it.
+  // The child stops before `body` and at each raise(SIGSTOP) in it.
   template <typename Body>
   explicit Tracee(Body&& body)
       : child_([&] {
@@ -31,7 +31,7 @@ class Tracee {
   // False once the child has ended; `exit_status` then says how.
   bool to_system_call() { return resume(PTRACE_SYSCALL); }
   bool step() { return resume(PTRACE_SINGLESTEP); }
-  // Runs this many instructions. True if it came to a raise(SIGSTOP) or to its end before.
+  // Runs this many instructions. True if it reached a raise(SIGSTOP) or its end earlier.
   bool step_on(long steps) {
     for (long i = 0; i < steps; ++i) {
       if (!step() || is_at_raise()) return true;
@@ -45,7 +45,7 @@ class Tracee {
     }
     return false;
   }
-  // Runs for about that long, then stops; true if it came to a raise(SIGSTOP) before.
+  // Runs for about that long, then stops; true if it reached a raise(SIGSTOP) earlier.
   bool run_for(std::uint64_t ns) {
     if (ptrace(PTRACE_CONT, child_.pid(), nullptr, 0) != 0) return true;
     const timespec pause{static_cast<time_t>(ns / 1'000'000'000),

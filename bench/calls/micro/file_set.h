@@ -16,7 +16,7 @@ struct File {
 
 class FileSet {
  public:
-  // The first `limit` files (0: all), without hidden ones. Throws std::runtime_error if there is
+  // The first `limit` files (0: all) that are not hidden. Throws std::runtime_error if there is
   // nothing to read. `names`, if given, is a directory with the same files, from which names and
   // sizes are taken instead of from `directory`.
   static FileSet list(const std::string& directory, std::size_t limit,

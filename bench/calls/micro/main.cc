@@ -29,7 +29,7 @@ struct Options {
   TeamOptions team;
 };
 
-// The driver reads the results itself; Google Benchmark's own table would only disturb.
+// The driver prints the results itself, so Google Benchmark's own table is not wanted.
 class SilentReporter : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }

@@ -23,7 +23,7 @@ class Reader {
 };
 
 // All files of a set in one mapped file in /dev/shm, as a cache would hold them, to measure the
-// cost of a copy from memory alone. A file's stat and path precede its bytes.
+// cost of only the copy from memory. A file's stat and path precede its bytes.
 class Arena {
  public:
   struct Head {
@@ -77,7 +77,7 @@ enum class ReaderKind {
   fread,     // fopen, fseek, ftell, fread, fclose
   copy,      // memcpy out of the arena, to a page
   copy_16,   // like copy, but to 16 bytes after the start of a page
-  ideal,     // from the arena, found by the path
+  ideal,     // from the arena, looked up by the path
   direct     // one pread with O_DIRECT from the arena on the disk
 };
 std::unique_ptr<Reader> make_reader(ReaderKind kind, const FileSet& set, const Arenas& arenas);

@@ -28,8 +28,8 @@ std::uint64_t clock_ns(clockid_t id) {
          static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// Reads in name order. The passes use another order, so the order in which a cache fills now does
-// not help it later.
+// Reads in name order. The passes use another order, so that the order in which the cache was
+// filled does not help them.
 std::uint64_t digest_of(Reader& reader, const FileSet& set) {
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < set.count(); ++i) {
@@ -71,7 +71,7 @@ void Team::start(int number) {
   const pid_t pid = ::fork();
   if (pid < 0) throw std::runtime_error("fork failed");
   if (pid == 0) {
-    // Otherwise the members before would not see the end of their commands.
+    // Otherwise earlier members would not see the end of their commands.
     for (const Member& member : members_) {
       ::close(member.commands);
       ::close(member.answers);

@@ -28,7 +28,7 @@ struct TeamOptions {
 };
 
 struct Pass {
-  std::uint64_t wall_ns = 0;  // from the first process's begin to the last one's end
+  std::uint64_t wall_ns = 0;  // from the first process's start to the last one's end
   std::uint64_t cpu_ns = 0;   // of all processes
 };
 

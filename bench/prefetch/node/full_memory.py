@@ -15,7 +15,7 @@ from bench.harness.suite import Bench
 from bench.prefetch.node.processes import PLAN, Job, jobs, on_mount
 
 SLOW_US = 1000
-PARTS = 4  # of the announced data, one of which is as large as the memory
+PARTS = 4  # of the announced data; one part is as large as the memory
 
 
 def measure_full_memory(bench: Bench, section: Section) -> None:

@@ -1,5 +1,5 @@
-"""Measures how long a node is without a leader after its death, and how long a program takes to end
-while all fetches hang."""
+"""Measures how long a node has no leader after the leader's death, and how long a program takes to
+end while all fetches hang."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def measure_takeover(bench: Bench, section: Section) -> None:
 
 
 def kill_leader(bench: Bench) -> tuple[float, int]:
-    """Returns the seconds from the kill to the first file that the next leader asks of the mount,
-    and the number of files that survivors read wrong."""
+    """Returns the seconds from the kill to the first file that the next leader requests from the
+    mount, and the number of files that survivors read incorrectly."""
     with bench.mount(bench.data) as mount:
         plan = plan_of(bench, mount)
         checked = plan[::40]
@@ -56,8 +56,8 @@ def kill_leader(bench: Bench) -> tuple[float, int]:
         with jobs(*(Job(shim, "read", trigger, names, 0) for _ in range(4))) as readers:
             for job in readers:
                 job.answer()
-            # All processes take part in the election, and none reads planned files before it is
-            # over.
+            # All processes take part in the election, and none reads planned files before the
+            # election is over.
             wait_until(lambda: counts(bench, shim) > 200, "200 files fetched")
             pid = leader_of(shim)
             victim = next((job for job in readers if job.pid == pid), None)
@@ -83,7 +83,7 @@ def kill_leader(bench: Bench) -> tuple[float, int]:
 
 
 def measure_exit(bench: Bench, section: Section) -> None:
-    """Measures from the line that lets a job end to its end, while all fetches hang."""
+    """Measures the time from the line that lets a job end to its end, while all fetches hang."""
     took: dict[bool, list[float]] = {False: [], True: []}
     for number in range(bench.rounds(15, 5)):
         for prefetch in in_turn((False, True), number):

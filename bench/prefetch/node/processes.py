@@ -88,8 +88,9 @@ def counts(bench: Bench, shim: Shim, what: str = "fetched") -> int:
 
 
 def on_mount(bench: Bench, mount: SlowMount, names: tuple[str, ...]) -> list[str]:
-    """The files of these sets as seen through a mount of all sets, listed on the local disk. Their
-    pages are in memory: the origin must be as slow as its latency, not as the disk below it."""
+    """The files of these sets as paths below a mount of all sets; the listing comes from the local
+    disk. Their pages are in memory, so that the origin is as slow as its latency, not as the disk
+    below it."""
     files = [file for name in names for file in data_files(bench.sets[name].path)]
     for file in files:
         file.read_bytes()

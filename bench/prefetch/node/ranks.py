@@ -13,7 +13,7 @@ from bench.harness.suite import Bench
 from bench.prefetch.node.processes import Job, jobs, on_mount
 
 RANKS = 8
-# an open, read and close that waited for the mount takes at least twice its latency
+# an open, read and close through the mount take at least twice its latency
 THERE_US = 150.0
 
 

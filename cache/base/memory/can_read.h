@@ -1,5 +1,5 @@
-// Tells whether an address can be read. A page of a mapped file vanishes when the file is cut
-// short, and a load from it then ends the program. Thread-safe; async-signal-safe.
+// Tells whether an address can be read. A page of a mapped file vanishes when the file is
+// truncated, and a load from it then ends the program. Thread-safe; async-signal-safe.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,11 @@
 // Tracks resources (pieces of memory, fds) that objects on this thread's stack hold, because a
 // handler may leave a call by siglongjmp, and then no destructor runs. The thread's next such
-// object finds the rows of objects that are gone and frees what they held. An object is gone if a
-// new one lies at its address, or if it lies below the stack pointer and no handler runs. Thread
-// safety: each thread has its own rows. Async-signal-safe. Invariants: a row belongs to one object
-// at most. An object that is not on the stack of its caller gets no row. Known limit: a jump in the
-// few instructions between taking a resource and noting it still leaks that resource.
+// object finds the rows of objects that no longer exist and frees the resources that these held. An
+// object no longer exists if a new one lies at its address, or if it lies below the stack pointer
+// and no handler runs. Thread safety: each thread has its own rows. Async-signal-safe. Invariants:
+// a row belongs to one object at most. An object that is not on the stack of its caller gets no
+// row. Known limit: a jump in the few instructions between taking a resource and noting it still
+// leaks that resource.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 namespace cube::base {
 
 // The number of rows in use, or more: a jump while a row is being taken leaves the count too high
-// for good, which costs only time.
+// permanently, which costs only time.
 extern constinit thread_local std::size_t t_held_count [[gnu::tls_model("initial-exec")]];
 
 class Held {
@@ -30,7 +31,7 @@ class Held {
   // False: there is no row, and a jump leaks the resource.
   static bool note(const void* holder, GiveBack give_back, std::uintptr_t what, std::size_t size);
   // Called when the holder frees the resource itself. False: the resource was freed already,
-  // because the holder was believed to be gone.
+  // because the holder was taken for one that no longer exists.
   static bool let_go(const void* holder, std::uintptr_t what);
 
  private:

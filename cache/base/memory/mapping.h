@@ -8,9 +8,8 @@
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 
-// ThreadSanitizer does not see raw system calls, and takes a new mapping at the address of an
-// earlier one for the same memory. note_unmapping and note_mapping tell it that the mapping comes
-// after the unmapping.
+// ThreadSanitizer does not see raw system calls, so it takes a new mapping at the address of an
+// earlier one for the same memory. note_unmapping and note_mapping order the two for it.
 #if CUBE_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif

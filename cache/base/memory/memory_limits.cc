@@ -124,7 +124,7 @@ constexpr GroupFiles k_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
 constexpr GroupFiles k_v2 = {"memory.max", "memory.current", "inactive_file", "active_file",
                              "shmem"};
 
-// Takes the limits of the group and of those around it.
+// Applies the limits of the group and of its ancestors.
 void take_limits_of(std::string_view root, std::string_view group, const GroupFiles& files,
                     GroupMemory& memory) {
   while (true) {

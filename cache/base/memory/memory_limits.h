@@ -1,7 +1,7 @@
-// How much memory this process may still use: the lesser of what the machine and what its control
-// groups have left; and how much room is left in a tmpfs that others also use. Unit: bytes. Source:
-// MemAvailable of /proc/meminfo; memory.max and memory.current of cgroup v2, memory.limit_in_bytes
-// and memory.usage_in_bytes of v1. Thread safety: pure functions.
+// How much memory this process may still use, which is the lesser of the machine's and the control
+// groups' remaining memory; and how much room is left in a tmpfs that others also use. Unit: bytes.
+// Source: MemAvailable of /proc/meminfo; memory.max and memory.current of cgroup v2,
+// memory.limit_in_bytes and memory.usage_in_bytes of v1. Thread safety: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -29,12 +29,12 @@ inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 struct MemoryLeft {
   std::uint64_t left = UINT64_MAX;  // the result of available_memory()
   // How much of k_memory_left_alone is missing on the machine, or in a control group. For a control
-  // group, at most as much as its tmpfs files take.
+  // group, this is at most the size of its tmpfs files.
   std::uint64_t missing = 0;
 };
 MemoryLeft memory_left();
 
-// A smaller region is not made.
+// The size of the smallest region that is created.
 inline constexpr std::uint64_t k_least_region = 8 << 20;
 
 // The room in the file system of a region now. Other programs also use that file system: data

@@ -1,7 +1,7 @@
 // Addresses for the library's long-lived mappings in the program. The kernel gives a mapping the
-// highest gap that it fits into, so ours would often take what the program has just unmapped. Yet a
-// program with a single thread may unmap such a range again, or map over it. So ours lie far below
-// the program's. Thread-safe and async-signal-safe.
+// highest gap that it fits into, so ours would often take a range that the program has just
+// unmapped. Yet a program with a single thread may unmap such a range again, or map over it. So
+// ours lie far below the program's. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
-// A buffer for bytes that are read. It comes from the kernel and not from the heap, because a
-// signal handler may open files. One piece is kept for the next user. Thread safety: an object
-// belongs to one thread. A piece that a jump leaves behind is freed later (held.h).
+// A buffer for bytes that are read. It is mapped from the kernel, not allocated on the heap,
+// because a signal handler may open files. One piece is kept for the next user. Thread safety: an
+// object belongs to one thread. A piece that a jump leaves behind is freed later (held.h).
 #pragma once
 
 #include <atomic>

@@ -20,8 +20,8 @@ inline std::uint64_t blocked_signals() {
 class BlockSignals {
  public:
   static constexpr std::uint64_t k_all = ~0ULL;
-  // All but libc's own two signals (32, 33): setuid() waits for each thread that libc knows to
-  // answer the latter.
+  // All except libc's own two signals (32, 33): setuid() waits until every thread that libc has
+  // created has answered signal 33.
   static constexpr std::uint64_t k_but_libcs = k_all & ~(3ULL << 31);
 
   explicit BlockSignals(std::uint64_t which = k_all) {

@@ -1,6 +1,6 @@
 // Tells whether a signal handler that has run during a wait should end the wait, as it would end a
 // blocking call of the kernel: with EINTR, unless the handler was installed with SA_RESTART. A
-// futex with a timeout does not tell. Thread-safe and async-signal-safe.
+// futex with a timeout does not report this. Thread-safe and async-signal-safe.
 #pragma once
 
 namespace cube::base {

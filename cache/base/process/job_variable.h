@@ -1,7 +1,7 @@
 // The variable CUBESHIM_JOB identifies the job of a process by the ProcessId of the job's first
 // process. `cubeshim run` is the first process of the job that it starts. It appends the pid of the
-// program, which speaks for the job until it ends: "PID.START.NAMESPACE/PID". Thread safety: pure
-// functions.
+// program, which writes the job's messages until it ends: "PID.START.NAMESPACE/PID". Thread safety:
+// pure functions.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ inline constexpr const char* k_told_variable = "CUBESHIM_TOLD";
 
 struct JobVariable {
   ProcessId first;
-  std::uint32_t speaker = 0;  // 0: the first process speaks for the job
+  std::uint32_t speaker = 0;  // 0: the first process writes the job's messages
 };
 
 // False: the text does not parse.

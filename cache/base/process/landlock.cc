@@ -23,8 +23,8 @@ struct Found {
 };
 
 // Runs in a child while its parent waits. The child has its own rights and fd table; its memory may
-// be the parent's. AddressSanitizer would mark a part of the parent's stack for good, because the
-// child never returns.
+// be the parent's. AddressSanitizer would poison a part of the parent's stack permanently, because
+// the child never returns.
 [[noreturn, gnu::noinline]] __attribute__((no_sanitize("address"))) void
 enter_domains_until_refused(Found& found, bool is_own_memory) {
   // Tries wait4, because the parent is about to call it.

@@ -108,7 +108,8 @@ Liveness liveness_of(const ProcessId& process) {
   if ((process.start_time & k_first_asked) != 0 || !has_own_proc() ||
       !read_stat_of(folder, process.pid, line))
     return Liveness::alive;
-  // A first thread that has ended is a zombie while other threads of the process live on.
+  // If only the first thread has ended, the process shows as a zombie, but its other threads still
+  // run.
   const bool gone = (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
   const bool same = line.start_time == process.start_time && !gone;
   return same ? Liveness::alive : Liveness::dead;
@@ -120,7 +121,7 @@ bool is_of_this_user(const ProcessId& process) {
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/status", process.pid).out = '\0';
   const long n = sys::read_small_file(path, text, sizeof text);
   if (sys::failed(n)) return true;
-  // The line has the real user, then the effective one. The owner of the directory in /proc is no
+  // The line lists the real user, then the effective one. The owner of the directory in /proc is no
   // substitute, because it is root if the process may not be dumped.
   const std::string_view all(text, static_cast<std::size_t>(n));
   constexpr std::string_view k_label = "\nUid:\t";

@@ -121,8 +121,7 @@ bool is_readable(std::uintptr_t at) {
 }  // namespace
 
 void remember_first_thread() {
-  // Decides by the address, because a sandbox may kill for a system call that the program itself
-  // does not make.
+  // Compares addresses instead of making a system call, for which a sandbox may kill the process.
   constexpr std::uintptr_t k_near = 64 << 20;
   if (getauxval(AT_RANDOM) - reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < k_near)
     g_first_thread.store(own_thread(), std::memory_order_relaxed);

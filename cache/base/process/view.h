@@ -15,7 +15,7 @@ namespace cube::base {
 // children share.
 std::uint64_t current_rights();
 
-// True if access(2) checks the rights that open(2) has: the real ids are the effective ones, and
+// True if access(2) checks the same rights as open(2): the real ids are the effective ones, and
 // there are no capabilities to override modes, which it ignores unless the real user is root.
 bool access_has_own_rights();
 
@@ -24,7 +24,7 @@ struct View {
   std::uint64_t number = k_free;
   std::uint64_t rights = 0;
   // True: until the next boot, the kernel reuses none of the ids that `number` is made of. False:
-  // it may, once no process of the view lives.
+  // it may reuse them once no process of the view is alive.
   bool is_lasting = false;
 };
 View current_view();

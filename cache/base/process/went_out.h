@@ -9,7 +9,7 @@
 
 namespace cube::base {
 
-// In this order: of several marks, a call keeps the last one here.
+// In ascending order: of several marks, a call keeps the highest.
 enum class Way : std::uint8_t { memory, waited, origin, tier };
 
 inline constinit thread_local Way t_way [[gnu::tls_model("initial-exec")]] = Way::memory;

@@ -101,8 +101,8 @@ struct ParsedConfig {
 };
 
 using Lookup = std::function<const char*(const char* variable)>;
-// How the caller reacts to a wrong value: it uses the default, and the line about the value says
-// so, or it exits.
+// How the caller reacts to a wrong value: it uses the default, which the line about the value then
+// mentions, or it exits.
 enum class IfWrong { use_default, end };
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
 

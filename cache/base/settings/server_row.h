@@ -1,4 +1,4 @@
-// A server of the cluster as this node knows it: a row of a table in the region, which has the
+// This node's view of a server of the cluster: a row of a table in the region. The table is in the
 // order of CUBESHIM_CLUSTER. The leader writes all fields except `free_ns`. A reader may see a row
 // that is partly updated, which is good enough for a report. Thread-safe.
 #pragma once

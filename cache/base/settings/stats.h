@@ -18,8 +18,8 @@ enum class Counter : unsigned {
 };
 inline constexpr std::size_t k_counters = static_cast<std::size_t>(Counter::k_count);
 
-// Durations in nanoseconds, in four buckets per power of two, so that a quantile is right to about
-// 12 %.
+// Durations in nanoseconds, in four buckets per power of two, so that a quantile is accurate to
+// about 12 %.
 struct Histogram {
   static constexpr std::size_t k_buckets = 40 * 4;
   std::array<std::atomic<std::uint32_t>, k_buckets> counts;

@@ -81,8 +81,8 @@ LargeFile::Steps LargeFile::bring_in_steps(CacheParts& parts, const By& by, std:
       const Fetched fetched = bring_from_tier(parts, by, at, bytes);
       if (fetched == Fetched::waits) return Steps::waits;
       if (fetched == Fetched::here) continue;
-      // Not after a program's first read: if it then closes the file, the rest would be fetched in
-      // vain.
+      // Not after a program's first read: if the program then closes the file, the rest would be
+      // fetched in vain.
       const bool is_sequence = window_.load(std::memory_order_relaxed) != 0;
       if (is_sequence || by.asks_for_block)
         ask_kernel_for(by.fd, at, std::uint64_t{pages.end - gap.first} * k_chunk_page);
@@ -100,7 +100,7 @@ bool LargeFile::fetch_ahead(CacheParts& parts, int fd, FdsLeft fds_left, const R
   const std::uint64_t end = std::min({(begin / block + 1) * block, range.end, stat_.size});
   if (begin >= end || is_over_.load(std::memory_order_relaxed)) return false;
   if (is_full() && !find(chunks(parts), chunk_of(begin))) return false;
-  // If the program closes the file, this must not hold up its lock or its mount.
+  // If the program closes the file, this fetch must not prolong its lock or keep its mount busy.
   const auto is_wanted = [&] { return fds_left == this->fds_left(); };
   const Chunks chunks = this->chunks(parts);
   By by{.fd = fd, .pass = range.passes ? Chunks::Pass::may_pass : Chunks::Pass::no};

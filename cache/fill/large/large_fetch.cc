@@ -17,7 +17,7 @@ namespace {
 
 using base::Counter;
 
-// A stat is good for k_look_at_version_ns. One thread renews the stat early, so that the others do
+// A stat is valid for k_look_at_version_ns. One thread renews the stat early, so that the others do
 // not all wait for a new one at the same time.
 constexpr std::uint64_t k_look_at_version_ns = 100'000'000, k_renew_ns = 75'000'000;
 // A reader that continues at its last position fetches as much as FUSE and the page cache read by
@@ -214,23 +214,23 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
     chunks.note_ahead(claim, pages);
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
-  // A writer that came since may_publish() increments its stripe's epoch before it searches for
-  // chunks, so readers do not serve these pages.
+  // If a writer has started since may_publish(), it increments its stripe's epoch before it
+  // searches for chunks, so readers do not serve these pages.
   chunks.note_present(claim, pages);
   return true;
 }
 
 // Whether the bytes that were just read may be published as those of this version.
 bool LargeFile::may_publish(CacheParts& parts, const By& by) {
-  // By now the program's fd may refer to another file. The stat of that other file says nothing
+  // By now the program's fd may refer to another file. The stat of that other file proves nothing
   // about this one.
   const auto is_its = [&] { return by.of_program == nullptr || by.of_program->goes_on(); };
-  // A jump may have left this fetch and ended it.
+  // A jump may have left this fetch, which ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;
   if (!is_its()) return false;
   const std::uint64_t age =
       base::coarse_monotonic_ns() - looked_ns_.load(std::memory_order_relaxed);
-  // After a jump out of a renewal, no thread renews the stat early.
+  // If a renewal was left by a jump, no thread renews the stat early.
   const bool renews = age >= k_renew_ns && age < k_look_at_version_ns &&
                       !is_renewing_.exchange(true, std::memory_order_relaxed);
   const bool is_due = renews || age >= k_look_at_version_ns;

@@ -24,11 +24,11 @@ struct DirectUnits {
   std::uint32_t memory, offset;
 };
 
-// Asks the kernel (STATX_DIOALIGN, since 6.1). If the file system does not say, whole pages will
-// do.
+// Asks the kernel (STATX_DIOALIGN, since 6.1). If the file system does not report them, whole pages
+// are assumed to suffice.
 DirectUnits direct_units_of(int fd) {
   constexpr unsigned k_asks = 0x2000;
-  constexpr std::size_t k_place_of_memory = 0x98;  // libc's structure may have no names for them
+  constexpr std::size_t k_place_of_memory = 0x98;  // libc's structure may not name these members
   const auto page = static_cast<std::uint32_t>(base::kernel_page());
   struct ::statx answer {};
   std::uint32_t said[2] = {};

@@ -1,17 +1,19 @@
 // A large file that a program has open. The program's fd is the origin's own file, and the kernel
 // keeps the offset. Reads are answered from the file's chunks in the region
-// (region/large/chunks.h), whose pages come from the origin or a tier as they are read, or ahead.
+// (region/large/chunks.h), whose pages are fetched from the origin or a tier when they are read, or
+// ahead of that.
 //
 // A read fetches the pages that are absent, in one flight per block on the node. A read outside a
 // sequence fetches only the pages that it wants; a second read of the same block then fetches the
-// whole block. A file that is read sequentially is read ahead: after each read, ahead() says how
-// far. A block that a tier has comes from there as a whole (large_tier.cc).
+// whole block. A file that is read sequentially is read ahead: after each read, ahead() returns how
+// far. A block that a tier has is taken from there as a whole (large_tier.cc).
 //
-// Objects live in a static pool of the process; a forked child may go on using them. Thread-safe,
-// lock-free and async-signal-safe. In a handler that interrupts a fetch, nothing is fetched.
-// Invariants: the pages belong to the version of the file that the stat of the open identifies.
-// Pages are published only if the file had that version less than 100 ms before and nothing has
-// changed it through the shim. A file that was changed through the shim is left to the kernel.
+// Objects live in a static pool of the process; a forked child may continue to use them.
+// Thread-safe, lock-free and async-signal-safe. In a handler that interrupts a fetch, nothing is
+// fetched. Invariants: the pages belong to the version of the file that the stat of the open
+// identifies. Pages are published only if the file had that version less than 100 ms before and
+// nothing has changed it through the shim. A file that was changed through the shim is left to the
+// kernel.
 #pragma once
 
 #include <atomic>
@@ -71,7 +73,7 @@ class LargeFile {
   // the last fd or mapping of it.
   enum class Lock : std::uint32_t { flock = 1, other = 2 };
   bool is_locked() const { return locks_.load(std::memory_order_seq_cst) != 0; }
-  // Called before the lock is taken. The library's own mappings of the file are then let go.
+  // Called before the lock is taken. The library's own mappings of the file are then released.
   void note_lock(Lock lock) {
     locks_.fetch_or(static_cast<std::uint32_t>(lock), std::memory_order_seq_cst);
   }
@@ -121,7 +123,7 @@ class LargeFile {
   enum class Made : std::uint8_t { gap, here, no_room };
   // The first absent pages of [begin, end), which lies in one chunk.
   Made make_gap(CacheParts& parts, std::uint64_t begin, std::uint64_t end, Gap& gap);
-  // The bytes have come. `is_ahead`: no program has asked for them yet.
+  // The bytes have arrived. `is_ahead`: no program has asked for them yet.
   void fill_gap(CacheParts& parts, const Gap& gap, bool is_ahead, base::Stats& stats) const;
 
   // A range of bytes to fetch ahead.
@@ -132,11 +134,12 @@ class LargeFile {
     bool is_empty() const { return begin >= end; }
   };
   Range ahead(CacheParts& parts, std::uint64_t at, std::size_t n);
-  // The part worth fetching of a range that a program has asked for: the end of the range must not
-  // push its start out of memory.
+  // The part of a requested range that is worth fetching: fetching its end must not evict its
+  // start.
   Range wanted(CacheParts& parts, const Range& range) const;
-  // How the program says that it will read this open file. `sequential`: the next blocks come in
-  // wide windows from the first read on. `random`: nothing is fetched ahead.
+  // How the program has announced that it will read this open file (fadvise, madvise).
+  // `sequential`: the next blocks come in wide windows from the first read on. `random`: nothing is
+  // fetched ahead.
   enum class Advice : std::uint8_t { none, sequential, random };
   void advise(Advice advice) { advice_.store(advice, std::memory_order_relaxed); }
   // Fetches the pages of `range` that lie in its first block, through the caller's own fd, unless
@@ -191,14 +194,14 @@ class LargeFile {
   // Writes the present parts of `range` to `pieces`, in order, and returns their number. `range`
   // then begins after them; it is empty if no more are left.
   std::size_t pieces(CacheParts& parts, Range& range, std::span<Piece> pieces) const;
-  // Notes that a mapping of the program shows these bytes of chunks.
+  // Notes that a mapping of the program contains these bytes of chunks.
   void note_shown(CacheParts& parts, const Range& range) const;
   bool is_same_file(const LargeFile& other) const { return key_ == other.key_; }
   // A hash of the path and the version.
   std::uint64_t version_hash() const { return key_.path ^ key_.version[0] ^ key_.version[1]; }
   bool may_be_shown(CacheParts& parts, int fd) { return is_current(parts, fd); }
-  // Whether the kernel tells this process which pages of the file it has in memory. To a process
-  // that neither owns the file nor may write to it, the kernel reports all pages as present.
+  // Whether the kernel tells this process which pages of the file are in memory. To a process that
+  // neither owns the file nor may write to it, the kernel reports all pages as present.
   bool tells_pages() const;
   // Copies pages that the kernel has in memory to the chunks, and returns how many bytes. `mapping`
   // is of the file, from its byte `begin` on. `region_fd`: the region's file, open for writing.
@@ -224,7 +227,7 @@ class LargeFile {
   std::optional<std::uint64_t> bring_mapped(CacheParts& parts, const base::Mapping& mapping,
                                             std::uint64_t begin, const Range& range, int region_fd);
 
-  // Opens the file again by its path. Empty: the file has another version by now.
+  // Opens the file again by its path. Empty: the file has changed to another version.
   OriginFd reopen() const;
 
   // Reserves the pool's memory now instead of at the first begin(). False: there is none.
@@ -237,8 +240,8 @@ class LargeFile {
  private:
   // waits: all places hold chunks that must be offered to the tiers first.
   enum class Fetched : std::uint8_t { here, at_origin, interrupted, waits };
-  // A fetch for a program's read, through the program's fd, or one ahead, through the caller's own
-  // fd.
+  // A fetch: for a program's read, through the program's fd; or ahead of reads, through the
+  // caller's own fd.
   struct By {
     int fd = -1;
     const FdEpoch* of_program = nullptr;  // of that fd
@@ -332,7 +335,7 @@ class LargeFile {
   std::atomic<std::uint64_t> region_{0};  // RegionHeader::created_ns of the region of that epoch
   std::atomic<std::uint64_t> looked_ns_{
       0};  // base::coarse_monotonic_ns of the last stat that showed this version
-  std::atomic<bool> is_renewing_{false};  // a thread makes the next such stat
+  std::atomic<bool> is_renewing_{false};  // a thread is making the next such stat
   std::atomic<bool> is_over_{false};      // the file was changed and is left to the kernel
   std::atomic<bool> is_fetched_ahead_{false};
   std::atomic<std::uint32_t> first_place_{0};  // of its first chunk, plus one; 0: not known yet

@@ -14,8 +14,8 @@ namespace {
 constexpr std::uint64_t k_asked_at_once = 16 << 20;
 constexpr std::uint64_t k_kept_at_once = 1 << 20;
 
-// Reads pages of a mapping. False: not all of them can be read. A kernel that does not know the
-// advice (before 5.14) reads them when they are copied.
+// Faults in pages of a mapping. False: not all of them can be read. A kernel without this advice
+// (before 5.14) reads them when they are copied.
 bool read_in(const std::byte* from, std::uint64_t bytes) {
   constexpr int k_madv_populate_read = 22;
   const long error = base::sys::madvise(const_cast<std::byte*>(from), bytes, k_madv_populate_read);
@@ -75,7 +75,7 @@ void LargeFile::note_shown(CacheParts& parts, const Range& range) const {
 }
 
 OriginFd LargeFile::reopen() const {
-  // A path may lead to a FIFO by now.
+  // By now, the path may name a FIFO.
   constexpr int k_flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
   // The fd stays open for as long as the origin takes to answer the program's reads, so it is moved
   // to a high number.
@@ -101,7 +101,7 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   SingleFlight::Ticket ticket;
   const std::uint64_t hash = block_hash(at, parts.rules.block);
   if (parts.flights.begin_prefetch(hash, ticket) != SingleFlight::Prefetch::mine) {
-    // The first bytes tell the format, so they are waited for.
+    // The first bytes show the format, so the call waits for them.
     if (!reads || at != 0) return 0;
     if (parts.flights.begin(hash, ticket) == SingleFlight::Outcome::too_long) return 0;
   }

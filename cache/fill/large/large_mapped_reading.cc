@@ -1,5 +1,5 @@
-// LargeFile: whether a mapped file will be read as a whole, as a model's weights are, and bringing
-// its absent pages before the program touches them.
+// LargeFile: decides whether a mapped file will be read as a whole, like a model's weights, and
+// fetches its absent pages before the program touches them.
 #include <algorithm>
 
 #include "cache/base/readahead.h"

@@ -19,7 +19,8 @@ using base::Counter;
 // A smaller request would take as long.
 constexpr std::uint64_t k_object_grain = 256 << 10;
 constexpr std::uint64_t k_first_object_window = 8 << 20, k_widest_object_window = 128 << 20;
-// How often bytes may be replaced by others before the program has read them.
+// The number of times that other bytes may replace the wanted ones before the program has read
+// them.
 constexpr unsigned k_object_tries = 32;
 
 constexpr std::uint64_t rounded_up(std::uint64_t at, std::uint64_t unit) {
@@ -53,7 +54,7 @@ LargeFile* LargeFile::begin_object(CacheParts& parts, std::string_view key, cons
   return file;
 }
 
-// `n` bytes from `at` on are wanted.
+// The program wants `n` bytes from `at` on.
 int LargeFile::ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n,
                               bool is_sequence) {
   const std::uint64_t block = std::max(parts.rules.block, k_object_grain);

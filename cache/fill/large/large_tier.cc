@@ -32,9 +32,9 @@ class WaitShare {
  private:
   const std::uint64_t one_in_, most_ns_;
   std::atomic<std::uint64_t> paid_at_ns_{
-      0};  // monotonic clock: when the time spent so far will have been earned
+      0};  // monotonic clock: the time from which the waits so far fit the bound
 };
-// A disk that is slower than the origin must not make a program as slow as itself.
+// A disk that is slower than the origin must not slow a program down to the disk's speed.
 constinit WaitShare g_programs_share(20, 50'000'000), g_ahead_share(4, 500'000'000);
 constexpr std::uint64_t k_wait_ns = 20'000'000;
 
@@ -119,7 +119,7 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
   const BlockName name(named_.path, block);
   if (name.text().empty()) return Fetched::at_origin;
-  // The place comes first: the bytes need it wherever they come from, and without a place the tiers
+  // The place is taken first: the bytes need one whatever their source, and without it the tiers
   // would be read in vain.
   Chunks chunks = this->chunks(parts);
   const std::uint32_t number = chunk_of(at);
@@ -137,7 +137,7 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   return is_found && judge.is_here ? Fetched::here : Fetched::at_origin;
 }
 
-// If the file was changed a moment ago, another change may leave its times unmoved, so no later
+// If the file was changed a moment ago, another change may leave its times as they are, so no later
 // stat can prove the pages that are read now. They are marked as offered and shared, so that the
 // tiers do not take them.
 void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim,
@@ -152,8 +152,8 @@ void LargeFile::note_brought(CacheParts& parts, Chunks& chunks, const Chunks::Cl
                              std::uint64_t at, bool has_disk) {
   const std::uint64_t begin = at / parts.rules.block * parts.rules.block;
   const PageRun pages = pages_of(begin, std::min(begin + parts.rules.block, stat_.size));
-  // The process that fetches pages has the block's flight, so no other finds the block whole at the
-  // same time.
+  // The process that fetches pages has the block's flight, so no other process sees the block
+  // become whole.
   if (!claim.has_all(pages)) return;
   if (LargePaths(parts.region).note(key_, named_.path, stat_)) chunks.note_whole(claim, has_disk);
   if (parts.remote.is_empty()) return;

@@ -8,7 +8,7 @@ bool is_weights_format(std::span<const std::byte> head, std::uint64_t size) {
   constexpr std::size_t k_length_bytes = sizeof(std::uint64_t);
   if (head.size() <= k_length_bytes) return false;
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
-  // llama.cpp's, and an archive of torch.
+  // The first bytes of GGUF (llama.cpp) and of a torch archive (zip).
   if (text.starts_with("GGUF") || text.starts_with("PK\3\4")) return true;
   // safetensors: the length of a JSON object, little-endian, and the object. The format's own
   // library refuses a longer one.

@@ -36,11 +36,11 @@ struct PackBuild {
   unsigned threads = 16;
   std::string scratch = "/var/tmp";
   std::size_t most_waiting =
-      32 << 20;  // bytes of memory, for directory records that wait to be written together
+      32 << 20;  // bytes of memory for directory records until they are written together
   // `error` is an errno, or 0. The path is relative to the root.
   std::function<void(PackSkip reason, std::string_view path, int error)> skipped =
       [](PackSkip, std::string_view, int) {};
-  // False: stop now, and keep the work for a later run.
+  // False: stop now, and keep the finished part for a later run.
   std::function<bool(const PackHeader& so_far)> go_on = [](const PackHeader&) { return true; };
 };
 
@@ -71,7 +71,7 @@ class PackBuilder {
     TreeNames names;
     std::size_t at = 0;
     TreePaths::Range range;
-    bool is_whole = true;  // all of the directory is packed, not only what the list names
+    bool is_whole = true;  // all of the directory is packed, not only the listed paths
     // Finished records of subdirectories. The builder writes them together, so that few requests
     // read them all.
     std::vector<DirectoryRecord> done;

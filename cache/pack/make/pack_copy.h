@@ -1,6 +1,7 @@
 // Copies a packed file into a kernel file, if it cannot be served from memory: it is too large for
-// the cache, or there is no room. Bytes, size, mode and mtime are right; inode and owner are the
-// copy's. The copy takes memory until it is closed. Thread-safe and async-signal-safe.
+// the cache, or there is no room. Bytes, size, mode and mtime are those of the packed file; inode
+// and owner are the copy's. The copy takes memory until it is closed. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include "cache/pack/pack_mount.h"

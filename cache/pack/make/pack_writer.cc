@@ -33,7 +33,7 @@ void write_head(std::byte* at, const RecordPlan& plan, const PackWriter::PackCon
 // Syncs the directory of a file, so that a rename in it is safe on the disk.
 base::Result<void> sync_directory_of(const std::string& file) {
   const auto fd = base::open_fd(directory_of(file).c_str(), O_RDONLY | O_DIRECTORY);
-  // A directory may be writable but not readable. The pack is there anyway.
+  // A directory may be writable but not readable. The pack is in place anyway.
   if (!fd) return fd.error().value == EACCES ? base::Result<void>{} : base::fail(fd.error().value);
   const long synced = sys::fsync(fd->get());
   // Not every mount supports fsync of directories.
@@ -55,12 +55,12 @@ base::Result<void> PackWriter::lock_and_look() {
   auto fd = base::open_fd(partial_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
   if (!fd) return base::fail(fd.error().value);
   fd_ = std::move(*fd);
-  // On a mount without locks, no lock is held.
+  // A mount without locks gets none.
   if (sys::flock(fd_.get(), LOCK_EX | LOCK_NB) == -EWOULDBLOCK) return base::fail(EWOULDBLOCK);
   const auto held = stat_fd(fd_.get()),
              named = stat_path(AT_FDCWD, partial_.c_str(), AT_SYMLINK_NOFOLLOW);
   if (!held) return base::fail(held.error().value);
-  // Another writer had the file and has renamed it in the meantime.
+  // Another writer has finished the file and renamed it in the meantime.
   if (!named || !named->same_file(*held)) return base::fail(EWOULDBLOCK);
   if (!held->is_regular()) return base::fail(EINVAL);
   file_end_ = held->size;
@@ -255,7 +255,7 @@ base::Result<void> PackWriter::add_streamed(const PackContent& content, std::uin
   if (!result) return result;
   file_end_ = std::max(file_end_, plan->end);
   base::Hasher hasher;
-  // Asks the source for more bytes than it should have, because the source may have grown.
+  // Always asks for a full buffer, beyond the expected size, because the source may have grown.
   for (std::uint64_t at = 0;;) {
     const auto got = source(buffer_.get(), k_buffer);
     const bool is_other = got && (at + *got > size || (*got < k_buffer && at + *got != size));

@@ -26,7 +26,8 @@ namespace cube::cache {
 
 struct PackWriterOptions {
   std::string file;
-  std::uint64_t arguments_hash = 0;  // the work of an earlier run is used only if it had the same
+  std::uint64_t arguments_hash = 0;  // an earlier run is continued only if it had the same
+                                     // arguments
   std::string scratch = "/var/tmp";  // the directory for slots that do not fit into memory
 };
 
@@ -46,8 +47,8 @@ class PackWriter {
     FileStat stat{};
   };
   base::Result<void> add(const PackContent& content, std::span<const std::byte> data);
-  // Reads the next bytes; fewer than asked for mean the end. If their sum is not stat.size, the
-  // entry fails with ESTALE.
+  // Reads the next bytes; a short count means the end. If their sum is not stat.size, the entry
+  // fails with ESTALE.
   using Source = std::function<base::Result<std::size_t>(std::byte* to, std::size_t n)>;
   // Like add, for data that is never in memory as a whole. If the source fails, nothing was added,
   // and the writer remains usable.

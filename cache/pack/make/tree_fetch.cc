@@ -95,7 +95,7 @@ base::Result<base::UniqueFd> open_entry(int directory, const char* name) {
 }
 
 FetchedEntry fetch_entry(int directory, const char* name, std::uint8_t type, const FileStat* old) {
-  // A file is opened without a stat before, which saves a third of the requests to a slow mount.
+  // A file is opened without a preceding stat, which saves a third of the requests to a slow mount.
   if (type == DT_REG && old == nullptr) {
     const auto fd = open_entry(directory, name);
     if (fd) return read_file(fd->get());
@@ -126,7 +126,7 @@ Crew::Crew(unsigned threads) {
     try {
       threads_.emplace_back([this] { work(); });
     } catch (const std::system_error&) {
-      break;  // the system gives no more threads: the existing ones suffice
+      break;  // no more threads can be created: the existing ones suffice
     }
   }
 }

@@ -1,6 +1,6 @@
-// Fetches what the origin holds under a name at one moment: a file's stat and bytes, or the target
-// of a link. Crew fetches many at a time, because each request to a slow mount takes long. Thread
-// safety: fetch_entry any thread; Crew one thread.
+// Fetches the state of one name at the origin: a file's stat and bytes, or the target of a link.
+// Crew fetches many at a time, because each request to a slow mount takes long. Thread safety:
+// fetch_entry any thread; Crew one thread.
 #pragma once
 
 #include <condition_variable>
@@ -48,8 +48,8 @@ base::Result<base::UniqueFd> open_entry(int directory, const char* name);
 // rights.
 bool is_same_entry(const FileStat& packed, const FileStat& origin);
 
-// Threads that share the parts of a job. If the system gives fewer threads, those do it; if it
-// gives none, the caller does.
+// Threads that share the parts of a job. If fewer threads can be created, those do all parts; if
+// none can, the caller does.
 class Crew {
  public:
   explicit Crew(unsigned threads);

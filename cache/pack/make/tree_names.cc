@@ -35,7 +35,7 @@ void TreeNames::sort() {
   };
   std::sort(names_.begin(), names_.end(),
             [&](const TreeName& a, const TreeName& b) { return of(a) < of(b); });
-  // A directory that changes while it is listed may give a name twice.
+  // A directory that changes while it is listed may return a name twice.
   const auto last =
       std::unique(names_.begin(), names_.end(),
                   [&](const TreeName& a, const TreeName& b) { return of(a) == of(b); });

@@ -21,7 +21,7 @@ struct TreeName {
 
 class TreeNames {
  public:
-  // Reads the names of an open directory. Types that the directory does not give are DT_UNKNOWN.
+  // Reads the names of an open directory. Types that the directory does not contain are DT_UNKNOWN.
   static base::Result<TreeNames> list(int directory);
 
   void add(std::string_view name, std::uint64_t inode, std::uint8_t type);

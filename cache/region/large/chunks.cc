@@ -39,7 +39,7 @@ std::ptrdiff_t taken_slots(const ChunkBucket& bucket) {
                        [](const auto& slot) { return slot.load(std::memory_order_relaxed) != 0; });
 }
 
-// Afterwards the bucket no longer leads to this place.
+// Removes this place from the bucket.
 void remove_from(ChunkBucket& bucket, std::uint32_t place) {
   for (auto& slot : bucket.slots) {
     std::uint32_t word = place + 1;
@@ -132,7 +132,7 @@ Chunks::Claim Chunks::find(const FileKey& key, std::uint32_t number, std::uint32
   return {};
 }
 
-// Afterwards no bucket leads to the chunk in this place.
+// Removes the chunk in this place from its buckets.
 void Chunks::remove_name(std::uint32_t place) const {
   const ChunkRow& row = region_->chunk_row(place);
   const FileKey key{row.path.load(std::memory_order_relaxed),
@@ -159,8 +159,8 @@ bool Chunks::insert(std::uint64_t hash, std::uint32_t place) const {
 }
 
 // Another process may have made the same chunk, for another block of it, while we searched for a
-// place. Our place is open and has the chunk's key. If two makers have open places, at least one
-// sees the other, and the chunk in the lower place stays.
+// place. Our place is open and has the chunk's key. If two processes have open places for the
+// chunk, at least one sees the other, and the chunk in the lower place stays.
 bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uint32_t place,
                               std::uint32_t wanted, Claim& other) const {
   const auto rival = [&] {
@@ -183,7 +183,8 @@ bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uin
     if (at == k_none) return false;
     if (other = find(key, number, wanted); other) return true;
     is_lower = at < place;
-    // The maker of the higher place gives way, or has not seen ours and is about to seal its own.
+    // The process with the higher place gives way, unless it has not seen ours and is about to seal
+    // its own.
     if (!is_lower) base::sys::raw(SYS_sched_yield);
   }
   return is_lower;
@@ -193,7 +194,7 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
                            Pass pass) {
   if (Claim own = find(key, number, wanted); own) return own;
   const bool is_taken = wanted < region_->layout().chunk_count() && take_place(wanted, key, number);
-  // Another process may have made this chunk there by now.
+  // Another process may have made this chunk in the meantime.
   if (!is_taken) {
     if (Claim own = find(key, number, wanted); own) return own;
   }
@@ -203,22 +204,22 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
   return place == k_none ? Claim() : seal(place, key, number, wanted);
 }
 
-// The place is open and has the chunk's key. Afterwards it can be found, or was given back, because
-// another process has made the chunk or there is no room for its name.
+// The place is open and has the chunk's key. Makes it findable; or gives it back, if another
+// process has made the chunk or if the buckets have no room.
 Chunks::Claim Chunks::seal(std::uint32_t place, const FileKey& key, std::uint32_t number,
                            std::uint32_t wanted) {
   region_->header().has_chunks.store(1, std::memory_order_relaxed);
   ChunkRow& row = region_->chunk_row(place);
   // No process has a pin on the place before it is sealed, so until then it can be given back.
   bool is_known = insert(hash_of(key, number), place);
-  // Either we see the other maker's entry, or that maker, at its own fence, sees ours.
+  // Either we see the other process's entry, or that process, at its own fence, sees ours.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   Claim other;
   if (is_known && is_made_by_other(key, number, place, wanted, other)) {
     remove_name(place);
-    // The other maker seals its place a few instructions later. If it is stopped, we keep ours as
-    // well: an empty Claim would say that no place is left, and large files would be refused for a
-    // second.
+    // The other process seals its place a few instructions later. If it is stopped before, we keep
+    // ours as well: an empty Claim would mean that no place is left, and large files would be
+    // refused for a second.
     for (int tries = 0; !other && tries < k_tries_for_maker; ++tries) {
       other = find(key, number, wanted);
       if (!other) base::sys::raw(SYS_sched_yield);

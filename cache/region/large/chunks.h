@@ -1,6 +1,6 @@
 // Chunks of large files in the region. A chunk is 2 MiB of a file, from a multiple of 2 MiB on.
-// Each of its pages of 4 KiB is present or not, and a page that is present holds what this version
-// of the file held.
+// Each of its pages of 4 KiB is present or absent, and a present page holds the bytes of this
+// version of the file.
 //
 // A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file are
 // adjacent if the region has room for that, so that a mapping of the file takes few pieces. A place
@@ -67,12 +67,12 @@ class Chunks {
       if (counter_ != nullptr) give_up(counter_, epoch_);
       forget();
     }
-    // Someone else ends the pin: see words().
+    // Leaves the pin to be ended by give_up(): see words().
     void forget() {
       counter_ = nullptr;
       row_ = nullptr;
     }
-    // The pages from `page` on that are present (or absent), up to `end`. Without a chunk all are
+    // The pages from `page` on that are present (or absent), up to `end`. Without a chunk, all are
     // absent.
     PageRun present_from(std::uint32_t page, std::uint32_t end) const {
       return {page, end_of_run(page, end, true)};
@@ -100,8 +100,8 @@ class Chunks {
     std::uint32_t take_unread(const PageRun& pages) const {
       return row_->unread.load(std::memory_order_relaxed) == 0 ? 0 : take_unread_slow(pages);
     }
-    // A mapping shows the program's job these pages. Returns how many of them it shows for the
-    // first time. If two jobs alternate, pages count again.
+    // Notes that a mapping gives the program's job these pages. Returns how many of them are new to
+    // the job. If two jobs alternate, pages count again.
     std::uint32_t note_shown(const PageRun& pages, std::uint32_t job) const;
     // The values that give_up() needs to end the pin without this object, after a jump; `counter`
     // is null if there is no pin.
@@ -110,14 +110,14 @@ class Chunks {
       std::uint32_t epoch;
     };
     Words words() const { return {counter_, epoch_}; }
-    // Ends a pin, unless it was made before a fork and so is the parent's.
+    // Ends a pin, unless it was made before a fork and therefore belongs to the parent.
     static void give_up(std::atomic<std::uint32_t>* counter, std::uint32_t epoch) {
       if (epoch == own_epoch.load(std::memory_order_relaxed))
         counter->fetch_sub(1, std::memory_order_release);
     }
     // Another file's chunk may replace this one as soon as no process has a pin on it.
     bool is_passing() const { return row_->passed.load(std::memory_order_relaxed) != 0; }
-    // A program maps the chunk.
+    // Notes that a program maps the chunk.
     void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
 
    private:
@@ -160,30 +160,31 @@ class Chunks {
   Claim make_kept(const FileKey& key, std::uint32_t number);
   // Frees all segments that contain only kept chunks. False: there are none.
   bool free_kept_segments();
-  // A moment ago no place was free.
+  // True if no place was free a moment ago.
   bool is_full() const;
-  // How many of `places` places chunks pass through when no place is free.
+  // How many of `places` places are for chunks that pass when no place is free.
   static std::uint32_t most_passing(std::uint32_t places);
-  // Bytes of the places through which chunks pass when no place is free.
+  // The bytes of the places for chunks that pass when no place is free.
   std::uint64_t passing_bytes() const;
   // How many bytes of places are free, or have a kept chunk.
   std::uint64_t free_bytes() const;
   // Returns the first of `count` consecutive free places for the chunks of a file.
   std::uint32_t place_for(std::uint32_t count);
 
-  // Reserves memory for these pages and maps them writable. The caller holds the flight for them,
-  // and none is present.
+  // Reserves memory for these pages and maps them writable. The caller holds their flight, and none
+  // of them is present.
   base::Result<base::Mapping> window(const Claim& claim, const PageRun& pages);
   // Writes the pages through an fd of the region's file, from memory that may be missing (EFAULT).
   // The caller meets the same conditions as for window().
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages,
                              const std::byte* from);
-  // Call it before the pages are present: they were fetched before any program asked for them.
+  // Notes that the pages were fetched before any program asked for them. Call it before they are
+  // present.
   void note_ahead(const Claim& claim, const PageRun& pages) const;
-  // For the tiers (tier/block_writer.h, tier/cluster_blocks.h): a block of the chunk has become
-  // whole, so they may get it. `has_disk`: the disk already has it.
+  // For the tiers (tier/block_writer.h, tier/cluster_blocks.h): notes that a block of the chunk has
+  // become whole, so they may get it. `has_disk`: the disk already has it.
   void note_whole(const Claim& claim, bool has_disk = false) const;
-  // The tiers have these pages, were offered them, or must not have them.
+  // Notes that the tiers have these pages, were offered them, or must not have them.
   void note_offered(const Claim& claim, const PageRun& pages) const;
   // Like note_offered, but for the cluster.
   void note_shared(const Claim& claim, const PageRun& pages) const;
@@ -207,26 +208,26 @@ class Chunks {
   // Returns the chunk at this place, even if all of it was offered.
   std::optional<Offer> chunk_at(std::uint32_t place) const;
   bool has_offer(std::uint32_t place) const;
-  // Everything that was whole when `offer` was made has now been offered. Waiters continue.
+  // Notes that everything that was whole when `offer` was made has been offered, and wakes the
+  // waiters.
   void end_offer(const Offer& offer) const;
   void tell_waiting() const;
   // How many offers have ended so far.
   std::uint32_t offers_ended() const {
     return region_->header().chunks_written.load(std::memory_order_seq_cst);
   }
-  // The last make() found only places that wait for the tiers.
+  // True if the last make() found only places that wait for the tiers.
   bool waits_for_tiers() const { return waits_for_tiers_; }
   // Waits until the count of ended offers is no longer `ended`, at most for `at_most_ns`.
   void wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const;
 
   // Gives the memory of the chunk at this place back to others, unless a process has a pin on it or
   // a program has mapped it. Without `whatever`, it spares a chunk that has unread pages, or blocks
-  // that the tiers are about to get. Returns how many bytes there were.
+  // that the tiers are about to get. Returns the number of bytes.
   std::uint64_t give_back_memory(std::uint32_t place, bool whatever);
-  // From now on no lookup finds this chunk. Its place counts as one of an earlier version of the
-  // file.
+  // Hides this chunk from lookups. Its place counts as one of an earlier version of the file.
   void forget(const FileKey& key, std::uint32_t number);
-  // The pages hold the bytes of the file.
+  // Notes that the pages hold the bytes of the file.
   void note_present(const Claim& claim, const PageRun& pages) const;
 
   Region& region() const { return *region_; }

@@ -65,7 +65,7 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
     if (!(is_free || is_kept(row)) || row.is_mapped.load(std::memory_order_seq_cst) != 0)
       return false;
   }
-  // The mark is cleared first: if we die, no segment without memory has it.
+  // The mark is cleared first, so that even after our death no segment without memory has it.
   of.has_memory.store(0, std::memory_order_release);
   // No other process makes a chunk in a place that we have open.
   std::uint32_t taken = 0;

@@ -58,7 +58,7 @@ bool has_memory_for(Region& region, std::uint64_t bytes) {
 constexpr int k_madv_populate_write = 23, k_no_advice = 0x5a5a5a;
 
 // Reserves memory for the whole window without an fd, which the program could replace by another
-// file with dup2. Nothing: the kernel does not know the advice (Linux before 5.14), or a sandbox
+// file with dup2. Empty: the kernel does not know the advice (Linux before 5.14), or a sandbox
 // refuses it.
 std::optional<base::Result<void>> populate(const base::Mapping& window) {
   // An emulator reports success for any advice, even one that it does not know.
@@ -103,7 +103,7 @@ base::Result<void> Chunks::copy_in(int region_fd, const Claim& claim, const Page
 }
 
 void Chunks::note_ahead(const Claim& claim, const PageRun& pages) const {
-  // The count is increased first, so that no process subtracts more from it than it holds.
+  // The count is increased first, so that it never goes below zero.
   claim.row_->unread.fetch_add(pages.count(), std::memory_order_relaxed);
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
     claim.row_->ahead[word].fetch_or(bits, std::memory_order_relaxed);
@@ -135,7 +135,7 @@ std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
 
 void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
-    // Release: the bytes come first; pairs with end_of_run.
+    // Release: the bytes are written first; pairs with end_of_run.
     claim.row_->present[word].fetch_or(bits, std::memory_order_release);
   });
   const std::uint64_t bytes = pages.count() * k_page_bytes;
@@ -145,7 +145,7 @@ void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
 }
 
 void Chunks::note_whole(const Claim& claim, bool has_disk) const {
-  // Release: the pages come first; pairs with the acquire in chunk_at.
+  // Release: the pages are written first; pairs with the acquire in chunk_at.
   if (!has_disk) claim.row_->to_offer.fetch_add(1, std::memory_order_release);
   claim.row_->wholes.fetch_add(1, std::memory_order_release);
   region_->header().blocks_whole.fetch_add(1, std::memory_order_release);

@@ -1,10 +1,10 @@
 // Chunks that pass: if no place is free, a bounded part of the places is reused, the oldest first.
 //
 // A search goes through all places in a circle, starting after the last place that was taken. It
-// takes a place of the part unless half of the part is older. Otherwise pins on some segments could
-// make a recent chunk of the part go early. The search adds places to the part until the part has
-// its size; they stay in it. Their number is counted whenever the region turns out to be full, so a
-// death between two steps matters for only a second.
+// skips a place of the part if half of the part is older; otherwise pins on some segments could
+// evict a recent chunk too early. The search adds places to the part until the part has its size;
+// they stay in it. Their number is counted whenever the region turns out to be full, so a death
+// between two steps matters for only a second.
 //
 // A place with blocks that the tiers are about to get is spared, so that data larger than the
 // memory reaches the disk completely.

@@ -11,11 +11,11 @@
 namespace cube::cache {
 namespace {
 
-// After a search that found no place, no other starts for this long.
+// The pause after a search that found no place.
 constexpr std::uint64_t k_full_ns = 1'000'000'000;
 
-// Files that are known to have no chunks of an earlier version; this saves each new chunk a search
-// of the whole region.
+// Files that are known to have no chunks of an earlier version. Without this, each new chunk would
+// cost a search of the whole region.
 constexpr std::size_t k_known = 64;
 constinit std::atomic<std::uint64_t> g_without_former[k_known]{};
 
@@ -111,8 +111,8 @@ bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_
     swap_word(row, evicting, before);
     return false;
   }
-  // The place becomes open first, because forget_chunks_of frees an open place after our death, but
-  // seals an evicting one again as it is.
+  // The place becomes open first, because after our death forget_chunks_of frees an open place, but
+  // seals an evicting one unchanged.
   swap_word(row, evicting, {SegmentState::open, evicting.owner, evicting.generation});
   remove_name(place);
   write(place, key, number,
@@ -178,7 +178,7 @@ std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
       }
     }
   }
-  // A kept chunk displaces nothing else.
+  // A kept chunk replaces no other kind.
   if ((number & k_kept) != 0) return k_none;
   if (const std::uint32_t place = kept_place(key, number); place != k_none) return place;
   count_passing();

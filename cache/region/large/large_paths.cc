@@ -31,8 +31,8 @@ LargePathRow& LargePaths::row_of(const FileKey& key, std::uint32_t way) const {
 bool LargePaths::read(const LargePathRow& row, const FileKey& key, Content& content) {
   static_assert(sizeof(Content) <= sizeof row.words &&
                 sizeof(Content) % sizeof(std::uint64_t) == 0);
-  // Acquire: pairs with the release in note(). A concurrent writer cannot leave content from which
-  // the same key is made.
+  // Acquire: pairs with the release in note(). A concurrent writer cannot leave content that yields
+  // the same key.
   if (row.tag.load(std::memory_order_acquire) != tag_of(key)) return false;
   auto* const to = reinterpret_cast<std::byte*>(&content);
   for (std::size_t i = 0; i < sizeof content / sizeof(std::uint64_t); ++i) {

@@ -1,9 +1,9 @@
-// The paths and the stats of large files whose chunks are in the region. A chunk knows its file
-// only by a FileKey (chunks.h); a process that writes the chunk to a tier needs the path. There are
-// as many rows as chunks, up to 4,096 of 1 KiB. If a file finds no free row, it replaces the one
-// that was noted longest ago. Invariant: a path that is found is the one that its key was made of.
-// Rows are written without a lock, so a reader recomputes the key of what it has read. Thread-safe,
-// across processes too. Async-signal-safe, no allocation.
+// The paths and the stats of large files whose chunks are in the region. A chunk identifies its
+// file only by a FileKey (chunks.h); a process that writes the chunk to a tier needs the path.
+// There are as many rows as chunks, up to 4,096 of 1 KiB. If a file finds no free row, it replaces
+// the one that was noted longest ago. Invariant: a path that is found is the one from which its key
+// was computed. Rows are written without a lock, so a reader recomputes the key of what it has
+// read. Thread-safe, across processes too. Async-signal-safe, no allocation.
 #pragma once
 
 #include <string_view>

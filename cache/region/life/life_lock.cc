@@ -16,7 +16,7 @@ namespace sys = base::sys;
 // Beyond the end of any file, so that no other lock is in the way.
 constexpr std::int64_t k_first_byte = std::int64_t{1} << 62;
 
-// The fd and the file of the LifeLock that is open.
+// The fd and the file of the currently open LifeLock.
 constinit std::atomic<int> g_open_fd{-1};
 constinit std::atomic<std::uint64_t> g_open_device{0}, g_open_inode{0};
 

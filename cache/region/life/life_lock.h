@@ -1,9 +1,9 @@
 // A lock by which other processes see that a process lives: one byte of the region's file for each
 // process slot, locked through an open file that only a mapping of the process keeps. The lock ends
-// with the process's memory: by any kind of death, by exec, or when we unmap it; not with a thread,
-// an fd or a fork. It works across pid namespaces and needs no /proc. Invariant: a process that
-// cannot test a lock (no fd left, no name left, a sandbox) takes its owner for alive. Thread
-// safety: plain values. Async-signal-safe.
+// with the process's memory: by any kind of death, by exec, or when we unmap it; it does not end
+// with a thread, an fd or a fork. It works across pid namespaces and needs no /proc. Invariant: a
+// process that cannot test a lock (no fd left, no name left, a sandbox) takes its owner for alive.
+// Thread safety: plain values. Async-signal-safe.
 #pragma once
 
 #include <cstdint>

@@ -47,7 +47,7 @@ void move_counters(base::Stats& from, base::Stats& to) {
 
 void move_to_job(Region& region, std::uint32_t index) {
   ProcessSlot& slot = region.process_slot(index);
-  if (slot.job >= region.layout().job_rows) return;  // A region with wrong bytes.
+  if (slot.job >= region.layout().job_rows) return;  // The region is corrupt.
   base::Stats& sum = region.job_row(slot.job).finished;
   move_counters(slot.stats, sum);
   for (std::uint32_t lane = 0, n = lanes_reached(region, index); lane < n; ++lane) {
@@ -182,7 +182,7 @@ base::Result<SlotClaim> claim_process_slot(Region& region, const base::ProcessId
       if (region.process_slot(i).used.load(std::memory_order_relaxed) != 0) continue;
       const auto taken = lock.take(i);
       if (taken) return claim_slot(region, i, lock, self, job);
-      // A process that has left holds the lock until it is really gone.
+      // A process that has left holds the lock until the kernel has freed its memory.
       if (taken.error().value != EAGAIN) return base::fail(taken.error().value);
     }
   }

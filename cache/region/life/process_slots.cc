@@ -12,7 +12,7 @@
 namespace cube::cache {
 
 std::uint32_t slots_reached(const Region& region) {
-  // A region with wrong bytes may say anything.
+  // A corrupt region may hold any value here.
   return std::min(region.header().slots_reached.load(std::memory_order_seq_cst),
                   region.layout().process_slots);
 }
@@ -63,8 +63,8 @@ bool report_is_due(Region& region, const base::ProcessId& except) {
     if (row.leader.pid == 0 || row.leader == except ||
         row.reported.load(std::memory_order_relaxed) != 0)
       continue;
-    // A process that has started us as another user has a region of that user's, and will not come
-    // here for a report.
+    // A parent that runs as another user has a region of its own, and reads no report from this
+    // one.
     if (base::liveness_of(row.leader) == base::Liveness::alive && base::is_of_this_user(row.leader))
       return true;
   }

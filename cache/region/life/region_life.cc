@@ -26,7 +26,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// A region or a socket is left to its makers for this long, even if its locks are free.
+// A region or a socket is left to its creator for this long, even if its locks are free.
 constexpr std::uint64_t k_young_ns = 60'000'000'000;
 
 bool is_own_socket(const std::string& path, struct ::stat& st) {
@@ -112,7 +112,7 @@ bool Region::retire_if_unused() {
     return false;
   header().dead.store(1, std::memory_order_relaxed);
   // Only a process that uses the region listens there, and the next region is not made before the
-  // name is gone.
+  // name has been removed.
   struct ::stat st {};
   if (const std::string socket = socket_path_of(path_); is_own_socket(socket, st))
     sys::unlink(socket.c_str());
@@ -258,8 +258,7 @@ void Region::detach() {
     header().dead.store(1, std::memory_order_relaxed);
     remove_name();
   }
-  // With pins held, the slot is left to the kernel, which reports our death when we are really
-  // gone.
+  // If we hold pins, we keep the slot, and the kernel reports our death once our memory is freed.
   if (pins_of(*this, own_slot_) != 0) return;
   release_process_slot(*this, own_slot_);
   life_.reset();

@@ -27,8 +27,8 @@ inline int init_robust_mutex(pthread_mutex_t* mutex) {
   return error;
 }
 
-// True if this mutex is of the kind of `fresh`, which init_robust_mutex has made. In a file with
-// wrong bytes the mutex may be of another kind, on which libc waits forever or aborts.
+// True if this mutex is of the kind of `fresh`, which init_robust_mutex has made. In a corrupt file
+// the mutex may be of another kind, on which libc waits forever or aborts.
 inline bool is_robust_mutex(const pthread_mutex_t& mutex, const pthread_mutex_t& fresh) {
   return mutex.__data.__kind == fresh.__data.__kind;
 }

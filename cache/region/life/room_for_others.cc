@@ -75,8 +75,9 @@ bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint6
          looked_ns.compare_exchange_strong(looked, now, std::memory_order_relaxed);
 }
 
-// Programs that have only hits never check. So a thread of the library must check once the region
-// holds memory worth giving back to others later: more than a sixteenth of what is free.
+// Programs that have only hits never check. So a thread of the library must check as soon as the
+// region holds more than a sixteenth of the free memory, which is worth giving back to others
+// later.
 void want_looks(RegionHeader& header, std::uint64_t own, std::uint64_t free) {
   if (own > free / 16 && (header.threads_wanted.load(std::memory_order_relaxed) &
                           RegionHeader::k_to_look_at_room) == 0)
@@ -92,7 +93,7 @@ std::uint64_t missing_memory() {
   return memory.missing;
 }
 
-// Nothing if the region has lost its name.
+// Empty if the region has lost its name.
 std::optional<std::uint64_t> own_bytes(const Region& region) {
   struct ::stat st {};
   if (base::sys::failed(
@@ -113,8 +114,8 @@ std::uint64_t missing_room(Region& region) {
 
 std::uint64_t give_back(Region& region, std::uint64_t bytes) {
   std::uint64_t given = 0;
-  // From the end, where the ring and large files are; what programs read first lies at the
-  // beginning.
+  // Starts at the end, where the ring and large files are; the files that programs read first lie
+  // at the beginning.
   for (const Goes goes : {Goes::empty, Goes::read, Goes::any}) {
     for (std::uint32_t segment = region.layout().segment_count; segment-- > 0 && given < bytes;) {
       const bool has_chunks = word_of(region.segment_row(segment)).state == SegmentState::chunks;
@@ -145,7 +146,7 @@ bool give_back_for(Region& region, std::uint64_t bytes) {
 void keep_room_for_others(Region& region) {
   RegionHeader& header = region.header();
   const std::uint64_t now = base::coarse_monotonic_ns();
-  // Each process may be in its own control group, whose memory takes longer to check.
+  // Each process may be in another control group, and checking its memory takes longer.
   static constinit std::atomic<std::uint64_t> memory_looked_ns{0};
   std::uint64_t missing = is_due(memory_looked_ns, now, k_look_at_room_ns) ? missing_memory() : 0;
   // Checked each time, because the region may grow to its full size between two checks.

@@ -1,8 +1,7 @@
 // Leaves room for others that use the region's file system (a data loader's batches, NCCL, MPI) or
 // need the memory that the region takes. A program that gets no page there dies (SIGBUS, the OOM
 // killer). So the region takes no segment that others may need, and gives segments back when they
-// need more later: first memory that holds nothing, then what has been read, then the rest,
-// metadata last.
+// need more later: first empty ones, then those that have been read, then the rest, metadata last.
 //
 // Invariants: a segment or a chunk that a process has a pin on, or that a program has ever mapped,
 // keeps its bytes. A segment or chunk that is given back counts as evicted before its memory is

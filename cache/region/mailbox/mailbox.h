@@ -10,7 +10,7 @@
 // number of its request), so a process that is too late changes nothing. The rows of a dead asker
 // become free when its slot is reaped; the next gateway posts again those that a dead one had
 // taken. If an owner leaves its row by a jump, the row becomes free when it is overdue and another
-// asker needs it. Every wait checks that the gateway lives, and ends when Patience says so.
+// asker needs it. Every wait checks that the gateway lives, and ends when Patience does.
 // Thread-safe; one thread of the gateway calls become_gateway and resign. The askers' part is
 // async-signal-safe.
 #pragma once
@@ -29,9 +29,9 @@ enum class MailKind : std::uint8_t {
   // The file, into RAM. If its version is known, room is reserved before the store is asked.
   object = 1,
   listing = 2,  // the directory, into RAM
-  copy = 3,     // the file, into a kernel file that the asker collects by its ticket
+  copy = 3,     // the file, into a copy that the asker collects with its ticket
   blocks = 4,   // a part of a large file, into its chunks (fill/large/large_object.cc)
-  check = 5     // whether the store still has the file in this version; ESTALE: another one
+  check = 5     // whether the store still has the file in this version; ESTALE: it has another one
 };
 
 // A version of an object, and a part of it.
@@ -113,14 +113,15 @@ class Mailbox {
   };
 
   // Asks the gateway, starts one if there is none, and waits for the answer: an errno, or 0.
-  // ETIMEDOUT: no answer came in time. EINTR: a signal handler ran. ENAMETOOLONG: the query does
+  // ETIMEDOUT: no answer arrived in time. EINTR: a signal handler ran. ENAMETOOLONG: the query does
   // not fit. `post` keeps the row, so that a copy can be collected and why() be called.
   int ask(const MailQuery& query, Start start, const Patience& patience, Post& post);
   // The gateway's message about its answer, a line or nothing. `to` has room for k_why bytes.
   static constexpr std::size_t k_why = MailRow::k_why_words * 8;
   std::string_view why(const Post& post, char* to) const;
   bool has_why(const Post& post) const;
-  // True once for each error and gateway: the caller should then report the error to the user.
+  // Returns true once for each error and gateway: the caller should then report the error to the
+  // user.
   bool is_to_be_told(int error) const;
 
   // The part of the gateway.
@@ -140,11 +141,11 @@ class Mailbox {
     MailPart part;
     MailTicket ticket;
   };
-  // The next request to this store that has not been taken. Nothing: there is none.
+  // The next request to this store that has not been taken. Empty: there is none.
   std::optional<Request> take();
   // Whether the asker still waits for the answer, or has not collected the copy yet.
   bool is_wanted(const MailTicket& ticket) const;
-  // The counters of the asker, or of this process if the asker is gone.
+  // The counters of the asker, or of this process if the asker has ended.
   base::Stats& stats_of(const MailTicket& ticket) const;
   // Notes progress, so that the asker keeps waiting.
   void tell_progress(const MailTicket& ticket) const;
@@ -166,7 +167,7 @@ class Mailbox {
  private:
   std::optional<MailTicket> claim_row() const;
   bool free_overdue_rows() const;
-  // Nothing: no row became free within the patience.
+  // Empty: no row became free within the Patience.
   std::optional<MailTicket> await_row(const Patience& patience) const;
   int post(const MailQuery& query, const Patience& patience, Post& post) const;
   int wait(const MailTicket& ticket, Start start, const Patience& patience) const;
@@ -181,7 +182,7 @@ class Mailbox {
   std::uint32_t next_row_ = 0;  // the first row that take() will examine
 };
 
-// Frees the rows of a process that is gone, and its place as the gateway.
+// Frees the rows of a process that has ended, and its place as the gateway.
 void forget_mail_of(Region& region, std::uint32_t process);
 
 }  // namespace cube::cache

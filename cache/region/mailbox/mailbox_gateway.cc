@@ -151,7 +151,8 @@ void Mailbox::tell_progress(const MailTicket& ticket) const {
 bool Mailbox::finish(const MailTicket& ticket, int error, std::string_view why) const {
   MailRow& row = region_->mail_row(ticket.row);
   if (!is_wanted(ticket)) return false;
-  // If the asker gives the row up at this moment, the next asker sees a wrong message at worst.
+  // If the asker gives up the row at this moment, the worst result is that the next asker sees a
+  // wrong message.
   TextWriter text(row.why);
   text.add(why.substr(0, k_why));
   text.end(MailRow::k_why_words);

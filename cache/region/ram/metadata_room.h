@@ -21,13 +21,13 @@ class MetadataRoom {
   explicit MetadataRoom(Region& region) : region_(&region) {}
 
   Filling filling() const;
-  // True if the segment is still the one to fill. The answer stays right while the caller has a pin
+  // True if the segment is still the one to fill. The answer stays valid while the caller has a pin
   // on it.
   bool is_open(const Filling& filling) const;
-  // Puts another segment in the place of `full`, unless another process has been faster. `may_drop`
-  // decides whether the contents of a segment are worth less than its room. ENOSPC: there are
-  // `most` already, none of which may be dropped. ENOMEM: there is no such segment, and the region
-  // has no free one.
+  // Replaces `full` by another segment, unless another process has already done so. `may_drop`
+  // decides whether the contents of a segment may be dropped for its room. ENOSPC: there are `most`
+  // already, none of which may be dropped. ENOMEM: there is no such segment, and the region has no
+  // free one.
   base::Result<void> next_filling(const Filling& full, std::uint32_t most,
                                   const std::function<bool(std::uint32_t segment)>& may_drop);
   std::uint32_t count() const;

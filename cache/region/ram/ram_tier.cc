@@ -208,7 +208,7 @@ bool RamTier::knows_device(std::uint64_t device) const {
 
 void RamTier::note_device(std::uint64_t device) {
   for (auto& known : region_->header().devices) {
-    // seq_cst, like the swap: this load may stand in for a swap that another process has made
+    // seq_cst, like the swap: this load may find the result of another process's swap
     // (knows_device).
     std::uint64_t word = known.load(std::memory_order_seq_cst);
     if (word == 0 && known.compare_exchange_strong(word, device + 1, std::memory_order_seq_cst))
@@ -239,7 +239,7 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   const Window& window = *reservation.window_;
   RegionHeader& header = region_->header();
   // The device and the count are noted before the record can be found. So a writer that finds its
-  // device unknown, or no records at all, came before the record.
+  // device unknown, or no records at all, made its change before the record was there.
   note_device(content.stat.device());
   header.records.fetch_add(1, std::memory_order_seq_cst);
   const RecordContent seen = seen_by_us(content);
@@ -255,7 +255,7 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
   // others.
   if (window.count > 1) seal_segment(*region_, window.segment);
   if (content.prefetched) ring_.note_published(*pin);
-  // The entry by inode comes first, because a writer may use another path.
+  // The entry by inode is made first, because a writer may use another path.
   auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
   // From here on another process may have seen the record; before this point, its room can be given
   // back.
@@ -268,8 +268,8 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
     note_index_error(inserted.error().value);
     return base::fail(inserted.error().value);
   }
-  // The totals come first, so that the ring, which subtracts the values of the rows, never
-  // subtracts more than the totals hold.
+  // The totals are increased first, so that the ring, which subtracts the values of the rows, never
+  // subtracts more than they hold.
   header.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.records.fetch_add(1, std::memory_order_relaxed);
@@ -351,7 +351,7 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
     const Pin record = pin(place);
     if (!record || record->has_changed()) return;
     const bool below = base::is_below(record->path(), directory);
-    // A path through a link may lead below the directory without naming it.
+    // A path through a link may lead below the directory without containing its name.
     if (!below && record->is_physical()) return;
     if (mark_changed(*record, Record::k_changed)) ++marked;
   });

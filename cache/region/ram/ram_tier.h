@@ -1,10 +1,10 @@
 // The RAM tier: records in the shared region. RamTier finds records, and adds them in three steps:
-// reserve, fill in, publish. Invariants: what a Pin shows stays where it is and does not change
-// while the Pin lives (except its marks); a reader never sees a record that is not whole. The
-// resident pool keeps its records, except in the few segments that may join the ring (ring.h); of
-// the two, only the ring is reclaimed. Thread-safe, across processes too. find is async-signal-safe
-// and allocates nothing; reserve and publish take a mutex of this process, so a signal handler of
-// the same thread must not re-enter them.
+// reserve, fill in, publish. Invariants: a pinned record does not move or change while its Pin
+// lives (except its marks); a reader never sees an incomplete record. The resident pool keeps its
+// records, except in the few segments that may join the ring (ring.h); of the two, only the ring is
+// reclaimed. Thread-safe, across processes too. find is async-signal-safe and allocates nothing;
+// reserve and publish take a mutex of this process, so a signal handler of the same thread must not
+// re-enter them.
 #pragma once
 
 #include <pthread.h>
@@ -163,21 +163,21 @@ class RamTier {
   };
   base::Result<Reservation> reserve_for_metadata(std::size_t path_length, std::uint64_t data_size,
                                                  const MetadataLimits& limits);
-  // Leases that segment before the prefetcher takes all of them.
+  // Leases the segment for reserve_shared before the prefetcher takes all segments.
   void prepare_shared();
   // True if the index holds as many paths of this file as it can; another one fails with EMLINK.
   bool has_many_names(const FileStat& stat) const;
-  // Writes the head of a record whose data is to come, unconfirmed and in no index. Returns a pin
-  // on it.
+  // Writes the head of a record whose data follows later. The record is unconfirmed and in no
+  // index. Returns a pin on it.
   Pin write_head(const Reservation& reservation, const RecordContent& content);
   // Puts the record into the index, where only changes of the file find it. ENOSPC: the index has
   // no room.
   base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
-  // Shows the record to all. Returns false, and does not show the record, if it has been marked in
-  // the meantime. An unconfirmed record is never found.
+  // Publishes the record to all processes. Returns false, and does not publish it, if it has been
+  // marked in the meantime. An unconfirmed record is never found.
   bool confirm(Reservation&& reservation, const Pin& pin);
 
-  // True if the path and the data lie inside the region. The answer is right even if another
+  // True if the path and the data lie inside the region. The answer is correct even if another
   // process has overwritten the header.
   bool is_within_region(const Record& record) const;
 
@@ -188,7 +188,7 @@ class RamTier {
   void mark_record_stale(const Record& record, std::uint32_t how = Record::k_changed);
   std::size_t mark_stale_inode(const FileStat& stat, std::uint32_t how = Record::k_changed);
   std::size_t mark_stale_tree(std::string_view directory);
-  // The origin was asked, and the record is still right.
+  // Notes that the origin was asked and the record is still current.
   void mark_verified(const Record& record, std::uint64_t now_ns);
 
   // Calls visit(offset, record), in order, for each record of this segment that can be found or is
@@ -206,7 +206,7 @@ class RamTier {
       const Record* const record = published_at(segment, at);
       if (record != nullptr) visit(at, *record);
       if (is_run) return;
-      // Room that was given out but has no record yet has no length by which to skip it.
+      // Reserved room without a record has no length by which it could be skipped.
       at += record != nullptr ? record->record_size : k_record_alignment;
     }
   }
@@ -214,8 +214,8 @@ class RamTier {
   // record.
   bool hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const;
 
-  // Call note_device before a file of this device can be found. knows_device: has one ever been
-  // cached? May wrongly return true.
+  // Call note_device before a file of this device can be found. knows_device returns whether one
+  // has ever been cached, and may wrongly return true.
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
@@ -226,7 +226,7 @@ class RamTier {
   std::uint64_t resident_bytes() const {
     return std::uint64_t{ring_.first_segment()} * region_->layout().segment_bytes;
   }
-  // Called at the end of the process: lets others use what is left of the leased segment.
+  // Called at the end of the process: lets others use the rest of the leased segment.
   void release_lease();
   // Like release_lease, but only for the segment of the ring.
   void release_ring_lease();
@@ -291,7 +291,7 @@ class RamTier {
   // Error-checking: a signal handler that exits in the middle of a fetch must not deadlock with its
   // own thread.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-  // The windows of the segments being filled. Guarded by mutex_.
+  // Windows of the segments that are being filled. Guarded by mutex_.
   std::shared_ptr<Window> windows_[4];
   // Bytes left in the resident segment.
   std::atomic<std::uint64_t> room_{0};

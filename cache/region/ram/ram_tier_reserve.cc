@@ -1,5 +1,5 @@
 // RamTier: room for records. A process leases a segment for resident records. With a ring, it also
-// leases one of the ring's, and shares one with all others.
+// leases a segment of the ring, and shares another with all processes.
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -14,7 +14,7 @@
 namespace cube::cache {
 namespace {
 
-// The rest of a segment is worth leasing to another process if a small file fits into it.
+// The rest of a segment is worth leasing to another process if a small file fits.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
 // Memory that is short now may be available soon.
@@ -25,7 +25,7 @@ std::uint32_t seconds_now() {
 }
 bool is_before(std::uint32_t until) { return until != 0 && seconds_now() < until; }
 
-// Enough for the record at any fill of the segment.
+// Enough for the record wherever the free part of the segment begins.
 std::uint64_t most_bytes(std::size_t path_length, std::uint64_t data_size) {
   return plan_record(0, path_length, data_size, RecordShape::mappable).end + 2 * k_page;
 }
@@ -62,7 +62,7 @@ void RamTier::Reservation::abandon() {
   claim_.forget();
 }
 
-// Chained, because a leak checker reports memory that nothing points to as the program's leak.
+// Chained, because a leak checker would report unreferenced memory as a leak of the program.
 void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
   struct Kept {
     std::shared_ptr<Window> window;
@@ -76,9 +76,9 @@ void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
 
 void RamTier::Reservation::lose() {
   if (window_ == nullptr) return;
-  // The mapping and the pin are kept, but only the region still knows of them. While there is a
-  // pin, detach() keeps the slot and all leases. The kernel reports when this process has really
-  // ended.
+  // The mapping and the pin are kept, but only the region still refers to them. While there is a
+  // pin, detach() keeps the slot and all leases. The kernel reports our death once our memory is
+  // freed.
   if (!has_claim_) pin_segment(*tier_->region_, window_->segment);
   keep_for_ever(std::move(window_));
   claim_.forget();
@@ -272,7 +272,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_leng
                                 [&](const Filling& full) { return ring_.next_filling(full); });
 }
 
-// True if nothing is in it, more than half of it is dead, or nothing in it is in use.
+// True if the segment is empty, more than half of it is dead, or nothing in it is in use.
 bool RamTier::may_drop_metadata(std::uint32_t segment, std::uint64_t used_since_ns) const {
   Pin claim;
   std::uint32_t generation = 0;
@@ -333,8 +333,8 @@ void RamTier::set_full(int error) {
       seconds_now() + (error == ENOSPC ? 30 : k_until_memory_seconds), std::memory_order_relaxed);
 }
 
-// A file that is fetched in vain is read twice, so nothing is fetched while the index gets no
-// memory.
+// Nothing is fetched while the index gets no memory, because a file that is fetched in vain is read
+// twice.
 void RamTier::note_index_error(int error) {
   if (error == EMLINK || error == EAGAIN) return;
   region_->header().index_full.store(

@@ -173,7 +173,7 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
   answer.outcome_ = Outcome::late;
   if (answer.let_go() == nullptr) return;
   if (leave(*request)) return wake();
-  // The answer has arrived at the last moment. A lease must not get lost.
+  // The answer has arrived at the last moment. A lease in it must not be lost.
   answer.note(*request);
   answer.outcome_ = request->outcome;
 }
@@ -193,7 +193,7 @@ bool ClusterClient::claim_start() {
   if (!life_.compare_exchange_strong(none, static_cast<std::uint32_t>(Life::starting),
                                      std::memory_order_acq_rel))
     return false;
-  // Left over from a stop() that did not wait until the thread ended.
+  // Left from a stop() that did not wait until the thread ended.
   is_stopping_.store(false, std::memory_order_seq_cst);
   return true;
 }
@@ -203,7 +203,7 @@ void ClusterClient::fail_start(bool for_good) { end_life(for_good ? Life::over :
 void ClusterClient::run(OfferSource& source) {
   life_.store(static_cast<std::uint32_t>(Life::running), std::memory_order_release);
   {
-    // Also runs if memory has run out.
+    // Also reached if memory has run out.
     struct Leave {
       OfferSource& source;
       ~Leave() { source.leave(); }

@@ -1,12 +1,12 @@
 // The client of the memcached servers. A thread of the program leaves a request in a fixed table
 // and waits on a futex, no longer than its deadline; one thread of this process has the sockets, in
-// an fd table of its own. The host can neither close them nor share them by a fork. The thread also
-// sends what an OfferSource gives, by separate connections, while no program waits. To use it, code
-// that can start such a thread calls claim_start (g_start_cluster_thread); run() is the body of the
-// thread; stop() ends it. In a forked child there is no thread, and the object is dead. Invariants:
-// a server that does not answer costs a caller at most one deadline; a late answer is dropped; a
-// server is left alone after errors (CircuitBreaker). The asker's side allocates nothing and takes
-// no lock. Thread-safe, but run and stop once at a time.
+// an fd table of its own. The host can neither close the sockets nor share them by a fork. While no
+// program waits, the thread also sends the records of an OfferSource, over separate connections. To
+// use it, code that can start such a thread calls claim_start (g_start_cluster_thread); run() is
+// the body of the thread; stop() ends it. In a forked child there is no thread, and the object is
+// dead. Invariants: a server that does not answer costs a caller at most one deadline; a late
+// answer is dropped; a server is left alone after errors (CircuitBreaker). The asker's side
+// allocates nothing and takes no lock. Thread-safe, but run and stop once at a time.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ struct ClusterFigures {
   std::uint64_t capacity = 0, used = 0, entries = 0;  // bytes, bytes, records
 };
 
-// A record for the servers. The bytes stay as they are until the source is told of the end of the
-// offer.
+// A record for the servers. The bytes do not change until the source is told that the offer has
+// ended.
 struct ClusterOffer {
   ClusterKey key;
   std::span<const std::byte> parts[3];
@@ -37,8 +37,8 @@ struct ClusterOffer {
   std::uint64_t bytes() const { return parts[0].size() + parts[1].size() + parts[2].size(); }
 };
 
-// accepted: the server has the record. refused: it will never take the record. put_off: the server
-// was not asked, or takes no records for now.
+// accepted: the server has the record. refused: the server will never take the record. put_off: the
+// server was not asked, or takes no records for now.
 enum class OfferEnd : std::uint8_t { accepted, refused, put_off };
 
 // Called by the client's thread alone.
@@ -48,10 +48,10 @@ class OfferSource {
   // other nodes may wait for.
   virtual bool next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) = 0;
   virtual void end_offer(ClusterOffer& offer, OfferEnd end) = 0;
-  // True if this process offers what the whole node has, so that new records may appear without a
-  // wake-up.
+  // True if this process offers the records of the whole node, so that new ones may appear without
+  // a wake-up.
   virtual bool is_leader() const = 0;
-  // `figures` are those of all servers together; they are asked for while this process leads.
+  // Passes the sums of all servers' figures, which are requested while this process leads.
   virtual void note_figures(const ClusterFigures& figures) = 0;
   // Called when the thread ends.
   virtual void leave() = 0;
@@ -77,7 +77,7 @@ class ClusterClient {
   ~ClusterClient();
 
   // An answer and the request row that it holds. It lives on its user's stack: if a jump leaves it
-  // behind, base::Held gives the row back (held.h).
+  // behind, base::Held frees the row (held.h).
   class Answer {
    public:
     Answer();
@@ -106,15 +106,15 @@ class ClusterClient {
            bool is_ahead = false);
   // Drops this version of the item in the background.
   void remove(const ClusterKey& key, std::uint64_t cas);
-  // True if the server of this key answers, as far as is known.
+  // True unless the server of this key is known not to answer.
   bool is_asked(const ClusterKey& key) const;
   bool takes_offers() const;
   // Like takes_offers, but only for the server of this key.
   bool takes_offer(const ClusterKey& key) const;
   void wake() { wakeup_.wake(); }
   Wakeup& wakeup() { return wakeup_; }
-  // The source has something new. Costs only a load, unless the thread leads and has had nothing to
-  // do for a while.
+  // Tells the thread that the source has something new. Costs only a load, unless the thread leads
+  // and has been idle for a while.
   void note_news() { wakeup_.note_news(); }
 
   // The body of a thread with signals blocked and an fd table of its own. `source` must outlive it.
@@ -127,7 +127,7 @@ class ClusterClient {
   Life life() const { return static_cast<Life>(life_.load(std::memory_order_acquire)); }
   // Returns true to exactly one caller, which then starts the thread.
   bool claim_start();
-  // The thread could not be started. Unless `for_good`, the start may be tried again.
+  // Notes that the thread could not be started. Unless `for_good`, the start may be tried again.
   void fail_start(bool for_good);
 
   ClusterFigures figures() const;

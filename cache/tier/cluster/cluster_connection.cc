@@ -164,7 +164,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
   return value_to_ != nullptr;
 }
 
-// Takes the bytes of a value that came after its line.
+// Takes the bytes of a value that arrived after its line.
 bool ClusterConnection::take_value(Listener& listener) {
   const std::size_t n = std::min<std::uint64_t>(value_left_, in_end_ - in_begin_);
   base::copy_bytes(value_to_, in_ + in_begin_, n);
@@ -178,7 +178,7 @@ bool ClusterConnection::take_value(Listener& listener) {
 }
 
 bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
-  // A server that sends without end must not keep the thread here.
+  // A server that never stops sending must not keep the thread here.
   constexpr int k_most_reads = 64;
   constexpr std::uint64_t k_most_at_once = 256 << 10;
   for (int i = 0; i < k_most_reads; ++i) {

@@ -1,8 +1,8 @@
 // One socket to a server: commands go out in order, answers come back in that order, and nothing
 // ever blocks. Invariants: after any fault (an error, a wrong token, a line that is not understood,
-// a byte that was not asked for) the connection is closed and never used again, because the rest of
-// the stream cannot be attributed. No two commands have the same token, and no server can know the
-// first. Thread safety: one thread, with an fd table of its own.
+// an unexpected byte) the connection is closed and never used again, because the rest of the stream
+// cannot be attributed. No two commands have the same token, and no server can predict the first.
+// Thread safety: one thread, with an fd table of its own.
 #pragma once
 
 #include <poll.h>
@@ -23,7 +23,7 @@ class ClusterConnection {
    public:
     // Returns room for the bytes of a value and two more, or null if the value is too large.
     virtual std::byte* room_for(Tag tag, std::uint64_t bytes) = 0;
-    // Returns false if the connection must be closed. A `figure` comes before the answer that it
+    // Returns false if the connection must be closed. A `figure` precedes the answer that it
     // belongs to.
     virtual bool answered(Tag tag, const MetaAnswer& answer) = 0;
 
@@ -44,21 +44,22 @@ class ClusterConnection {
   bool has_room() const {
     return pending_ < k_most_pending && out_end_ + sizeof(MetaCommand) <= sizeof out_;
   }
-  // Closes an idle connection that the server has closed, or one with bytes that were not asked
-  // for; these bytes become the complaint.
+  // Closes an idle connection that the server has closed, or one with unexpected bytes, which
+  // become the complaint.
   bool is_alive();
 
   // The token of the command that is sent next.
   std::uint64_t next_token(Tag tag) const { return sent_ << 32 | tag; }
   // Sends a command with the token of next_token(). Call it only while has_room() is true. The
-  // parts must not change until the answer has come. Only one command with parts may be in flight.
+  // parts must not change until the answer has arrived. Only one command with parts may be in
+  // flight.
   void send(Tag tag, const MetaCommand& command, std::span<const Bytes> parts = {});
   pollfd to_poll() const;
   // Sends what can be sent now. Returns false if the connection is closed.
   bool push_out() { return !is_connected_ || write_out(); }
   // Returns false if the connection is closed.
   bool pump(const pollfd& polled, Listener& listener, std::uint64_t now_ns);
-  // The time at which the connection was opened, or at which the server's last bytes came.
+  // The time at which the connection was opened, or at which the server's last bytes arrived.
   std::uint64_t heard_ns() const { return heard_ns_; }
   std::uint64_t opened_ns() const { return opened_ns_; }
   std::size_t pending() const { return pending_; }

@@ -21,7 +21,7 @@ constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_
 // if a new request may come.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
-// A quarter of 64 answers. The limit if opens wait for less than the whole deadline.
+// A quarter of 64 answers: the limit if opens wait for less than the whole deadline.
 constexpr std::uint64_t k_most_late_of_short = 16;
 // Larger buffers are not kept for smaller values.
 constexpr std::size_t k_large_buffer = 2 << 20;
@@ -133,8 +133,8 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
       ++awaited;
       awaited_until_ns_ = std::min(awaited_until_ns_, request.deadline_ns);
     }
-    // A jump has left the request behind. If the request had stayed, its deadline would have
-    // revealed a server that hangs.
+    // The request was left behind by a jump. With its asker, its deadline would have revealed a
+    // server that hangs.
     if (state_now == ClusterRequest::left && request.sent_ns == 0 && now < request.deadline_ns)
       finish(request, Outcome::skipped);
     if (state_now != ClusterRequest::queued) continue;
@@ -153,7 +153,8 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
 }
 
 void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
-  // An answer or a rest has already ended the trial. No other request is admitted during the trial.
+  // The trial has already ended, by an answer or a rest. No other request is admitted during the
+  // trial.
   if (std::exchange(request.is_admitted, false)) state(request.server).breaker.give_up_trial();
   ClusterClient::finish(request, outcome);
 }
@@ -169,7 +170,7 @@ void ClusterClient::Worker::drop_requests(std::size_t server, Outcome outcome, b
 
 void ClusterClient::Worker::rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns) {
   state(server).breaker.rest(now, at_least_ns);
-  // The server may have another address by now.
+  // The server may have got another address since.
   if (!servers_[server]->is_asked_for) servers_[server]->next_look_ns = now;
   client_.options_.stats->count(Counter::cluster_trips);
   servers_[server]->demand.connection.close();
@@ -195,10 +196,10 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
   lane.connection.close();
   if (lane.is_fill) {
-    // The request for figures may be the cause; records are more important.
+    // The request for figures may have caused the error, and records are more important.
     servers_[lane.server]->next_figures_ns = now + k_no_figures_ns;
     if (is_offer_sent() && offer_server_ == lane.server) end_offer(OfferEnd::put_off);
-    // The answer that ended the connection may have asked for a longer rest.
+    // The answer that ended the connection may have caused a longer rest.
     std::atomic<std::uint64_t>& until = state(lane.server).no_offers_until_ns;
     const std::uint64_t before = until.load(std::memory_order_relaxed);
     until.store(std::max(before, now + (are_too_many ? k_too_many_ns : k_second)),
@@ -259,7 +260,7 @@ void ClusterClient::Worker::look_at_lanes(std::uint64_t now) {
     const ClusterConnection &demand = server->demand.connection, &fill = server->fill.connection;
     if (demand.is_open() && !demand.is_ready() && now >= demand.opened_ns() + k_answer_patience_ns)
       lane_broke(server->demand, now);
-    // The connection may have sent another command right after an answer that came after `now`.
+    // After `now`, an answer may have arrived and the connection may have sent another command.
     if (fill.is_busy() &&
         now >= std::max(fill.opened_ns(), server->filled_ns) + k_offer_patience_ns)
       lane_broke(server->fill, now);

@@ -57,8 +57,8 @@ class ClusterClient::Worker {
   };
   static constexpr std::uint64_t k_least_doze_ns = 20'000'000, k_offer_patience_ns = 2'000'000'000;
   static constexpr Tag k_offer_tag = 1000, k_figures_tag = 1001;
-  // Steps of an offer. waiting: for its connection. looking: asks the server whether it has the
-  // record. paying: waits for the token bucket. sending: its bytes are on their way.
+  // Steps of an offer. waiting: for its connection. looking: asking the server whether it has the
+  // record. paying: waiting for the token bucket. sending: its bytes are being sent.
   enum class Step : std::uint8_t { none, waiting, looking, paying, sending };
 
   void look_up_names(std::uint64_t now);
@@ -110,7 +110,7 @@ class ClusterClient::Worker {
   std::size_t offer_server_ = 0;
   std::uint64_t offer_began_ns_ = 0, next_tell_ns_ = 0;
   std::uint64_t offer_cas_ = 0;  // the version that the bytes replace; 0 if they are added
-  unsigned sendings_ = 0;        // how often this offer was sent
+  unsigned sendings_ = 0;        // the number of times that this offer was sent
   bool has_looked_ = false;
   std::uint32_t were_there_ =
       UINT32_MAX;  // one bit for each of the last offers: the server had the record already

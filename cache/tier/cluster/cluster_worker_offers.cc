@@ -80,8 +80,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
   ServerState& of = state(server);
   base::Stats& stats = *client_.options_.stats;
   const bool is_look = step_ == Step::looking;
-  // The record may have been added and removed in the meantime, with a lease or with the server.
-  // The offer is then sent once more, but not more often.
+  // The record may have been added and removed in the meantime, together with a lease or with the
+  // server. The offer is then sent a second time, but never a third.
   const bool may_send_again = sendings_ < 2;
   auto end = OfferEnd::accepted;
   switch (answer.kind) {
@@ -92,7 +92,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
         of.is_full = false;
         break;
       }
-      // A lease without bytes is no record: it is replaced. Its holder may be dead or too slow.
+      // A lease without bytes is not a record, so it is replaced. Its holder may be dead or too
+      // slow.
       if (!answer.has_size || answer.size != 0 || !answer.has_cas) break;
       offer_cas_ = answer.cas;
       if (may_send_again) step_ = Step::paying;
@@ -100,7 +101,7 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
       break;
     case Kind::refused:
       if (!has_looked_) note_there(true);
-      // Another client was quicker. If this was an "add", that client may hold only a lease.
+      // Another client was faster. If this was an "add", that client may hold only a lease.
       if (!is_look && offer_cas_ == 0 && may_send_again) {
         look_for_offer();
         return true;

@@ -1,5 +1,5 @@
-// The part of ClusterClient::Worker that knows the servers themselves: their addresses, and the
-// rows that report on them.
+// The part of ClusterClient::Worker that handles the servers' addresses and the rows that report on
+// the servers.
 #include "cache/base/log.h"
 #include "cache/tier/cluster/cluster_worker.h"
 
@@ -10,7 +10,7 @@ constexpr std::uint64_t k_first_pause_of_names_ns = 1'000'000'000, k_between_row
 
 }  // namespace
 
-// Nothing waits for a lookup: a server without an address is left out until the lookup ends.
+// No request waits for a lookup: a server without an address is left out until the lookup ends.
 void ClusterClient::Worker::look_up_names(std::uint64_t now) {
   for (std::size_t i = 0; i < servers_.size(); ++i) {
     Server& server = *servers_[i];
@@ -53,7 +53,7 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
             server.query.why());
 }
 
-// Reports to `cubeshim top` what this process, as the leader, knows of the servers.
+// Writes the leader's figures of the servers for `cubeshim top`.
 void ClusterClient::Worker::tell_rows(std::uint64_t now) {
   if (!source_.is_leader() || now < next_tell_ns_) return;
   next_tell_ns_ = now + k_between_rows_ns;

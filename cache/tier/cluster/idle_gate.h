@@ -16,10 +16,10 @@ class IdleGate {
   IdleGate(const IdleGate&) = delete;
   IdleGate& operator=(const IdleGate&) = delete;
 
-  // Asks again: the gate is shut until the answer comes, which wakes the client's thread.
+  // Asks again: the gate is shut until the answer arrives, which wakes the client's thread.
   void shut(std::uint64_t now_ns);
   bool is_open(std::uint64_t now_ns);
-  // The time at which the gate opens at the latest.
+  // The latest time at which the gate opens.
   std::uint64_t opens_ns() const { return opens_ns_; }
 
  private:

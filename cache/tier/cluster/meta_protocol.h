@@ -1,7 +1,7 @@
 // The text of memcached's meta protocol: builds commands from values, and parses lines of answers
-// into values. No I/O. Invariants: a command is one line with its end; an answer that is not
-// understood is `unknown`, never something else. Thread safety: pure functions and plain values;
-// async-signal-safe; nothing is allocated.
+// into values. No I/O. Invariants: a command is one line, including its line end; an answer that is
+// not understood is `unknown`, never something else. Thread safety: pure functions and plain
+// values; async-signal-safe; nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ struct MetaAnswer {
     value,      // VA: `size` bytes and a line end follow
     done,       // HD
     none,       // EN, NF
-    refused,    // NS, EX: another client was quicker
+    refused,    // NS, EX: another client was faster
     full,       // SERVER_ERROR out of memory
     too_large,  // SERVER_ERROR object too large for cache
     error,      // any other error; the connection may be useless
@@ -34,13 +34,13 @@ struct MetaAnswer {
   std::string_view name, text;  // a figure's name and text, which point into the line
 };
 
-// `line` comes without its line end.
+// `line` excludes its line end.
 MetaAnswer parse_meta_answer(std::string_view line);
 // Returns the size of the first line in bytes, including its "\r\n"; 0 if the line has not ended
 // yet.
 std::size_t meta_line_bytes(std::string_view bytes);
 
-// The line of a command. The token comes back in the answer.
+// The line of a command. The answer repeats the token.
 class MetaCommand {
  public:
   // The longest key in bytes. A key holds no blank and no control character.
@@ -50,8 +50,8 @@ class MetaCommand {
   static MetaCommand get(std::string_view key, std::uint64_t token, unsigned lease_seconds);
   // Asks for the version and size of an item, without its bytes.
   static MetaCommand look(std::string_view key, std::uint64_t token);
-  // Like look, but asks for a lease: the client that gets it sees a size of zero and has to store
-  // the bytes.
+  // Like look, but asks for a lease: the client that gets the lease sees a size of zero and has to
+  // store the bytes.
   static MetaCommand lease(std::string_view key, std::uint64_t token, unsigned seconds);
   // The bytes and "\r\n" must follow. add stores only if there is no item; replace stores only over
   // this version.

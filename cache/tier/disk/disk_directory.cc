@@ -43,7 +43,7 @@ bool try_lock(int fd, int operation) {
   return !sys::failed(sys::raw(SYS_flock, fd, operation | LOCK_NB));
 }
 
-// Formatted without fmt, which takes 2 KB of stack: a signal handler reads by these paths.
+// Formatted without fmt, which takes 2 KB of stack, because a signal handler may open these paths.
 DiskDirectory::Path DiskDirectory::path_below(std::string_view name) const {
   Path path;
   const std::size_t head = std::min(path_.size(), k_longest),
@@ -126,7 +126,7 @@ base::Result<DiskDirectory> DiskDirectory::open(const std::string& parent, const
       return sys::raw(SYS_mkdirat, AT_FDCWD, sys::arg(path.c_str()), 0700);
     };
     long made = make(directory.path_);
-    // More than one missing directory is rather a wrong path than a new one.
+    // If more than one directory is missing, the path is probably mistyped.
     if (made == -ENOENT) {
       make(parent);
       made = make(directory.path_);
@@ -164,7 +164,7 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       return base::fail(EPROTO);
     }
     if (wanted.size() > base::file_size_limit()) return fail_with(EFBIG);
-    // Written whole or not at all: a process that does this at the same time writes the same text.
+    // A process that does this at the same time writes the same text.
     const Path temporary = path_of(fmt::format("version.{}", sys::getpid()).c_str());
     auto made = base::open_fd(temporary.text, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
     if (!made) return fail_with(made.error().value);
@@ -173,8 +173,8 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       sys::unlink(temporary.text);
       return fail_with(sys::failed(n) ? static_cast<int>(-n) : ENOSPC);
     }
-    // linkat does not replace a file that was made in the meantime: that file's lock is the one
-    // that other processes hold.
+    // linkat does not replace a file that was created in the meantime, whose lock other processes
+    // may hold.
     const long linked =
         sys::raw(SYS_linkat, AT_FDCWD, sys::arg(temporary.text), AT_FDCWD, sys::arg(path.text), 0);
     sys::unlink(temporary.text);

@@ -1,9 +1,8 @@
-// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME: creates or refuses it, and gives
-// the paths in it, its lock and its room. Invariants: it belongs to this user, and no other user
-// may write to it; its file `version` names this very format; all paths are below it, and none of
-// them is followed if it is a symbolic link. Thread safety: immutable once open. No fd stays open:
-// the host could close it. Every call by path may find that the directory was removed, and then
-// returns ENOENT.
+// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME: creates or refuses it, and
+// provides its paths, its lock and its free space. Invariants: it belongs to this user, and no
+// other user may write to it; its file `version` names exactly this format; all paths are below it,
+// and none of them is followed if it is a symbolic link. Thread safety: immutable once open. No fd
+// stays open: the host could close it. A call by path returns ENOENT if the directory was removed.
 #pragma once
 
 #include <fcntl.h>
@@ -45,7 +44,7 @@ class DiskDirectory {
   static base::Result<DiskDirectory> look(const std::string& parent, const std::string& name,
                                           std::string& why);
 
-  // Short, because it lies on the stack of the program's smallest threads and of its signal
+  // Short, because a path lies on the stacks of the program's smallest threads and of its signal
   // handlers.
   static constexpr std::size_t k_longest = 1000;
   struct Path {

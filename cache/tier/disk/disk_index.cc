@@ -29,8 +29,8 @@ constexpr std::uint32_t k_index_version = 2;
 // whether the page can be read.
 constinit std::atomic<bool> g_cannot_ask{false};
 
-// Eight sizes an octave from 1 KiB to 16 MiB, so that a read is at most an eighth too long; four an
-// octave up to 256 MiB.
+// Eight sizes for each power of two from 1 KiB to 16 MiB, so that a read is at most an eighth too
+// long; four for each up to 256 MiB.
 constexpr std::uint32_t k_fine_octaves = 14, k_fine = 8, k_coarse = 4;
 constexpr std::uint32_t k_first_coarse = k_fine_octaves * k_fine;
 constexpr std::uint64_t bytes_of_class(std::uint32_t c) {
@@ -87,8 +87,8 @@ DiskGeometry DiskGeometry::of_sizes(std::uint64_t first_buckets, std::uint32_t r
 }
 
 DiskGeometry DiskGeometry::of(std::uint64_t files, std::uint64_t segments) {
-  // Two slots a file, two thirds of them used: if more were used, some bucket would be full too
-  // early.
+  // Two slots for each file; two thirds of all slots are used, because with more, some bucket would
+  // be full too early.
   const std::uint64_t slots = std::max<std::uint64_t>(files * 3, 4096);
   const std::uint64_t buckets =
       std::min((slots + DiskBucket::k_slots - 1) / DiskBucket::k_slots, k_most_buckets / 8);
@@ -105,7 +105,8 @@ std::uint64_t DiskIndex::current_boot() {
 base::Result<DiskIndex> DiskIndex::map(int fd, const DiskGeometry& geometry) {
   auto mapping = base::Mapping::shared(fd, 0, geometry.file_bytes, PROT_READ | PROT_WRITE);
   if (!mapping) return base::fail(mapping.error().value);
-  // Neighboring buckets are unrelated; a core dump need not hold the index.
+  // No readahead, because adjacent buckets are unrelated; and a core dump need not contain the
+  // index.
   sys::madvise(mapping->data(), mapping->size(), MADV_RANDOM);
   sys::madvise(mapping->data(), mapping->size(), MADV_DONTDUMP);
   DiskIndex index;
@@ -149,7 +150,7 @@ base::Result<DiskIndex> DiskIndex::create(const char* path, const DiskGeometry& 
   if (const long e = sys::ftruncate(fd->get(), static_cast<std::int64_t>(geometry.file_bytes));
       sys::failed(e))
     return base::fail(static_cast<int>(-e));
-  // Without reserved room, a store into a page would raise SIGBUS.
+  // If no room were reserved, a store into a page could raise SIGBUS.
   const long reserved =
       sys::fallocate(fd->get(), 0, 0, static_cast<std::int64_t>(geometry.table_at[1]));
   if (sys::failed(reserved)) return base::fail(static_cast<int>(-reserved));
@@ -180,8 +181,8 @@ base::Result<DiskIndex> DiskIndex::open(const char* path, std::uint64_t boot) {
   if (!fd) return base::fail(fd.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(fd->get(), &st)) || !S_ISREG(st.st_mode)) return base::fail(EBADMSG);
-  // Each user of the index holds a shared lock through its mapping. If there is one, the index is
-  // of this boot, even if its mark says otherwise.
+  // Each user of the index holds a shared lock through its mapping. If a lock exists, the index is
+  // of this boot, even if its mark is of another.
   const bool is_alone = !sys::failed(sys::raw(SYS_flock, fd->get(), LOCK_EX | LOCK_NB));
   sys::raw(SYS_flock, fd->get(), LOCK_SH | LOCK_NB);
   alignas(DiskIndexHeader) std::byte bytes[sizeof(DiskIndexHeader)];
@@ -279,7 +280,7 @@ DiskIndex::Slot* DiskIndex::slot_for(std::uint64_t hash, std::uint64_t& expected
       most_free = free_slots;
       best = free_slot;
       expected = free_word;
-      // The bucket is far from full: the other one need not be fetched from memory.
+      // The bucket is far from full, so the other one need not be fetched from memory.
       if (free_slots > DiskBucket::k_slots / 2) break;
     }
     if (best != nullptr) return best;

@@ -1,14 +1,14 @@
-// Maps a 64-bit hash to records in segment files. The index is one file that all processes of the
+// Maps 64-bit hashes to records in segment files. The index is one file that all processes of the
 // node map: a header, a row for each segment file, and tables of buckets of one cache line each.
 // There is one table until it is full; then a second one gets room, and so on. A slot is one word -
 // tag:16 | tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes - and 0 is
 // empty. One compare-and-swap publishes it. A slot whose row now belongs to another segment is dead
 // and may be overwritten. Until confirm(), only changes of its file find a tentative slot.
-// Invariants: nothing outside the mapping is touched, even if the file holds wrong bytes. An index
-// of another layout is not opened, nor is one of another boot that no process uses: a power cut may
-// have torn it. A page that cannot be read from the disk, or that was cut off, counts as empty and
-// causes no SIGBUS. Thread-safe, across processes too. Lookups are async-signal-safe and allocate
-// nothing.
+// Invariants: nothing outside the mapping is touched, even if the file is corrupt. An index of
+// another layout is not opened, nor is one of another boot that no process uses: a power cut may
+// have torn it. A page that cannot be read from the disk, or that lies past the end of a truncated
+// file, counts as empty and causes no SIGBUS. Thread-safe, across processes too. Lookups are
+// async-signal-safe and allocate nothing.
 #pragma once
 
 #include <atomic>
@@ -123,7 +123,7 @@ class DiskIndex {
   DiskSegmentRow& row_of(std::uint32_t number) const {
     return row(number & (geometry_.row_count - 1));
   }
-  // The bytes of the file that have room on the disk.
+  // The number of bytes of the file for which the disk has room reserved.
   std::uint64_t reserved_bytes() const { return end_of_tables(tables()); }
   // The bytes that one more table takes; 0 if there is no further table.
   std::uint64_t next_table_bytes() const;
@@ -155,11 +155,11 @@ class DiskIndex {
 
   // ENOSPC: all buckets of this hash are full of live entries.
   base::Result<void> insert(std::uint64_t hash, std::uint64_t word);
-  // Shows a tentative entry to all. Returns false if it has been removed.
+  // Makes a tentative entry visible to lookups. Returns false if it has been removed.
   bool confirm(std::uint64_t hash, std::uint64_t word);
   // Returns true if there was an entry, confirmed or not.
   bool remove(std::uint64_t hash, std::uint32_t number, std::uint64_t offset);
-  // Reserves room for one more table, unless there are more than `known` by now. `path` is that of
+  // Reserves room for one more table, unless there are more than `known` already. `path` is that of
   // the file, null for a private index.
   base::Result<void> add_table(const char* path, std::uint32_t known);
   std::uint32_t tables() const;

@@ -85,7 +85,7 @@ base::Result<DiskRemoved> remove_disk(const DiskDirectory& directory, bool force
     ++removed.segments;
     removed.bytes += static_cast<std::uint64_t>(st.st_blocks) * 512;
   }
-  // The version goes last: after an error, the rest is still recognizable.
+  // The version file is removed last, so that after an error the rest is still recognizable.
   for (const char* const name : {"index", "index.new", "version"}) {
     const DiskDirectory::Path path = directory.path_of(name);
     struct ::stat st {};

@@ -1,6 +1,7 @@
-// Inspects and removes a directory of the disk tier from outside of any job (cubeshim doctor,
+// Inspects and removes a directory of the disk tier without being part of a job (cubeshim doctor,
 // cubeshim clear). Invariants: inspecting changes nothing; only files with our names are removed.
-// Thread-safe. It may wait for the disk, so it is not for programs that the library is loaded into.
+// Thread-safe. It may wait for the disk, so it must not be called in programs that have the library
+// loaded.
 #pragma once
 
 #include <cstdint>

@@ -4,18 +4,18 @@
 // Life of a record: append() writes it, enters it in the index tentatively, checks its mark in RAM
 // once more, and only then confirms the entry. A thread that changes a file marks the record in RAM
 // first and then calls forget(), so one of the two sees the other. forget() takes the record out of
-// the index and marks it on the disk, which survives a restart. Whole segment files are removed
+// the index and marks it on the disk; the mark survives a restart. Whole segment files are removed
 // when room is needed.
 //
 // Invariants: read() returns a record only if the hash of its header, the hash of its data and its
 // path match, and no mark says that it was dropped. Records that the running job has written or
 // read stay: data larger than the bound must not evict itself. The store uses no more than the
 // bound, and a share of the file system stays free. A record that is not of this run (DiskPlace)
-// may be out of date: the caller asks the origin for the file's size and mtime. Only the first mark
-// of a record on the disk means anything to a reader. A power cut may lose forget() and drop();
-// after it, nothing is of this run. Thread-safe, across processes too. find and read are
-// async-signal-safe and allocate nothing. No fd stays open. After a fork the child calls
-// forget_writer(). No exception escapes.
+// may be out of date: the caller asks the origin for the file's size and mtime. Readers evaluate
+// only the first mark of a record on the disk. A power cut may lose forget() and drop(); after it,
+// nothing is of this run. Thread-safe, across processes too. find and read are async-signal-safe
+// and allocate nothing. No fd stays open. After a fork the child calls forget_writer(). No
+// exception escapes.
 #pragma once
 
 #include <pthread.h>
@@ -85,22 +85,22 @@ class DiskStore {
   base::Result<const Record*> read(const DiskPlace& place, std::string_view path,
                                    std::span<std::byte> buffer);
 
-  // Writes the records of one RAM segment that lie at these offsets, are good, and are not in the
-  // store yet. They stay in RAM until it returns. ENOSPC: this job's data fill the bound, or the
-  // disk is full; tried again after some seconds. EROFS: read-only.
+  // Writes the records of one RAM segment that lie at these offsets, are sound, and are not in the
+  // store yet. They stay in RAM until append() returns. ENOSPC: this job's data fill the bound, or
+  // the disk is full; tried again after some seconds. EROFS: read-only.
   base::Result<DiskAppended> append(std::span<const std::byte> segment,
                                     std::span<const std::uint64_t> offsets);
-  // Ends the segment file that is being written. If not `durable`, does not wait for the disk, as
-  // an exiting process must not; a power cut may then lose part of the file.
+  // Ends the segment file that is being written. Unless `durable`, does not wait for the disk,
+  // because an exiting process must not; a power cut may then lose part of the file.
   base::Result<void> seal(bool durable = true);
 
-  // The file was changed: forgets all records of this path, or of this device and inode under any
-  // path. Returns how many there were.
+  // Forgets all records of a changed file: those of this path, and those of this device and inode
+  // under any path. Returns how many there were.
   std::size_t forget(std::string_view path);
   std::size_t forget_inode(std::uint64_t device, std::uint64_t inode);
   // Drops this record alone, which the origin has shown to be out of date.
   bool drop(const DiskPlace& place, std::string_view path);
-  // From now on no record counts as of this run, because too many paths now lead to other files,
+  // Makes no record count as of this run from now on, because too many paths now name other files,
   // for example after the rename of a directory.
   void distrust_all();
 
@@ -133,8 +133,8 @@ class DiskStore {
   base::Result<void> rebuild(const DiskGeometry& geometry, std::uint64_t boot);
   DiskGeometry wanted_geometry() const;
 
-  // Enters all files of the directory into the index. With a builder, the index is empty and
-  // unknown to other processes.
+  // Enters all files of the directory into the index. With a builder, the index is empty, and no
+  // other process has opened it.
   base::Result<void> reconcile(DiskIndexBuilder* builder);
   base::Result<void> build(const char* path);
   void load(std::uint32_t number, DiskIndexBuilder* builder);

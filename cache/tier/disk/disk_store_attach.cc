@@ -1,5 +1,5 @@
 // DiskStore: attaches to a directory. Chooses the sizes, and brings the index up to date with the
-// segment files that are there.
+// existing segment files.
 #include <fmt/core.h>
 #include <sys/file.h>
 
@@ -121,7 +121,7 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
     ready = rebuild(wanted, boot);
   }
   if (!ready) return fail_with(ready.error().value);
-  // The bound may be lower than at the last start, or the disk fuller. If no room can be made,
+  // The bound may be lower, or the disk fuller, than at the last start. If no room can be made,
   // append() adds nothing and reports it.
   static_cast<void>(make_room(0));
   return {};
@@ -202,7 +202,7 @@ base::Result<void> DiskStore::reconcile(DiskIndexBuilder* builder) {
   }
   for (std::size_t i = 0; i < numbers->size(); ++i) {
     const std::uint32_t number = (*numbers)[i];
-    // After a reboot no file is in memory: the disk reads many ahead at a time.
+    // After a reboot no file is in memory: requests many footers from the disk at a time.
     if (builder != nullptr && i + k_files_ahead < numbers->size())
       will_need_footer(directory_, (*numbers)[i + k_files_ahead]);
     const DiskSegmentRow& row = index_->row_of(number);
@@ -226,7 +226,7 @@ bool DiskStore::is_entered(std::uint64_t hash, std::uint32_t number, std::uint64
   return found;
 }
 
-// Recovers a file without a footer whose writer is gone.
+// Recovers a file without a footer whose writer is dead.
 base::Result<SegmentContents> DiskStore::recover(int fd, std::uint32_t number) {
   auto contents = walk_records(fd, number);
   if (!contents) return contents;
@@ -252,8 +252,8 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
     if (!is_private_) sys::unlink(directory_.path_of_segment(number).text);
     if (is_row_of_it) row.set(0, DiskSegmentState::free);
   };
-  // An eviction of this file was not finished, or the index is smaller than that of an earlier job
-  // and has no row for the file.
+  // The eviction of this file was not completed, or the index is smaller than that of an earlier
+  // job and has no row for the file.
   const bool is_leaving = is_row_of_it && row.state() == DiskSegmentState::leaving;
   if (is_leaving || (!is_row_of_it && row.state() != DiskSegmentState::free)) return leave();
   const auto fd = directory_.open_segment(number, is_private_ ? O_RDONLY : O_RDWR);
@@ -285,7 +285,7 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     row.touched_s.store(contents.changed_s, std::memory_order_relaxed);
   }
   // A footer also lists records that were dropped before it was written, and the row counts those
-  // dropped since. A walk through a file without a footer finds sound records only.
+  // dropped since; a walk through a file without a footer finds only sound records.
   const auto dropped = std::count_if(contents.rows.begin(), contents.rows.end(),
                                      [](const auto& r) { return r.state != 0; });
   if (is_new || !contents.has_footer)

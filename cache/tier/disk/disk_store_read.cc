@@ -112,8 +112,8 @@ base::Result<const Record*> DiskStore::check_record(const DiskPlace& place, std:
 }
 
 int DiskStore::note_failed_read(const DiskPlace& place, std::string_view path, int error) {
-  // Other errors say that its file was evicted, or that this process lacks fds or memory; the disk
-  // is not at fault.
+  // Other errors mean that the file was evicted, or that this process lacks fds or memory, so the
+  // disk is not at fault.
   if (error != EIO) return error;
   remove(place, path);
   io_errors_.fetch_add(1, std::memory_order_relaxed);
@@ -133,7 +133,7 @@ base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) cons
                    static_cast<std::int64_t>(place.offset));
   } while (n == -EINTR);
   if (sys::failed(n)) return base::fail(static_cast<int>(-n));
-  // The path fits into the bytes that were read or have stayed zero, for any length of the path.
+  // For any length of the path, the path lies in bytes that were read or have stayed zero.
   if (!header_is_sound(head.record(), k_most_disk_segment_bytes) ||
       !is_kept_on_disk(head.record().kind))
     return base::fail(EBADMSG);
@@ -179,7 +179,7 @@ void DiskStore::touch(const DiskPlace& place) const {
   row.touched_job.store(options_.job, std::memory_order_relaxed);
   row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec),
                       std::memory_order_relaxed);
-  // Keeps the time across a restart.
+  // Preserves the time across a restart.
   if (!is_private_)
     sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(directory_.path_of_segment(place.number).text), 0,
              0);
@@ -191,7 +191,7 @@ std::size_t DiskStore::forget(std::string_view path) {
     MappedHead head;
     const bool read = head.read(*this, place);
     if (read && head.record().path() != path) return;
-    // A record that cannot be read may be one of this path.
+    // An unreadable record may be one of this path.
     if (remove(place, path)) ++count;
     if (read) mark_dropped(place);
   });

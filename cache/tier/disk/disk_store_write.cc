@@ -114,8 +114,8 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
     const auto lock = directory_.lock(DiskDirectory::k_wait_for_lock_ms);
     return lock && insert(hash, entry);
   };
-  // The entry by path comes first, tentative so that only changes find it: once the entry by inode
-  // exists, both are there.
+  // The entry by path is made first, as a tentative one that only changes find, so that once the
+  // entry by inode exists, both do.
   bool shown = add(row.path_hash, word | DiskIndex::k_tentative);
   if (shown && row.has_inode())
     shown =

@@ -55,8 +55,8 @@ bool DiskIndexBuilder::add(std::uint64_t hash, std::uint64_t word) {
     }
     std::uint64_t bucket = index_->first_bucket(hash, t);
     const std::uint64_t other = index_->second_bucket(hash, t);
-    // Always takes the emptier bucket, which would be too slow in slot_for(). With this choice none
-    // of 40 million entries had to go to the next table, without it 3 had to.
+    // Always takes the emptier bucket, which would be too slow in slot_for(). With this choice,
+    // none of 40 million entries had to go to the next table; without it, 3 had to.
     if (fill_of(t, other) < fill_of(t, bucket)) bucket = other;
     std::uint8_t* const fill = &fill_of(t, bucket);
     if (*fill >= DiskBucket::k_slots) continue;

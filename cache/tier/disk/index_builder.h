@@ -1,5 +1,5 @@
-// Fills an index that no other process knows yet. It builds the tables in memory, a window at a
-// time, and writes each window to the file in one go. If entries went into the mapped file one by
+// Fills an index that no other process has opened yet. It builds the tables in memory, a window at
+// a time, and writes each window to the file in one go. If entries went into the mapped file one by
 // one, most would cost a page fault as soon as the kernel writes the first pages back. One pass
 // adds all entries and fills the first window; a larger index takes further passes with the same
 // entries in the same order. Invariants: the place of an entry depends only on the entries and
@@ -32,7 +32,7 @@ class DiskIndexBuilder {
     __builtin_prefetch(&fill_of(0, index_->first_bucket(hash, 0)), 1);
     __builtin_prefetch(&fill_of(0, index_->second_bucket(hash, 0)), 1);
   }
-  // Returns true if all entries have to be added once more, for the next window.
+  // Returns true if all entries must be added again, for the next window.
   base::Result<bool> end_pass();
 
  private:

@@ -1,8 +1,8 @@
-// Reusable memory for reading records from the disk. Getting it from the kernel for each read costs
-// a page fault per page, which for a file of 110 KB takes longer than checking and copying the
-// bytes. Invariants: a buffer belongs to one read at a time, begins at a page boundary, and holds
-// what the last read left. At most k_kept buffers of k_bytes each are kept; larger ones, and those
-// of further concurrent readers, live for one read. Thread-safe. It takes no lock and calls nothing
+// Reusable memory for reading records from the disk. New memory for each read would cost a page
+// fault per page, which for a file of 110 KB takes longer than checking and copying the bytes.
+// Invariants: a buffer belongs to one read at a time, begins at a page boundary, and holds what the
+// last read left. At most k_kept buffers of k_bytes each are kept; larger ones, and those of
+// further concurrent readers, live for one read. Thread-safe. It takes no lock and calls nothing
 // but mmap, so a signal handler that opens a file may use it. A forked child does not inherit the
 // buffers, and calls forget().
 #pragma once
@@ -50,8 +50,7 @@ class ReadBuffers {
       return Lease(nullptr, std::move(*mapping));
     }
     for (auto& slot : kept_) {
-      // Acquire: what the last reader did with the buffer comes before; pairs with the release in
-      // keep.
+      // Acquire: the last reader has finished with the buffer; pairs with the release in keep.
       if (std::byte* const at = slot.exchange(nullptr, std::memory_order_acquire))
         return Lease(this, base::Mapping::adopt(at, k_bytes));
     }

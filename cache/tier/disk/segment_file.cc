@@ -30,7 +30,7 @@ AlignedBytes allocate(std::uint64_t bytes) {
   return AlignedBytes(new (std::align_val_t{k_record_alignment}, std::nothrow) std::byte[bytes]);
 }
 
-// Reads the size, the times and the header, with which both ways of reading begin.
+// Reads the size, the times and the header, as the first step of both ways to read a file.
 base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
   SegmentContents contents;
   struct ::stat st {};
@@ -145,7 +145,7 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
       contents->rows.push_back(footer_row(record, at));
     at += bytes;
   }
-  // A failed read does not prove that nothing is there.
+  // A failed read does not prove that there is no record.
   if (window.error() != 0) return base::fail(window.error());
   contents->data_end = at;
   return contents;
@@ -168,7 +168,7 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
   if (written) written = base::write_at(fd, &trailer, sizeof trailer, at);
   if (!written) return base::fail(written.error().value);
   const std::uint64_t file_bytes = at + sizeof trailer;
-  // Only now is the trailer at the end of the file, where a restart looks for it.
+  // Only after this is the trailer at the end of the file, where a restart searches for it.
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(file_bytes)); sys::failed(e))
     return base::fail(static_cast<int>(-e));
   if (durable) {

@@ -1,8 +1,8 @@
 // One segment file: one process writes it and seals it, and it is read again after a restart. Life:
 // it is created with its room reserved, records are appended, and then it is sealed: the footer
-// follows the records, and the rest of the room is freed. A process that finds a file without a
-// footer, whose writer is gone, walks its records as far as headers and data are sound. Invariants:
-// the writer holds an exclusive flock by a mapping of the header page, so no fd stays open and the
+// follows the records, and the rest of the room is freed. If a file has no footer and its writer is
+// dead, another process walks its records as far as headers and data are sound. Invariants: the
+// writer holds an exclusive flock by a mapping of the header page, so no fd stays open and the
 // kernel releases the lock when the writer dies; before a file is written to by path, its identity
 // is checked. Thread safety: a SegmentWriter belongs to one thread at a time; the functions are
 // pure except for the file.
@@ -23,14 +23,14 @@ struct SegmentContents {
   DiskHeader header{};
   std::uint64_t data_end = k_disk_header_bytes;
   std::uint64_t file_bytes = 0;
-  std::uint32_t changed_s = 0;  // the file's mtime, that is, when a job has last touched it
+  std::uint32_t changed_s = 0;  // the file's mtime, which is the time of the last use by a job
   std::vector<DiskFooterRow> rows;
   bool has_footer = false;
 };
 
 // Reads the footer. EBADMSG: no sound header, or no sound footer.
 base::Result<SegmentContents> read_footer(int fd, std::uint32_t number);
-// Starts to read ahead what read_footer reads, without waiting for it.
+// Starts readahead of the bytes that read_footer reads, without waiting for them.
 void will_need_footer(const DiskDirectory& directory, std::uint32_t number);
 // For a file without a footer. EBADMSG: no sound header.
 base::Result<SegmentContents> walk_records(int fd, std::uint32_t number);

@@ -41,11 +41,11 @@ struct DiskFooterRow {
   std::uint64_t inode_hash;  // base::hash_inode of device and inode; 0 for a block
   std::uint32_t offset;      // from the file's start, in units of 64 bytes
   std::uint32_t size;        // of the record, in the same units
-  std::uint32_t state;       // 0 is good; otherwise dropped before the file was sealed
+  std::uint32_t state;       // 0: valid; otherwise dropped before the file was sealed
   std::uint32_t reserved;    // zero
 
-  // A change by another name of the file must find the record. Blocks have no entry by inode: the
-  // stat of the file proves a block at each open, and a file has thousands of blocks.
+  // A change through another name of the file must find the record. Blocks have no entry by inode:
+  // the stat of the file proves a block at each open, and a file has thousands of blocks.
   bool has_inode() const { return inode_hash != 0; }
 };
 
@@ -67,7 +67,7 @@ struct DiskTrailer {
   std::uint64_t hash;      // of everything before it
 };
 
-// The mark of a dropped record: no single wrong byte makes the record good again.
+// The mark of a dropped record: no single wrong byte makes the record valid again.
 inline constexpr std::uint32_t k_disk_dropped = 0xffffffff;
 
 static_assert(sizeof(DiskHeader) == 64 && sizeof(DiskFooterRow) == 32 && sizeof(DiskTrailer) == 64);

@@ -8,7 +8,7 @@
 namespace cube::cache {
 namespace {
 
-// Places that one call visits. Its caller also answers programs.
+// The number of places that one call visits. It is small because the caller also answers programs.
 constexpr std::uint32_t k_places_a_call = 4096;
 constexpr std::uint64_t k_put_off_ns = 1000 * base::k_ns_per_ms;
 
@@ -22,7 +22,8 @@ void ClusterBlocks::begin() {
 }
 
 bool ClusterBlocks::take(std::uint32_t place) {
-  // Loaded before the blocks are walked: the next walk finds a block that becomes whole later.
+  // Loaded before the blocks are walked, so that the next walk finds a block that becomes whole
+  // later.
   const std::uint32_t wholes = chunks_.wholes(place);
   if (wholes == seen_[place]) return false;
   auto chunk = chunks_.chunk_at(place);
@@ -96,7 +97,7 @@ bool ClusterBlocks::find(const FileKey& file, std::uint64_t at) {
 void ClusterBlocks::end(bool is_put_off) {
   if (!std::exchange(has_found_, false)) return;
   if (!is_put_off) return chunks_.note_shared(claim_, found_.pages);
-  // Only the leading process finds the block again.
+  // Only the leader finds the block again.
   if (seen_.empty()) return;
   seen_[claim_.place()] = chunks_.wholes(claim_.place()) - 1;
   if (again_ns_ == 0) again_ns_ = base::coarse_monotonic_ns() + k_put_off_ns;

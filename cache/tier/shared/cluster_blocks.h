@@ -1,9 +1,9 @@
 // Finds blocks of large files that other nodes may get: blocks that have become whole in the
-// region's chunks (chunks.h), each once for each life of its chunk, and none that came from the
-// cluster. The chunk is pinned while a block is offered, so that its bytes stay. Its owner is the
-// one process of the node that shares what the node has (cluster_offers.h). Invariant: the bytes
-// are those of the version of the file that `stat` identifies. Thread safety: one thread; all other
-// threads may continue.
+// region's chunks (chunks.h), each block once for each life of its chunk, and no block that came
+// from the cluster. The chunk is pinned while a block is offered, so that its bytes stay. Its owner
+// is the one process of the node that shares what the node has (cluster_offers.h). Invariant: the
+// bytes belong to the version of the file that `stat` identifies. Thread safety: one thread; all
+// other threads may continue.
 #pragma once
 
 #include <cstdint>
@@ -36,23 +36,24 @@ class ClusterBlocks {
     std::string_view path;  // of the file
     FileStat stat;          // of the file
     std::span<const std::byte> bytes;
-    std::uint64_t fetched_ns = 0;  // a time of the wall clock at which the bytes were already there
+    std::uint64_t fetched_ns = 0;  // a wall-clock time at which the bytes were already present
     PageRun pages;
   };
   const Found& found() const { return found_; }
   // Selects this block instead, if it is whole and was not shared yet. `at` is its first byte. Call
   // this only on an object whose begin() is never called.
   bool find(const FileKey& file, std::uint64_t at);
-  // Ends the block that was found: it was offered, or will not be. Does nothing if there is none.
-  // If `is_put_off`, the block is found again later.
+  // Called when the found block has been offered, or will not be. No-op if there is none. If
+  // `is_put_off`, the block is found again later.
   void end(bool is_put_off = false);
   void leave();
-  // A forked child calls this.
+  // For a forked child.
   void forget();
 
  private:
   bool next_chunk();
-  // Shows the block at at_ and advances past it. Returns false if the block must not be offered.
+  // Makes the block at at_ the found one and advances past it. Returns false if the block must not
+  // be offered.
   bool show();
   bool take(std::uint32_t place);
 

@@ -8,7 +8,7 @@
 namespace cube::cache {
 namespace {
 
-// Identifies the machine as long as it runs: device numbers are its own.
+// Identifies the machine since its boot, because device numbers are valid only on one machine.
 std::uint64_t node_tag() {
   char text[64];
   const long n = base::sys::read_small_file("/proc/sys/kernel/random/boot_id", text, sizeof text);

@@ -42,9 +42,9 @@ void ClusterMounts::localise(std::uint64_t row, FileStat& stat) const {
   stat.mount_id = of.mount_id.load(std::memory_order_relaxed);
 }
 
-// Device numbers are a machine's own, and another machine's may be equal by chance. A disk does not
-// invent inode numbers, so on this machine another inode number there means another tree, which a
-// container has mounted.
+// Device numbers are valid only on one machine, and another machine's may be equal by chance. A
+// disk does not invent inode numbers, so on this machine another inode number there means another
+// tree, which a container has mounted.
 bool ClusterMounts::may_be_same(std::uint64_t row, const FileStat& remote,
                                 const FileStat& here) const {
   if (remote.inode == here.inode) return true;
@@ -61,8 +61,8 @@ void ClusterMounts::note(std::uint64_t row, const FileStat& remote, const FileSt
     of.agreed.fetch_or(k_unstable, std::memory_order_release);
     return;
   }
-  // Two mounts of this node are one mount of the other node. Only a file's stat shows on which of
-  // the two it lies.
+  // Two mounts of this node correspond to one mount of the other node. Only a file's stat shows on
+  // which of the two it lies.
   const std::uint64_t before = of.device.exchange(here.device(), std::memory_order_relaxed);
   if (before != 0 && before != here.device())
     of.agreed.fetch_or(k_unstable, std::memory_order_release);

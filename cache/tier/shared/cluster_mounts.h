@@ -1,9 +1,9 @@
 // Holds what this process has learned about the mounts that other nodes have read from: the device
-// that is mounted here, and whether files have the same inode numbers there and here. The first
+// that is mounted here, and whether files have the same inode numbers on both nodes. The first
 // files of a mount are compared with a stat of the origin. Invariants: a mount is stable after 16
-// files whose inodes agree, and never again after one that does not. For a file that this machine
-// itself has read, another inode number means another file if the device is the same, or is a disk.
-// Thread-safe.
+// files whose inodes agree, and permanently unstable after one whose inode differs. For a file that
+// this machine itself has read, another inode number means another file if the device is the same,
+// or is a disk. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ class ClusterMounts {
   static constexpr std::uint32_t k_needed = 16, k_unstable = 1U << 31;
   struct Row {
     std::atomic<std::uint64_t> tag;     // 0 is free
-    std::atomic<std::uint32_t> agreed;  // files in a row
+    std::atomic<std::uint32_t> agreed;  // consecutive files with equal inodes
     std::atomic<std::uint64_t> device, mount_id;
   };
   static constexpr std::size_t k_rows = 32;

@@ -184,8 +184,8 @@ bool ClusterOffers::is_wanted(const Record& record) const {
   return !place || client_.takes_offer(cluster_key(options_.space, *place, record.kind));
 }
 
-// A walk over all records that were put off takes time, so it becomes rarer while the server stays
-// away.
+// A walk over all records that were put off takes time, so walks become rarer while the server
+// stays unreachable.
 void ClusterOffers::note_put_off(Note& note, std::uint64_t now_ns) {
   if (note.retry_ns != 0) return;
   note.retry_ns = now_ns + (k_first_retry_ns << std::min(note.retries, k_most_doublings));
@@ -249,7 +249,7 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
       offsets_.pop_back();
       Pin pin;
       std::uint32_t generation = 0;
-      // A segment in another life has other records.
+      // If the generation differs, the segment has other records.
       if (!ram_.hold(segment_, generation, pin) || generation != generation_) {
         offsets_.clear();
         break;

@@ -1,7 +1,7 @@
 // Finds the records that this node has read and other nodes may want. The files that this process
 // has a lease on come first, as soon as they are fetched, because other nodes may wait for them.
 // Then the leader walks the segments of the region for records that it has not offered yet. If the
-// server of a record takes none for now, because it is away or full, the record waits in its
+// server of a record takes none for now, because it is unreachable or full, the record waits in its
 // segment, and the leader tries again after a while. A record also waits while it is unknown
 // whether all users may enter its directories. Invariants: a record is pinned while it is offered,
 // and offered once for each life of its segment, unless it was put off; a record from the cluster
@@ -46,7 +46,7 @@ class ClusterOffers final : public OfferSource {
   bool push_block(const LeasedBlock& block);
   // True if a block of a file with this stat will be shared, as far as is known.
   bool may_share_block_of(const FileStat& stat) const;
-  // A forked child calls this.
+  // For a forked child.
   void forget();
 
   bool next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) override;
@@ -69,8 +69,8 @@ class ClusterOffers final : public OfferSource {
     LeasedBlock block;
     std::uint64_t until_ns = 0;
   };
-  // yes: send the record. never: it is never shared. later: it is not known yet whether it may be
-  // shared.
+  // yes: send the record. never: it is never shared. later: it is not known yet whether the record
+  // may be shared.
   enum class Ready : std::uint8_t { yes, never, later };
   struct Note {
     Note() = default;
@@ -105,7 +105,7 @@ class ClusterOffers final : public OfferSource {
   bool next_of_region(ClusterOffer& offer, std::uint64_t now_ns);
   bool look_at(std::uint32_t segment, std::uint64_t now_ns);
   bool is_wanted(const Record& record) const;
-  // Makes sure that the segment is examined again.
+  // Makes the walk examine the segment again after a while.
   static void note_put_off(Note& note, std::uint64_t now_ns);
   void put_off(const Place& place, std::uint64_t now_ns);
   void try_to_lead(std::uint64_t now_ns);

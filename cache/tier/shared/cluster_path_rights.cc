@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t k_holds_ns = 60'000 * base::k_ns_per_ms,
                         k_is_long_ns = 1'000 * base::k_ns_per_ms,
                         k_between_starts_ns = 1'000 * base::k_ns_per_ms;
-// More than any path has directories.
+// More directories than any path has.
 constexpr std::size_t k_most_known = 4096;
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Decides whether all users may go through the directories of a file. A check is a stat at the
-// origin, made by a separate thread: an origin that hangs holds up that thread, and not the one
-// that talks to the servers. One check is under way at a time; its result holds for a minute. Life:
-// the thread starts at the first check; end() tells it to end and does not wait for it; the state
-// that both share is deleted with the last of them. Thread safety: the client's thread alone,
-// except for the checking thread's own part.
+// Decides whether all users may search the directories of a file. A check is a stat at the origin,
+// made by a separate thread: an origin that hangs holds up that thread, and not the one that talks
+// to the servers. One check is under way at a time; its result holds for a minute. Life: the thread
+// starts at the first check; end() tells it to end and does not wait for it; the state that both
+// share is deleted with the last of them. Thread safety: the client's thread alone, except for the
+// checking thread's own part.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Gives each path a name that is the same on all nodes: the id of its origin
+// Maps each path to a name that is the same on all nodes: the id of its origin
 // (CUBESHIM_CLUSTER_ORIGIN, or the prefix itself) and the path below that. Thread safety:
 // immutable.
 #pragma once

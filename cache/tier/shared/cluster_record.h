@@ -38,13 +38,13 @@ bool is_for_everybody(const FileStat& stat);
 bool may_be_shared(const Record& record, bool with_private);
 
 // Returns the record in these bytes if it is whole: of this kind and path, in the form that
-// write_cluster_head gives, with both hashes right. Returns null if it is damaged or another
+// write_cluster_head writes, with both hashes right. Returns null if it is damaged or another
 // record. The data of a listing are checked by DirectoryData, not here.
 Record* check_cluster_value(std::span<std::byte> bytes, RecordKind kind,
                             std::string_view below_prefix);
 
-// True if both are the same version of a file, as far as nodes that see other inode numbers can
-// tell.
+// True if both are the same version of a file, apart from inode numbers, which may differ between
+// nodes.
 bool is_same_but_inode(const FileStat& a, const FileStat& b);
 
 }  // namespace cube::cache

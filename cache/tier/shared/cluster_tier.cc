@@ -59,8 +59,8 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.servers = config.cluster.texts;
   options.deadline_ns = config.cluster_deadline.ms * base::k_ns_per_ms;
   options.fill_per_second = config.cluster_fill;
-  // Another node may share larger files than this one takes. Such a record is refused by itself: if
-  // its length made the answer invalid, the connection would be closed.
+  // Another node may share larger files than this one takes. Only such a record is refused. If its
+  // length made the whole answer invalid, the connection would be closed.
   options.most_bytes = std::max(largest_cluster_value(config), k_usual_item_bytes);
   options.rows = &ram.region().server_row(0);
   options.stats = &stats;
@@ -116,8 +116,8 @@ std::uint64_t ClusterTier::at_most(std::uint64_t most_ns) const {
 }
 
 // With almost no hits, only one request in 16 asks the servers. But a process that is ahead of the
-// other nodes has no hits, and they wait for its lease, so if the origin is slow, it always asks
-// for files.
+// other nodes has no hits, and these nodes wait for its leases. So if the origin is slow, such a
+// process always asks for files.
 bool ClusterTier::is_worth_asking(RecordKind kind) {
   if (colds_[shared_kind(kind)].is_to_ask()) return true;
   if (kind == RecordKind::block)
@@ -148,7 +148,7 @@ void ClusterTier::ask(std::string_view key, const Judge& judge, const ClusterKey
              is_one_of_many = judge.whom() == Judge::For::many;
   const bool has_lease = wants_lease(judge);
   const unsigned lease = has_lease ? k_lease_seconds : 0;
-  // The time that files take at the origin says nothing about blocks.
+  // The time that files take at the origin does not predict that of blocks.
   const std::uint64_t deadline = is_file ? at_most(deadline_ns_) : deadline_ns_,
                       began = base::monotonic_ns();
   std::uint64_t pause = k_first_pause_ns, limit = 0;

@@ -1,12 +1,12 @@
 // The tier of the memcached servers that nodes share (doc/CLUSTER.md). A program's miss asks the
 // server of the file; files that a program has fetched from the origin are offered in the
-// background (cluster_offers.h). Invariants: a record is shown only if it is whole and of this
+// background (cluster_offers.h). Invariants: visit passes only records that are whole and of this
 // path. It is served without a revalidation at the origin only if another process of this job has
 // read it, the mode is immutable, the mount's inode numbers are the same on both nodes, and this
 // node has not changed the file. An open waits for an answer no longer than
 // CUBESHIM_CLUSTER_DEADLINE, and no longer than 50 ms for another node that reads the file or
 // block; a fetch ahead of a block waits 200 ms at most. A lease that this process will not use is
-// given back. Thread safety: as Tier. A tier whose thread cannot be started answers nothing.
+// given back. Thread safety: as Tier. If its thread cannot be started, the tier answers nothing.
 #pragma once
 
 #include <atomic>
@@ -85,15 +85,15 @@ class ClusterTier final : public Tier {
   const bool is_immutable_;
   const std::uint64_t deadline_ns_;
   const ClusterTags tags_;
-  // Files, blocks and listings have a pool each: a job that finds none of one kind may find the
-  // others.
+  // Files, blocks and listings have a pool each: a job that gets no hits of one kind may get hits
+  // of the others.
   static constexpr std::size_t k_shared_kinds = 3;
   ColdPool colds_[k_shared_kinds];
   ClusterMounts mounts_;
   AheadWindow ahead_;
   ClusterClient client_;
   ClusterOffers offers_;
-  // How long whole blocks from the origin have recently taken; 0: not known yet.
+  // How long fetches of whole blocks from the origin have recently taken; 0: not known yet.
   std::atomic<std::uint64_t> block_fetch_ns_{0};
   LeaseWaits block_waits_;
   // Leases of this process; a `cas` of 0 marks a block that it fetches without a lease. The thread

@@ -70,7 +70,8 @@ void Client::list(ListWish wish, ListDone done) {
 }
 
 void Client::wake() {
-  // Pairs with the exchange in step: either we see its false, or it goes on to look for news.
+  // Pairs with the exchange in step: either we see the false that it stores, or it continues and
+  // looks for news.
   if (!is_woken_.exchange(true, std::memory_order_seq_cst)) eventfd_write(wake_.get(), 1);
 }
 
@@ -200,7 +201,7 @@ void Client::collect() {
   while (CURLMsg* const message = curl()->multi_next(multi_, &left)) {
     if (message->msg != CURLMSG_DONE) continue;
     CURL* const handle = message->easy_handle;
-    const CURLcode code = message->data.result;  // gone after the removal
+    const CURLcode code = message->data.result;  // read before the removal, which frees the message
     curl()->multi_remove(multi_, handle);
     const auto found = running_.find(handle);
     JobPointer job = std::move(found->second);

@@ -41,7 +41,7 @@ struct Outcome {
   // Weak ETags can be compared, but never match in If-Match (RFC 9110, 13.1.1).
   bool has_weak_etag = false;
   unsigned retries = 0;
-  // All attempts together: how often the store answered, and the bytes of bodies that came.
+  // Over all attempts: how often the store answered, and the bytes of bodies received.
   std::uint64_t answers = 0, received = 0;
   HttpAnswer http;
 };
@@ -49,12 +49,12 @@ using Done = std::function<void(Outcome&)>;
 
 struct GetWish {
   std::string bucket, key;
-  // Called with the head of a good answer, and again after each retry, but not for an empty body.
-  // The head has the object's size (if is_size_known), ETag and time. The callee makes room, or
-  // returns an errno that ends the request. Without room the bytes go to Outcome::http.body, up to
-  // 16 MiB.
+  // Called with the head of a successful answer, and again after each retry, but not for an empty
+  // body. The head has the object's size (if is_size_known), ETag and time. The callee makes room,
+  // or returns an errno that ends the request. If no room is made, the bytes go to
+  // Outcome::http.body, up to 16 MiB.
   std::function<int(const Outcome& head, Transfer::Room& room)> begin = {};
-  bool is_urgent = false;  // takes precedence over requests that wait to be in flight
+  bool is_urgent = false;  // takes precedence over other requests that wait to be sent
   // If the object is larger than the room, it fills the room and the rest is not read.
   bool may_be_cut = false;
   // [first, first + bytes) of the object.
@@ -122,7 +122,7 @@ class Client {
   void start(JobPointer job);
   void collect();
   void judge(JobPointer job);
-  // The verdict about an answer that came.
+  // What to do after an answer.
   enum class Next : std::uint8_t { done, again_now, again_later, fail };
   Next judge_answer(Job& job);
   Next judge_error(Job& job, const std::string& code);
@@ -141,7 +141,7 @@ class Client {
   CURLM* multi_;
   base::UniqueFd wake_, poll_;
   std::atomic<bool> is_woken_ = false;
-  std::uint64_t timer_ns_ = UINT64_MAX;  // when libcurl wants to be called
+  std::uint64_t timer_ns_ = UINT64_MAX;  // when libcurl is to be called next
   unsigned in_flight_ = 0;
   std::time_t clock_ahead_ = 0;  // how far the store's clock is ahead of ours
   std::deque<JobPointer> ready_;

@@ -21,7 +21,7 @@ struct Client::Job {
   Credentials signed_with;
   std::uint64_t started_ns = 0, until_ns = 0;
   unsigned attempts = 0;
-  std::string trouble_before;  // of the attempt before this one
+  std::string trouble_before;  // the trouble of the previous attempt
   bool has_moved = false, has_new_credentials = false, has_new_clock = false;
 };
 

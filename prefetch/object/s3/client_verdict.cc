@@ -26,7 +26,7 @@ std::optional<std::uint64_t> size_of_range(std::string_view range, std::uint64_t
   return base::number_of(range.substr(slash + 1));
 }
 
-// The name becomes part of a host name and of the signature.
+// The region becomes part of a host name and of the signature.
 bool is_region_name(std::string_view name) {
   constexpr std::size_t k_longest = 63;
   return !name.empty() && name.size() <= k_longest && std::ranges::all_of(name, [](char c) {
@@ -69,7 +69,7 @@ void Client::retry(JobPointer job, std::uint64_t wait_ms) {
   if (at >= job->until_ns) {
     const bool was_late = job->outcome.http.curl == CURLE_OPERATION_TIMEDOUT;
     job->outcome.error = was_late ? ETIMEDOUT : EIO;
-    // The time limit cuts the last attempt short, which says nothing about the store.
+    // The time limit ended the last attempt early, which says nothing about the store.
     if (was_late && !job->trouble_before.empty()) job->outcome.trouble = job->trouble_before;
     job->outcome.trouble +=
         fmt::format("; given up after {} attempts in {} s", job->attempts, options_.timeout_s);
@@ -133,7 +133,7 @@ Client::Next Client::judge_answer(Job& job) {
     fail(job, EIO, "the store ignores ranges, and gives no length");
     return Next::fail;
   }
-  // Every S3 store sends an ETag, so a proxy or a login page has answered.
+  // Every S3 store sends an ETag, so this is the answer of a proxy or a login page.
   if (outcome.etag.empty()) {
     outcome.kind = "no ETag";
     fail(job, EIO, "the answer has no ETag, which every S3 store sends");
@@ -203,7 +203,7 @@ bool Client::read_head(const HttpAnswer& http, const GetWish& wish, Outcome& out
   return !wish.range || (size && (http.status == 206 || outcome.ignores_range));
 }
 
-// Compares the bytes with what the store says about them.
+// Compares the bytes with the checksum that the store has sent.
 bool Client::is_intact(const Job& job) {
   const HttpAnswer& http = job.outcome.http;
   const GetWish& wish = job.wish;

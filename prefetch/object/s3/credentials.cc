@@ -186,7 +186,7 @@ base::Result<Credentials> find_credentials(const Environment& environment, std::
        {from_variables, from_web_identity, from_profile, from_container, from_instance}) {
     why.clear();
     auto found = from(look);
-    // If a configured source fails, the search ends, because later sources may have another
+    // The search ends if a configured source fails, because later sources may have another
     // identity's keys.
     if (found || !why.empty()) return found;
   }

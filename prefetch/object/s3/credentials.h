@@ -1,4 +1,4 @@
-// The keys that sign requests, and the chain of sources that may have them, in the order of AWS's
+// The keys that sign requests, and the sources that are searched for them, in the order of AWS's
 // own tools: CUBESHIM_S3_ANONYMOUS, the environment, a web identity token, the profile (keys, role
 // of a web identity, credential_process), the container's endpoint, the instance's metadata
 // service. Secrets are never logged: only `source` may be printed. Thread-safe: KeptCredentials;
@@ -43,7 +43,7 @@ class KeptCredentials {
 
   // Waits only if no valid credentials are kept. EACCES: none were found; why() says why.
   base::Result<Credentials> current(std::time_t now);
-  // Call it if the store has refused these; the next current() looks for others.
+  // Call it if the store has refused these; the next current() searches for others.
   void refused(const Credentials& credentials);
   std::string why() const;
 

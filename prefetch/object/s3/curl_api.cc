@@ -4,7 +4,7 @@
 
 #include <memory>
 
-// The macros would check arguments, or turn the names into others.
+// libcurl defines these names as macros, which check arguments or rename the functions.
 #undef curl_easy_setopt
 #undef curl_easy_getinfo
 #undef curl_multi_setopt
@@ -12,7 +12,7 @@
 namespace cube::s3 {
 namespace {
 
-// OpenSSL's flavour, GnuTLS's and NSS's.
+// The builds with OpenSSL, with GnuTLS and with NSS.
 constexpr const char* k_files[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl-nss.so.4"};
 
 std::unique_ptr<const CurlApi> load() {

@@ -148,7 +148,7 @@ CUBESHIM_MULTIPLIES inline __m128i load_128(const char* at) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
 }
 
-// `from`, moved by the factors, on top of `to`.
+// Multiplies `from` by the factors and adds the result to `to`.
 CUBESHIM_MULTIPLIES inline __m128i fold(__m128i from, __m128i factors, __m128i to) {
   const __m128i low = _mm_clmulepi64_si128(from, factors, 0x00);
   return _mm_xor_si128(_mm_xor_si128(low, _mm_clmulepi64_si128(from, factors, 0x11)), to);

@@ -17,7 +17,7 @@ std::string sha256(std::string_view bytes);
 std::string md5(std::string_view bytes);
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
-// The MD5 of bytes that come in parts.
+// The MD5 of bytes that are added in parts.
 class Md5 {
  public:
   Md5();
@@ -45,12 +45,12 @@ class Crc {
   Word of(std::string_view bytes) const;
 
  private:
-  // Both go on from the state `crc`.
+  // Both continue from the state `crc`.
   Word by_tables(Word crc, std::string_view bytes) const;
   Word by_multiplication(Word crc, std::string_view bytes) const;
 
   std::array<std::array<Word, 256>, 8> tables_{};
-  // Factors that move 128 bits over as many, and over 512.
+  // Factors that fold 128 bits forward by 128 bits, and by 512.
   std::array<std::uint64_t, 2> over_128_{}, over_512_{};
 };
 

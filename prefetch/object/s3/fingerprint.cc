@@ -11,7 +11,8 @@ bool is_md5(std::string_view etag) {
   return etag.size() == 32 && etag.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// From "x-goog-hash: crc32c=...": of the stored bytes, which Google may unpack on their way.
+// The value in "x-goog-hash: crc32c=...". It is of the stored bytes, which Google may decompress
+// before it sends them.
 std::string_view google_crc32c(const HttpAnswer& http) {
   constexpr std::string_view k_name = "crc32c=";
   const std::string_view stored = http.header("x-goog-stored-content-encoding");

@@ -11,9 +11,9 @@ namespace cube::s3 {
 class Fingerprint {
  public:
   Fingerprint() = default;
-  // The head of a good answer; `etag` is without quotes.
+  // `head` is that of a successful answer; `etag` is without quotes.
   Fingerprint(const HttpAnswer& head, std::string_view etag);
-  // Empty, or the MD5 in hexadecimal, which is asked for if there is no checksum.
+  // The MD5 in hexadecimal, which is used if there is no checksum; or empty.
   const std::string& md5() const { return md5_; }
   // Whether `bytes`, the whole object, have this checksum. True if there is none.
   bool is_of(std::string_view bytes) const;

@@ -63,7 +63,7 @@ std::size_t Transfer::take_header(char* at, std::size_t size, std::size_t n, voi
   auto& answer = static_cast<Transfer*>(self)->answer_;
   const std::string_view line(at, size * n);
   if (line.starts_with("HTTP/")) {
-    // An answer before the last one: of a proxy, or 100 Continue.
+    // The headers so far belong to an earlier answer: a proxy's, or 100 Continue.
     answer.headers.clear();
     const std::size_t space = line.find(' ');
     answer.status = space == std::string_view::npos ? 0 : std::atoi(at + space + 1);
@@ -120,7 +120,7 @@ void Transfer::prepare(const HttpRequest& request, const std::string& body, Begi
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_PATH_AS_IS, 1L);
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
-  // HTTP 0.9 would take anything for a body.
+  // With HTTP 0.9, any bytes would be accepted as a body.
   set(CURLOPT_HTTP09_ALLOWED, 0L);
   set(CURLOPT_CONNECTTIMEOUT_MS, std::min<long>(k_connect_ms, timeout_ms));
   set(CURLOPT_TIMEOUT_MS, static_cast<long>(timeout_ms));

@@ -17,11 +17,11 @@
 namespace cube::s3 {
 
 struct HttpAnswer {
-  CURLcode curl = CURLE_OK;      // not OK: the exchange broke off
+  CURLcode curl = CURLE_OK;      // not OK: the exchange was aborted
   int status = 0;                // 0: there was no answer
-  Pairs headers = {};            // of the last answer, names in lower case
+  Pairs headers = {};            // those of the last answer; names are in lower case
   std::string body = {};         // at most a few MiB of it
-  std::uint64_t body_bytes = 0;  // all that came, a room's included
+  std::uint64_t body_bytes = 0;  // all bytes received, including those put into a Room
   double seconds = 0, first_byte_seconds = 0;
 
   std::string_view header(std::string_view name) const;

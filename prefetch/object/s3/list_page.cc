@@ -52,7 +52,7 @@ bool parse_list_page(std::string_view xml, ListPage& page) {
       is_truncated = text == "true";
     }
   }
-  // A page that is not the last but has no token for the next one would lose names.
+  // If a page is not the last but has no token for the next one, names would be lost.
   if (is_truncated && page.next_token.empty()) return false;
   if (!is_truncated) page.next_token.clear();
   return reader.is_sound() && is_page;

@@ -15,8 +15,8 @@ class InFlightLimit {
   unsigned now() const { return static_cast<unsigned>(limit_); }
   // Raises the limit by one for each `now()` successes.
   void note_success() { limit_ = std::min<double>(most_, limit_ + 1 / limit_); }
-  // `started_ns`: when the request was sent. Requests that were sent before the last cut give no
-  // new information.
+  // `started_ns`: when the request was sent. Slow-downs of requests that were sent before the last
+  // cut are ignored.
   void note_slow_down(std::uint64_t started_ns, std::uint64_t now_ns) {
     if (started_ns < cut_ns_) return;
     limit_ = std::max(1.0, limit_ / 2);

@@ -1,5 +1,5 @@
 // The address of a store: its endpoint, its region, and whether requests name the bucket in the
-// host's name or in the path. AWS's variables and profile decide first. Thread safety: constant
+// host's name or in the path. AWS's variables and profile take precedence. Thread safety: constant
 // values.
 #pragma once
 

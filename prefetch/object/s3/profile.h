@@ -12,7 +12,7 @@ namespace cube::s3 {
 class Environment {
  public:
   using Lookup = std::function<const char*(const char* variable)>;
-  // Reads the profile that AWS_PROFILE names. Files that are missing are empty.
+  // Reads the profile that AWS_PROFILE names. Missing files count as empty.
   explicit Environment(Lookup lookup);
 
   // Empty: not set.
@@ -29,7 +29,7 @@ class Environment {
 
   Lookup lookup_;
   std::string profile_;
-  // Sections of both files; "profile x" is x.
+  // The sections of both files; "profile x" is stored as "x".
   std::map<std::string, std::map<std::string, std::string>> sections_;
 };
 

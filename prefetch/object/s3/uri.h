@@ -12,7 +12,7 @@ struct ObjectName {
   std::string bucket, key;  // the key may be empty
 };
 bool is_s3_uri(std::string_view text);
-// Empty: not of the form s3://BUCKET[/KEY]. The key is taken as it is: nothing in it is decoded.
+// Empty: not of the form s3://BUCKET[/KEY]. The key is used unchanged: nothing in it is decoded.
 std::optional<ObjectName> parse_s3_uri(std::string_view text);
 
 // Encodes every byte except letters, digits, -._~ and the bytes of `keep`.

@@ -11,7 +11,7 @@
 namespace cube::s3 {
 namespace {
 
-// Lives as long as a request that refers to it.
+// Lives as long as any request that refers to it.
 class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
  public:
   WholeFetch(Client& client, std::string bucket, std::string key, std::shared_ptr<ObjectSink> sink,
@@ -46,7 +46,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   }
 
  private:
-  // The head has come, of the first attempt or a later one.
+  // Called with the head of the first or a later attempt.
   int begin(const Outcome& head, Transfer::Room& room) {
     bool is_first = !std::exchange(has_begun_, true);
     if (!is_first && (head.etag != total_.etag || head.size != total_.size)) {
@@ -69,7 +69,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   }
 
   void end_first(Outcome& outcome) {
-    // A body of unknown length, or none.
+    // The body has an unknown length, or is empty.
     const std::string& body = outcome.http.body;
     if (outcome.error == 0 && !has_begun_) {
       Transfer::Room room;
@@ -97,7 +97,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
     hashed_ = end;
   }
 
-  // A single answer has been compared already.
+  // An object that came in a single answer has been checked already.
   bool is_intact() {
     const std::byte* const at = total_.size != 0 ? sink_->kept(0) : nullptr;
     if (at == nullptr || !has_print_ || (!options_.version && total_.size <= options_.range_bytes))
@@ -173,13 +173,13 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   const Done done_;
   Outcome total_;
   static constexpr unsigned k_attempts = 3;
-  unsigned attempts_ = 0;  // that brought damaged bytes
+  unsigned attempts_ = 0;  // attempts that returned damaged bytes
   bool has_begun_ = false, has_print_ = false;
   Fingerprint print_;
   std::unique_ptr<Md5> md5_;
-  std::uint64_t hashed_ = 0;  // bytes that md5_ has
+  std::uint64_t hashed_ = 0;  // bytes that were added to md5_
   Transfer::Room first_room_;
-  std::uint64_t next_ = 0;           // the first byte that was not asked for
+  std::uint64_t next_ = 0;           // the first byte that was not requested
   std::set<std::uint64_t> running_;  // the first byte of each range in flight
 };
 

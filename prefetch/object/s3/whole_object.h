@@ -1,6 +1,7 @@
 // Fetches an object of any size. One request fetches a small object; a large one is fetched in
-// ranges, several at a time, all of one version (If-Match). If the result is not what the store
-// says about the whole object, it is fetched again. Thread safety: the thread of the client.
+// ranges, several at a time, all of one version (If-Match). If the result does not match the
+// store's checksum of the whole object, the object is fetched again. Thread safety: the thread of
+// the client.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +25,9 @@ class ObjectSink {
   virtual int begin(const Outcome& first) = 0;
   // Room for this range; it stays valid until take().
   virtual std::byte* room(std::uint64_t first, std::size_t bytes) = 0;
-  // Whether the sink has this range, and needs no request for it.
+  // Whether the sink already has this range, so that no request is needed.
   virtual bool has(std::uint64_t /*first*/, std::size_t /*bytes*/) { return false; }
-  // The range has come. Ranges may come in any order.
+  // Called when the range has arrived. Ranges may arrive in any order.
   virtual int take(std::uint64_t first, std::size_t bytes) = 0;
   // The object's bytes from `first` on, which have all been taken. Null: the sink does not keep
   // them, so an object of several ranges is not compared with its checksum.
@@ -35,8 +36,8 @@ class ObjectSink {
 
 struct WholeOptions {
   std::uint64_t range_bytes = 8 << 20;
-  unsigned in_flight = 8;  // ranges after the first one that is missing
-  // The only version to fetch. If its ETag is known, all of it comes in ranges.
+  unsigned in_flight = 8;  // ranges from the first missing one on
+  // The only version to fetch. If its ETag is known, even the first request is for a range.
   struct Version {
     std::uint64_t size = 0;
     std::time_t modified = 0;

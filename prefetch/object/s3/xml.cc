@@ -132,7 +132,7 @@ bool XmlReader::read_markup() {
 
 bool XmlReader::next() {
   if (!is_sound_) return false;
-  if (is_at_end_) {  // leave the element of the last call
+  if (is_at_end_) {  // leave the element that the last call returned
     is_at_end_ = false;
     path_.resize(open_.back());
     open_.pop_back();

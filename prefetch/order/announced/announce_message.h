@@ -39,7 +39,7 @@ struct EndMessage {
   std::uint32_t type = static_cast<std::uint32_t>(MessageType::end), flags = 0;
   std::uint64_t epoch = 0;
 };
-// Paths that have not been handed on are no longer wanted.
+// The client no longer wants its paths that have not been handed on.
 inline constexpr std::uint32_t k_end_drops = 1;
 struct ByeMessage {
   std::uint32_t type = static_cast<std::uint32_t>(MessageType::bye), zero = 0;

@@ -75,7 +75,8 @@ base::Result<ListeningSocket> listen_at(const std::string& path, std::string& wh
     error = sys::bind(socket.fd.get(), &address.name, address.size);
   }
   if (sys::failed(error)) return refuse(error);
-  // No process can connect before the socket listens, even if the umask would let others do so.
+  // Processes of other users cannot connect in between, whatever the umask, because the socket does
+  // not listen yet.
   struct ::stat st {};
   error = sys::chmod(path.c_str(), 0600);
   if (!sys::failed(error)) error = sys::fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW);

@@ -25,7 +25,7 @@ void remove_socket(const std::string& path, std::uint64_t device, std::uint64_t 
 // Wakes a thread that waits for clients. Works from any fd table; sends nothing.
 void knock(const std::string& path);
 
-// Says whether the peer runs as our own user or as root.
+// Returns whether the peer runs as our own user or as root.
 bool is_trusted_peer(int fd);
 
 // Receives at most one message. Returns its size in bytes, which exceeds `capacity` if the message

@@ -1,6 +1,6 @@
-// The orders that the clients of the socket have announced. next() takes a path of the client that
-// is least ahead of its reading, and alternates among equals, so all ranks are served equally and a
-// stalled rank does not hold up others. Thread-safe; one thread may feed while another takes.
+// The orders that the clients of the socket have announced. next() takes a path of the client whose
+// paths are least ahead of its reads, and alternates among equals, so all ranks are served equally
+// and a stalled rank does not hold up others. Thread-safe; one thread may feed while another takes.
 #pragma once
 
 #include <array>
@@ -23,12 +23,12 @@ class AnnouncedOrders {
 
   explicit AnnouncedOrders(std::vector<std::string> prefixes) : prefixes_(std::move(prefixes)) {}
 
-  // For the side of the clients. A slot is an index below k_clients.
+  // For the thread that feeds. A slot is an index below k_clients.
   bool add(std::size_t slot);
   // As AnnouncedOrder::take.
   const char* take(std::size_t slot, std::string_view message);
-  // The client has gone. If it said goodbye, its paths are still handed on; otherwise they are
-  // dropped.
+  // Called when the client has disconnected. If it said goodbye, its paths are still handed on;
+  // otherwise they are dropped.
   void remove(std::size_t slot);
   struct AnnouncedState {
     bool said_hello = false, is_full = false, has_paths = false, has_news = false;
@@ -37,12 +37,12 @@ class AnnouncedOrders {
   };
   AnnouncedState state(std::size_t slot) const;
   void told(std::size_t slot, const TakenMessage& news);
-  // True once if a path has arrived since next() found nothing.
+  // Returns true, once, if a path has arrived since next() found nothing.
   bool has_become_ready();
 
-  // For the side of the fetches.
+  // For the thread that takes.
   bool next(PlannedFile& file);
-  // The reader of the file that next() would give.
+  // The reader of the file that next() would return.
   std::optional<std::uint32_t> next_reader() const;
   void settled(std::uint32_t reader, std::uint32_t files);
   // The sequence number below which the reader will read no more paths, because it has left their

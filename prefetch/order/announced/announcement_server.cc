@@ -17,13 +17,13 @@ namespace {
 namespace sys = base::sys;
 
 constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
-// The server notices only at a tick that next() has taken paths, because neither thread can write
-// to an fd of the other. Ticks grow longer while nothing happens, and are rare while no thread
-// waits for anything.
+// The server notices only at its ticks that next() has taken paths, because neither thread can
+// write to an fd of the other. Ticks grow longer while nothing happens, and are rare while no
+// thread waits for anything.
 constexpr std::uint64_t k_first_tick = 20 * base::k_ns_per_ms,
                         k_last_tick = 160 * base::k_ns_per_ms;
 // The server checks at least this often whether it must end, because the thread that stops it may
-// have lacked an fd for the connection that would wake it.
+// have had no free fd for the connection that wakes it.
 constexpr std::uint64_t k_longest_rest = 1'000 * base::k_ns_per_ms;
 constexpr unsigned k_most_lines = 8;
 constexpr int k_messages_a_turn = 16;
@@ -52,8 +52,8 @@ void AnnouncementServer::work_without_table(int error) {
 }
 
 bool AnnouncementServer::open(Peers& peers) {
-  // If this process was stopped before this thread ran, another process may lead and listen by now.
-  // This thread leaves the name to that process.
+  // If this process was stopped before this thread ran, another process may already lead and
+  // listen. This thread leaves the name to that process.
   if (!leads() || is_stopping()) {
     why = "another process has taken the lead";
     return false;
@@ -104,7 +104,7 @@ void AnnouncementServer::serve(Peers& peers) {
 AnnouncementServer::Events AnnouncementServer::wait(Peers& peers, std::uint64_t tick_ns) {
   std::array<pollfd, k_clients + 1> fds;
   bool is_ticking = peers.is_refusing;
-  // Poll the listener first: a visitor is then seen no sooner than the events that preceded it.
+  // The listener is polled first, so that a new visitor is never handled before earlier events.
   fds[0] = {peers.is_refusing ? -1 : peers.listener.get(), POLLIN, 0};
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     pollfd& fd = fds[slot + 1];
@@ -132,7 +132,7 @@ bool AnnouncementServer::tell_taken(Peers& peers) {
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     if (!peers.fds[slot]) continue;
     const auto client = orders.state(slot);
-    // A client that does not read its socket gets only the latest state, later.
+    // A client that does not read its socket gets the latest state later, and none in between.
     if (!client.has_news || !send_message(peers.fds[slot].get(), &client.news, sizeof client.news))
       continue;
     orders.told(slot, client.news);
@@ -167,7 +167,7 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
       WelcomeMessage message;
       message.pid = static_cast<std::uint32_t>(sys::getpid());
       message.server = inode;
-      // If the send fails, the client has gone already, and the next poll shows it.
+      // If the send fails, the client has already disconnected, which the next poll shows.
       send_message(fd.get(), &message, sizeof message);
       peers.fds[slot] = std::move(fd);
       peers.next = slot + 1;
@@ -200,7 +200,7 @@ void AnnouncementServer::listen_to(Peers& peers, std::size_t slot, bool has_hung
   }
 }
 
-// `why_dropped`, null: the client has gone by itself.
+// `why_dropped`: null if the client has disconnected by itself.
 void AnnouncementServer::drop(Peers& peers, std::size_t slot, const char* why_dropped) {
   if (why_dropped != nullptr) {
     say(fmt::format("a client of announcements was dropped (rank {}): {}", orders.state(slot).rank,

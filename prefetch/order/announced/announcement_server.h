@@ -33,7 +33,7 @@ class AnnouncementServer final : public ThreadCrew {
 
   const AnnouncementsOptions options;
   AnnouncedOrders orders;
-  CallbackGate gate;  // around arrived() and leads()
+  CallbackGate gate;  // guards the calls of arrived() and leads()
 
   enum class State { starting, listening, ended };
   // Released after `why`, `device` and `inode` are written; acquired by start().
@@ -49,7 +49,8 @@ class AnnouncementServer final : public ThreadCrew {
     base::UniqueFd listener;
     std::array<base::UniqueFd, AnnouncedOrders::k_clients> fds;
     std::size_t next = 0;  // the slot to try first for the next visitor
-    // There was no fd or memory for a visitor: do not accept another one before the next tick.
+    // True if there was no fd or memory for a visitor: no other one is accepted before the next
+    // tick.
     bool is_refusing = false;
   };
   struct Events {

@@ -58,7 +58,7 @@ Announcements::~Announcements() {
 void Announcements::stop_listening() {
   server_->begin_stop();
   if (server_->state.load(std::memory_order_acquire) != State::listening) return;
-  // Done first, because knock() finds the socket by its name.
+  // Done first, while the socket still has the name by which knock() finds it.
   knock(server_->options.socket);
   server_->remove_name();
 }
@@ -66,8 +66,8 @@ void Announcements::stop_listening() {
 void Announcements::leave_name() { server_->leaves_name.store(true, std::memory_order_release); }
 
 void Announcements::end() {
-  // Done before the gate closes: a thread that has not begun to listen checks there which process
-  // leads, and must then no longer begin.
+  // Done before the gate closes: in the gate, a thread that has not begun to listen checks which
+  // process leads, and must not begin after this.
   server_->begin_stop();
   server_->gate.close();
   stop_listening();

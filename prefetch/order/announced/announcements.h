@@ -23,8 +23,8 @@ namespace cube::prefetch {
 struct AnnouncementsOptions {
   std::string socket;                 // its whole path
   std::vector<std::string> prefixes;  // normalised
-  // Called when next() had nothing to give and now has something. It must be short, because clients
-  // wait while it runs.
+  // Called when next() returned nothing before and now has something. It must be short, because
+  // clients wait while it runs.
   void (*arrived)(void*) = nullptr;
   void* argument = nullptr;
   // The listening thread calls it in each iteration, at least once a second, and before it takes
@@ -40,7 +40,8 @@ class Announcements final : public PathSource {
   // Null: `why` is one line. A socket file that a dead process of this user has left is replaced;
   // any other file is left alone.
   static std::unique_ptr<Announcements> start(AnnouncementsOptions options, std::string& why);
-  // Takes at most 20 ms. arrived() is not called afterwards. In a forked child it does nothing.
+  // The destructor takes at most 20 ms. arrived() is not called afterwards. In a forked child it
+  // does nothing.
   ~Announcements() override;
   Announcements(const Announcements&) = delete;
   Announcements& operator=(const Announcements&) = delete;
@@ -50,9 +51,9 @@ class Announcements final : public PathSource {
   // Call it if another process leads, so that this one does not remove the socket's name.
   void leave_name();
 
-  // The reader whose file next() would give, if there is one.
+  // The reader whose file next() would return, if there is one.
   std::optional<std::uint32_t> next_reader() const;
-  // A reader is a client. Its number is never 0, and is not reused soon. Never returns `end`.
+  // Each client is a reader, whose number is never 0 and is not reused soon. Never returns `end`.
   Next next(PlannedFile& file) override;
   void settled(std::uint32_t reader, std::uint32_t files) override;
   std::uint64_t passed(std::uint32_t reader) override;

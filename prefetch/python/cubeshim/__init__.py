@@ -10,7 +10,7 @@ import os
 from cubeshim import _hook
 
 __all__ = ["announce"]
-# The library's version; a test compares the two.
+# Equals the library's version, which a test checks.
 __version__ = "0.1.0"
 
 

@@ -1,8 +1,8 @@
-"""Draws from a sampler before the loop asks, as far as the program cannot tell the difference, and
-announces what was drawn.
+"""Draws from a sampler before the loop asks, as far as the program cannot notice, and announces the
+drawn indices.
 
 A draw is made only when the loop itself asks for one, never by another thread and never after the
-loop was left. A policy says how much may be drawn: an object with `most` (indices that may be
+loop was left. A policy decides how much may be drawn: an object with `most` (indices that may be
 held), `allows(asked, held)` and `draw(iterator)`."""
 import collections
 
@@ -33,10 +33,11 @@ class Fixed:
         return next(iterator)
 
     def given(self, moved):
-        """Applies what draw() did to the generators, when the loop gets the draw."""
+        """Called when the loop gets the draw: does to the generators what draw() did."""
 
     def ended(self):
-        """Like given(), for what draw() did to the generators when it raised."""
+        """Like given(), but for a draw() that raised an exception after it had moved the
+        generators."""
 
 
 class Never(Fixed):
@@ -51,7 +52,7 @@ class UpToAPermutation(Fixed):
         self.batch, self.permutation, self.total = batch, permutation, total
 
     def allows(self, asked, held):
-        """`asked` draws went to the loop, `held` are ahead of it."""
+        """`asked`: draws that the loop has got; `held`: draws that are ahead of it."""
         begun = -(-asked * self.batch // self.permutation) * self.permutation
         return (asked + held + 1) * self.batch <= min(begun, self.total)
 
@@ -84,7 +85,7 @@ class Watched(Fixed):
         if not self.is_calm or self.seen >= WATCHED:
             return next(iterator)
         before = self.look()
-        # Nothing else may have changed between this draw and the one before.
+        # Nothing else may have changed since the previous draw.
         if self.last is not None and self.last != before:
             self.is_calm = False
         drawn = next(iterator)
@@ -108,7 +109,7 @@ class Watched(Fixed):
         return drawn, self.put_back(before)
 
     def put_back(self, before):
-        """Puts the generators back. Returns how they were and what they had become, or None if they
+        """Puts the generators back. Returns their state before and after the draw, or None if they
         had not moved."""
         after = self.look()
         self.is_calm = after == before

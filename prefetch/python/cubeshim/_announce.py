@@ -1,4 +1,4 @@
-"""Implements announce(), for programs that know their order themselves."""
+"""Implements announce(), for programs that determine their order themselves."""
 import os
 
 from cubeshim._channel import Channel
@@ -13,8 +13,8 @@ def number(variable, default):
     return int(text) if text.isdigit() and int(text) < 1 << 32 else default
 
 
-# Variables of torchrun and DeepSpeed, Open MPI, MPICH and its kin, and Slurm. The first pair whose
-# rank is set counts, as a whole.
+# Variables of torchrun and DeepSpeed, Open MPI, MPICH and its derivatives, and Slurm. The first
+# pair whose rank is set is used, both variables of it.
 PLACES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
           ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 

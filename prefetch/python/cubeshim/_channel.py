@@ -19,8 +19,8 @@ from cubeshim._unlisted import UnlistedThread
 
 MOST_CHANNELS = 16
 CONNECT_SECONDS = 5.0
-# How often the thread checks for an answer, or for a server that has gone, while an order is on its
-# way.
+# How often the thread checks for an answer, or for the end of the server, while an order is being
+# sent.
 LOOK_SECONDS = 0.1
 
 _channels = weakref.WeakSet()
@@ -46,7 +46,7 @@ class Channel:
     """The connection of one data loader. Each loader has its own, so that two loaders that are read
     alternately do not drop each other's order."""
 
-    # of the process; unlike this attribute, globals of modules are None at the end of the
+    # the pid of the process; unlike this attribute, globals of modules are None at the end of the
     # interpreter
     is_ending = False
 
@@ -54,7 +54,7 @@ class Channel:
         self.rank, self.world, self.is_for_one = rank, world, is_for_one
         # For begin() alone. Reentrant, because the garbage collector may run a loop within it.
         self.beginning = threading.RLock()
-        # Unlocked: there is something that the thread has not seen.
+        # Unlocked while there is something that the thread has not seen.
         self.news = threading.Lock()
         self.news.acquire()
         self.order = None  # the newest
@@ -65,7 +65,7 @@ class Channel:
     # The program's side.
 
     def begin(self, epoch, resolve):
-        """The order of a new epoch; an older one is over. Returns None if no order can be
+        """Begins the order of a new epoch, which ends an older one. Returns None if no order can be
         announced."""
         if self.is_closed or self.is_ending:
             return None
@@ -82,7 +82,7 @@ class Channel:
             if self.thread is None:
                 self.start()
         if self.is_closed:
-            order.is_over = True  # the thread has given up in the meantime
+            order.is_over = True  # the thread has given up since
         self.wake()
         return order
 
@@ -100,8 +100,8 @@ class Channel:
             try:
                 self.news.release()
             except RuntimeError:
-                # another thread was faster; at the end of the interpreter this name is None, but
-                # then there is no other thread
+                # another thread has acquired it first; at the end of the interpreter this name is
+                # None, but then there is no other thread
                 pass
 
     def close(self):

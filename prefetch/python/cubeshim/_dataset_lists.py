@@ -7,16 +7,17 @@ import os
 import pathlib
 import sys
 
-# One entry has everything that an index needs.
+# One entry has all that an index needs.
 WHOLE = ("samples", "imgs")
-# The first of these that is a list of paths counts, together with those of BESIDE.
+# The first attribute of these that is a list of paths is used, together with those of BESIDE.
 FIRST = ("images", "image_files", "image_paths", "image_list", "img_files", "img_paths", "img_list",
          "im_files", "files", "file_paths", "filepaths", "file_list", "paths", "filenames",
          "file_names", "fnames", "audio_files", "audio_paths", "data", "items", "entries",
          "records")
 BESIDE = ("targets", "masks", "mask_files", "mask_paths", "label_files", "label_paths", "segs",
           "annotations")
-# Directories to which names may be relative: of all files, and of pictures below it.
+# Attributes with the directory to which names may be relative: that of all files, and that of the
+# pictures below it.
 ROOTS = ("root", "root_dir", "data_root", "data_dir", "base_dir", "directory", "folder")
 PARTS = ("image_dir", "images_dir", "img_dir", "image_folder", "img_folder", "image_root",
          "img_root")
@@ -36,7 +37,7 @@ def is_path(value):
 
 
 def is_file_name(value):
-    """True if a string that might be anything looks like a path."""
+    """True if an arbitrary string looks like a path."""
     if not is_path(value):
         return False
     text = os.fsdecode(value)
@@ -82,8 +83,8 @@ def base_of(owner):
 
 
 def under(base, path):
-    """Completes a relative name as the data set may do. The name may already begin with the
-    directory."""
+    """Joins a relative name to the directory, as the data set may do. The name may already begin
+    with the directory."""
     if not base or os.path.isabs(path) or path.startswith(base.rstrip("/") + "/") or not path:
         return path or base
     return os.path.join(base, path)

@@ -1,4 +1,5 @@
-"""Finds out which files a data set reads for an index: a function, or None if that is not known."""
+"""Finds out which files a data set reads for an index. Returns a function, or None if that is not
+known."""
 import bisect
 import os
 import pickle
@@ -25,7 +26,7 @@ def kind_of(dataset):
 
 
 def of_method(dataset, length):
-    """A data set that has this method says itself which files it reads."""
+    """A data set with this method names its files itself."""
     method = getattr(dataset, "train_data_list", None) if hasattr(type(dataset),
                                                                   "train_data_list") else None
     if not callable(method):
@@ -45,7 +46,7 @@ def of_coco(dataset):
 
 
 def of_hugging_face(dataset):
-    """Columns of pictures and the like that hold a path and no bytes."""
+    """Columns of pictures and the like that hold paths instead of bytes."""
     if not is_of(dataset, "datasets", "Dataset"):
         return None
     table, indices, wanted = own(

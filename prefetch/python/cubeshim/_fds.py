@@ -2,8 +2,8 @@
 import fcntl
 import os
 
-# Lower fds are the program's, even if it has none open: C code writes to 1 and 2 even if they are
-# other files.
+# Lower fds belong to the program, even if it has none open: C code writes to 1 and 2 even if they
+# are other files.
 STANDARD = 3
 
 

@@ -1,4 +1,4 @@
-"""Watches the random generators that a program sees, and tells whether they have moved. Reading
+"""Watches the random generators that a program sees, and detects whether they have moved. Reading
 their state does not move them."""
 import random
 import sys
@@ -7,7 +7,7 @@ MOST_FOUND = 16
 
 
 def _of_numpy():
-    """The older form of the call knows only one kind of generator and warns about the others
+    """The older form of the call supports only one kind of generator and warns about the others
     (numpy.random.set_bit_generator)."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "random"):

@@ -1,8 +1,8 @@
 """Guesses which files a data set reads if its attributes have unusual names: lists of absolute
 paths; or names, in a list or a pandas table, of files below a directory that is also an attribute.
-Names are believed if the first of these files exists.
+Names count as files if the first of these files exists.
 
-No code of the program runs, as in _dataset_lists.py; pandas' own may.
+As in _dataset_lists.py, no code of the program runs, although code of pandas may.
 """
 import os
 import sys
@@ -10,7 +10,7 @@ import sys
 from cubeshim._dataset_lists import (is_absolute, is_path, is_sequence, own, paths_of,
                                      resolve_below, under)
 
-MOST_DIRECTORIES = 8  # one file is looked up in each
+MOST_DIRECTORIES = 8  # each costs one lookup of a file
 
 
 class Column:
@@ -44,8 +44,8 @@ def lists_of(owner, length):
 
 
 def firsts(entries):
-    """The first path of the first, the middle and the last entry; empty if one of these has
-    none."""
+    """The first path of each of three entries: the first, the middle and the last one; empty if one
+    of these has no path."""
     found = [paths_of(entries[index])[:1] for index in (0, len(entries) // 2, len(entries) - 1)]
     return [os.fsdecode(path) for paths in found for path in paths] if all(found) else []
 

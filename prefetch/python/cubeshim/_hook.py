@@ -41,7 +41,8 @@ class Loader:
 
 
 class Finder:
-    """Leaves every module to the finders after it, and wraps the loaders of the targets."""
+    """Leaves the search for every module to the finders after it, and wraps the loaders of the
+    targets."""
     def find_spec(self, name, path=None, target=None):
         if name not in TARGETS:
             return None

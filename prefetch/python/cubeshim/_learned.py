@@ -1,7 +1,7 @@
-"""Remembers which files a data set read for an index, as its workers saw it: for data sets about
-which nothing else is known.
+"""Remembers which files the workers of a data set opened for an index, if nothing else is known
+about the data set.
 
-What was learned lies in two files that all processes of the node share. KEY.index has 8 bytes for
+The learned paths lie in two files that all processes of the node share. KEY.index has 8 bytes for
 each index: the position of its record in KEY.paths, plus one; 0 is unknown. A record consists of
 the index, the number of bytes, and paths with a NUL between them. With CUBESHIM_DISK_DIR the files
 stay for later jobs; otherwise they are removed with the last process that uses them. Nothing relies
@@ -32,7 +32,7 @@ _READ = 512
 
 
 def describe(dataset, depth=4):
-    """Distinguishes data sets; the same in a worker and in the next job."""
+    """Identifies the data set; the same in a worker and in the next job."""
     length = len(dataset)
     parts = [type(dataset).__qualname__, length]
     for name, value in sorted(own(dataset).items()):
@@ -86,8 +86,8 @@ def is_private_file(found):
 
 def open_own(path, flags):
     """Raises OSError unless the file belongs to this user, has no other name, and lies in a
-    directory where no other user can put one. A link there to another file of the user would have
-    that file overwritten."""
+    directory where no other user can put one. Otherwise, a link to another file of the user could
+    cause that file to be overwritten."""
     parent, name = os.path.split(path)
     directory = open_checked(parent, os.O_RDONLY | os.O_DIRECTORY, is_private_directory)
     try:
@@ -267,15 +267,15 @@ class Files:
 class Known:
     """Maps indices to their paths, for the epochs of one data loader.
 
-    An epoch that begins with nothing learned gives one path, as soon as there is one. That path has
-    already been read, but it makes the leader create its ring, which the leader does at the first
-    path; later there may be no room for a ring."""
+    An epoch that begins with nothing learned announces one path, as soon as there is one. That path
+    has already been read. It makes the leader create its ring, for which there may be no room
+    later."""
     def __init__(self, store):
         self.store = store
         self.is_first = self.has_told = False
 
     def begin(self):
-        """False: nothing is known about this epoch."""
+        """False: no paths are known for this epoch."""
         self.is_first, self.has_told = self.store.is_empty(), False
         return not self.is_first
 

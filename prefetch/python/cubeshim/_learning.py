@@ -108,7 +108,7 @@ class Learner:
 
 def is_asked_for_each(dataset):
     """False if the data set is asked for a whole batch, where files cannot be assigned to indices.
-    torch's Subset asks for each index if its inner data set does."""
+    torch's Subset asks for each index if its inner data set does so."""
     while is_of(dataset, "torch.utils.data", "Subset") and type(dataset).__name__ == "Subset":
         dataset = own(dataset).get("dataset")
     return not getattr(dataset, "__getitems__", None)
@@ -128,8 +128,8 @@ class Watched:
         return item
 
     def __getattr__(self, name):
-        """torch looks up only __getitems__, and only if it wants whole batches, so the data set is
-        asked exactly when torch itself would ask it."""
+        """torch looks up only __getitems__, and only if it wants whole batches, so the lookup
+        reaches the data set exactly when it would without this object."""
         if name != "__getitems__" or is_asked_for_each(self.dataset):
             raise AttributeError(name)
         return self.items

@@ -30,7 +30,7 @@ class Loader:
         self.epoch = 0
 
 
-_loaders = {}  # id of a loader's sampler: its Loader, while the sampler lives
+_loaders = {}  # maps the id of a loader's sampler to its Loader, while the sampler lives
 
 
 def nothing(dataset):
@@ -48,7 +48,7 @@ def loader_of(sampler, dataset, rank_and_world, learned):
         weakref.finalize(sampler, forget, id(sampler), loader.channel).atexit = False
         _loaders[id(sampler)] = loader
     except TypeError:
-        loader.channel.is_for_one = True  # a list or the like: its end would not be noticed
+        loader.channel.is_for_one = True  # a list or the like, whose end would not be noticed
     return loader
 
 
@@ -58,16 +58,16 @@ def forget(key, channel):
 
 
 def ahead(iterator, sampler, dataset, policy, rank_and_world, in_use=0, learned=nothing):
-    """Returns the object that takes the iterator's place, or None if the iterator stays. Never
-    fails. `learned` is asked about an unknown data set."""
+    """Returns the object that replaces the iterator, or None if the iterator stays. Never fails.
+    `learned` is asked about an unknown data set."""
     try:
         if Channel.is_ending:
             return None
         loader = loader_of(sampler, dataset, rank_and_world, learned)
         if loader is None:
             return None
-        # The single path of such an epoch is announced during the epoch, so not all may be drawn
-        # before.
+        # The single path of such an epoch is announced during the epoch, so nothing may be drawn
+        # ahead.
         if isinstance(loader.resolve, Known) and not loader.resolve.begin():
             policy = Never()
         order = loader.channel.begin(loader.epoch, loader.resolve)

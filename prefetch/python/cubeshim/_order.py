@@ -56,7 +56,7 @@ class Order:
         self.channel.wake()
 
     def passed(self, number):
-        """Batches below this number have been read."""
+        """Notes that batches below this number have been read."""
         self.passed_number = number
         # The thread leaves such batches out, but it may be delayed for long, and memory must not
         # grow in that time.
@@ -98,7 +98,7 @@ class Order:
         if batch.first is None:
             batch.first = self.sequence
             batch.end = self.sequence = self.sequence + len(names)
-        # If the list has changed since, the sequence numbers must stay those that were given.
+        # Even if the list has changed since, the sequence numbers must stay as they were given.
         names = names[:batch.end - batch.first]
         skipped = min(max(self.taken - batch.first, 0), len(names))
         self.sent.append(batch)
@@ -115,8 +115,8 @@ class Order:
         return names
 
     def messages(self):
-        """The messages for the next batches, about as much as fits into one message; empty if there
-        is nothing now."""
+        """The messages for the next batches, about as many batches as fit into one message; empty
+        if there is nothing now."""
         chunk, first, size = [], 0, _protocol.PATHS_HEAD
         made = []
 
@@ -145,7 +145,7 @@ class Order:
         return made
 
     def told(self, sequence):
-        """The server has handed on every path below this number."""
+        """Notes that the server has handed on every path below this number."""
         self.taken = max(self.taken, sequence)
         self.forget()
 
@@ -155,12 +155,12 @@ class Order:
             self.sent.popleft()
 
     def drop(self):
-        """Nothing more of the order is announced: frees what it holds."""
+        """Ends the order: nothing more of it is announced, and its memory is freed."""
         self.is_over = True
         self.waiting, self.sent = collections.deque(), collections.deque()
 
     def rewind(self):
-        """The server is gone: paths that it has not handed on go to the next server."""
+        """Called when the server is gone: paths that it has not handed on go to the next server."""
         self.forget()
         while self.sent:
             self.waiting.appendleft(self.sent.pop())

@@ -1,5 +1,5 @@
 """Wraps PaddlePaddle's DataLoader: its iterators keep the sampler's iterator in _sampler_iter,
-where ours takes its place."""
+where ours replaces it."""
 from cubeshim._ahead import Ahead, Fixed, Watched
 from cubeshim._loaders import ahead
 

@@ -12,7 +12,7 @@ def name():
 
 
 def directory(variable):
-    """None: it is not set, or not usable."""
+    """None if the variable is not set, or not usable."""
     given = os.environ.get(variable, "")
     return given if given.startswith("/") and ".." not in given.split("/") else None
 

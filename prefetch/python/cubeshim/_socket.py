@@ -37,7 +37,7 @@ def new_socket():
 
 
 def named_socket():
-    """Identifies the socket that has the name now; None if there is none."""
+    """Identifies the socket file that now has this name; None if there is none."""
     try:
         found = os.lstat(path())
     except OSError:
@@ -96,7 +96,7 @@ class Connection:
             return False
 
     def hear(self):
-        """All messages in which the server says what it has taken, as far as they have arrived."""
+        """The messages that have arrived about what the server has taken."""
         self.look_for_another()
         taken = []
         while True:

@@ -13,8 +13,9 @@ def is_of(kind, packages, *names):
 
 
 def policy_for(sampler, batch=1, share=1):
-    """Knows the order of torch's own samplers, accelerate's and lightning's; a subclass may do
-    anything. A draw takes `batch` indices or, if the sampler makes batches, `share` of them."""
+    """Chooses the policy for the samplers of torch, accelerate and lightning themselves; a subclass
+    may do anything. A draw takes `batch` indices or, if the sampler makes batches, `share` of
+    them."""
     from torch.utils.data import distributed, sampler as torchs
     kind = type(sampler)
     if kind is torchs.BatchSampler:
@@ -34,12 +35,12 @@ def policy_for(sampler, batch=1, share=1):
              "DistributedSamplerWrapper", "UnrepeatedDistributedSampler",
              "UnrepeatedDistributedSamplerWrapper"):
         return Fixed()
-    # accelerate's sampler seeds a generator that the program sees when it begins, and counts its
-    # epoch when it ends.
+    # When accelerate's sampler begins, it seeds a generator that the program sees; when it ends, it
+    # counts its epoch.
     is_seedable = is_of(kind, ("accelerate",), "SeedableRandomSampler")
     if kind is torchs.RandomSampler or is_seedable:
         if sampler.generator is None and not is_seedable:
-            return Fixed()  # from a generator of its own, seeded at the first draw
+            return Fixed()  # draws from a generator of its own, seeded at the first draw
         if sampler.replacement:
             return Never()
         return UpToAPermutation(batch, len(sampler.data_source), sampler.num_samples)

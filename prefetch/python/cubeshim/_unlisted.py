@@ -8,7 +8,7 @@ class UnlistedThread:
     def __init__(self, target):
         self.target = target
         self.native_id = None
-        self.work = _thread.allocate_lock()  # locked: it has not ended
+        self.work = _thread.allocate_lock()  # locked until the thread has ended
         self.work.acquire()
 
     def start(self):

@@ -1,6 +1,6 @@
-# The library puts this in front of PYTHONPATH, in every Python, and so does `cubeshim run`: the job
-# announces what its data loaders will read. The sitecustomize that would have run instead, if there
-# is one, runs too.
+# The library and `cubeshim run` put this directory in front of PYTHONPATH for every Python, so that
+# the job announces what its data loaders will read. The sitecustomize that would have run instead,
+# if there is one, runs too.
 import os
 import sys
 
@@ -42,9 +42,9 @@ def real(place):
 
 
 def running():
-    """Directories of the sitecustomize modules that have begun and not ended. The sitecustomize of
-    a monitoring agent looks for the next one itself, in all of sys.path except its own directory,
-    and so finds this file once more."""
+    """Directories of the sitecustomize modules that are being imported. The sitecustomize of a
+    monitoring agent looks for the next one itself, in all of sys.path except its own directory, and
+    so finds this file once more."""
     found, frame = set(), sys._getframe()
     while frame is not None:
         names = frame.f_globals
@@ -56,7 +56,7 @@ def running():
 
 
 def run_shadowed():
-    # Places before this one belong to another sitecustomize of ours, which has run.
+    # Earlier entries belong to another sitecustomize of ours, which has run.
     reals = [real(place) for place in sys.path]
     first = reals.index(HERE) + 1 if HERE in reals else 0
     begun = running() | {HERE}
@@ -66,8 +66,8 @@ def run_shadowed():
         return
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
-    # `import` has already asked the finders before Python's own; it would have asked those after it
-    # next.
+    # `import` has already asked the finders that precede Python's own, and would have asked the
+    # following ones next.
     finders = sys.meta_path[sys.meta_path.index(PathFinder):] if PathFinder in sys.meta_path else [
         PathFinder
     ]
@@ -77,7 +77,7 @@ def run_shadowed():
             spec = finder.find_spec("sitecustomize", places if finder is PathFinder else None)
     if spec is None or spec.loader is None:
         return
-    # The entry that is there when this module ends is the result of `import sitecustomize`.
+    # The entry in sys.modules at the end of this module is the result of `import sitecustomize`.
     if not hasattr(spec.loader, "exec_module"):  # in a zip file, up to Python 3.9
         del sys.modules["sitecustomize"]
         spec.loader.load_module("sitecustomize")

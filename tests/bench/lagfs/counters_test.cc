@@ -44,7 +44,7 @@ TEST_F(Counters, AreExactForAFreshDirectFile) {
   write_file(mount_.source("file"), random_bytes(110'000, 1));
   mount_.start(fast({"--direct"}));
   load(mount_.at("file"));
-  // The second read finds the end: without a page cache the kernel has to ask.
+  // The second read finds the end: without a page cache, the kernel has to send it.
   EXPECT_EQ(mount_.counters(), (Counts{{"lookup", 1},
                                        {"open", 1},
                                        {"read", 2},
@@ -137,7 +137,7 @@ TEST_F(Counters, CountForgetOutsideTheTotal) {
   ASSERT_EQ(stat(mount_.at("file").c_str(), &st), 0);
   ASSERT_EQ(unlink(mount_.at("file").c_str()), 0);
   Counts counts;
-  // The kernel sends it at some later time, but soon.
+  // The kernel sends it later, but soon.
   for (int tries = 0; tries < 1000 && counts["forget"] == 0; ++tries) counts = mount_.counters();
   EXPECT_EQ(counts["forget"], 1U);
   EXPECT_EQ(counts["total"], 2U) << "lookup and unlink";

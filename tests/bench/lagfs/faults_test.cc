@@ -1,4 +1,4 @@
-// Injected errors, hangs and short reads do what they say.
+// Injected errors, hangs and short reads take effect as configured.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>

@@ -47,7 +47,7 @@ TEST_F(Latency, IsPerReadRequest) {
 
 TEST_F(Latency, OverlapsForParallelClients) {
   constexpr int k_clients = 64;
-  // On a busy machine this many clients may be slow, but not each time.
+  // On a busy machine, this many clients may sometimes be slow, but not every time.
   constexpr int k_rounds = 10;
   constexpr double k_latency = 0.1, k_enough = k_clients * k_latency / 4;
   for (int i = 0; i < k_rounds * k_clients; ++i)
@@ -129,7 +129,7 @@ TEST_F(Mounting, PrintsTheCountersAtSigusr1) {
   mount_.start_in_foreground({});
   access(mount_.at("absent").c_str(), F_OK);
   kill(mount_.child(), SIGUSR1);
-  // A process takes its signals lowest number first: SIGUSR1 (10) before SIGTERM (15).
+  // The kernel delivers the signal with the lowest number first: SIGUSR1 (10) before SIGTERM (15).
   kill(mount_.child(), SIGTERM);
   mount_.wait_for_child();
   EXPECT_NE(mount_.child_stderr().find("lookup 1\n"), std::string::npos) << mount_.child_stderr();
@@ -138,8 +138,8 @@ TEST_F(Mounting, PrintsTheCountersAtSigusr1) {
 struct BadArguments {
   const char* name;
   Arguments arguments;
-  const char* complaint;  // names what was wrong
-  const char* advice;     // and what is accepted
+  const char* complaint;  // the text that names the wrong value
+  const char* advice;     // the text that names the accepted values
 };
 
 class CommandLine : public ::testing::TestWithParam<BadArguments> {};

@@ -78,8 +78,8 @@ TemporaryDirectory::~TemporaryDirectory() {
 }
 
 Mount::~Mount() {
-  // Unmounts everything: through a mount that a failed test has left, remove_all() would reach the
-  // source.
+  // Unmounts everything, because through a mount that a failed test has left, remove_all() would
+  // reach the source.
   while (umount2(target_.path().c_str(), MNT_DETACH) == 0) {
   }
   if (child_ > 0) {
@@ -100,7 +100,7 @@ void Mount::start_in_foreground(const Arguments& arguments) {
   Arguments all = arguments;
   all.insert(all.end(), {"--foreground", source_.path(), target_.path()});
   child_ = spawn(all, scratch_.path() + "/out", scratch_.path() + "/err");
-  // The kernel reports every change of the mount table; the time limit only serves to notice that
+  // The kernel reports every change of the mount table; the time limit is only for noticing that
   // the child is dead.
   const int table = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);
   while (!is_mounted()) {

@@ -15,7 +15,8 @@ namespace cube::lagfs::testing {
 
 using Arguments = std::vector<std::string>;
 
-// Adds options for no latency, and for attributes that do not expire in the middle of a slow test.
+// Adds options that turn off latency and keep attributes from expiring in the middle of a slow
+// test.
 Arguments fast(Arguments more = {});
 
 struct Outcome {

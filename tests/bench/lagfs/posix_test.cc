@@ -237,7 +237,7 @@ TEST_F(Posix, NewFilesBelongToTheCreatingClient) {
   constexpr uid_t k_user = 65'534;
   ASSERT_EQ(chmod(mount_.source().c_str(), 0777), 0);
   mount_.start(fast());
-  // The other user must be able to walk through the temporary directory to the mount.
+  // The other user must have search permission on the path to the mount.
   const int root = open(mount_.target().c_str(), O_RDONLY | O_DIRECTORY);
   const pid_t client = fork();
   if (client == 0) {

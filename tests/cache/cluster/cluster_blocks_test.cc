@@ -25,7 +25,7 @@ struct ClusterBlocksTest : testing::Test {
   ClusterBlocksTest() { own.begin(); }
   ~ClusterBlocksTest() override { own.leave(); }
   void bring(std::uint64_t number) { file.bring_block(*region, {k_block, number}); }
-  // The numbers of all blocks that it finds, each of which must hold the file's bytes.
+  // The numbers of all blocks that the walk finds, each of which must hold the file's bytes.
   std::vector<std::uint64_t> all() {
     std::vector<std::uint64_t> numbers;
     while (own.next()) {
@@ -54,7 +54,7 @@ TEST_F(ClusterBlocksTest, FindsEachCompletedBlockOnce) {
   EXPECT_EQ(all(), Numbers());
   bring(5);
   EXPECT_EQ(all(), Numbers({5}));
-  // The next leader walks over all of it, and has nothing to do.
+  // The next leader walks over all chunks, and has nothing to do.
   ClusterBlocks next(*region, k_block);
   next.begin();
   EXPECT_FALSE(next.next());
@@ -85,7 +85,7 @@ TEST_F(ClusterBlocksTest, SkipsBlocksThatAreSharedOrHaveNoName) {
   EXPECT_EQ(all(), Numbers({5}));
 }
 
-// Other nodes wait for it: it is looked up by its file, wherever the walk is.
+// Other nodes wait for this block, so it is looked up by its file, independent of the walk.
 TEST_F(ClusterBlocksTest, FindsAWantedBlockOnce) {
   ClusterBlocks wanted(*region, k_block);
   EXPECT_FALSE(wanted.find(file.key, 3 * k_block)) << "it is not there";

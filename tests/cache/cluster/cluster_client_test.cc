@@ -1,4 +1,4 @@
-// The client against servers of the test, each of which answers as its script says. Times are
+// The client against servers of the test, each of which follows its script. Time limits are
 // generous: the tests check what the client does, not when.
 #include "cache/tier/cluster/cluster_client.h"
 #include "cache/tier/cluster/home_server.h"
@@ -60,11 +60,11 @@ TEST(ClusterClient, MissDoesNotTripTheCircuitBreaker) {
   EXPECT_EQ(running.count(base::Counter::cluster_trips), 0U);
 }
 
-// The client waits once for a server that says nothing, and never uses its connection again.
+// The client waits once for a server that does not answer, and never uses its connection again.
 TEST(ClusterClient, StopsAskingAServerThatHangs) {
   FakeServer server([](const std::string&) { return std::string(); });
   Running running({server.name()}, 5 * k_ms);
-  // If a busy machine keeps the thread from sending a request in time, that says nothing about the
+  // That a busy machine keeps the thread from sending a request in time proves nothing about the
   // server.
   const std::uint64_t until = base::monotonic_ns() + k_patience;
   Outcome last = Outcome::late;
@@ -163,7 +163,7 @@ TEST(ClusterClient, LateAnswersTripTheBreakerThoughTheyFreeTheRow) {
   });
   Running running({server.name()});
   EXPECT_EQ(running.get("good"), Outcome::hit);
-  // A quarter of the last 64 answers would be enough.
+  // It is enough that a quarter of the last 64 answers is late.
   for (int i = 0; i < 400 && running.count(base::Counter::cluster_trips) == 0; ++i) {
     is_held = true;
     running.get("slow", k_ms);
@@ -190,7 +190,7 @@ TEST(ClusterClient, ConnectInTimeSucceedsThoughItsAskerGaveUp) {
   });
   Running running({server.name()}, k_patience, /*leads=*/false, "user word");
   EXPECT_EQ(running.get("a", k_ms), Outcome::late);
-  // The first request still has its row. It would not if the server were left alone.
+  // The first request still has its row, which it would lose if the server were left alone.
   EXPECT_EQ(running.get("b", 5 * k_ms), Outcome::late);
   may_answer = true;
   EXPECT_EQ(running.get("c"), Outcome::hit);
@@ -246,7 +246,7 @@ TEST(ClusterClient, UnsolicitedAnswerIsNotTakenForTheNext) {
   }
 }
 
-// The row of the table is the same, but the question is another.
+// The row of the table is the same, but the question is not.
 TEST(ClusterClient, RepeatedAnswerDoesNotAnswerTheNextRequest) {
   std::string last;
   FakeServer server(
@@ -264,7 +264,7 @@ TEST(ClusterClient, UnsolicitedStartOfALineEndsTheConnection) {
   EXPECT_TRUE(running.rests("a"));
 }
 
-// A second connection would not be better.
+// A second connection would be no better.
 TEST(ClusterClient, StopsAskingAServerThatSpeaksFirst) {
   FakeServer server([](const std::string& line) { return value(line, "x"); },
                     "VA 1 c1 O0\r\nx\r\n");
@@ -416,7 +416,7 @@ TEST(ClusterClient, NewsReachALeader) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
   int quick = 0;
-  // On a busy machine some are still slow.
+  // On a busy machine, some answers are still slow.
   for (int i = 0; i < 40 && quick < 3; ++i) {
     // The thread's next pauses are 20, 40, 80 and 160 ms.
     ASSERT_TRUE(running.has_looked(running.source.looks + 4));
@@ -429,7 +429,7 @@ TEST(ClusterClient, NewsReachALeader) {
 }
 
 TEST(ClusterClient, LeaderHearsOfNewsRightAfterItHasAsked) {
-  // There are no servers, but the answer about a name also wakes the thread.
+  // There are no servers, but the answer about a name wakes the thread, too.
   Running running({});
   std::atomic<int> quick{0};
   std::uint64_t told_ns = 0;
@@ -459,7 +459,7 @@ TEST(ClusterClient, ReturnsALeaseThatComesTooLate) {
   });
   Running running({server.name()});
   EXPECT_EQ(running.get("first"), Outcome::taken);
-  // The first time may be over before the request is sent.
+  // The shortest of these times may be over before the request is sent.
   while (!is_asked) EXPECT_EQ(running.get("slow", 50 * k_ms, 2), Outcome::late);
   is_held = false;
   const std::uint64_t until = base::monotonic_ns() + k_patience;

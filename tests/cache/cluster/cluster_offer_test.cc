@@ -1,4 +1,4 @@
-// Offers: the question before bytes are sent, and when they may take a processor.
+// Offers: the question that precedes the bytes, and the times at which they may use a processor.
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -17,7 +17,7 @@
 namespace cube::cache {
 namespace {
 
-// Leads, and offers the same bytes under ever new names.
+// Leads, and offers the same bytes under a new name each time.
 class ManyOffers final : public OfferSource {
  public:
   bool next(ClusterOffer& offer, std::uint64_t, bool) override {
@@ -76,8 +76,8 @@ TEST(ClusterOffer, SendsWithoutALookIfNoRecentRecordWasThere) {
 
 bool is_replacement(const std::string& line) { return line.find(" C") < line.find("\r\n"); }
 
-// The first 10 times that a record is sent end as the script says. Returns for each of them whether
-// it replaces a lease.
+// The first 10 sends of a record end as the script says. Returns for each of them whether it
+// replaces a lease.
 std::vector<bool> sendings_of_one_offer(std::uint64_t lease_cas, const FakeServer::Script& script) {
   std::vector<bool> sendings;
   bool was_put_off = true;
@@ -166,7 +166,7 @@ TEST(ClusterOffers, NextLookFindsARecordConfirmedAfterTheLast) {
   auto pin = ram.publish(*room, tests::content_for(path, content.size()));
   ASSERT_TRUE(pin);
   ClusterOffer offer;
-  // A walk over the region may end before it has seen all segments.
+  // One walk over the region may end before it has visited all segments.
   const auto is_found = [&](std::uint64_t now_ns) {
     for (std::uint32_t i = 0; i <= region->layout().segment_count; ++i) {
       if (offers.next(offer, now_ns, /*only_leased=*/false)) return true;
@@ -181,7 +181,7 @@ TEST(ClusterOffers, NextLookFindsARecordConfirmedAfterTheLast) {
   offers.leave();
 }
 
-// A thread that gets no processor, or answers at once.
+// A thread that gets no processor, or answers immediately.
 std::atomic<bool> g_helpers_run{false};
 std::function<void()> g_held;
 bool start_helper(void (*body)(void*), void* argument) {
@@ -254,7 +254,7 @@ TEST_F(IdleGateTest, IsShutForALimitedTimeWhileNoProcessorIsIdle) {
     EXPECT_FALSE(gate.is_open(end - 1));
     EXPECT_TRUE(gate.is_open(end));
   }
-  // The thread gets a processor when nobody asks any more, and ends.
+  // The thread gets a processor only when no question is pending any more, and ends.
   ASSERT_TRUE(g_held);
   std::exchange(g_held, nullptr)();
 }
@@ -279,7 +279,7 @@ TEST_F(IdleGateTest, DeskThatIsDoneWakesTheClient) {
   std::atomic<bool> is_over{false};
   const std::function<void()> ask = [&] {
     const std::uint64_t now = base::monotonic_ns();
-    // On a busy machine some are still slow.
+    // On a busy machine, some answers are still slow.
     quick += now - std::exchange(asked_ns, now) < 125 * k_ms ? 1 : 0;
     is_over = ++looks >= 40 || quick >= 3;
     if (desk->is_done()) desk->take();
@@ -302,7 +302,7 @@ TEST_F(IdleGateTest, AnAnswerOpensIt) {
   static std::unique_ptr<IdleGate> gate;
   gate = std::make_unique<IdleGate>(client_);
   bool has_opened = false;
-  // On a busy machine an answer may take longer than the gate is shut.
+  // On a busy machine, an answer may arrive only after the gate has opened.
   for (int i = 0; i < 1000 && !has_opened; ++i) {
     const std::uint64_t now = base::monotonic_ns();
     gate->shut(now);
@@ -312,7 +312,7 @@ TEST_F(IdleGateTest, AnAnswerOpensIt) {
       has_opened = gate->is_open(then);
   }
   EXPECT_TRUE(has_opened);
-  // A program ends when the last of its threads has got a processor to end.
+  // A program ends only when the last of its threads has got a processor on which to end.
   EXPECT_EQ(highest_niceness(), std::max(15, getpriority(PRIO_PROCESS, 0)));
   gate.reset();
 }

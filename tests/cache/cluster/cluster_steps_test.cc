@@ -1,5 +1,5 @@
-// A program that asks a server is stopped between two instructions: it leaves the request there by
-// a jump, or the answer arrives at that moment. The client's own thread goes on.
+// A program that asks a server is stopped between two instructions. At that moment it leaves the
+// request by a jump, or the answer arrives. The client's own thread continues.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -20,7 +20,7 @@ constexpr std::uint64_t k_short = 2 * k_ms;
 
 sigjmp_buf g_left_question;
 
-// Asks as a fetch does, always from the same depth of the stack.
+// Asks as a fetch does, always at the same depth of the stack.
 [[gnu::noinline]] Outcome ask(ClusterClient& client, const ClusterKey& key,
                               std::uint64_t at_most_ns, unsigned lease = 0) {
   ClusterClient::Answer answer;

@@ -68,14 +68,14 @@ TEST(ClusterTier, ReturnsTheLeaseOfARefusedRecord) {
   }
 }
 
-// The server says that it is full, or says nothing at all. Its records are shared when it accepts
+// The server reports that it is full, or does not answer. Its records are shared once it accepts
 // some again.
 TEST(ClusterTier, OffersRefusedRecordsAgainLater) {
   const SharedFiles files;
   std::atomic<bool> is_away{true};
   std::atomic<int> offers{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
-    // Before it sends bytes, an offer asks whether they are there.
+    // Before it sends bytes, an offer asks whether the server has them.
     offers += line.find(" s c ") != std::string::npos ? 1 : 0;
     return is_away ? std::optional<std::string>("close") : std::nullopt;
   });
@@ -128,7 +128,7 @@ TEST(ClusterTier, ARecordWhoseLeaseIsGoneIsAdded) {
   EXPECT_TRUE(comes_true([&] { return node.count(Counter::cluster_offered) == 1; }));
 }
 
-// A tier whose fetches never end.
+// Fetches from this tier never end.
 struct EndlessFetches final : Tier::Judge {
   const SharedFiles files;
   tests::TestRegion region;
@@ -196,10 +196,10 @@ TEST(ClusterTier, HangingOriginDelaysNoAnswer) {
     EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
   EXPECT_EQ(node.open(there), "of the pool");
   EXPECT_EQ(node.count(Counter::hits_cluster), 1U);
-  // The leases end without their files.
+  // The leases end, and the files are not stored.
   EXPECT_TRUE(comes_true([&] { return server.items().size() == 1; }));
   EXPECT_EQ(server.values(), 1U);
-  // The end of the tier does not wait for the revalidation.
+  // Ending the tier does not wait for the revalidation.
   ending.reset();
   g_are_looks_held = false;
   EXPECT_TRUE(comes_true([&] { return server.values() == 5; })) << server.values();
@@ -223,9 +223,9 @@ std::string forge(std::string value, std::uint64_t inode, bool is_other_device,
   return value;
 }
 
-// Times do not distinguish files that were renamed over each other. On the same machine the inode
-// does. On other machines the time of the read does, if it was later than the clock's tick in which
-// the file was made.
+// Times do not distinguish files that were renamed over each other. On the same machine, the inode
+// distinguishes them; on other machines, the time of the read, if it was later than the clock's
+// tick in which the file was made.
 TEST(ClusterTier, InodeOrReadTimeDistinguishesRenamedFiles) {
   constexpr std::uint64_t k_later = 3'000'000'000;
   for (const auto& [is_other_device, read_after_ns] :

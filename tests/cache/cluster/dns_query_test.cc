@@ -31,7 +31,7 @@ std::string text_of(const ServerAddress& address) {
          std::to_string(ntohs(is_v4 ? address.v4.sin_port : address.v6.sin6_port));
 }
 
-// The knowledge of a name server: addresses by name, and an error number for all other names.
+// The data of a name server: addresses by name, and an error number for all other names.
 struct Zone {
   std::map<std::string, std::vector<std::string>> v4, v6;
   unsigned code_else = 3;
@@ -135,7 +135,7 @@ class FakeNameServer {
   std::thread thread_;
 };
 
-// The address, or why there is none.
+// The address, or the reason why there is none.
 std::string look_up(const std::string& server, const ResolverSettings& settings) {
   DnsQuery query;
   query.begin(server, settings, base::monotonic_ns());
@@ -172,7 +172,7 @@ TEST(DnsQuery, ParsesResolvConf) {
   EXPECT_EQ(settings.ndots, 5);
   EXPECT_EQ(settings.rounds, 3);
   EXPECT_EQ(settings.timeout_ns, 1000 * k_ms);
-  // A missing file, or a file that would make us wait for minutes.
+  // A missing file, or a file with time limits of minutes.
   EXPECT_EQ(text_of(parse_resolver_settings("").servers.at(0)), "127.0.0.1 53");
   const auto endless =
       parse_resolver_settings("options timeout:30 attempts:99 ndots:\nnameserver 1.2.3.4");
@@ -267,7 +267,7 @@ TEST(DnsQuery, FailsIfNoNameServerListens) {
   ResolverSettings settings;
   { settings.servers = {FakeNameServer(Zone{}).address()}; }
   settings.timeout_ns = 1000'000 * k_ms;
-  // The server refuses at once.
+  // The server refuses immediately.
   EXPECT_EQ(look_up("cache:1", settings), "no name server could answer");
 }
 

@@ -1,4 +1,4 @@
-// Servers of a test, each of which answers as its script says, and a client that runs against them.
+// Servers of a test, each of which follows its script, and a client that runs against them.
 #pragma once
 
 #include <arpa/inet.h>
@@ -22,12 +22,12 @@ namespace cube::cache {
 using Outcome = ClusterClient::Outcome;
 inline constexpr std::uint64_t k_ms = 1'000'000, k_patience = 60'000 * k_ms;
 
-// Accepts connections on loopback, and gives each line to the script; a line of "ms" comes with
+// Accepts connections on loopback, and gives each line to the script; a line of "ms" is passed with
 // "\r\n" and the bytes after it. An empty answer sends nothing; "close" ends the connection.
 class FakeServer {
  public:
   using Script = std::function<std::string(const std::string& line)>;
-  // `greeting`: sent at once on each new connection.
+  // `greeting`: sent immediately on each new connection.
   explicit FakeServer(Script script, std::string greeting = {})
       : script_(std::move(script)), greeting_(std::move(greeting)) {
     listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -127,7 +127,7 @@ class NoOffers final : public OfferSource {
   std::atomic<const std::function<void()>*> looked{nullptr};  // called after each check
 };
 
-// Leads, and has one record to offer, over and over while it is wanted.
+// Leads, and offers one record again and again while it is wanted.
 class OneOffer final : public OfferSource {
  public:
   bool next(ClusterOffer& offer, std::uint64_t, bool) override {
@@ -197,7 +197,7 @@ class Running {
     while (source.looks < looks && base::monotonic_ns() < until) std::this_thread::yield();
     return source.looks >= looks;
   }
-  // True once the server is left alone.
+  // True if the server is left alone now.
   bool rests(const std::string& path) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
     while (client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until)

@@ -50,7 +50,7 @@ TEST_F(BlockWriterTest, WholeBlocksAreOfferedOnce) {
   EXPECT_EQ(own.left(), 0U);
   ASSERT_TRUE(own.pass(always, no_step));
   EXPECT_EQ(tier.offered, 3U);
-  // A chunk has one more block, after others of it have been offered.
+  // A further block of a chunk becomes whole after others have been offered.
   bring(5);
   ASSERT_TRUE(own.pass(always, no_step));
   EXPECT_TRUE(has(5));
@@ -91,7 +91,7 @@ TEST_F(BlockWriterTest, BlockWithoutANameIsSkipped) {
   const BlockFile nameless("/mnt/nameless", k_chunk_bytes);
   chunks.note_whole(nameless.bring(*region, 0, k_block));
   bring(0);
-  // Makes a chunk for another version of a file that is there.
+  // Makes a chunk for another version of a file that has one.
   FileStat changed = file.stat;
   changed.modified.seconds += 1;
   const auto claim = chunks.make(key_of_file(file.path, changed), 1, Chunks::k_none);
@@ -177,7 +177,7 @@ TEST_F(BlockWriterTest, PassEndsOnRequest) {
   EXPECT_EQ(tier.offered, 2U);
 }
 
-// Blocks of all sizes go to the disk and come back.
+// Blocks of all sizes are written to the disk and read back.
 class BlockSizes : public testing::TestWithParam<std::uint64_t> {};
 
 TEST_P(BlockSizes, DiskReturnsWholeBlocks) {
@@ -205,11 +205,12 @@ TEST_P(BlockSizes, DiskReturnsWholeBlocks) {
   EXPECT_EQ(tier.least_bound_for_blocks(block), 0U);
   Tiers tiers;
   tiers.add(tier);
-  // A path of the greatest length makes the largest records.
+  // A path of the maximum length makes the largest records.
   const BlockFile file("/mnt/" + std::string(LargePaths::k_longest - 5, 'x'),
                        2 * k_chunk_bytes + 123'457);
   const std::uint64_t blocks = file.blocks(block);
-  // Everything except the last page of one block is there. A block of one page is whole or missing.
+  // All pages are present except the last one of one block. A block of one page is whole or
+  // missing.
   const std::uint64_t partial = 1;
   for (std::uint64_t number = 0; number < blocks; ++number) {
     if (number != partial) file.bring_block(*region, {block, number});

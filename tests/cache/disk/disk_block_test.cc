@@ -1,5 +1,5 @@
-// Blocks of large files in the store: which are found again after which events, and how a change of
-// their file affects them.
+// Blocks of large files in the store: which of them are found after which events, and how a change
+// of their file affects them.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -109,7 +109,8 @@ TEST_F(DiskBlockTest, BlocksSurviveAChangeOfTheirFile) {
   segment.record(0).stat.device_major = 0;
   ASSERT_TRUE(tier->offer(segment.bytes(), segment.offsets()));
   EXPECT_EQ(tier->status().entries, 3U);
-  // The record goes. The blocks stay, although the changes name their path and their inode, too.
+  // The record is removed. The blocks stay, although the changes name their path and their inode,
+  // too.
   FileStat stat = file.stat;
   stat.device_major = 0;
   tier->content_changed(file.path, nullptr);
@@ -142,7 +143,7 @@ TEST_F(DiskBlockTest, NewVersionReplacesTheOldBlock) {
   const auto store = open_store(f.options);
   EXPECT_EQ(read_back(*store, name_of_block(file, 1)), next.bytes_of({k_block, 1}));
   EXPECT_EQ(right(*store), blocks - 1);
-  // The footer, which never changes, names both. The earlier record says of itself that it was
+  // The footer, which never changes, names both. The earlier record carries the mark that it was
   // dropped.
   const DiskPlaces places = store->find(base::hash_path(name_of_block(file, 1)));
   ASSERT_EQ(places.count, 2U);
@@ -157,7 +158,8 @@ TEST_F(DiskBlockTest, NewVersionReplacesTheOldBlock) {
 
 TEST_F(DiskBlockTest, SurvivesARestart) {
   { append_all(*open_store(f.options)); }
-  // The first round uses the index of the same boot, the second one made again from the footers.
+  // The first round uses the index of the same boot, the second one an index that is rebuilt from
+  // the footers.
   for (const bool with_index : {true, false}) {
     if (!with_index) remove_index();
     const auto store = open_store(f.options);
@@ -210,7 +212,7 @@ TEST_F(DiskBlockTest, DamagedBlockIsDropped) {
   EXPECT_EQ(store->find(base::hash_path(name_of_block(file, 3))).count, 0U);
   EXPECT_EQ(store->status().bad_records, 1U);
   EXPECT_EQ(right(*store), blocks - 1);
-  // The origin gives it once more.
+  // The origin delivers it again.
   EXPECT_EQ(append(*store, file, 3).written, 1U);
   EXPECT_EQ(right(*store), blocks);
 }
@@ -238,7 +240,7 @@ TEST_F(DiskBlockTest, IsDroppedWithItsSegment) {
     EXPECT_EQ(store->find(base::hash_path(name_of_block(file, number))).count, 0U) << number;
 }
 
-// Getting memory from the kernel for each block would take as long as a fast disk does.
+// Allocating memory from the kernel for each block would take as long as reading from a fast disk.
 TEST_F(DiskBlockTest, BlockOfTheUsualSizeReusesABuffer) {
   const auto store = open_store(f.options);
   const std::uint64_t usual =

@@ -1,5 +1,5 @@
-// Power cuts and flipped bytes: only bytes that were written are served, even if the files hold
-// anything else.
+// Power cuts and flipped bytes: only bytes that were written are served, whatever the files
+// contain.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ std::string load(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A directory of two and a half segment files, in the state while its writer lives.
+// A directory of two and a half segment files, whose writer is still alive.
 class Damage : public testing::Test {
  protected:
   void SetUp() override {
@@ -68,7 +68,7 @@ class Damage : public testing::Test {
                         [&](const auto& f) { return f.first == index(); })
         ->second;
   }
-  // Some pages of its tables were not written in time, or hold something else altogether.
+  // Some pages of its tables were not written in time, or hold entirely different bytes.
   void tear(std::string& bytes) {
     for (std::size_t page = k_page; page + k_page <= bytes.size(); page += k_page) {
       if (random_() % 2 == 0) continue;
@@ -77,7 +77,7 @@ class Damage : public testing::Test {
         std::uint64_t word = 0;
         std::memcpy(&word, bytes.data() + at, sizeof word);
         if (how == 0) word = 0;
-        if (how == 1 && random_() % 2 == 0) word = 0;  // its value before some entries came
+        if (how == 1 && random_() % 2 == 0) word = 0;  // its value before some entries were added
         if (how == 2) word = random_();
         // The old tags with the places of other records.
         if (how == 3 && word != 0)
@@ -93,7 +93,7 @@ class Damage : public testing::Test {
   }
   tests::Found look(DiskStore& store) const { return tests::look_for_files(store, contents_); }
   std::string index() const { return f_.path() + "/index"; }
-  // Opens what is left, twice, and searches for all files.
+  // Opens the damaged directory twice, and searches for all files.
   void check(int round) {
     for (int i = 0; i < 2; ++i) {
       std::string why;
@@ -124,7 +124,7 @@ TEST_F(Damage, PowerCutAtAnyByteLosesOnlyUnwrittenRecords) {
     restore();
     std::filesystem::remove(index());
     const auto& [path, content] = files_[segments_[random_() % segments_.size()]];
-    // The data lie at the front.
+    // The data lie at the beginning.
     const std::uint64_t data =
         std::min<std::uint64_t>(content.size(), random_() % 2 == 0 ? 1 << 20 : 700'000);
     const std::uint64_t cut = random_() % (data + 1);

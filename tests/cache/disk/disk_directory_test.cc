@@ -1,4 +1,4 @@
-// The names below the disk tier's directory, and how a directory is made.
+// The paths in the disk tier's directory, and how a directory is created.
 #include "cache/tier/disk/disk_directory.h"
 
 #include <gtest/gtest.h>

@@ -63,7 +63,7 @@ struct DiskRingTest : testing::Test {
     for (std::size_t i = 0; i < paths.size(); ++i)
       EXPECT_TRUE(open(*cache, paths[i], i)) << paths[i];
   }
-  // The writer runs often enough for everything to pass through the ring.
+  // The writer runs often enough that everything can pass through the ring.
   void open_all_and_write(TierWriter& writer) {
     for (std::size_t i = 0; i < paths.size(); ++i) {
       if (i % 10 == 0) {

@@ -1,4 +1,4 @@
-// The bound, the free share of the disk, which segments leave first, and a full disk.
+// The bound, the free share of the disk, the order in which segments are evicted, and a full disk.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -94,7 +94,7 @@ TEST(DiskRoom, LaterJobReplacesTheLeastRecentlyUsedSegments) {
   EXPECT_LT(store->status().entries, total + 150);
   EXPECT_FALSE(std::filesystem::exists(f.segment(4))) << "the oldest";
   for (const unsigned n : {1, 2, 3}) EXPECT_TRUE(std::filesystem::exists(f.segment(n))) << n;
-  // No entry of the removed files is found.
+  // Entries of the removed files are not found.
   for (std::size_t i = 0; i < 4000; ++i) {
     for (const DiskPlace& place : store->find(base::hash_path(name_of(i))))
       EXPECT_TRUE(std::filesystem::exists(f.segment(place.number)));

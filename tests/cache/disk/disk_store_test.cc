@@ -1,4 +1,4 @@
-// The store: which records are found again after which events, and which are refused.
+// The store: which records are found after which events, and which are refused.
 #include "cache/tier/disk/disk_store.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +86,7 @@ TEST(DiskStore, DistinguishesRecordsOfThisRunFromEarlierOnes) {
     EXPECT_TRUE(read_back(*store, name_of(11), nullptr, &of_this_run));
     EXPECT_TRUE(of_this_run);
   }
-  // The same job, but the index is new: nobody has watched the files in the meantime.
+  // The same job, but the index is new, so changes in the meantime were not recorded.
   std::filesystem::remove(f.path() + "/index");
   EXPECT_TRUE(read_back(*open_store(f.options), name_of(11), nullptr, &of_this_run));
   EXPECT_FALSE(of_this_run);
@@ -158,7 +158,7 @@ TEST(DiskStore, CountsTheFilesOfADeadWriterExceptForgottenOnes) {
     append_files(*store, 0, 100);
     EXPECT_EQ(store->forget(name_of(7)), 1U);
     store->forget_writer();
-    // The file has another inode, on which nobody holds a lock.
+    // The file has another inode, on which no process holds a lock.
     std::filesystem::copy_file(f.segment(1), f.segment(1) + "-copy");
     std::filesystem::rename(f.segment(1) + "-copy", f.segment(1));
   }

@@ -1,5 +1,5 @@
-// Several processes on one directory: they write at once, are killed midway, read while files
-// leave, and change files that are being written.
+// Several processes on one directory: they write at the same time, are killed midway, read while
+// segment files are removed, and change files that are being written.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -133,7 +133,7 @@ TEST(DiskWriters, AForkedChildDoesNotHoldItsParentsFile) {
   Child parent([&] {
     const auto store = open_store(f.options);
     CHILD_CHECK(append_files(*store, 0, 50).written == 50);
-    // Outlives its parent when that is killed.
+    // Outlives its parent if that is killed.
     if (fork() == 0) {
       store->forget_writer();
       forked.give();
@@ -164,7 +164,7 @@ TEST(DiskWriters, ReadersDuringEvictionGetRightBytesOrNone) {
   std::atomic<std::size_t> wrong{0}, right{0};
   std::thread reader([&] {
     auto options = f.options;
-    // The reader's job touches nothing that the writer would have to keep.
+    // The reader's job reads nothing that the writer would have to keep.
     options.job = 3;
     const auto own = open_store(options);
     do {
@@ -175,7 +175,7 @@ TEST(DiskWriters, ReadersDuringEvictionGetRightBytesOrNone) {
       has_looked.notify_one();
     } while (!done.load());
   });
-  // The files exist when the first search begins, and leave during the next.
+  // The files exist when the first search begins, and are removed during the next.
   has_looked.wait(false);
   append_files(*store, 10'000, 11'000);
   done.store(true);

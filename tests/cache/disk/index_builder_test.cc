@@ -1,5 +1,5 @@
-// A whole index at once: everything that was added is found, even with the smallest window, and in
-// any of the tables.
+// Building a whole index: every added entry is found, even with the smallest window, and in any of
+// the tables.
 #include "cache/tier/disk/index_builder.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ struct NewIndex {
     EXPECT_TRUE(index.has_value());
     index->row_of(3).set(3, DiskSegmentState::sealed);
   }
-  // Returns how many were added, in how many passes.
+  // Returns the number of added entries and of passes.
   std::pair<std::uint64_t, int> build(const char* file, std::uint64_t entries,
                                       std::uint64_t window) {
     auto builder = DiskIndexBuilder::create(*index, file, window);

@@ -199,7 +199,8 @@ TEST_F(LargeDiskTest, LastPageFromTheDiskIsFilledWithZeros) {
   write_to_disk();
   large.forget();
   const std::uint64_t last = k_size / k_page_of_file * k_page_of_file;
-  // Every place that the chunk may get has bytes of an earlier fetch past the end of the file.
+  // In every place that the chunk may get, an earlier fetch has left bytes past the end of the
+  // file.
   Region& all = cache->region();
   for (std::uint32_t at = 0; at < all.layout().chunk_count(); ++at) {
     if (SegmentWord::of_word(all.chunk_row(at).word.load()).state == SegmentState::sealed) continue;
@@ -225,7 +226,7 @@ TEST_F(LargeDiskTest, NextRegionServesBlocksFromTheDisk) {
     write_to_disk();
   }
   EXPECT_EQ(tests::run_in_child([&] {
-              // A region of the same name, because the disk has that name, too.
+              // The region has the same name, because the disk's directory has that name, too.
               CHILD_CHECK(unlink(region.path().c_str()) == 0);
               FileCache* const own = attach(config);
               {
@@ -295,7 +296,7 @@ TEST_F(LargeDiskTest, LastBlockIsWrittenThoughItIsShorter) {
   EXPECT_EQ(on_disk(), 1U);
 }
 
-// A tier that has every block of one file, or no block. abandon() ends the object.
+// A tier that has every block of one file, or none. abandon() ends the object.
 struct ChildsTier final : Tier {
   const std::string& data;
   FileStat stat;
@@ -377,7 +378,7 @@ TEST_F(LargeTierTest, ClusterIsNotAskedForABlockBeingReadFromTheOrigin) {
   EXPECT_EQ(tier.visits, 2) << "another block";
 }
 
-// A region whose places are all on offer, and a writer that never comes round.
+// A region whose places all wait for the writer, which never runs.
 struct LargeWaitTest : LargeTierTest {
   LargeWaitTest() {
     parts.tiers.add(tier);

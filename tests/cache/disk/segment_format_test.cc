@@ -75,7 +75,7 @@ TEST(DiskFooterRow, MustLieBetweenHeaderPageAndEndOfData) {
   EXPECT_FALSE(within(std::uint64_t{UINT32_MAX} * 64, std::uint64_t{UINT32_MAX} * 64, 8192));
 }
 
-// A file as a writer leaves it, sealed or not.
+// A file in the state in which a writer leaves it, sealed or not.
 struct OneFile {
   tests::DiskFixture fixture;
   explicit OneFile(bool sealed) {
@@ -178,7 +178,7 @@ TEST(DiskFormat, EachTimeAndRightDistinguishesVersions) {
   stat.mode = S_IFREG | 0644;
   stat.modified.seconds = stat.changed.seconds = 1'600'000'000;
   FileStat other = stat;
-  // This number differs after each mount.
+  // This number may differ after each mount.
   other.device_minor = 9;
   EXPECT_TRUE(is_same_version(stat, other));
   const auto differs = [&](auto change) {

@@ -22,8 +22,8 @@ PATIENCE_S = 60
 FILES = 80
 SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 40000]
 
-# Reads all files, prints how many are right, and ends with its stdin. Each line there makes it read
-# all of them again.
+# Reads all files, prints how many are right, and ends when its stdin does. Each line on stdin makes
+# it read all files again.
 READER = """
 import sys, zlib
 sums = dict(line.split() for line in open(sys.argv[2]))
@@ -67,7 +67,7 @@ class Writes:
 
 
 class DiskCase(crash.FaultCase):
-    size = None  # of each file, if not one of SIZES
+    size = None  # the size of each file, if not one of SIZES
 
     def setUp(self):
         super().setUp()
@@ -89,7 +89,7 @@ class DiskCase(crash.FaultCase):
         size = self.size or SIZES[n % len(SIZES)]
         data = crash.content(generation, size + 8)[8 * (generation % 2):][:size]
         self.origin.put(f"f{n}", data)
-        # Young files are checked twice; old files are the common case.
+        # New files are checked twice; old ones are the common case.
         os.utime(self.origin.source(f"f{n}"),
                  (1_600_000_000 + (generation if modified is None else modified),) * 2)
         self.files[f"f{n}"] = crash.zlib.crc32(data)
@@ -133,7 +133,8 @@ class DiskCase(crash.FaultCase):
         return int(job.stdout.readline() or -1)
 
     def read_until_told(self, job):
-        """Reads until there is a complaint: the thread that writes to the disk may start late."""
+        """Reads until a warning appears, because the thread that writes to the disk may start
+        late."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.complaints() and time.monotonic() < deadline:
             self.assertEqual(self.again(job), FILES)
@@ -148,7 +149,7 @@ class DiskCase(crash.FaultCase):
         return job.returncode
 
     def kill(self, job):
-        """Kills the job, which loses all that it had in memory."""
+        """Kills the job, whose memory is lost."""
         self.end(job, signal.SIGKILL)
         pathlib.Path(self.region).unlink(missing_ok=True)
 
@@ -202,11 +203,11 @@ class DiskCase(crash.FaultCase):
         return pages
 
     def wait_for_disk(self, job, entries):
-        """Waits until that many entries are on the disk. The index shows them just after a write,
-        which the kernel reports. If no more come within a second, a file is reported as changed,
-        and is read and written again."""
-        # SCHED_BATCH keeps the kernel from waking this process instead of the writer just before
-        # the writer shows its records.
+        """Waits until that many entries are on the disk. Entries appear in the index just after a
+        write, which the kernel reports. If no more arrive within a second, a file is reported as
+        changed, so that it is read and written again."""
+        # With SCHED_BATCH, the kernel does not run this process instead of the writer just before
+        # the writer publishes its records.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         deadline = time.monotonic() + PATIENCE_S
         with Writes(self.cache_directory) as writes:
@@ -214,7 +215,7 @@ class DiskCase(crash.FaultCase):
                 if time.monotonic() > deadline:
                     self.fail(
                         f"not {entries} files on the disk: {self.entries()}, {self.complaints()}")
-                # A change while the record is about to be shown would remove it again.
+                # A change while the record is about to be published would remove it again.
                 if not writes.wait(1) and self.entries() < entries:
                     self.change(job, 1)
 

@@ -1,5 +1,5 @@
-"""A second job finds the files on the disk that the first one has read, even if that was killed;
-and a failing disk harms no program."""
+"""A second job finds on the disk the files that the first one has read, even if the first one was
+killed; and a failing disk harms no program."""
 import json
 import os
 import shutil
@@ -25,7 +25,7 @@ class Warm(DiskCase):
         self.assertEqual(said, [])
         self.assertEqual(counts["read"], 0, counts)
         self.assertEqual(counts["open"], 0, counts)
-        # The mount is new, so each name is looked up first: that already revalidates it at the
+        # The mount is new, so each name is looked up first, which already revalidates it at the
         # server.
         self.assertEqual((counts["lookup"], counts["getattr"]), (FILES, 0), counts)
         self.assertEqual(report["origin"]["reads"], 0)
@@ -47,8 +47,8 @@ class Warm(DiskCase):
         self.check_warm()
 
     def test_files_read_by_the_shortest_jobs_are_there(self):
-        # The thread that writes must get its chance before such a job ends. It has 50 ms, so some
-        # files may be missing: on a busy machine few are there after the first jobs.
+        # The thread that writes must run before such a job ends. It has 50 ms, so some files may be
+        # missing; on a busy machine, only a few are on the disk after the first jobs.
         for _ in range(5):
             for n in range(20):
                 subprocess.run(["cat", f"{self.origin.root}/f{n}"], env=self.environment(),
@@ -96,7 +96,7 @@ class Warm(DiskCase):
             right, report, said = self.run_job(PACKS=packs, CONSISTENCY=consistency)
             self.assertEqual((right, report["hits"], said), (FILES, {"ram": 0, "disk": FILES}, []))
             self.assertEqual((report["origin"]["reads"], report["origin"]["stats"]), (0, 0))
-        # Another pack of the same sizes: nothing of the old one may be served.
+        # Another pack with the same sizes: no bytes of the old one may be served.
         self.put(3, generation=1)
         make_pack()
         right, report, said = self.run_job(PACKS=packs)
@@ -201,7 +201,7 @@ class Writer(DiskCase):
         second, right = self.start()
         self.assertEqual(right, FILES)
         threads = lambda job: len(os.listdir(f"/proc/{job.pid}/task"))
-        # Each worker comes with the thread that keeps it.
+        # Each worker has a keeper thread.
         self.assertEqual((threads(first), threads(second)), (3, 1))
         self.end(first, by=9)
         deadline = time.monotonic() + 60
@@ -212,7 +212,7 @@ class Writer(DiskCase):
         self.tried()
 
 
-# Reads all files with four processes, each a quarter of them, as often as it is told.
+# Reads all files with four processes, a quarter each, as often as requested.
 WORKERS = """
 import os, sys, zlib
 sums = [line.split() for line in open(sys.argv[2])]
@@ -235,7 +235,7 @@ class LargerThanMemory(DiskCase):
     def all_to_disk(self, **more):
         job, right = self.start(**self.ram, **more)
         self.assertEqual(right, FILES)
-        # Files that came faster than the disk took them are written in the next epoch.
+        # Files that arrived faster than the disk could take them are written in the next epoch.
         epochs = 1
         while self.entries() < FILES and epochs < 100:
             self.assertEqual(self.again(job), FILES)

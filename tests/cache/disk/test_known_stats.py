@@ -22,7 +22,7 @@ class KnownStats(DiskCase):
         self.origin.options = (*self.origin.options, f"--lookup-us={LOOK_US}",
                                f"--getattr-us={LOOK_US}")
         self.reset()
-        # Without threads each open asks: test_jobs.py, check_warm.
+        # Without threads, each open asks the origin: test_jobs.py, check_warm.
         right, report, said = self.run_job(PREFETCH=1, ANNOUNCE=0)
         self.assertEqual((right, said), (MANY, []))
         self.assertEqual(report["misses"], len(CHANGED))

@@ -1,4 +1,4 @@
-"""DeepSpeed's own DataLoader (deepspeed_io) under two ranks on the CPU."""
+"""DeepSpeed's own DataLoader (deepspeed_io) in two ranks on the CPU."""
 
 import os
 

@@ -65,7 +65,7 @@ def run_epochs(read, turns, out) -> None:
 
 def main(name: str, step: str, *paths: str) -> None:
     # Only the lines of the protocol go to stdout: frameworks print there, too. The first rank
-    # speaks for all ranks.
+    # prints for all ranks.
     out = os.fdopen(os.dup(1), "w") if os.environ.get("RANK", "0") == "0" else open(os.devnull, "w")
     os.dup2(2, 1)
     case = importlib.import_module(name)

@@ -1,5 +1,5 @@
-"""The turns of a job of several ranks: the first one reads the line and tells all others, and the
-first one adds up."""
+"""The turns of a job of several ranks: the first rank reads the line, tells all others, and adds up
+their sums."""
 
 import sys
 

@@ -1,5 +1,5 @@
-// libc's functions as plain system calls by call number, as tools and allocators have them: a
-// library for LD_PRELOAD, or a part of a program.
+// libc's functions as plain system calls by number, as tools and allocators define them: for a
+// preloaded library, or a part of a program.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
@@ -13,7 +13,7 @@ static int open_at(int dir, const char* path, int flags, mode_t mode) {
   return (int)syscall(SYS_openat, dir, path, flags, mode);
 }
 
-// va_arg's type is the promoted type of a mode_t.
+// va_arg needs the promoted type of a mode_t.
 #define OPEN(name)                               \
   int name(const char* path, int flags, ...) {   \
     va_list list;                                \

@@ -57,7 +57,7 @@ static uint32_t checksum(uint32_t sum, const unsigned char* at, size_t n) {
   return sum;
 }
 static uint32_t checksum_of_fd(int fd, off_t* size) {
-  unsigned char part[1024];  // small stacks are among the surroundings
+  unsigned char part[1024];  // small, because the job also runs on small stacks
   uint32_t sum = 2166136261u;
   for (ssize_t n = 0; (n = read(fd, part, sizeof part)) != 0; *size += n) {
     CHECK(n > 0);
@@ -96,7 +96,7 @@ static int read_files(const char* dir, int from, int step, int quiet) {
     CHECK(fstat(fd, &st) == 0 && st.st_size == size);
     CHECK(close(fd) == 0);
     if (quiet) {
-      // In threads: the first one to see a file records what all must see.
+      // For threads: the first one to read a file records what all others must read.
       uint32_t before = 0;
       CHECK(__atomic_compare_exchange_n(&g_seen[i], &before, sum, 0, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED) ||

@@ -51,7 +51,7 @@ def write_files(directory, salt=0):
     directory.mkdir(parents=True, exist_ok=True)
     for n in range(FILES):
         (directory / f"f{n}").write_bytes(content(n, salt))
-    # Young files are checked twice; old files are the common case.
+    # New files are checked twice; old ones are the common case.
     for n in range(FILES):
         os.utime(directory / f"f{n}", (1_600_000_000, 1_600_000_000))
     return directory
@@ -152,8 +152,8 @@ class Job(unittest.TestCase):
               tries=1, **options):
         """Runs it both ways: `status` without the library, and the same status and output with it.
         hits: the cache must have served something (False: nothing; None: not checked).
-        says: a pattern; then there is exactly one line of the library's, and it matches. Without it
-        there is none, if the run must be quiet.
+        says: a pattern; then there is exactly one line of the library's, and it matches. Without a
+        pattern there is no line if the run must be quiet.
         tries: how often it may run until it says something. The lines of a background thread are
         lost if the job ends first."""
         plain = native or self.run_one(command, shim=False, **options)

@@ -98,7 +98,7 @@ class Allocators(Job):
 
 
 class ByNumber(Job):
-    """Functions that are no more than syscall(), before the library, after it, and in the
+    """Functions that only call syscall(), preloaded before the library, after it, and in the
     program."""
     def preloads(self):
         other = program("libcompany_by_number.so")
@@ -191,7 +191,7 @@ def seen():
     with open(D + '/f2', 'rb') as f: return f.read()[:1]
 check_all()
 first = seen()
-# A program without the library changes the file, so nobody reports the change.
+# A program without the library changes the file, so the change is not reported.
 env = {k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'}
 change = 'cd ' + D + '; printf changed > g; touch -d @1500000000 g; mv g f2'
 subprocess.run(['/bin/sh', '-c', change], env=env, check=True)

@@ -1,7 +1,8 @@
-"""Surroundings of the other tests, with the files in a bucket, whose gateway is that of the tests.
-The kernel has the same files at the same paths, so each job shows the same without the library, and
-once the library has left a program alone. Tests are left out if they change files, need links,
-expect that nobody keeps the region (the gateway does), or that a job without a region can go on."""
+"""The surroundings of the other tests, with the files in a bucket and the gateway of the tests.
+The kernel has the same files at the same paths, so each job has the same output without the
+library, and when the library leaves a program alone. Tests are left out if they change files, need
+links, or expect that no process keeps the region (the gateway does) or that a job without a region
+can continue."""
 import unittest
 
 import test_limits
@@ -24,11 +25,11 @@ class InBucket(Job):
         }
 
     def remove_regions(self):
-        """Nothing: the gateway removes its region. One without a name would have it stay."""
+        """Does nothing: the gateway removes its region, which would stay if it had no name."""
 
 
 def in_bucket(base, *names):
-    """The class with these of its tests alone."""
+    """The class, reduced to these of its tests."""
     tests = {name.removeprefix("test_") for name in dir(base) if name.startswith("test_")}
     assert tests >= set(names)
     others = {"test_" + name: None for name in tests - set(names)}

@@ -150,7 +150,7 @@ if child == 0:
              mapped != CONTENT[5][:9])
 print(os.waitpid(child, 0)[1], os.pread(fd, 9, 12) == CONTENT[5][12:21])
 there(f'mv {sys.argv[2]} {D}/f5')
-""") + [self.dir / "far" / "other"], hits=None, quiet=False)  # the disk says that it has no room
+""") + [self.dir / "far" / "other"], hits=None, quiet=False) # a line says that the disk has no room
 
     def test_report_beyond_the_file_size(self):
         self.settings["CUBESHIM_STATS_FORMAT"] = "text"

@@ -37,7 +37,7 @@ class Namespaces(Job):
     STEPS = ("read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")
 
     def test_chroot_midway(self):
-        # The same path leads to other files there.
+        # In the namespace, the same path leads to other files.
         write_files(self.dir / "root" / str(self.data)[1:], salt=5)
         done = self.check_job("read:DIR", "read:DIR", "hold:DIR", f"chroot:{self.dir}/root",
                               "read:DIR", "quiet:DIR", "held", hits=None)
@@ -55,8 +55,8 @@ class Namespaces(Job):
                              says="cannot make a region in /dev/shm: /proc")
 
     def test_proc_goes_later(self):
-        # The job has a region; processes that start without /proc cannot tell who lives, and report
-        # that or share it.
+        # The job has a region. Processes that start without /proc cannot tell which processes live,
+        # so they report that, or share the region.
         script = self.python("""
 import subprocess
 check_all(); check_all()
@@ -224,7 +224,8 @@ read_all()
     # ---- several containers
 
     def start_waiting(self, *launcher):
-        """A job that has read all and waits; killed at the end of the test if it still waits."""
+        """Starts a job that reads all files and waits; it is killed at the end of the test if it
+        still waits."""
         env = {**self.env, **self.settings}
         child = subprocess.Popen([
             *launcher, "/usr/bin/env", f"LD_PRELOAD={LIBRARY}",
@@ -242,12 +243,12 @@ read_all()
             return
         inside = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         os.kill(child.pid, signal.SIGKILL)
-        # The job inside must die with unshare, and not earlier from the end of its input.
+        # The job inside must end because unshare dies, not earlier because its input ends.
         child.wait(timeout=self.timeout)
-        # Waits for the end of the job inside, which has the pipes, too, and not only for that of
-        # unshare.
+        # Waits not only for the end of unshare, but also for that of the job inside, which has the
+        # pipes, too.
         child.communicate(timeout=self.timeout)
-        # All threads of the job must be gone, because a thread that is still ending has the memory.
+        # All threads of the job must have ended, because one that is still ending holds the memory.
         deadline = time.monotonic() + self.timeout
         while any(self.lives(pid) for pid in inside):
             self.assertLess(time.monotonic(), deadline)
@@ -280,7 +281,7 @@ read_all()
             [self.unshare, "-Urmf",
              program("company_job"), *self.steps("read:DIR", "read:DIR")])
         self.assertEqual(self.regions(), [])
-        # A child that cannot know whether that process lives writes a report of its own.
+        # A child that cannot tell whether that process is alive writes a report of its own.
         self.check([*self.container(), program("company_job"), *self.steps("read:DIR", "read:DIR")])
         self.assertEqual(self.regions(), [])
 
@@ -293,7 +294,8 @@ read_all()
         first = self.start_waiting(*self.container())
         regions = self.regions()
         self.assertEqual(len(regions), 1)
-        # The same pid in another namespace: neither takes the other for itself, or for dead.
+        # Processes with the same pid in two namespaces: neither takes the other for itself, nor for
+        # dead.
         for _ in range(3):
             done = self.check_in_container("read:DIR", "read:DIR", "fork:DIR")
             self.assertEqual(done.report["misses"], 0, str(done))
@@ -304,7 +306,7 @@ read_all()
     def test_a_container_that_is_killed_is_seen_by_the_others(self):
         first, second = self.start_waiting(*self.container()), self.start_waiting(*self.container())
         self.kill(first)
-        # The last one finds nobody else alive, and removes the region.
+        # The last process finds no other one alive, and removes the region.
         self.end(second)
         self.assertEqual(self.regions(), [])
 
@@ -316,7 +318,8 @@ read_all()
         self.assertEqual(self.regions(), [])
 
     def test_a_time_namespace_has_no_times_of_its_own_in_the_region(self):
-        # A job there marks what it has revalidated; a later job outside must revalidate by itself.
+        # A job inside marks the records that it has revalidated; a later job outside must
+        # revalidate them itself.
         launcher = [self.unshare, "-T", "--boottime", "100000", "--monotonic", "-1000"]
         if subprocess.run([*launcher, "/bin/true"], capture_output=True).returncode != 0:
             self.skipTest("no time namespaces here")

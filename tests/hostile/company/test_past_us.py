@@ -1,5 +1,6 @@
-"""Calls that never reach the library: rings of io_uring that the kernel polls, tables that lead to
-libc, wrappers that take libc's own functions; and a library after it that answers stat."""
+"""Calls that never reach the library: rings of io_uring that the kernel polls, tables with
+addresses in libc, wrappers that look up libc's own functions; and a library loaded after it that
+answers stat."""
 import unittest
 
 from support import Job, program

@@ -28,8 +28,8 @@ class Privileges(Job):
         return path
 
     def test_set_user_id_program_is_left_alone(self):
-        # The loader drops the library for a program that gains rights: plain reads, and at most a
-        # line of the loader.
+        # The loader does not preload the library into a program that gains rights: plain reads, and
+        # at most a line of the loader.
         copy = self.local_copy("setuid_job", 0o4755)
         library = self.dir / "lib.so"
         shutil.copy(LIBRARY, library)
@@ -73,7 +73,8 @@ class Privileges(Job):
         self.assertEqual(self.regions(), regions)
 
     def test_files_that_only_root_may_read(self):
-        # Read and cached as root; after the drop an open returns what the kernel returns.
+        # The file is read and cached as root; after the drop, an open returns what the kernel
+        # returns.
         (self.data / "f3").chmod(0o600)
         script = self.python("""
 check_all(); check_all()

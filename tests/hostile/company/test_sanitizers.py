@@ -1,4 +1,4 @@
-"""Hosts that are built with sanitizers, and which order of LD_PRELOAD works."""
+"""Hosts that are built with sanitizers, and the orders of LD_PRELOAD that work."""
 import subprocess
 import unittest
 
@@ -88,7 +88,8 @@ class Sanitizers(Job):
                                      "a native stack each")
 
     def test_a_mistake_of_the_program_is_still_found(self):
-        # A read into a buffer that is too small: the interceptor runs before the library.
+        # A read into a buffer that is too small is reported, because the interceptor runs before
+        # the library.
         for name, text in (("company_clang_asan", "AddressSanitizer"), ("company_gcc_asan_static",
                                                                         "AddressSanitizer")):
             plain, shim = (self.run_one([program(name), *self.steps("read:DIR", "overflow:DIR")],

@@ -7,7 +7,7 @@ from support import LIBRARY, Job, program
 
 STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:262144", "fork:DIR", "vfork:DIR", "held",
          "send:DIR")
-# The library works without these calls: none of its uses for them is important.
+# The library works without these calls, none of which it needs for anything important.
 WORKS_WITHOUT = (
     "io_uring_setup memfd_create get_robust_list openat2 statx membarrier madvise mremap mlock "
     "copy_file_range pidfd_open pidfd_send_signal rseq close_range process_vm_readv "
@@ -29,8 +29,8 @@ PLAIN_CALLS = "read,write,openat,close,newfstatat,fstat,lseek,exit_group"
 
 
 class Before(Job):
-    """The filter is there when the library is loaded. A static program installs it, which the
-    library never sees."""
+    """The filter exists already when the library is loaded: a static program, which never has the
+    library, installs it."""
     def setUp(self):
         super().setUp()
         self.plain = {}
@@ -171,7 +171,7 @@ code += [(0x06, 0, 0, ALLOW), (0x06, 0, 0, KILL)]
 program = b''.join(struct.pack('HBBI', *c) for c in code)
 buffer = ctypes.create_string_buffer(program)
 filter = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(code), ctypes.addressof(buffer)))
-# The first call asks whether filters exist. There is none yet.
+# The first call asks whether filters exist; there is none yet.
 assert libc.syscall(SYS_seccomp, 1, 0, None) == -1 and ctypes.get_errno() == 14
 check_all()
 assert libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0

@@ -13,7 +13,7 @@ class Start(Job):
     def test_closed_standard_fds(self):
         for fds in ((0,), (1,), (2,), (0, 1, 2), (0, 2)):
             with self.subTest(fds=fds):
-                # Without the library the program's own files may then be fds 0 to 2.
+                # Without the library, the program's own files may then get fds 0 to 2.
                 steps = [f"close:{fd}" for fd in fds]
                 inner = [program("company_job"), *self.steps("quiet:DIR/none", *STEPS)]
                 native = self.run_one([program("company_static"), *steps, "exec", *inner],
@@ -58,7 +58,7 @@ class Start(Job):
         self.assertEqual(done.out.count("20 files"), 2)
 
     def test_stderr_takes_nothing(self):
-        # A full device: the report is lost, the status is not.
+        # The device is full: the report is lost, but the status is not.
         self.settings["CUBESHIM_STATS"] = "stderr"
         with open("/dev/full", "wb") as full:
             self.assertEqual(
@@ -73,7 +73,7 @@ class Start(Job):
                          r"\A(cubeshim: warn: CUBESHIM_STATS: cannot write /dev/full: .*\n)?\Z")
 
     def test_report_of_a_program_that_closes_stderr_before_its_end(self):
-        # coreutils do; jobs are started by timeout and nice.
+        # coreutils do this, and jobs are started by timeout and nice.
         self.settings["CUBESHIM_STATS"] = "stderr"
         for launcher in (["timeout", "100"], ["nice"], ["env"], ["nohup"], ["setsid", "-w"]):
             with self.subTest(launcher):
@@ -89,7 +89,7 @@ class Start(Job):
                 self.assertEqual((report["misses"], report["hits"]["ram"]), (20, 20), done.err)
 
     def test_environments(self):
-        # Only what the library needs; no environment at all; a huge one.
+        # An environment with only the variables that the library needs; none at all; a huge one.
         self.env = {}
         self.check_job(*STEPS)
         huge = {f"VARIABLE_{n}": "x" * 1000 for n in range(1000)}

@@ -17,7 +17,7 @@ def large(n): return bytes((i * 13 + n) & 255 for i in range(65536)) * 48
 for name in sorted(os.listdir(D)): os.stat(f'{D}/{name}')
 for epoch in range(3):
     check_all()
-    # Now the library's threads exist.
+    # By now, the library's threads exist.
     while 'CUBESHIM_PREFIXES' in os.environ and len(os.listdir('/proc/self/task')) < 3:
         time.sleep(0.01)
     for n in range(2):

@@ -23,7 +23,7 @@ class Tools(Job):
         plain = self.run_one(self.job(), shim=False)
         done = self.run_one(valgrind + self.job(), shim=True)
         self.assertEqual((done.status, done.out), (0, plain.out), str(done))
-        # valgrind may report nothing but calls that are newer than itself.
+        # valgrind may report nothing except calls that are newer than valgrind.
         said = [
             line for line in done.err.splitlines()
             if not re.search(r"unhandled amd64-linux syscall|^--\d+--", line)
@@ -49,7 +49,7 @@ class Tools(Job):
         done = self.run_one(strace + self.job(), shim=True, preload=[])
         self.assertEqual((done.status, done.out, done.err), (0, plain.out, plain.err), str(done))
         self.assertGreater(done.hits, 0, str(done))
-        # Nothing dies, and nothing asks the kernel for what it cannot know.
+        # No signal kills the job, and every system call is one that the kernel knows.
         text = trace.read_text(errors="replace")
         self.assertNotRegex(text, r"\+\+\+ killed|--- SIG(SEGV|BUS|SYS|XFSZ)")
         self.assertNotRegex(text, r"= -1 ENOSYS")
@@ -90,8 +90,8 @@ class Loader(Job):
         self.check_job(*STEPS)
 
     def test_linked_statically(self):
-        # Without a dynamic linker there is no library: plain reads, and no line. In a dynamic
-        # process at the same time, the same files are right.
+        # Without a dynamic linker there is no library: plain reads, and no line. A dynamic process
+        # that runs at the same time reads the right bytes of the same files.
         for name in ("company_static", "company_static_pie", "company_musl"):
             with self.subTest(name):
                 self.check([program(name), *self.steps(*STEPS)], hits=False)
@@ -159,7 +159,7 @@ for _ in range(5):
     check_all()
     assert close(fd) == 0
     check_all()
-# An fd of the library there: the placeholder returns EBADF, never wrong bytes.
+# An fd that the library serves, read there: the placeholder returns EBADF, never wrong bytes.
 ours = os.open(D + '/f4', os.O_RDONLY)
 print(read(ours, buffer, 10) in (10, -1))
 """)

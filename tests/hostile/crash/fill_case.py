@@ -11,7 +11,7 @@ STEP = 100_000
 
 
 def part(data, at, n):
-    """The answer of a host if one read has returned these bytes."""
+    """The host's answer after one read that returned these bytes."""
     piece = data[at:at + n]
     return f"ok {len(piece)} {len(piece)} {zlib.crc32(piece)}"
 
@@ -56,7 +56,7 @@ class FillCase(support.FaultCase):
             at += STEP
 
     def assert_kept(self, host, path, data=None):
-        """An open now asks the origin for no byte."""
+        """Checks that an open now requests no bytes from the origin."""
         self.reset()
         self.assertEqual(host.ask(f"read {path}"), whole(self.data if data is None else data))
         self.assertEqual(self.origin_bytes(), 0)

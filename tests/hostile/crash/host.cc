@@ -1,6 +1,6 @@
 // The program that the fault tests harm: it reads one command per line from its standard input,
 // executes it with plain libc calls and answers with one line. It runs with the library preloaded,
-// and without it as the yardstick.
+// and without it for comparison.
 #include "tests/hostile/crash/host.h"
 
 #include <sys/prctl.h>

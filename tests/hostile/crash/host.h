@@ -1,4 +1,4 @@
-// Commands of the program that the fault tests harm, and the words of their answers.
+// The commands of the program that the fault tests harm, and the form of their answers.
 #pragma once
 
 #include <cstddef>

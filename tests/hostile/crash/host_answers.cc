@@ -1,4 +1,4 @@
-// The words in which the host's commands answer, and the ways in which they read.
+// The form of the answers of the host's commands, and their ways to read.
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 namespace cube::crash {
 namespace {
 
-// As zlib's, so that the driver can compare.
+// The same as zlib's, so that the driver can compare.
 std::uint32_t crc32(const std::string& bytes) {
   static const auto table = [] {
     std::array<std::uint32_t, 256> t{};

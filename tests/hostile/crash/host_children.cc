@@ -100,7 +100,7 @@ std::string do_become(const Words&) {
   return failed("execl");
 }
 
-// unshare: a change of place that changes nothing
+// unshare: enters a new namespace without any other change
 std::string do_unshare(const Words&) {
   return unshare(CLONE_FS) == 0 ? "unshared" : failed("unshare");
 }

@@ -85,7 +85,7 @@ std::string do_map_fd(const Words& words) {
   munmap(at, size);
   return answer;
 }
-// threads PATH N: that many threads read the one open file by pread, each from another end
+// threads PATH N: that many threads read the one open file by pread, each from another place
 std::string do_threads(const Words& words) {
   const int fd = open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return failed("open");
@@ -145,7 +145,7 @@ std::string do_handled(const Words& words) {
   setitimer(ITIMER_REAL, &when, nullptr);
   std::string bytes;
   const bool whole = read_all(g_handled, "read", bytes);
-  // Holds even if the file was read fast.
+  // This is true even if the file was read fast.
   while (g_handled_bytes == 0) pause();
   if (!whole) return failed("read");
   return seen(static_cast<long>(bytes.size()), bytes) + " handler " +

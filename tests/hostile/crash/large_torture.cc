@@ -1,6 +1,7 @@
 // Readers check every byte of files of 20 to 60 MB, which are served in blocks from a region that
 // is far too small for them, while some are killed and replaced, others are stopped, and two
-// writers replace, rewrite, append to and truncate files: one through the library, one past it.
+// writers replace, rewrite, append to and truncate files: one through the library, one bypassing
+// it.
 //
 //   large_torture [--seconds N] [--round N] [--seed N]
 //
@@ -140,7 +141,7 @@ class Torture {
     check_what_is_left(*region);
   }
 
-  // Not the writers: nobody knows what a killed writer leaves in its file.
+  // Writers are not killed, because the content that a killed writer leaves is unknown.
   void harm() {
     const std::uint64_t now = base::monotonic_ns();
     for (int row = 0; row < k_readers; ++row) {
@@ -156,7 +157,7 @@ class Torture {
       ++stops_;
       return;
     }
-    // Most readers live for a while; otherwise none would get far.
+    // Most readers live for a while; otherwise none would read much.
     if (random_() % 3 != 0 || has_ended(row)) return;
     kill(row);
     ++kills_;

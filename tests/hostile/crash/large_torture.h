@@ -1,5 +1,5 @@
-// Shared by large_torture and its workers: the files, whose bytes tell file, generation and place,
-// and the board.
+// Shared by large_torture and its workers: the files, whose bytes encode file, generation and
+// place, and the board.
 #pragma once
 
 #include <fcntl.h>
@@ -72,7 +72,8 @@ struct Board {
   std::atomic<std::uint64_t> reads, bytes, maps, changes, jumps, wrong, errors;
   std::atomic<std::uint64_t> beat_ns[k_processes];
   std::atomic<std::uint32_t> step[k_processes];
-  // Twice the generation, and odd while it is being made. A rewritten file has one for each area.
+  // Twice the generation; odd while that generation is being written. A rewritten file has one for
+  // each area.
   std::atomic<std::uint64_t> versions[k_file_count];
   std::atomic<std::uint64_t> areas[k_most_bytes / k_area + 1];
   std::atomic<std::uint64_t> length;  // least length of the appended file
@@ -83,7 +84,7 @@ inline Board* map_board(int fd) {
   return at == MAP_FAILED ? nullptr : static_cast<Board*>(at);
 }
 
-// Writes words [at, at + bytes) of a generation, in steps, so that readers see halves.
+// Writes words [at, at + bytes) of a generation, in steps, so that readers see half-written files.
 inline bool write_words(int fd, int file, std::uint64_t generation, std::uint64_t at,
                         std::uint64_t bytes) {
   std::vector<std::uint64_t> words(128 << 10);

@@ -106,7 +106,7 @@ inline bool check(const Allowed& allowed, const void* bytes, std::uint64_t n, st
   return true;
 }
 
-// A file that is open for reading, and what it may show.
+// A file that is open for reading, and the bytes that it may show.
 class Opened {
  public:
   Opened(int file, int flags) : file_(file) {

@@ -1,5 +1,5 @@
-// One process of large_torture: `large_torture_worker DIR ROW SEED`. It reads and checks until the
-// board says stop, or changes files.
+// One process of large_torture: `large_torture_worker DIR ROW SEED`. It reads and checks files, or
+// changes them, until the board is set to stop.
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
@@ -73,7 +73,7 @@ void read_in_threads(Opened& file, Random& random) {
     bodies[i] = [&file, seed = random()] {
       t_way = "thread";
       Random own(static_cast<unsigned>(seed));
-      // Each open has its own record of what it may see.
+      // Each open keeps its own account of the bytes that it may see.
       Opened again(file.file(), O_CLOEXEC);
       if (again) read_anywhere(again, own, 20);
     };
@@ -170,7 +170,7 @@ void read_mapped(Opened& file, Random& random) {
   if (munmap(bytes, length) != 0) wrong(file.file(), "munmap", from, length, 0, 0);
 }
 
-// A child reads on with the same offset and mapping; it ends with its parent.
+// A child continues to read with the same offset and mapping; it ends with its parent.
 void read_forked(Opened& file, Random& random) {
   const pid_t parent = getpid();
   const auto seed = static_cast<unsigned>(random());

@@ -1,4 +1,4 @@
-"""The region's file, for tests that spoil it (cache/region/layout.h)."""
+"""The region's file, for tests that corrupt it (cache/region/layout.h)."""
 import struct
 
 # RegionHeader up to created_ns: magic, version and its own size; RegionLayout with its counts and
@@ -79,8 +79,8 @@ class Layout:
 
 def records(region, layout):
     """The places where records begin."""
-    # On a copy: CPython's mmap.find() reads a byte past the mapping (gh-105235) and sometimes dies
-    # from that.
+    # Searches a copy, because CPython's mmap.find() reads a byte past the mapping (gh-105235) and
+    # sometimes crashes.
     bytes_of_region = bytes(region)
     at = layout.data
     found = []

@@ -1,5 +1,5 @@
-"""Shared by the fault tests: a slow mount that follows orders, hosts that are harmed, and counts of
-both."""
+"""Shared by the fault tests: a slow mount with faults on request, hosts that are harmed, and counts
+of both."""
 import concurrent.futures
 import functools
 import os
@@ -20,7 +20,7 @@ WATCHDOG_S = int(os.environ.get("CRASH_WATCHDOG_S", "60"))
 REGION_DIRECTORY = "/dev/shm"
 UID = os.geteuid()
 
-# `make test-long` tries more of what is random, and every pair of what can be combined.
+# `make test-long` makes more random tries, and tests every pair of possible combinations.
 IS_LONG = os.environ.get("CUBESHIM_TEST_LONG") == "1"
 
 totals = {"tried": 0, "harmed": 0}
@@ -29,14 +29,14 @@ _names = iter(range(1 << 30))
 
 @functools.cache
 def content(generation, size):
-    """Bytes that tell their generation and place."""
+    """Bytes that encode their generation and place."""
     unit = b"".join(b"%07d:%07d\n" % (generation, i) for i in range(size // 16 + 1))
     return unit[:size]
 
 
 @functools.cache
 def whole(data, size=None):
-    """The answer of a host if it has read all of it."""
+    """The host's answer after it has read the whole file."""
     return f"ok {len(data) if size is None else size} {len(data)} {zlib.crc32(data)}"
 
 
@@ -98,7 +98,7 @@ class Host:
         self.process.wait()
 
     def ask_or_die(self, line):
-        """Asks a host that may not be able to run at all."""
+        """Asks a host that may be unable to run at all."""
         self.killed = True
         return self.ask(line)
 
@@ -111,7 +111,7 @@ class Host:
         self.end()
 
     def end(self):
-        """Ends the host normally: a host that does not end well was harmed."""
+        """Ends the host normally, and fails if its exit status shows harm."""
         if self.process.poll() is None:
             self.process.stdin.close()
             try:
@@ -140,7 +140,7 @@ _pool = concurrent.futures.ThreadPoolExecutor(64)
 
 
 class Mount:
-    """A lagfs mount whose operations fail, wait or lie on demand."""
+    """A lagfs mount whose operations fail, wait or return false attributes on demand."""
     def __init__(self, case, *options, source=None):
         self.case = case
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="cubeshim-crash-"))
@@ -162,7 +162,7 @@ class Mount:
             [LAGFS, *latency, *timeouts, *self.options,
              str(self.source_root),
              str(self.root)], check=True)
-        # lagfs goes to the background by itself; its process has this mount point as its last
+        # lagfs runs in the background by itself; its process has this mount point as its last
         # argument.
         found = subprocess.run(["pgrep", "-f", f"{LAGFS}.* {self.root}$"], capture_output=True,
                                text=True).stdout.split()

@@ -56,7 +56,7 @@ class Reads(FillCase):
         self.assertEqual(host.ask(f"offset {fd}"), "at 2000")
         info = pathlib.Path(f"/proc/{host.process.pid}/fdinfo/{fd}").read_text()
         self.assertIn("pos:\t2000\n", info)
-        # A file that is closed in the middle takes nothing with it.
+        # A file that is closed in the middle of its fetch leaves nothing held.
         self.assertEqual(host.ask(f"close {fd}"), "closed")
         self.read_steps(host, twin, 2000, SIZE)
         self.assert_kept(host, path)
@@ -73,8 +73,8 @@ class Reads(FillCase):
         self.tried()
 
     def test_closed_while_another_thread_reads(self):
-        """The read goes on. Whether the fd belonged to the file until its end is unknown, so the
-        read counts for nobody else."""
+        """The read goes on. Whether the fd belonged to the file until its end is unknown, so its
+        bytes are not used for other readers."""
         host, path, other = self.new_host(), self.new_file(), self.new_file(self.other)
         for keeps in (True, False):
             path = self.new_file()
@@ -130,7 +130,7 @@ class Reads(FillCase):
             self.tried()
 
     def test_nearly_whole_in_several_opens(self):
-        """The close completes it."""
+        """The close completes the file."""
         host, path = self.new_host(), self.new_file()
         for n in (1000, len(self.data) * 9 // 10):
             fd = self.opened(host, path)
@@ -140,7 +140,7 @@ class Reads(FillCase):
         self.tried()
 
     def test_headers_take_no_room_for_good(self):
-        """Forty times what the region holds."""
+        """Reads forty times as much as the region holds."""
         host = self.new_host()
         for round in range(2):
             for _ in range(40):
@@ -190,8 +190,8 @@ class Reads(FillCase):
         self.tried()
 
     def test_left_by_a_jump(self):
-        """The part in flight never arrives. The next open fetches the file again, and nobody waits
-        for the first."""
+        """The part in flight never arrives. The next open fetches the file again, and no reader
+        waits for the first fetch."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
@@ -212,7 +212,7 @@ class Reads(FillCase):
 
 
 class KernelsPages(Reads):
-    """The kernel keeps pages of the file, and reads ahead as it likes."""
+    """The kernel keeps pages of the file, and reads ahead by its own rules."""
 
     options = ()
 
@@ -227,8 +227,8 @@ class KernelsPages(Reads):
 
 
 class Changes(FillCase):
-    """The file changes when a part of it has been read: no byte of it stays, and the reader
-    continues as without the library."""
+    """The file changes when a part of it has been read: no byte of it stays in the cache, and the
+    reader continues as without the library."""
     def change(self, action, commands, expected, **more):
         host, path = self.new_host(**more), self.new_file(name="changing")
         fd = self.opened(host, path)
@@ -244,8 +244,8 @@ class Changes(FillCase):
             with open(source, "r+b") as file:
                 file.write(self.other)
 
-        # Back at the beginning, the bytes are current: with old ones it would be a mixture that no
-        # reader could notice.
+        # Back at the beginning, the bytes are current: if they were old, the reader would get a
+        # mixture without noticing.
         again = [
             "at {fd} 0 1000", f"at {{fd}} {SIZE - 1000} 1000", "at {fd} 0 1000", "read {path}",
             "read {path}"

@@ -1,5 +1,5 @@
-"""Files whose bytes arrive as a program reads them: other processes that read, wait, die, or are
-made during that."""
+"""Files whose bytes arrive as a program reads them: other processes that read, wait, die or are
+created meanwhile."""
 import signal
 
 import support
@@ -101,8 +101,8 @@ class Processes(FillCase):
                 self.tried()
 
     def test_close_on_exec_is_changed(self):
-        """By fcntl and by ioctl, on the fd and on a dup: the program's last word counts at its
-        exec, in both directions."""
+        """Sets and clears close-on-exec by fcntl and by ioctl, on the fd and on a dup: the last
+        setting counts at the exec."""
         for how in ("", " ioctl"):
             for keeps in (True, False):
                 with self.subTest(how=how, keeps=keeps):
@@ -118,7 +118,7 @@ class Processes(FillCase):
                             for number, flags in ((fd, 0), (twin, 1),
                                                   *(((fd, 1), (twin, 0)) if not keeps else ()))
                         ]
-                        # The fill goes on.
+                        # The fill continues.
                         self.assertEqual(reader.ask(f"next {fd} 1000"), part(self.data, 1000, 1000))
                         self.assertEqual(reader.ask("become"), "became")
                         seen.append((said, reader.ask(f"offset {fd}"), reader.ask(f"offset {twin}"),
@@ -141,13 +141,13 @@ class Processes(FillCase):
         self.tried()
 
     def test_child_by_a_fork_that_passes_us_by(self):
-        """Such a child drops what its parent fills, which takes nothing from the parent."""
+        """Such a child drops its parent's fills, which does not affect the parent."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
         self.assertEqual(host.ask(f"rawforked {fd} {SIZE // 2} 1000"),
                          part(self.data, SIZE // 2, 1000))
-        # The room still belongs to the parent: none of the files that fill the region lies there.
+        # The room still belongs to the parent: no file that fills the region gets it.
         others = [self.new_file(self.other) for _ in range((64 << 20) // SIZE)]
         for other in others:
             self.assertEqual(host.ask(f"read {other}"), whole(self.other))

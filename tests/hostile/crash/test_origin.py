@@ -1,5 +1,5 @@
-"""Errors, lies and the end of the origin: the program sees the right bytes, or the error that it
-would have seen without the library."""
+"""An origin that fails, returns false data or disappears: the program gets the right bytes, or the
+error that it would get without the library."""
 import json
 import os
 import subprocess
@@ -14,7 +14,7 @@ SIZE = 300_000
 
 
 def step_apart(line):
-    """EINTR ends the open where it would have ended a later call: a signal is delivered once."""
+    """EINTR ends the open instead of a later call, because a signal is delivered only once."""
     return "error EINTR" if line.startswith("error EINTR") else line
 
 
@@ -128,7 +128,7 @@ class Errors(support.FaultCase):
 
 
 class Lies(support.FaultCase):
-    """The origin lies about a file."""
+    """The origin returns false data about a file."""
     def compare(self, *lies, options=("--direct",), commands=("read {}", "stdio {}"), **more):
         origin = self.mount(*options)
         data = content(1, 50_000)
@@ -195,7 +195,7 @@ class Lies(support.FaultCase):
 
 
 class Ends(support.FaultCase):
-    """The origin goes away, or becomes another."""
+    """The origin disappears, or is replaced by another."""
     def setUp(self):
         super().setUp()
         self.origin = self.mount("--direct")

@@ -4,12 +4,12 @@ never dies or hangs.
 
 A reader checks every answer against what was packed. At the same time this script flips bytes,
 fills ranges with zeros, or cuts the pack short. Some cases do so through a shared mapping on a
-tmpfs, where no time of the file changes: then only the hashes can tell. A second job then reads
-what the first has left in memory or on the disk.
+tmpfs, so that no time of the file changes and only the hashes reveal the damage. A second job then
+reads what the first has left in memory or on the disk.
 
     CUBESHIM_BUILD=build tests/hostile/crash/test_pack.py [--seconds N] [--seed N]
 
---seconds goes on with fresh cases for that long; otherwise there is one round of each kind.
+--seconds runs new cases for that long; otherwise there is one round of each kind.
 """
 import argparse
 import collections
@@ -235,7 +235,7 @@ class Campaign:
             reader, errors = self.start(environment, 900)
             self.judge(f"case {number}, {way}, first job", reader, errors,
                        self.harm(way, reader, store))
-        # With what the first has left in memory and on the disk.
+        # Uses what the first has left in memory and on the disk.
         reader, errors = self.start(environment, 300)
         self.judge(f"case {number}, {way}, second job", reader, errors,
                    self.harm("before", reader, None))

@@ -1,4 +1,4 @@
-"""Hangs, stops, kills and clocks: if one process is harmed, the others read on."""
+"""Hangs, stops, kills and clocks: if one process is harmed, the others continue to read."""
 import os
 import pathlib
 import signal
@@ -13,7 +13,7 @@ SIZE = 100_000
 class HeldFetch(support.FaultCase):
     """One process is in the middle of a fetch that does not end."""
 
-    # Not a LOOKUP: the kernel itself makes all others of the directory wait for it.
+    # Not a LOOKUP, because the kernel itself makes all other lookups in the directory wait for it.
     RULES = ("hold open", "hold getattr", "hold read", "hold flush")
 
     def setUp(self):
@@ -135,8 +135,8 @@ class HeldFetch(support.FaultCase):
                 self.tried()
 
     def test_waiter_is_interrupted(self):
-        # The reader waits for another process's fetch, for no longer than without the signal, and
-        # then reads.
+        # The reader waits for another process's fetch, no longer than it would without the signal,
+        # and then reads.
         self.assertTrue(self.start("hold read"))
         self.assertEqual(self.reader.ask(f"alarmed 50 {self.path('wanted')}"), whole(self.data))
         self.origin.script("go")
@@ -214,7 +214,7 @@ class OutOfMemory(support.FaultCase):
 
 
 class Clocks(support.FaultCase):
-    """The wall clock is set while the job runs, and between jobs."""
+    """The wall clock is changed while the job runs, and between jobs."""
 
     DAY = 86400
     FAKETIME = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1"
@@ -272,7 +272,7 @@ class Clocks(support.FaultCase):
                     self.tried()
 
     def test_set_between_jobs(self):
-        # A file that a job has fetched while the clock was ahead is not fresh forever.
+        # A file that a job has fetched while the clock was ahead does not stay fresh forever.
         for jump in (self.DAY, 10000 * self.DAY, -self.DAY):
             with self.subTest(jump=jump):
                 path = self.put_old("file", content(1, SIZE), 1000)
@@ -289,7 +289,7 @@ class Clocks(support.FaultCase):
                 self.tried()
 
     def test_clock_set_during_a_wait_for_the_region(self):
-        # A stopped process may hold the region's lock; nobody waits longer because of a clock.
+        # A stopped process may hold the region's lock; no process waits longer because of a clock.
         data = content(1, SIZE)
         path = self.put_old("file", data, 1000)
         for jump in (-self.DAY, self.DAY):

@@ -1,4 +1,4 @@
-"""The region is spoiled, filled, removed or belongs to another user: the program reads what it
+"""The region is corrupted, filled, removed or belongs to another user: the program reads what it
 would read without the library."""
 import mmap
 import os
@@ -46,7 +46,7 @@ class RegionCase(support.FaultCase):
 
 
 class InItsPlace(RegionCase):
-    """Something else has the name of the region."""
+    """Another kind of file has the name of the region."""
     def refused(self, what):
         with self.subTest(what=what):
             before = os.lstat(self.region)
@@ -197,7 +197,7 @@ class Room(RegionCase):
                 self.fill(directory)
                 self.check_in(directory)
                 self.check(host)
-                # There is room again: the cache goes on.
+                # There is room again, and the cache continues.
                 (directory / "filler").unlink()
                 self.check(host)
 
@@ -221,7 +221,7 @@ class Room(RegionCase):
 
 
 class InUse(RegionCase):
-    """Another process of the user spoils the region while programs use it."""
+    """Another process of the user corrupts the region while programs use it."""
     def test_name_is_taken_away(self):
         first = self.host()
         self.check(first, ["small", "large"])
@@ -270,8 +270,8 @@ class InUse(RegionCase):
                     os.unlink(self.region)
 
     def spoil(self, part, how, seed):
-        """A host reads, the part is spoiled, and the host continues: it must live, and read right
-        bytes unless the spoiled part holds them."""
+        """A host reads, the part is corrupted, and the host continues: it must survive, and read
+        the right bytes unless the corrupted part holds them."""
         with self.subTest(part=part, how=how, seed=seed):
             host = self.host()
             self.check(host)
@@ -335,7 +335,7 @@ class InUse(RegionCase):
             self.spoil("record headers", "bits", seed)
 
     def test_kept_region_with_spoiled_tables(self):
-        # The next job finds it: nobody is attached when it happens.
+        # The next job finds the damage, which is done while no process is attached.
         for part in PARTS:
             for seed in range(1):
                 with self.subTest(part=part, seed=seed):

@@ -1,4 +1,4 @@
-"""Every setting with values that it does not take: the program runs as without the library, or as
+"""Every setting with values that it does not accept: the program runs as without the library, or as
 with the default."""
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""The file changes at each step of its fetch, as by another node: the reader gets what a reader
+"""The file is changed at each step of its fetch, as by another node: the reader gets what a reader
 without the library could get."""
 import os
 

@@ -342,7 +342,7 @@ class Torture {
     }
   }
 
-  // Leases each segment of the ring once nobody waits any more for what is in it.
+  // Leases each segment of the ring once no process waits for its contents any more.
   static void fill_ring(tests::TestRegion& region) {
     cache::Ring ring(*region);
     region->header().disk_alive_ns = 0;

@@ -34,7 +34,7 @@ struct Board {
   std::atomic<std::uint64_t> pack_version;  // twice its generation; odd while it is being replaced
   std::atomic<std::uint64_t> reads, packed_reads, raced, bytes, wrong, changes, errors, leaked_fds;
   std::atomic<bool> stop, has_packs;
-  char complaint[400];  // of the first process that saw something wrong
+  char complaint[400];  // the text of the first process that found an error
 };
 
 inline Board* map_board(int fd) {
@@ -43,7 +43,8 @@ inline Board* map_board(int fd) {
 }
 
 inline std::string file_name(int number) { return "f" + std::to_string(number); }
-// Files that are rewritten in place can be seen half; all others are replaced whole, by rename.
+// Files that are rewritten in place can be seen half-written; all others are replaced as a whole,
+// by rename.
 inline bool is_rewritten(int number) { return number % 4 == 0; }
 
 inline std::size_t size_of(int number, std::uint64_t generation) {

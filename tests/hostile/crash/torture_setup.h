@@ -62,8 +62,8 @@ class Setup {
     return all;
   }
 
-  // Another version of the pack takes its name. A process sees the version that it opened at its
-  // start.
+  // Replaces the pack by another version under the same name. A process sees the version that it
+  // opened at its start.
   bool replace_pack() {
     const std::uint64_t generation = board_.pack_version.load() / 2 + 1;
     for (int i = k_files; i < k_files + k_packed; ++i) {

@@ -22,7 +22,8 @@ namespace {
 Board* g_board = nullptr;
 WorkerRow* g_row = nullptr;
 std::string g_directory;
-std::uint64_t g_pack_generation = 0;  // of the pack that this process sees; 0: unread so far
+std::uint64_t g_pack_generation = 0;  // the generation of the pack that this process sees; 0: not
+                                      // read yet
 
 void say(Phase phase, int file) {
   timespec now{};
@@ -43,7 +44,7 @@ void wrong(int file, const char* how, const char* what, std::uint64_t generation
                 errno);
 }
 
-// For all its life, a process sees the version of a pack that had the name when the process was
+// As long as it runs, a process sees the version of a pack that had the name when the process was
 // started.
 void check_packed(int file, const char* how, bool complete, const std::string& bytes) {
   g_board->reads.fetch_add(1);
@@ -75,7 +76,7 @@ void check(int file, const char* how, bool complete, const std::string& bytes, s
   std::uint64_t generation = 0;
   const bool whole = complete && is_whole(file, bytes, generation);
   if (!whole) {
-    // A file that is written in place at that time may be seen half, or be missing.
+    // A file that is being written in place may be seen half-written, or be missing.
     if (still || (complete && !is_rewritten(file))) {
       wrong(file, how, complete ? "not whole" : "an error", bytes.size(), before, after);
     } else {
@@ -190,7 +191,8 @@ void read_one(int file, std::minstd_rand& random) {
   check(file, how, complete, bytes, before, version_of(file));
 }
 
-// A child reads on from an inherited fd, and opens a file of its own; it ends with its parent.
+// A child continues to read from an inherited fd, and opens a file of its own; it ends with its
+// parent.
 void read_forked(int file, std::minstd_rand& random) {
   const std::string path = path_of(file);
   const std::uint64_t before = version_of(file);
@@ -272,7 +274,7 @@ int read_all(unsigned seed) {
 bool write_file(const std::string& path, const std::string& bytes) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return false;
-  // Writes two parts, so that a reader in between sees a half.
+  // Writes two parts, so that a reader in between sees a half-written file.
   const std::size_t half = bytes.size() / 2;
   const bool whole = write(fd, bytes.data(), half) == static_cast<ssize_t>(half) &&
                      write(fd, bytes.data() + half, bytes.size() - half) ==

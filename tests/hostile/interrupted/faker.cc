@@ -1,4 +1,4 @@
-// Another preloaded library, which lies about the owner of files, as libfakeroot does. It is loaded
+// Another preloaded library, which reports false owners of files, as libfakeroot does. It is loaded
 // after ours.
 #include <dlfcn.h>
 #include <sys/stat.h>

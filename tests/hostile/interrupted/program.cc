@@ -35,7 +35,7 @@ thread_local volatile bool t_in_handler = false;
 void end(const char* why) {
   write(STDERR_FILENO, why, std::strlen(why));
   write(STDERR_FILENO, "\n", 1);
-  // Stops where a debugger can see it.
+  // Aborts, so that a debugger shows the place.
   if (getenv("INTERRUPTED_ABORT") != nullptr) abort();
   _exit(3);
 }
@@ -45,7 +45,7 @@ void must_not_be_in_handler() {
 
 }  // namespace
 
-// The calls that the interrupted code may be inside of.
+// The calls that a handler may interrupt.
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
@@ -232,7 +232,7 @@ int lowest_free() {
   close(fd);
   return fd;
 }
-// Prints whether it could be read, and whether its fd was the lowest.
+// Prints whether the file could be read, and whether its fd was the lowest.
 void open_and_tell(const char* path, int lowest) {
   char bytes[16];
   const int fd = open(path, O_RDONLY);
@@ -288,7 +288,7 @@ int do_jumps(int, char** argv) {
   return 0;
 }
 
-// Opens the file, and leaves the open after that time, if it lasts that long.
+// Opens the file, and leaves the open by a jump after that time, if it takes that long.
 void open_for(const char* path, long microseconds) {
   const itimerval once{{0, 0}, {0, microseconds}};
   signal(SIGALRM, [](int) { siglongjmp(g_back, 1); });

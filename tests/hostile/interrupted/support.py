@@ -37,7 +37,7 @@ class Case(crash.FaultCase):
         directory.mkdir(parents=True, exist_ok=True)
         for n in range(count):
             (directory / f"f{n}").write_bytes(content(n))
-            # Young files are checked twice; old files are the common case.
+            # New files are checked twice; old ones are the common case.
             os.utime(directory / f"f{n}", (1_600_000_000, 1_600_000_000))
         return directory
 
@@ -58,7 +58,7 @@ class Case(crash.FaultCase):
             "AWS_TEST_ROOT": str(self.work), "AWS_TEST_LOG": str(self.requests),
             "AWS_TEST_FAULT": fault
         }
-        # The gateway keeps this region for a moment, and removes it.
+        # The gateway keeps this region for a moment, and then removes it.
         name = f"{self.name}-b{next(self.numbers)}"
         return prefix, {"BUCKETS": f"{prefix}=s3://store", "COMMAND": GATEWAY, "NAME": name}
 

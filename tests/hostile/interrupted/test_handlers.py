@@ -1,5 +1,5 @@
 """A signal handler opens, stats, reads and closes files while the code that it interrupts is inside
-malloc: each call takes another way through the cache, and none may allocate."""
+malloc: each call takes another path through the cache, and none may allocate."""
 import os
 import subprocess
 import time
@@ -67,7 +67,7 @@ class Handlers(Case):
         (self.work / "disk").mkdir()
         settings = {"PREFIXES": data, "DISK_DIR": self.work / "disk", "PREFETCH": "0"}
         deadline = time.monotonic() + PATIENCE_S
-        # At its end a job has some milliseconds for what is not written yet.
+        # At its end, a job has some milliseconds to write the rest.
         while True:
             subprocess.run(["cat", *(data / f"f{n}" for n in range(100))],
                            env=self.environment(**settings), check=True, stdout=subprocess.DEVNULL)

@@ -16,8 +16,8 @@ class Left(Case):
         self.path = f"{self.origin.root}/f7"
 
     def check_afterwards(self, job):
-        """The first open fetches it, the second one is a hit; nobody believes that another process
-        is fetching it."""
+        """The first open fetches the file, the second one is a hit, and no process takes a fetch
+        for still running."""
         for _ in range(2):
             job.stdin.write("\n")
             self.assertEqual(job.stdout.readline(), "read lowest\n")
@@ -68,7 +68,7 @@ class Left(Case):
         job = self.start_program("jumps", prefix / "f7",
                                  PACKS=f"{prefix}={self.origin.root}/set.cube", PREFETCH="0",
                                  **more)
-        # The pack is open by now.
+        # By now, the pack is open.
         self.assertEqual(job.stdout.readline(), "ready\n")
         for _ in range(20):
             self.origin.script("clear", f"hold read {read}")

@@ -5,7 +5,7 @@ import unittest
 
 from support import PATIENCE_S, Case
 
-# Opened by another name than the prefix has.
+# The prefix is opened by another name.
 READ = "import sys; open(sys.argv[1]).read()"
 
 
@@ -55,8 +55,8 @@ class Starting(Case):
         self.write_files(origin.source_root / "sub", 2)
         link = self.work / "link"
         link.symlink_to(f"{origin.root}/sub")
-        # The kernel notes in the link that it was followed, and needs the origin for that. One note
-        # is enough.
+        # The kernel updates the link's access time when it is followed, for which it needs the
+        # origin. One update is enough.
         while not os.statvfs(self.work).f_flag & os.ST_NOATIME and link.lstat(
         ).st_atime_ns <= link.lstat().st_ctime_ns:
             link.stat()

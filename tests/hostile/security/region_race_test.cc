@@ -1,7 +1,7 @@
-// Somebody replaces the file under the region's name between any two system calls of a process that
-// attaches. In a directory without a sticky bit other users can, and a process of the same user
-// always can. At any moment, the process ends in time and reads right bytes, and the victim's other
-// files stay as they are. This also holds for locks, for which no process may wait long.
+// The file under the region's name is replaced between any two system calls of a process that
+// attaches. Other users can do that in a directory without a sticky bit, and a process of the same
+// user always can. In each case, the process ends in time and reads right bytes, and the victim's
+// other files stay as they are. This includes locks, for which no process may wait long.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -58,7 +58,7 @@ const std::map<std::string, Attack> k_attacks = {
     {"nothing", [](const Stage& s) { unlink(s.name.path().c_str()); }},
 };
 
-// System calls at which the thing under the name matters, or is about to.
+// System calls that use the file under the name, or precede such a call.
 const std::set<long> k_moments = {SYS_openat, SYS_linkat,    SYS_newfstatat, SYS_unlinkat,
                                   SYS_fstat,  SYS_fallocate, SYS_ftruncate};
 
@@ -67,7 +67,7 @@ int victims_life(const Stage& stage) {
   const base::Config config = tests::config_for(stage.name.options);
   std::string why;
   const auto cache = FileCache::attach(config, base::current_process(), true, why);
-  if (!cache) return why.empty() ? 3 : 0;  // refused, and it says why
+  if (!cache) return why.empty() ? 3 : 0;  // refused, with a reason
   for (int turn = 0; turn < 2; ++turn) {
     const OpenOutcome outcome = (*cache)->open(tests::request_for(stage.file));
     if (outcome.pin) {
@@ -172,8 +172,8 @@ TEST(RegionLock, IsRefusedIfItIsOfAnotherKind) {
   }
 }
 
-// A region of this user takes the name of another one. It is sound, but it is not the one that the
-// name stands for.
+// A region of this user takes the name of another one. It is sound, but it is not the region to
+// which the name belongs.
 TEST(RegionRace, ASecondNameIsRefused) {
   const RegionName one, two;
   EXPECT_EQ(tests::run_in_child([&] {

@@ -79,7 +79,7 @@ class Job:
         return {key: value for key, value in every.items() if value is not None}
 
     def run(self, command, before=(), timeout=60, **settings):
-        """`before` runs without the library, which comes in with the command."""
+        """`before` runs without the library, which only the command loads."""
         environment = self.environment(**settings)
         preload = environment.pop("LD_PRELOAD", None)
         words = [*before, "env", *([f"LD_PRELOAD={preload}"] if preload else []), *command]
@@ -114,8 +114,8 @@ class Case(unittest.TestCase):
         return done.stderr.splitlines()
 
     def assert_well(self, done, lines=0):
-        """The program did what it does without the library, and the library printed that many
-        lines."""
+        """Checks that the program did what it does without the library, and that the library
+        printed that many lines."""
         self.assertEqual((done.returncode, done.stdout.strip()), (0, str(len(CONTENT))),
                          done.stderr)
         self.assertEqual(len(self.lines(done)), lines, done.stderr)

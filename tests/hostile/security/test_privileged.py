@@ -7,7 +7,7 @@ import unittest
 
 from support import CONTENT, NOBODY, USER, Case, as_root, as_user
 
-# /etc/ld.so.preload, which the loader obeys in every program, in a mount namespace of its own.
+# Uses /etc/ld.so.preload, which applies to every program, in a mount namespace of its own.
 IN_OWN_ETC = """
 set -e
 mount -t tmpfs cubeshim-test "$1"
@@ -43,7 +43,7 @@ class WithMoreRights(Case):
         self.assertEqual(os.listdir(self.job.ram_dir), [])
 
     def test_plain_program_is_served(self):
-        """Otherwise the tests below would show nothing."""
+        """Otherwise, the tests below would prove nothing."""
         done = self.run_program()
         self.assertEqual((done.returncode, done.stdout.encode()), (0, CONTENT), done.stderr)
         self.assertEqual(self.job.totals()["misses"], 1)

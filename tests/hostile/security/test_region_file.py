@@ -120,8 +120,8 @@ class Squatter(Case):
         self.expect_plain(make)
 
     def test_with_a_file_that_is_leased(self):
-        """An open of such a file waits up to 45 seconds for the holder of the lease, unless it says
-        that it will not."""
+        """Without O_NONBLOCK, an open of such a file waits up to 45 seconds for the holder of the
+        lease."""
         held = []
 
         def make(region, own):
@@ -138,7 +138,7 @@ class Squatter(Case):
             signal.signal(signal.SIGIO, before)
 
     def test_with_a_region_of_another_user(self):
-        """Sound in every way, but another user's: its bytes must not be served."""
+        """The region is sound, but belongs to another user, so its bytes must not be served."""
         self.assert_well(self.job.read(as_user(NOBODY), CUBESHIM_RAM_KEEP="1",
                                        CUBESHIM_STATS="off"))
         os.rename(self.job.region(NOBODY), f"{self.job.ram_dir}/his")
@@ -151,7 +151,7 @@ class Squatter(Case):
 
 class Removed(Case):
     def test_while_it_is_used_and_a_fifo_replaces_it(self):
-        """Memory for the next segment and mappings need the name: neither waits for a writer of the
+        """Reserving the next segment and mapping need the name; neither waits for a writer of the
         FIFO."""
         region = self.job.region()
         write(f"{self.job.data}/large", b"z" * 3_000_000)

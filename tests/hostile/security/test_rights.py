@@ -175,7 +175,7 @@ class InTheProcess(Case):
             with self.subTest(drop):
                 done = self.job.python(script.format(drop), as_user(USER, GROUP) + may_set)
                 self.assertEqual(done.stdout.split()[2:], ["denied"], done.stderr)
-        # The group as the process's own.
+        # The group is the process's own.
         own = ["setpriv", f"--reuid={USER}", f"--regid={GROUP}", "--clear-groups", *may_set]
         for drop in ("os.setegid(1)", "os.setresgid(1, 1, 1)",
                      "assert libc.syscall(119, 1, 1, 1) == 0", "assert libc.syscall(106, 1) == 0",

@@ -1,5 +1,5 @@
-"""No setting makes the library write to anything except its region and the requested report, or
-wait."""
+"""No setting makes the library wait, or write to anything except its region and the requested
+report."""
 import os
 import subprocess
 import threading
@@ -133,7 +133,7 @@ class Report(Case):
             with self.subTest(length=len(path)):
                 done = self.read_to(path)
                 self.assertEqual(done.returncode, 0)
-                # A line that says so, and then the report goes there.
+                # At most one line about the path, and then the report on stderr.
                 self.assertLessEqual(len(self.lines(done)), 2, done.stderr)
                 self.assertTrue(all(len(line) < 1100 for line in self.lines(done)))
 
@@ -181,8 +181,8 @@ class Directory(Case):
 
     @as_root
     def test_that_others_may_write_to_shows_them_nothing(self):
-        """Without the sticky bit another user can take the name. Then there is no cache, and never
-        that user's."""
+        """Without the sticky bit another user can take the name. Then there is no cache; that
+        user's region is never used."""
         os.chmod(self.job.ram_dir, 0o777)
         region = self.job.region()
         move = " ".join(as_user(NOBODY) + ["mv", region, region + ".moved"])

@@ -1,5 +1,5 @@
-"""File names and settings are bytes of others: they are read as they are, but never reach a
-terminal that way."""
+"""File names and settings are untrusted bytes: they are read as they are, but never reach a
+terminal unchanged."""
 import os
 import unittest
 
@@ -13,7 +13,7 @@ NAMES = [
 
 
 def is_text(line):
-    """Text that no terminal obeys: UTF-8 without control characters."""
+    """Text that no terminal interprets: UTF-8 without control characters."""
     text = line.decode()  # raises if it is not UTF-8
     return all(c.isprintable() or ord(c) >= 0xa0 for c in text)
 
@@ -43,8 +43,8 @@ print({len(CONTENT)})
 
 
 class Lines(Case):
-    """Lines about a wrong setting or a failure show the text, without what a terminal would
-    obey."""
+    """Lines about a wrong setting or a failure show the text without anything that a terminal would
+    interpret."""
     def test_about_settings_are_text_and_bounded(self):
         hostile = [n.decode(errors="surrogateescape") for n in NAMES if n != b"-rf"
                   ] + ["a" * 100_000, "\x1b[31m" * 1000, "\u540d" * 1000]

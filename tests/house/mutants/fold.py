@@ -3,8 +3,8 @@ environment chooses one.
 
 A fault becomes `{ if (CUBESHIM_FAULT(id)) { with the fault } else { without it } }`, around the
 whole statements that hold its text. A run of statements with a declaration extends to the end of
-its block, so that what is declared lives as long as before. Text outside the body of a function,
-such as a constant, is left alone.
+its block, so that the lifetime of the declared objects stays the same. Text outside the body of a
+function, such as a constant, is left alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ HEADER_NAME = "cubeshim_fault.h"
 MOST = 1 << 16  # ids are below it
 # Both variables are named without CUBESHIM_, because tests clear those that begin with it. A program
 # whose environment is cleared takes them from that of the first process, which is the tool's in the
-# namespace of a test. Nothing here calls a function of libc: the library replaces some, and runs
-# before libc is ready.
+# namespace of a test. This code calls no function of libc, because the library replaces some, and
+# runs before libc is ready.
 HEADER = r"""// Made by tests/house/mutants/run.py, only in its copy of the tree. $MUTANT_FAULT is the id of the
 // fault that is on. The file $MUTANT_REACHED gets a byte for each place that is reached.
 #pragma once
@@ -284,7 +284,7 @@ class Source:
         at = self.text.find(fault.old)
         if at < 0:
             return False
-        # The part that really changes, in whole tokens.
+        # The part that actually changes, in whole tokens.
         old, new = fault.old, fault.new
         same = 0
         while same < min(len(old), len(new)) and old[same] == new[same]:

@@ -1,5 +1,5 @@
-"""Deliberate faults of the sources: a test that `make test` runs must find each. `make test-long`
-runs it.
+"""Inserts deliberate faults into the sources; the tests of `make test` must find each. `make
+test-long` runs this tool.
 
     run.py [LIST.toml ...] [--part large] [--only N,N] [--folder shim] [--short] [--likely]
            [--again] [--jobs N] [--work DIR]
@@ -15,13 +15,13 @@ switched, such as another constant, is built by itself.
 A fault is found if a test fails or does not end in time. The tests that its row names run first. If
 none fails, each other test of the short run that reaches the fault's place follows, the fastest
 first, except whole programs. One run of all tests without a fault, kept in DIR/tests.json, shows
-which tests reach which place. --likely leaves this step out. A failure there counts if the test
-fails twice. At the end the tests that found faults run without a fault: they must pass, or they
-have found nothing.
+which tests reach which place. --likely leaves this step out. In this step, a failure counts only if
+the test fails twice. At the end, the tests that found faults run without a fault. If one fails, it
+has found nothing.
 
-DIR/results.json keeps the results, so that a run that was ended goes on. A result holds as long as
+DIR/results.json keeps the results, so that an interrupted run continues. A result holds as long as
 the fault and its source are the same; --again starts over. Each test runs in namespaces of its own
-(as root), so that no process, mount or file of it stays.
+(as root), so that none of its processes, mounts and files stay.
 The last lines are a table: the share of faults found in each part of the sources. Those that are
 marked as known to survive do not count.
 Exit status: 0; 1 if less than 90 % of the faults of a part are found, if one does not build, or if
@@ -53,14 +53,15 @@ HERE = Path(__file__).resolve().parent
 LONGEST_BUILD = 3600  # seconds
 MOST_KNOWN_SURVIVORS = 3
 LEAST_SHARE = 90  # percent of the faults of a part that are found
-# These compare the lists with the sources, which have changed, and try this tool.
+# These tests are left out: they compare the lists with the sources, which have changed, and test
+# this tool.
 NEVER = re.compile(r"^house\.")
 WHOLE_PROGRAMS = re.compile(r"^(apps|company|bench|cpython|launch|ray)\.")
 FLAGS = [
     "-DCUBESHIM_TESTS=ON", "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=ON", "-DCUBESHIM_WERROR=OFF"
 ]
 SWITCHED = {".cc", ".h"}
-# The part of the sources that a file belongs to if its row does not say: the first that fits.
+# The part of the sources to which a file belongs if its row names none: the first that fits.
 PARTS = (
     ("bucket", r"^prefetch/object/|/bucket/|^cache/region/mailbox/|^shim/cli/gateway/"),
     ("profiler", r"^shim/(profile/|cli/profile/)"),
@@ -194,7 +195,7 @@ def run(command: list[str], seconds: float, stop: int = -1, **more) -> tuple[int
                 os.close(ended)
                 is_over = process.poll() is None
                 if is_over:
-                    # unshare ends its namespace of processes as it dies.
+                    # When unshare dies, its pid namespace ends with it.
                     os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             output.seek(0)
@@ -232,8 +233,8 @@ class Scratch:
         }
 
     def copy(self) -> None:
-        """Writes only what differs, so that a second run builds little. fold() writes the sources
-        that have faults."""
+        """Writes only files that differ, so that a second run builds little. fold() writes the
+        sources that have faults."""
         git = [
             "git", "-c", "safe.directory=*", "-C",
             str(self.root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"
@@ -300,7 +301,7 @@ class Scratch:
              str(self.jobs), *chosen, "--", "-k", "0"], LONGEST_BUILD, env=self.environment)
 
     def make_all_faults(self, mutants: list[Mutant]) -> tuple[int | None, str]:
-        """Builds the copy. A fault that the compiler refuses there gets a build of its own."""
+        """Builds the copy. A fault that does not compile there gets a build of its own."""
         self.with_faults = {m.file for m in mutants}
         self.copy()
         while True:
@@ -362,7 +363,7 @@ class Seen:
 
     passed: bool
     seconds: float
-    said: str  # the end of its output
+    said: str  # the last part of its output
     reached: list[int] = field(default_factory=list)
 
 
@@ -453,7 +454,7 @@ class Runner:
     def first_failing(self, tests: list[Test], fault: int, seconds: float,
                       limits: dict[str, float] = {}, is_doubted: bool = False,
                      ) -> str:
-        """The name of a test that fails, and how. is_doubted: twice."""
+        """The name of a test that fails, and how it fails. is_doubted: it must fail twice."""
         found: list[tuple[Test, Seen]] = []
         done: set[str] = set()
 
@@ -484,7 +485,7 @@ class Record:
     def __init__(self, path: Path, ids: list[int], is_new: bool) -> None:
         self.path, self.ids = path, ids
         kept = json.loads(path.read_text()) if path.exists() and not is_new else {"ids": []}
-        # A test that was recorded before a place was known may reach it.
+        # A test that was recorded before the place existed may reach it.
         rows = kept["tests"] if set(ids) <= set(kept["ids"]) else {}
         # A test that failed may have failed by chance.
         self.rows: dict[str, dict] = {name: row for name, row in rows.items() if row["passed"]}
@@ -529,7 +530,7 @@ class Record:
 
 
 class Results:
-    """What was found, kept in a file."""
+    """The results, kept in a file."""
     def __init__(self, path: Path, root: Path, again: bool) -> None:
         self.path, self.root = path, root
         self.rows: dict[str, dict] = (json.loads(path.read_text())
@@ -591,13 +592,13 @@ class Attempt:
         return status == 0
 
     def targets(self, m: Mutant) -> list[str]:
-        """The targets that the likely tests need; empty, which means all, if one of them is a
-        script."""
+        """The targets that the likely tests need. Empty, if one of them is a script: then all are
+        needed."""
         programs = {test.program for test in self.likely(m)}
         return [] if "" in programs else sorted(programs)
 
     def __call__(self, m: Mutant) -> dict:
-        """What is kept of it: "result" (found, survives, error) and "by"."""
+        """The entry to keep for a fault: "result" (found, survives, error) and "by"."""
         began = time.monotonic()
         likely, fault, limits = self.likely(m), m.id if m.is_switched else 0, self.record.limits()
         is_wide = not self.options.likely and not m.survives
@@ -628,7 +629,7 @@ class Attempt:
 
 
 def check_finders(attempt: Attempt, results: Results, mutants: list[Mutant]) -> None:
-    """The tests that found faults pass without one."""
+    """Checks that the tests that found faults pass without one."""
     by = {
         m.number: results.get(m)["by"]
         for m in mutants

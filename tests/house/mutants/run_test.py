@@ -162,7 +162,7 @@ class Tool(unittest.TestCase):
         status, said = self.run_with(found + row("= 5", "= 6", part="large"), "--likely")
         self.assertEqual(status, 0, said)
         self.assertIn("large          10      9   90 %", said)
-        # Faults found in other parts do not count for this one.
+        # Faults that were found in other parts do not count for this one.
         status, said = self.run_with(
             found + row("= 5", "= 6", part="cli") + row("a + b", "b", part="cli"), "--likely")
         self.assertEqual(status, 1, said)

@@ -58,7 +58,7 @@ def main():
         for number, batch in enumerate(loader):
             read.update((files.paths[index], digest) for index, digest in batch)
             if number == 0:
-                # Otherwise so short an epoch would be over before it is announced.
+                # Otherwise, such a short epoch would be over before it is announced.
                 wait_for(out / f"told-{epoch}")
         part = out / f"part-{rank}"
         part.write_text(

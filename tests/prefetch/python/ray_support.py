@@ -1,5 +1,5 @@
 """Shared by the tests with a real Ray: a cluster of two raylets on the loopback, data sets, and
-loops compared with torch's."""
+comparisons with torch's loops."""
 import multiprocessing
 import os
 import pickle
@@ -50,8 +50,8 @@ class Aside:
         theirs.close()
 
     def serve(self, pipe):
-        """Runs each loop in a process of its own: leftovers of an earlier loop would end once more
-        in its workers."""
+        """Runs each loop in its own process, because its workers would otherwise inherit remains of
+        an earlier loop and end them again."""
         self.ours.close()
         while True:
             try:
@@ -94,8 +94,8 @@ class Two:
         self.second = self.cluster.add_node(**NODE, node_ip_address=SECOND)
         ray.init(address=self.cluster.address, _node_ip_address=FIRST, log_to_driver=False,
                  logging_level="error")
-        # The first raylet hears of the second one only some time later, and would take all work
-        # itself.
+        # The first raylet learns of the second one only after some time, and would do all the work
+        # itself until then.
         second = next(
             node["NodeID"] for node in ray.nodes() if node["NodeManagerAddress"] == SECOND)
         until(lambda: self.takes_work(second), "the second raylet takes work")
@@ -181,7 +181,7 @@ class Stream(IterableDataset):
 
 
 def stop_at(gate):
-    """Reports who is here, and waits until it may pass."""
+    """Reports that this worker has arrived, and waits until it may continue."""
     if (gate / "open").exists():
         return
     name = gate / f"here-{os.getpid()}"
@@ -197,8 +197,8 @@ class Gate:
         self.path = Path(made.name)
 
     def kill(self, which):
-        """Sends SIGKILL to the process that has stopped here (0), or to its raylet (1); its
-        successor passes."""
+        """Sends SIGKILL to the process that waits here (0), or to its raylet (1); its successor
+        continues."""
         until((self.path / "here").exists, "somebody is at the gate")
         victim = int((self.path / "here").read_text().split()[which])
         os.kill(victim, signal.SIGKILL)

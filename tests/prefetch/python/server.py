@@ -1,5 +1,5 @@
-"""Stands in for the server of announcements: speaks doc/FORMAT.md by itself, keeps all that it
-hears, and follows the test's orders."""
+"""Replaces the server of announcements: implements doc/FORMAT.md by itself, records all messages,
+and follows the test's orders."""
 import os
 import select
 import socket
@@ -24,8 +24,8 @@ class Client:
 
 
 class Server:
-    """`takes`: announced paths count as handed on at once. `reads`: if false, everything stays in
-    the socket."""
+    """`takes`: announced paths count as handed on immediately. `reads`: if false, everything stays
+    in the socket."""
     def __init__(self, directory, name="default", takes=True, reads=True, version=1):
         self.path = Path(directory) / f"cubeshim-{os.geteuid()}-{name}.sock"
         self.takes, self.reads, self.version = takes, reads, version
@@ -136,7 +136,7 @@ class Server:
         try:
             client.connection.send(struct.pack("=IIQQ", TAKEN, 0, epoch, sequence))
         except BrokenPipeError:
-            pass  # gone, as the next check shows
+            pass  # gone, as the next check will show
 
     def wait(self, condition, what, seconds=60):
         with self.changed:

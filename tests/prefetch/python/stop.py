@@ -2,7 +2,8 @@
 holds there.
 
 The end of the interpreter does this to a daemon thread at any point. This is a module of its own
-because the frames of the thread would keep the program's globals alive, whose end must be seen."""
+because the frames of the thread would keep the program's globals alive, whose destruction is
+tested."""
 import _thread
 import os
 import sys
@@ -19,7 +20,7 @@ _for_ever.acquire()
 
 
 def _stop(is_there):
-    """Stops the first thread that starts from now on and reaches such a place."""
+    """Stops the first thread that is started from now on and reaches such a place."""
     def trace(frame, event, _):
         directory, name = os.path.split(frame.f_code.co_filename)
         if directory != PACKAGE:

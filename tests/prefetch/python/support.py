@@ -1,5 +1,5 @@
-"""Shared by the tests of the Python side: a directory with a server's socket, data sets of files, a
-loop compared."""
+"""Shared by the tests of the Python package: a directory with a server's socket, data sets of
+files, and comparisons of loops."""
 import contextlib
 import os
 import random
@@ -74,7 +74,8 @@ class Case(unittest.TestCase):
 
 
 class Files(torch.utils.data.Dataset):
-    """`samples` as in ImageFolder; an item is its index, with what random transforms would draw."""
+    """Has `samples` as in ImageFolder; an item is its index, with the numbers that random
+    transforms would draw."""
     def __init__(self, count, draws=False, name="f"):
         self.samples = [(f"/data/{name}{i}.jpg", i % 10) for i in range(count)]
         self.draws = draws

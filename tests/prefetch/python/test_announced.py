@@ -70,8 +70,8 @@ class Heard(Case):
             iterator, first = begun(loader)
             heard = server.wait_for_order(epoch=epoch)[0].paths(epoch)
             self.assertEqual(heard, dataset.paths(itertools.chain(first, *iterator)))
-            # Everything is taken before the next epoch begins; otherwise that would begin on a new
-            # connection.
+            # Everything is taken before the next epoch begins; otherwise, that epoch would use a
+            # new connection.
             channel, = [c for c in list(_channel._channels) if c.connection is not None]
             while not channel.order.is_over:
                 threading.Event().wait(0.01)
@@ -150,7 +150,7 @@ class Heard(Case):
 
 
 class Servers(Case):
-    """Tests an order's fate if the server misbehaves. The loop goes on in any case."""
+    """Tests what happens to an order if the server misbehaves. The loop continues in any case."""
     def test_next_server_continues_where_the_last_stopped(self):
         first = self.serve(takes=False)
         dataset = Files(3000)

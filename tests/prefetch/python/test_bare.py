@@ -14,7 +14,8 @@ LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
 SITE = PACKAGE / "site"
 PRINT = "import os, sys; print(os.environ.get('PYTHONPATH'), 'cubeshim' in sys.modules)"
 
-# The library keeps the name with which it began. Its own leader would replace the test's server.
+# The library keeps the name with which it was loaded, so that its own leader does not replace the
+# test's server.
 ANOTHER_NAME = "import os; os.environ['CUBESHIM_NAME'] = 'test'\n"
 
 
@@ -50,7 +51,7 @@ class Bare(Case):
     def test_site_precedes_the_existing_path(self):
         self.assertEqual(self.print_of(PYTHONPATH="/mine:/too"), f"{SITE}:/mine:/too True\n")
         self.assertEqual(self.print_of(PYTHONPATH=""), f"{SITE} True\n")
-        # The user has put something before it, or a path that only has the same beginning.
+        # The user has put another path in front of it, or one that only begins with the same text.
         self.assertEqual(self.print_of(PYTHONPATH=f"/mine:{SITE}"), f"/mine:{SITE} True\n")
         self.assertEqual(self.print_of(PYTHONPATH=f"{SITE}s:/mine"), f"{SITE}:{SITE}s:/mine True\n")
 
@@ -75,7 +76,7 @@ class Bare(Case):
             with self.subTest(name):
                 self.assertEqual(self.of(self.dir / name, "PYTHONPATH"),
                                  f"{SITE}\n" if name in pythons else "")
-        # The program's own file decides, not the name by which it was called.
+        # The program's own file decides, not the name by which it was started.
         (self.dir / "train").symlink_to(self.dir / "python3")
         self.assertEqual(self.of(self.dir / "train", "PYTHONPATH"), f"{SITE}\n")
 
@@ -90,7 +91,7 @@ class Bare(Case):
                              f"{SITE} True\n{place}\n")
 
     def test_the_sitecustomize_that_would_have_run_runs(self):
-        """The venv's; or the distribution's, if that comes first."""
+        """The sitecustomize of the venv; or that of the distribution, if it comes first."""
         place = self.dir / "venv"
         subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", place], check=True,
                        timeout=100)
@@ -107,7 +108,7 @@ class Bare(Case):
         return place
 
     def test_it_runs_where_the_working_directory_has_been_removed(self):
-        """And sys.path has relative entries, which Pythons before 3.11 take from PYTHONPATH."""
+        """sys.path has relative entries, which Pythons before 3.11 take from PYTHONPATH."""
         code = ("import os, sys; os.rmdir(os.getcwd()); sys.path[:0] = ['relative', '', "
                 f"{str(SITE)!r}, {str(self.mine())!r}]; import sitecustomize")
         gone = self.dir / "gone"
@@ -179,7 +180,7 @@ if spec is not None:
                 with_it, self.of("/usr/bin/python3", "-c", code, PYTHONPATH=path, LD_PRELOAD=""))
 
     def test_a_long_variable_leaves_room_for_other_programs(self):
-        """The kernel accepts no longer string than this one."""
+        """The kernel accepts no string that is longer than this one."""
         longest = "/" + "x" * (32 * 4096 - len("PYTHONPATH=/") - 1)
         code = ("import os, subprocess; print(subprocess.run(['/bin/true']).returncode, "
                 "len(os.environ['PYTHONPATH']))")
@@ -227,7 +228,7 @@ if spec is not None:
         shutil.copytree(PACKAGE / "cubeshim", wheel)
         shutil.copytree(SITE, wheel / "site")
         (wheel.parent / "other.py").write_text(
-            "")  # next to it, perhaps of another Python: this one must not find it
+            "")  # next to it, perhaps for another Python: this one must not be found
         shutil.copytree(wheel, odd)
         alone.mkdir()
         for place in (wheel, alone, odd):

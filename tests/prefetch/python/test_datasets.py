@@ -1,5 +1,5 @@
-"""Data sets of which cubeshim knows what they read: those of torchvision, timm and Hugging Face,
-and common attributes."""
+"""Data sets whose files cubeshim knows: those of torchvision, timm and Hugging Face, and those with
+common attributes."""
 import contextlib
 import os
 import pathlib
@@ -111,7 +111,7 @@ class DataSets(Heard):
     def test_lists_side_by_side(self):
         class Lists(torch.utils.data.Dataset):
             def train_data_list(self):
-                random.random()  # which the loop must not notice
+                random.random()  # moves a generator, which the loop must not notice
                 return [[f"/data/x{i}" for i in range(6)], [f"/data/y{i}" for i in range(6)]]
 
             def __len__(self):
@@ -254,7 +254,7 @@ class Attributes(Heard):
 
     @contextlib.contextmanager
     def tables(self):
-        """pandas' tables, as far as they are used."""
+        """The used parts of pandas' tables."""
         class Series:
             def __init__(self, values):
                 self.array = values
@@ -309,7 +309,7 @@ class Attributes(Heard):
         dataset = self.of(reader=reader, load_bytes=False)
         self.assertEqual([resolver(dataset)(i) for i in (3, 0)], [["rel/a/3.jpg"], ["rel/a/0.jpg"]])
         self.assertEqual(resolver(self.of(dataset=dataset, num_splits=2))(1), ["rel/a/1.jpg"])
-        # A data set of another length does something else with its indices.
+        # If the length differs, the data set uses its indices in another way.
         self.assertIsNone(resolver(self.of(5, dataset=dataset)))
 
     def test_mmengine(self):
@@ -331,7 +331,8 @@ class Attributes(Heard):
         resolve = resolver(dataset)
         self.assertEqual([resolve(i) for i in (0, 3, -1)],
                          [[self.NAMES[i], f"/seg{self.NAMES[i]}"] for i in (0, 3, 3)])
-        # A data set that is not read yet; and the same attributes in a class of the program.
+        # A data set that has not been loaded yet; and the same attributes in a class of the
+        # program.
         self.assertIsNone(resolver(module.BaseDataset(4)))
         self.assertIsNone(resolver(self.of(**vars(dataset))))
 

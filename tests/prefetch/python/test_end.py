@@ -13,8 +13,8 @@ from server import Server
 
 PACKAGE = Path(__file__).resolve().parents[3] / "prefetch" / "python"
 
-# All kinds of code that may run at the end: callbacks of atexit, of weak references and of
-# finalizers, __del__ in garbage and of globals.
+# All kinds of code that may run at the end: callbacks of atexit, weak references and finalizers,
+# and __del__ of garbage and of globals.
 ENDS = """
 import atexit, gc, json, os, sys, weakref
 def say(text, write=os.write):
@@ -25,7 +25,8 @@ def late_callback():
     say("late callback")
     channel.wake()
     assert channel.begin(7, str) is None
-atexit.register(late_callback)  # before the package registers its own: it runs after that
+atexit.register(late_callback)  # registered before the package's own callback, so it runs after
+                                # that
 import stop
 from cubeshim import _ahead, _channel, _dataset_lists
 channel = _channel.Channel(is_for_one=is_for_one)
@@ -56,7 +57,8 @@ next(iterator)
 def go_on_when(is_so):
     while not stop.stopped.wait(0.01) and thread.is_alive() and not is_so():
         pass
-# The thread tells the first permutation and waits for more. It tells the second, and waits for another order or ends.
+# The thread announces the first permutation and waits for more. It announces the second, and waits
+# for another order or ends.
 go_on_when(lambda: any(name == "rest" for _, name, _ in stop.places))
 if not stop.stopped.is_set():
     for _ in iterator:
@@ -166,7 +168,8 @@ class Ends(unittest.TestCase):
                 first, *said = self.run_to_its_end(ENDS, (place, is_for_one))
                 self.assertEqual(sorted(said), SAID, place)
                 stopped.append(json.loads(first))
-            # The thread does not reach each place every time: the server may be faster or slower.
+            # The thread does not reach each place every time, because the server may be faster or
+            # slower.
             self.assertGreater(sum(stopped), 0.8 * len(places - seen))
             seen |= places
 

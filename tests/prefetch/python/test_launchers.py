@@ -1,5 +1,5 @@
 """Jobs of two nodes with two ranks each, by real launchers: ranks of a node share its memory, nodes
-share by memcached, and the look-ahead has each rank's order under its number.
+share through memcached, and the prefetcher has each rank's order under the rank's number.
 
 A node is a CUBESHIM_NAME: a region and a place for announcements of its own. With an argument, that
 launcher alone:
@@ -53,7 +53,7 @@ def deepspeed(node, port, words):
 
 
 def missing(launcher):
-    """Why it cannot be tested here, or nothing."""
+    """The reason why the launcher cannot be tested here, or an empty string."""
     if importlib.util.find_spec("torch") is None:
         return "this Python has no torch"
     if launcher == "mpirun" and not shutil.which("mpirun"):
@@ -69,7 +69,7 @@ class Launched(unittest.TestCase):
     def setUp(self):
         if self.launcher is None or (why := missing(self.launcher)):
             self.skipTest(why if self.launcher else "no launcher")
-        # Directories that not everybody may enter are not shared.
+        # Files are shared only if all users may enter their directories.
         self.scratch = Path(
             self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-launch-",
                                                           dir="/dev/shm")))
@@ -94,8 +94,8 @@ class Launched(unittest.TestCase):
             for name, value in os.environ.items()
             if not name.startswith(("CUBESHIM_", "TORCHELASTIC_", "SLURM_", "OMPI_"))
         }
-        # Announcements go to this test: prefetching would hide what a rank finds in memory.
-        # OMP_NUM_THREADS gives each process one thread.
+        # Announcements go to this test, because prefetching would hide which files a rank finds in
+        # memory. OMP_NUM_THREADS gives each process one thread.
         return clean | {
             "LD_PRELOAD": str(BUILD / "libcubeshim.so"), "CUBESHIM_PREFIXES": str(self.mount.path),
             "CUBESHIM_NAME": self.names[node], "CUBESHIM_RAM_DIR": str(self.scratch),
@@ -112,7 +112,7 @@ class Launched(unittest.TestCase):
         if self.launcher != "mpirun":
             port, make = free_port(), {"torchrun": torchrun, "deepspeed": deepspeed}[self.launcher]
             return [(make(node, port, words), self.environment(node)) for node in range(NODES)]
-        # One command for all: for mpirun a node is a program with an environment of its own.
+        # One command for all nodes: to mpirun, a node is a program with an environment of its own.
         command = [
             "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl",
             "self,tcp"

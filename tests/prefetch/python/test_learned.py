@@ -1,5 +1,5 @@
-"""Data sets of which nothing is known: under the library their workers learn which files an index
-needs."""
+"""Data sets about which nothing is known: under the library, their workers learn which files an
+index needs."""
 import fcntl
 import json
 import os
@@ -17,8 +17,8 @@ from pathlib import Path
 LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
 COUNT = 60
 
-# The library keeps the name with which it began; this side finds its server, and what was learned,
-# under another.
+# The library keeps the name with which it began; this process finds its server, and the learned
+# paths, under another.
 JOB = """
 import json, os, sys
 os.environ.update(CUBESHIM_NAME="test", **eval(sys.argv[2]))
@@ -104,7 +104,7 @@ class Jobs(Case):
         self.assertEqual(job.returncode, 0)
 
     def check(self, more, name=lambda index: index, **env):
-        """The second epoch's order is announced as the first one has shown it."""
+        """The second epoch's order is announced with the paths that the first one has shown."""
         with Server(self.dir, "test") as server:
             job = self.job(more, **env)
             self.ready(job)
@@ -138,7 +138,7 @@ class Jobs(Case):
         self.check("{}", CUBESHIM_DISK_DIR=str(disk))
         self.assertEqual(sorted(path.suffix for path in (disk / learned).iterdir()),
                          [".index", ".paths"])
-        # A later job knows it from the first epoch on.
+        # A later job knows the paths from the first epoch on.
         with Server(self.dir, "test") as server:
             job = self.job(CUBESHIM_DISK_DIR=str(disk))
             self.ready(job)
@@ -291,7 +291,7 @@ class Stores(Case):
         self.assertRaises(OSError, Store.open, self.store, os.O_RDONLY, "paths")
 
     def test_a_directory_where_others_may_put_files_is_refused(self):
-        """A link there to another file of the user would have that file overwritten."""
+        """Otherwise, a link to another file of the user could cause that file to be overwritten."""
         victim, directory = self.dir / "victim", Path(self.store.base).parent
         for spoil in (lambda: directory.chmod(0o777), lambda: directory.chmod(0o770),
                       *([lambda: os.chown(directory, 65534, 65534)] if os.geteuid() == 0 else [])):
@@ -413,7 +413,8 @@ class Learners(Case):
                                                    ].index("real")].cell_contents
 
     def test_a_data_set_that_is_asked_for_batches(self):
-        """Newer torch asks a data set for batches. This test stands for torch's fetcher."""
+        """Newer versions of torch ask a data set for batches; this test does so in place of torch's
+        fetcher."""
         class Batches(Files):
             def __getitems__(this, indices):
                 self.opened = [b"/%d" % i for i in indices]
@@ -429,7 +430,7 @@ class Learners(Case):
         self.learner.fetch(real, types.SimpleNamespace(dataset=inner), [3, 1])
         self.assertEqual(self.store.written, [(3, [b"/3"]), (1, [b"/1"])])
         self.store.written.clear()
-        # Each sample reads its own item, though the subset could be asked for a batch.
+        # Each sample reads its own item, although the subset could be asked for a batch.
         subset = torch.utils.data.Subset(Files(10), [5, 6])
         with unittest.mock.patch.object(torch.utils.data.Subset, "__getitems__", create=True,
                                         new=lambda *_: self.fail("asked for a batch")):

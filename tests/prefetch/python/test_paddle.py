@@ -1,4 +1,5 @@
-"""PaddlePaddle is not on every machine: a module with its names, and a loop like its iterators'."""
+"""PaddlePaddle is not installed on every machine, so this uses a module with its names, and a loop
+like that of its iterators."""
 import sys
 import types
 import unittest

@@ -48,7 +48,8 @@ class Listing(unittest.TestCase):
         cls.addClassCleanup(ray.shutdown)
 
     def fetched(self, order, more_than=0, **settings):
-        """Opens at the origin once no more come: a busy machine may pause before."""
+        """Returns the opens at the origin once no more arrive; on a busy machine, there may be
+        pauses before."""
         memory = self.enterContext(tempfile.TemporaryDirectory(dir="/dev/shm"))
         mount = self.enterContext(SlowMount(BUILD / "lagfs", self.source, self.scratch, LATENCY_US))
         environment = cubeshim.ray.env(mount.path, library=BUILD / "libcubeshim.so", ram="256M",

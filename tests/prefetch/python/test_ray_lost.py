@@ -1,12 +1,13 @@
-"""An actor or a raylet of cubeshim.ray.DataLoader is killed: each batch comes once, in order, and
-the epoch ends whole."""
+"""An actor or a raylet of cubeshim.ray.DataLoader is killed: each batch is delivered once, in
+order, and the epoch is complete."""
 from ray_support import (FIRST, SECOND, Case, Gate, Items, OnNode, Stream, node_address, os, ray,
                          unittest, until)
 
 
 class Lost(Case):
     def killed(self, make, which, epochs=2):
-        """Torch's loop, and ours, in which an actor or a raylet is killed in the first epoch."""
+        """Compares torch's loop with ours, in which an actor or a raylet is killed in the first
+        epoch."""
         gate = Gate(self)
 
         def loop(loader):
@@ -87,7 +88,7 @@ class Split(Lost):
         self.assertEqual(len(list(deaths.iterdir())), 2)
 
     def test_an_item_that_kills_its_process(self):
-        # No other test has two workers: one of these stays lost until somebody asks it.
+        # No other test has two workers: one of these stays lost until it is asked for work.
         loader = self.loader(Items(20, dies=[13]), batch_size=4, num_workers=2)
         iterator = iter(loader)
         self.assertEqual([next(iterator)["index"].tolist() for _ in range(3)],
@@ -98,7 +99,7 @@ class Split(Lost):
 
 
 class WithoutRaylet(Lost):
-    """Runs last (by its name), because afterwards the cluster has one node less."""
+    """Runs last (because of its name), because afterwards the cluster has one node fewer."""
     def test_a_raylet(self):
         self.killed(
             lambda kind, gate: kind(OnNode(SECOND, 90, gate=gate), batch_size=6, num_workers=4), 1)

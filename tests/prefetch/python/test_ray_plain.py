@@ -94,7 +94,7 @@ class Env(unittest.TestCase):
                 "ValueError: libcubeshim.so did not come with this package: library= takes its "
                 "path, which is the same on all nodes"
             )
-            # As a wheel lays it out, and as `make install` does.
+            # The layout of a wheel, and that of `make install`.
             for package, at in (("wheel", "wheel/cubeshim/prefix/lib64"), ("share/cubeshim/python",
                                                                            "lib")):
                 (Path(name) / package).mkdir(parents=True)
@@ -142,7 +142,7 @@ class Homes(unittest.TestCase):
             self.assertTrue(old == new or old == self.nodes[0])
 
     def test_a_home_is_the_files(self):
-        """An index has the same home whatever its type, and after the data set has grown."""
+        """An index has the same home regardless of its type, and after the data set has grown."""
         paths = [f"/data/{number}.jpg" for number in range(100)]
         old, new = _homes.Homes(lambda index: [paths[index], "/labels"]), _homes.Homes(
             lambda index: [(["/data/new"] + paths)[index]])

@@ -222,7 +222,7 @@ class Whole(Common, Case):
 
 
 class Split(Common, Case):
-    """Batches are split by node, the default on several nodes."""
+    """Batches are split by node, which is the default on several nodes."""
     def test_draws_depend_on_the_place_in_the_epoch_alone(self):
         def drawn(workers, **more):
             torch.manual_seed(1)

@@ -1,5 +1,5 @@
-"""With the wrap a loop gets the same batches in the same order, and finds every random generator in
-the same state as without it."""
+"""With the wrapped loader, a loop gets the same batches in the same order, and finds every random
+generator in the same state as without it."""
 import itertools
 import unittest
 import warnings
@@ -17,7 +17,7 @@ def of(generator):
 
 
 class Shuffling(Sampler):
-    """Draws its order from a global generator at once, then yields."""
+    """Draws its whole order from a global generator first, then yields."""
     def __init__(self, count):
         self.count = count
 
@@ -45,8 +45,8 @@ class Drawing(Shuffling):
 
 
 class DrawingLate(Shuffling):
-    """Draws nothing for a while, and then for every chunk: watching the first draws does not reveal
-    it."""
+    """Draws nothing from generators for a while, and then for every chunk, which watching the first
+    draws does not reveal."""
     def __iter__(self):
         for start in range(0, self.count, 64):
             chunk = list(range(start, min(start + 64, self.count)))
@@ -79,7 +79,7 @@ class Counting(Shuffling):
 
 
 class Steered(Shuffling):
-    """The loop changes what comes next."""
+    """The loop changes which indices come next."""
     def __init__(self, count):
         super().__init__(count)
         self.offset = 0
@@ -139,7 +139,8 @@ class Lists(Files):
 
 class Same(Case):
     def trace(self, make, epochs=2, in_loop=None, stop=None):
-        """All that a program can see of a loader's loop: items, and all generators after each."""
+        """All that a program can see of a loader's loop: the items, and the state of all generators
+        after each."""
         seed()
         loader, looked_at = make()
         seen = []
@@ -370,7 +371,7 @@ class Same(Case):
         self.assertEqual(list(DataLoader(Other(), batch_size=None)), list(range(10)))
         self.assertEqual(list(DataLoader(list(range(10)), batch_size=None)), list(range(10)))
         self.assertEqual(Other.touched, 0)
-        # A known sampler comes after them, alone.
+        # A known sampler follows, on its own.
         iterator = iter(DataLoader(Files(10), batch_size=None))
         next(iterator)
         server.wait_for_order()

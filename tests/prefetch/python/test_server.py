@@ -1,4 +1,4 @@
-"""The package against the real server: the server is given exactly what the loop will read.
+"""The package against the real server, which must get exactly the paths that the loop will read.
 ANNOUNCED is the server's path."""
 import os
 import signal

@@ -54,7 +54,8 @@ class Case(unittest.TestCase):
                               stderr=subprocess.PIPE, text=True, timeout=100, **more)
 
     def check_loop(self, before, *words, env=None):
-        """The loop waits for its stdin to end, when everything has been announced."""
+        """The loop waits for the end of its stdin, which comes when everything has been
+        announced."""
         script = self.dir / "script.py"
         script.write_text(before + LOOP)
         with Server(self.dir, "test") as server:
@@ -183,7 +184,7 @@ class Site(Case):
             "sys.modules)",
             env=path)
         self.assertEqual((done.stdout, done.stderr), (f"{other}/sitecustomize.py 5 True\n", ""))
-        # Without that one, the machine's own sitecustomize runs, if there is one.
+        # Otherwise, the machine's own sitecustomize runs, if there is one.
         plain = self.python(
             "import sys\nprint(getattr(sys.modules.get('sitecustomize'), '__file__', None))")
         done = self.python(

@@ -37,7 +37,7 @@ COMMAND = str(company.BUILD / "cubeshim")
 PYTHON = company.PYTHON
 NOBODY = 65534
 PATIENCE_S = int(os.environ.get("SIDECAR_PATIENCE_S", "60"))
-TRIGGER = "trigger"  # a file that no list has: reading it starts the sidecar
+TRIGGER = "trigger"  # a file that is in no list; reading it starts the sidecar
 COUNT = 60
 DEMAND = ("full", "busy"
          )  # reasons for which a reader had to ask the origin though the file could be cached
@@ -52,13 +52,13 @@ def write_files(directory, count=COUNT, salt=0, sizes=company.SIZES):
         name = f"f{n}" if n < count else TRIGGER
         (directory / name).write_bytes(
             random.Random(f"{n} {salt}").randbytes(sizes[n % len(sizes)]))
-        # Young files are checked twice; old files are the common case.
+        # New files are checked twice; old ones are the common case.
         os.utime(directory / name, (1_600_000_000, 1_600_000_000))
     return directory
 
 
 def demand_misses(report):
-    """How often a reader asked the origin for what the cache could hold."""
+    """How often a reader asked the origin for a file that the cache could hold."""
     return report["misses"] + sum(report["bypassed"][reason] for reason in DEMAND)
 
 
@@ -96,7 +96,7 @@ class Watch:
             for key, value in settings.items()
             if key in ("CUBESHIM_NAME", "CUBESHIM_RAM_DIR")
         }
-        self.command = [COMMAND]  # another command for the cache of another user
+        self.command = [COMMAND]  # may be another command, for the cache of another user
 
     def counts(self):
         """The sum over the jobs of the cache; None while there is none."""
@@ -143,8 +143,8 @@ class Gate(threading.Thread):
                 pass  # the job has ended first
 
     def obey(self, wish):
-        # A job whose request is not fulfilled continues, so that the test can report what else is
-        # wrong.
+        # A job whose request is not fulfilled continues anyway, so that the test can report other
+        # faults.
         try:
             if wish != "act" and self.failure is None:
                 self.watch.wait(int(wish))
@@ -261,7 +261,8 @@ def read_all(names=None):
         return [PYTHON, path, self.data, self.count]
 
     def as_nobody(self, *command):
-        """Another user may enter no build tree, only what copy_for_others() has made."""
+        """Runs as another user, who may not enter the build tree, but only the directory that
+        copy_for_others() has made."""
         return [
             need_tool("setpriv"), "--reuid",
             str(self.nobody), "--regid",
@@ -277,7 +278,7 @@ def read_all(names=None):
         self.watch.command = self.as_nobody(self.dir / "cubeshim")
 
     def nobodys(self, *command):
-        """The command without the library, and with it: setpriv itself never has it."""
+        """The command without the library and with it; setpriv itself never loads it."""
         return self.as_nobody(*command), self.as_nobody("/usr/bin/env",
                                                         f"LD_PRELOAD={self.dir}/lib.so", *command)
 

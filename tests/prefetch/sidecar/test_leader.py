@@ -1,5 +1,5 @@
 """One process of the node prefetches for all. Another takes over when it ends or is killed, and a
-stopped one blocks nobody. Something else may have the socket's name."""
+stopped one blocks no other. Another file may have the socket's name."""
 import os
 import pathlib
 import signal
@@ -38,13 +38,13 @@ class Leaders(FaultCase):
                    lambda: f"{opens} opens, but {self.origin_count()}")
 
     def check_that_all_is_there(self, hosts, leaders=1):
-        """The new leader fetched the rest; what was in flight is fetched again, and nothing else
-        is."""
+        """The new leader has fetched the rest; only files that were in flight were fetched
+        again."""
         self.wait_for_opens(self.count + 1)
         for host in hosts:
             self.check_reads(host)
-        # Each host is a job. A leader revalidates files that were fetched before its job began:
-        # many, if a busy machine started the host late.
+        # Each host is a job. A leader revalidates files that were fetched before its job began,
+        # which are many if a busy machine started the host late.
         under_way = (leaders + len(hosts)) * (DEPTH + 1)
         self.assertLessEqual(self.origin_count(),
                              self.count + under_way + len(hosts) + self.opened_before_jobs)
@@ -120,7 +120,7 @@ class Leaders(FaultCase):
         self.go_on(stopped, [late])
 
     def test_stopped_in_turn(self):
-        # A batch system that lets one job run at a time stops the others like this.
+        # A batch system that runs one job at a time stops the others in this way.
         hosts = [self.host(), self.host()]
         stopped = self.stop_leader(hosts)
         for _ in range(3):
@@ -175,7 +175,7 @@ class Leaders(FaultCase):
         self.wait_for_opens(20)
         for host in hosts:
             host.kill()
-        # The cache of these hosts is gone with them.
+        # The cache of these hosts has ended with them.
         before = self.origin_count()
         last = self.host()
         self.wait_for_opens(before + self.count + 1)
@@ -201,7 +201,7 @@ class Leaders(FaultCase):
 
 
 class Squatted(Job):
-    """Something else takes the socket's name before the job starts. It stays what it is, and the
+    """Another file takes the socket's name before the job starts. It is left unchanged, and the
     list is served."""
     def check_squatted(self, says=None, **options):
         before = self.look()
@@ -248,7 +248,7 @@ class Squatted(Job):
         return server
 
     def test_by_a_socket_of_a_dead_process(self):
-        # A killed leader leaves this: it is taken over silently, and removed.
+        # The socket file of a killed leader is replaced silently, and removed.
         self.bound().close()
         before, after = self.check_squatted()
         self.assertNotEqual(after, before)

@@ -1,5 +1,5 @@
-"""A leader that is stopped, and a job that announces its files: another process listens, and is
-told what the first has not taken."""
+"""A leader that is stopped, and a job that announces its files: another process listens, and gets
+the announcements that the first has not taken."""
 import os
 import pathlib
 import signal

@@ -1,5 +1,5 @@
-"""A directory that one process has listed: what others read of it is fetched ahead, in proportion
-to what they have read."""
+"""A directory that one process has listed: files of it are fetched ahead for other processes, in
+proportion to what these have read."""
 import json
 import os
 import time
@@ -10,15 +10,16 @@ from support import Job, demand_misses, wait_until
 COUNT = 300
 SIZE = 20_000
 
-# The gate is the first process's stdin; its children get their orders by a pipe, or as a pool's
-# workers.
+# The gate is the first process's stdin; its children get their orders through a pipe, or as workers
+# of a pool.
 PARENT = """
 import multiprocessing, subprocess
 names = []
 def list_directory():
     names[:] = [entry.name for entry in os.scandir(D)]
 def read_all_in_turn(read_some):
-    # The requested files are there before more is read: in all, 1.5 times the bytes that were read.
+    # The requested files are in memory before more is read: in all, 1.5 times the bytes that were
+    # read.
     done, sums = 0, {}
     while done < len(names):
         n = 20 if done == 0 else done
@@ -109,7 +110,8 @@ class Trees(Listings):
             (self.mount.root / ".lagfs/counters.json").read_text())["open"]["data_files"]
 
     def settled(self, has_begun=lambda: True):
-        """Waits until nothing has been fetched for a while: a sidecar without a bound goes on."""
+        """Waits until nothing has been fetched for a while; a sidecar without a bound would
+        continue."""
         wait_until(has_begun, "begun to look at files")
         fetched, quiet_since = -1, time.monotonic()
         while time.monotonic() - quiet_since < 0.5:

@@ -1,5 +1,5 @@
-"""The valid and the invalid contents of a list: reads are served from it, and nothing that is wrong
-with it harms the job."""
+"""The valid and the invalid contents of a list: the listed files are prefetched, and no fault of
+the list harms the job."""
 import json
 import os
 import random
@@ -151,8 +151,8 @@ class Refused(Job):
         return done
 
     def test_paths_that_lead_nowhere(self):
-        # Among good ones: those are served, and each reason for leaving others out is reported
-        # once.
+        # Invalid entries among valid ones: the valid ones are fetched, and each reason for leaving
+        # others out is reported once.
         good = [f"{self.data}/f{n}" for n in range(COUNT)]
         bad = [
             "/etc/passwd", "/nowhere", f"{self.data}/missing", f"{self.data}/../outside",

@@ -1,5 +1,5 @@
-"""The origin fails, hangs, changes or goes away under the sidecar: the job reads the right bytes,
-or gets its own error."""
+"""The origin fails, hangs, changes or disappears while the sidecar uses it: the job reads the right
+bytes, or gets its own error."""
 import os
 import subprocess
 import unittest
@@ -93,7 +93,7 @@ class Origin(FaultCase):
                     self.check_end(host)
 
     def test_one_file_that_hangs(self):
-        # Only the sidecar's own open of it hangs; nobody else waits for that.
+        # Only the sidecar's own open of the file hangs; no other process waits for it.
         for operation in ("open", "read"):
             for engine in ("uring", "threads"):
                 with self.subTest(operation=operation, engine=engine):

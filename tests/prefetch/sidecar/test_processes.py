@@ -1,4 +1,4 @@
-"""Jobs that fork, exec, end in a hurry, become daemons and close fds of others while the sidecar
+"""Jobs that fork, exec, end abruptly, become daemons and close fds of others while the sidecar
 works."""
 import subprocess
 import time
@@ -181,7 +181,7 @@ class ExitTime(Job):
         for engine in ("uring", "threads"):
             with self.subTest(engine):
                 self.settings |= {"CUBESHIM_IO_ENGINE": engine, "CUBESHIM_PREFETCH_DEPTH": "8"}
-                # A busy machine may delay one trial, but not each.
+                # A busy machine may delay one trial, but not all of them.
                 took = []
                 while not took or (took[-1] >= 1 and len(took) < self.TRIALS):
                     took.append(self.run_once(action, *script))
@@ -193,7 +193,8 @@ class ExitTime(Job):
     def test_while_the_origin_hangs(self):
         for operation in ("open", "read", "lookup"):
             with self.subTest(operation):
-                # Holds the operations from the tenth on: the job's own come before.
+                # Holds the operations from the tenth on, because the earlier ones are the job's
+                # own.
                 self.check_exit(lambda: held(self.mount), f"hold {operation} 10 1000")
 
 

@@ -1,5 +1,5 @@
 """Data larger than the memory: fetched files stay until they are read, and files that are read in
-order are there."""
+order are in memory in time."""
 import pathlib
 import shutil
 import tempfile

@@ -12,8 +12,8 @@ PLAIN_CALLS = ("read,write,openat,close,newfstatat,fstat,lseek,exit_group,exit,r
 
 
 class Sandboxed(Job):
-    """The filter is there when the library is loaded: a static program installs it, which the
-    library never sees."""
+    """The filter exists already when the library is loaded: a static program, which never has the
+    library, installs it."""
     def check_refused(self, how, calls, says=None, fetched=COUNT, **settings):
         self.settings |= settings
         job = [
@@ -41,7 +41,8 @@ class Sandboxed(Job):
                            says="io_uring.*(threads|refused)")
 
     def test_io_uring_that_kills(self):
-        # Some sandboxes kill: if there is any filter, nothing is tried that it may kill for.
+        # Some sandboxes kill the process: if there is any filter, no call is tried for which it may
+        # kill.
         self.check_refused("kill", URING)
 
     def test_parts_of_io_uring_refused(self):
@@ -79,7 +80,7 @@ class NoThreads(Job):
                 self.check_alone(self.run_one(command, shim=True, preload=[]), native)
 
     def test_by_a_limit(self):
-        # A user that no other test runs processes of.
+        # A user under which no other test runs processes.
         self.nobody = 1_000_000 + os.getpid()
         self.copy_for_others()
         steps = self.steps("one:DIR/trigger", "read:DIR", "read:DIR")
@@ -133,8 +134,8 @@ class SandboxedLater(Job):
         self.check_gated([program("company_job"), *steps], fetched=COUNT, hits=None, misses=None)
 
     def test_on_all_its_threads(self):
-        # The filter applies to the sidecar's threads too. They must be gone before, or the filter's
-        # kill ends the job.
+        # The filter applies to the sidecar's threads too. They must have ended before, or the
+        # filter kills the job.
         script = self.script("""
 import ctypes, struct
 libc = ctypes.CDLL(None, use_errno=True)

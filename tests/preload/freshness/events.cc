@@ -73,8 +73,8 @@ void a_link_to_a_directory(const std::string& data) {
   MUST(symlink("v1", (data + "/current").c_str()) == 0);
 }
 
-// Writes bytes and sets the time back. The ctime moves with the kernel's tick, so this repeats
-// until that has passed.
+// Writes bytes and sets the time back. The ctime advances with the kernel's tick, so this repeats
+// until the tick has passed.
 void write_and_put_time_back(const std::string& data) {
   const std::string path = data + "/f";
   const timespec before = changed_at(path);
@@ -157,7 +157,8 @@ std::string see_path(const std::string& path) {
   std::string seen;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat st {};
-  // No opendir of a file: the kernel would answer, and its answer corrects memory.
+  // A file is not opened by opendir, because the kernel would answer and its answer would correct
+  // memory.
   if (fd >= 0 && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
     close(fd);
     if (DIR* const directory = opendir(path.c_str()); directory != nullptr)

@@ -1,5 +1,5 @@
-// The things that can happen to a file, and a reader's view of them: the same code in the driver,
-// which stands for another node, and in the programs under the library.
+// Events that can happen to a file, and the results that a reader gets. The driver, which plays
+// another node, and the programs under the library share this code.
 #pragma once
 
 #include <sys/types.h>

@@ -1,7 +1,7 @@
-// The table of doc/SEMANTICS.md, "Freshness": what a reader sees of each event, in each mode, and
-// after how long. The driver does not run under the library. It stands for another node, is the
-// oracle (the kernel shows it the truth), keeps the region alive between jobs, and turns back the
-// time at which records were revalidated, so that no test waits for a TTL.
+// The table of doc/SEMANTICS.md, "Freshness": the effect of each event on a reader, in each mode,
+// and after how long. The driver does not run under the library. It plays another node, is the
+// oracle (the kernel shows it the true state), keeps the region alive between jobs, and sets back
+// the time at which records were revalidated, so that no test waits for a TTL.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@
 namespace cube::freshness {
 namespace {
 
-// When readers see a change that bypassed the library. A change through the library is seen at
-// once, in every mode.
+// The time at which readers see a change that bypassed the library. A change through the library is
+// seen immediately in every mode.
 enum Seen {
   by_next_job,   // and by all, once that job has revalidated
   after_ttl,     // S seconds after the last revalidation, by the next open or stat
@@ -74,7 +74,7 @@ class Stage {
     mkdir(data_.c_str(), 0755);
     event_.prepare(data_);
     old_path = see_path(path());
-    // Without a file to hold open, there is nothing to see of it.
+    // Without a file to hold open, there is nothing to check.
     kernel_fd_ = open(path().c_str(), O_RDONLY | O_CLOEXEC);
     has_file = kernel_fd_ >= 0 && old_path.find("holds") == std::string::npos;
     if (has_file) old_fd = see_fd(kernel_fd_);
@@ -171,7 +171,7 @@ class Freshness : public testing::TestWithParam<Cell> {
       ASSERT_EQ(reader.ask("open " + stage.path()), stage.old_fd);
     }
   }
-  // Everybody sees the truth, by path and in the open file.
+  // All readers see the true state, by path and through the open file.
   static void expect_truth(Stage& stage, std::initializer_list<Program*> programs) {
     for (Program* const program : programs) EXPECT_EQ(program->ask(stage.see()), stage.new_path);
     if (stage.has_file) {
@@ -190,7 +190,7 @@ TEST_P(Freshness, ChangeThroughTheLibraryIsSeenImmediately) {
     Program other(stage.new_job());
     ASSERT_EQ((by_reader_itself ? reader : other).ask(stage.happen()), "done");
     stage.look_at_truth();
-    // The open file first: nobody has revalidated yet.
+    // The open file is checked first, before any process has revalidated.
     if (stage.has_file) {
       EXPECT_EQ(reader.ask("see-open"), stage.new_fd);
     }
@@ -205,7 +205,7 @@ TEST_P(Freshness, ChangeAtTheOriginDuringAJobIsSeenAsPromised) {
   warm(stage, reader);
   stage.happen_at_origin();
   stage.look_at_truth();
-  // An open file stays as it is until somebody has revalidated.
+  // An open file shows the old state until a process has revalidated.
   if (stage.has_file) {
     EXPECT_EQ(reader.ask("see-open"), stage.old_fd);
   }
@@ -244,7 +244,7 @@ TEST_P(Freshness, ChangeAtTheOriginBetweenTwoJobsIsSeenByTheSecond) {
   EXPECT_EQ(of_next_job.ask(stage.see()), stage.new_path);
 }
 
-// The process that makes the change has cached nothing, or no longer serves anything. It still
+// The process that makes the change has cached nothing, or no longer serves anything, but still
 // notifies the reader.
 struct Teller {
   const char* name;
@@ -306,8 +306,8 @@ INSTANTIATE_TEST_SUITE_P(Table, Freshness,
                          testing::Combine(testing::ValuesIn(k_modes), testing::ValuesIn(k_rows)),
                          name_of);
 
-// The cells of a row as the document has them; a path that is never cached does not wait for an
-// open.
+// The cells of a row as they stand in the document. A path that is never cached does not wait for
+// an open.
 std::string documented(const Row& row) {
   const bool is_cached = row.immutable != by_next_open;
   const char* const words[] = {"next job", "after S", is_cached ? "next open" : "within 1 s"};
@@ -352,7 +352,7 @@ TEST(FreshnessKept, NextJobSeesChangesMadeBetweenJobs) {
   }
 }
 
-// Uses the real clock, because the tests above turn it. The reader only opens the file: the seconds
+// Uses the real clock, which the tests above replace. The reader only opens the file: the seconds
 // may end between an open and a stat.
 TEST(FreshnessTtl, ExpiresAfterItsSeconds) {
   constexpr std::uint64_t k_second = 1'000'000'000;

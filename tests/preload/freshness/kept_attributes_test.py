@@ -73,7 +73,7 @@ class KeptAttributes(unittest.TestCase):
         os.utime(self.source / name, (mtime, mtime))
 
     def change(self, name: str, data: bytes):
-        """Another node makes the change, while this one has long-lived attributes."""
+        """Makes a change as another node, while this one keeps attributes for long."""
         os.stat(self.mount.path / name)
         self.put(name, data, OLD + 1)
         self.assertEqual(
@@ -154,7 +154,7 @@ class Files(KeptAttributes):
         self.assertEqual(self.run_job("f", "f"), [digest(b"new content that is longer")] * 2)
 
     def test_the_next_job_sees_the_new_bytes_instead_of_those_in_memory(self):
-        # The keeper keeps the region, and is another job.
+        # The keeper is another job, which keeps the region alive.
         keeper = self.start()
         self.assertEqual(self.ask(keeper, "read", "f"), digest(b"old content"))
         self.assertEqual(self.run_job("f"), [digest(b"old content")])

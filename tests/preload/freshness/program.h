@@ -37,7 +37,8 @@ class Program {
   Program& operator=(const Program&) = delete;
   ~Program() { end(); }
 
-  // The reader's answer; "(no answer)" if it has died, or after half a minute.
+  // Returns the reader's answer; "(no answer)" if the reader has died or does not answer within
+  // half a minute.
   std::string ask(const std::string& command) {
     const std::string line = command + "\n";
     std::string answer;

@@ -26,7 +26,7 @@ bool become(const std::string& how) {
   return false;
 }
 
-// Makes nothing in the parent's memory that outlives the child.
+// Creates nothing in the parent's memory that outlives the child.
 [[gnu::noinline]] bool happens_in_vfork(const cube::freshness::Event& event,
                                         const std::string& data) {
   const pid_t child = vfork();

@@ -29,7 +29,7 @@ class Reader {
                        : static_cast<std::uint16_t>(std::to_integer<unsigned>(two[0]) << 8 |
                                                     std::to_integer<unsigned>(two[1]));
   }
-  // Skips a name. A pointer to the rest of the name ends it.
+  // Skips a name, which ends at a zero length or at a pointer to the rest of it.
   void pass_name() {
     while (is_sound_) {
       const auto length = take(1);

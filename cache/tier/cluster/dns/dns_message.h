@@ -1,5 +1,5 @@
 // Encodes questions to name servers and decodes their answers (RFC 1035), as far as address lookups
-// need it. No I/O. An answer comes from the network and may hold anything. Thread safety: pure
+// need it. No I/O. An answer comes from the network and may contain anything. Thread safety: pure
 // functions; nothing is allocated.
 #pragma once
 
@@ -24,12 +24,11 @@ struct DnsAnswer {
     address,
     none,     // the name has no address of this type
     no_name,  // there is no such name
-    failed,   // the server cannot tell
+    failed,   // the server could not answer
     not_ours  // the message answers another question than ours
   };
   Kind kind = Kind::not_ours;
-  // Without a port. If the answer has several addresses, this is the smallest, so that all nodes
-  // take the same one.
+  // The address, without a port: the smallest of several, so that all nodes take the same one.
   ServerAddress address;
 };
 DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view name, DnsType type,

@@ -124,7 +124,7 @@ void DnsQuery::ask(std::uint64_t now_ns) {
     const long made = sys::socket(server.family(), SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (sys::failed(made)) continue;
     socket_.reset(static_cast<int>(made));
-    // A connected socket receives only this server's answers, and its refusal.
+    // A connected socket receives only this server's answers, and reports if it refuses.
     if (sys::failed(sys::connect(socket_.get(), &server.any, server.bytes)) ||
         sys::failed(sys::send(socket_.get(), question, size, MSG_NOSIGNAL | MSG_DONTWAIT)))
       continue;

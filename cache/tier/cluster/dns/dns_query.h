@@ -38,7 +38,7 @@ class DnsQuery {
   void begin(std::string_view server, std::uint64_t now_ns);
   bool is_under_way() const { return static_cast<bool>(socket_); }
   pollfd to_poll() const { return {.fd = socket_.get(), .events = POLLIN, .revents = 0}; }
-  // Takes what has arrived, and goes on to the next server or name after a timeout.
+  // Takes the messages that have arrived, and tries the next server or name after a timeout.
   void pump(std::uint64_t now_ns);
   // The result, once the query has ended.
   bool has_address() const { return has_address_; }

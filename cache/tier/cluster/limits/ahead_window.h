@@ -1,6 +1,6 @@
 // Limits how many records may be fetched ahead at the same time: a MiB for each server, estimated
-// from the size of recent answers. More would delay what a program waits for, and would be no
-// faster. It also limits how many answers wait for room in the region, because each of them
+// from the size of recent answers. More would delay records that a program waits for, and would be
+// no faster. It also limits how many answers wait for room in the region, because each of them
 // occupies a request row of the client, and programs need some of these rows. Thread-safe. It
 // waits, so only threads of the library may use it.
 #pragma once

@@ -1,4 +1,4 @@
-// Tells how many threads have recently asked at the same time. While as many callers wait as that,
+// Tells how many threads have recently asked at the same time. While that many callers wait,
 // another request is unlikely. Thread safety: one thread.
 #pragma once
 

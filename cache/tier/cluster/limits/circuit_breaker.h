@@ -1,4 +1,4 @@
-// The circuit breaker of a server that does not answer well opens for 1 s, then for 2, 4 ... 30 s.
+// The circuit breaker of a server. After bad answers it opens for 1 s, then for 2, 4 ... 30 s.
 // After each such rest the server gets one trial. Thread safety: one thread changes it; any thread
 // may call is_open.
 #pragma once
@@ -17,7 +17,7 @@ class CircuitBreaker {
   // Returns false if the server rests, or if its trial is under way.
   bool may_ask(std::uint64_t now_ns);
   static constexpr int k_most_late = 3;
-  // Notes an answer that came in time or late. Returns true if the server should rest, because
+  // Notes an answer, which arrived in time or late. Returns true if the server should rest, because
   // `most_late` of the last 64 answers were late or the trial failed.
   bool note_answer(bool is_late, int most_late = k_most_late);
   // Starts a rest, longer each time and at least this long.
@@ -30,7 +30,7 @@ class CircuitBreaker {
  private:
   std::atomic<std::uint64_t> rest_until_ns_{0};
   std::uint64_t late_ = 0;  // a bit for each of the last answers
-  unsigned rests_ = 0;      // rests without a good answer in between
+  unsigned rests_ = 0;      // consecutive rests without a good answer in between
   bool is_trial_ = false;
 };
 

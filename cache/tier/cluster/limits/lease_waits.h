@@ -1,5 +1,5 @@
-// Decides whether waiting for what another node fetches is worthwhile: yes if half of the last
-// waits were; otherwise one in 8 is tried. Thread-safe; the counts may be a little off.
+// Decides whether it is worthwhile to wait for another node's fetch: yes if half of the last waits
+// were; otherwise for one in 8. Thread-safe; the counts may be a little off.
 #pragma once
 
 #include <atomic>

@@ -13,8 +13,8 @@ PATIENCE = 300  # seconds within which some node must have started an actor
 
 
 def alive_nodes():
-    """Id -> name of the nodes that take work. The name stays the same after a restart of the node
-    if addresses distinguish the nodes."""
+    """Maps the ids of the nodes that take work to their names. If addresses distinguish the nodes,
+    a node keeps its name after a restart."""
     rows = [row for row in ray.nodes() if row["Alive"]]
     rows = [row for row in rows if row["Resources"].get("CPU")] or rows
     addresses = [row["NodeManagerAddress"] for row in rows]
@@ -33,17 +33,17 @@ def session():
 class Member:
     def __init__(self, number, node, options, is_new):
         self.number, self.node = number, node
-        self.load = 0  # indices that were given to it and have not come back
+        self.load = 0  # indices that were given to the member and whose items it has not returned
         strategy = NodeAffinitySchedulingStrategy(node, soft=True)
         self.actor = ray.remote(Worker).options(
             **{"num_cpus": 0, "scheduling_strategy": strategy, **options}).remote()
         self.answer, self.since = self.actor.node.remote(), time.monotonic()
-        # The first members have work from the start. The replacement of a member may have been put
-        # on a node that is gone.
+        # The first members have work from the start. A replacement may have been placed on a node
+        # that is gone.
         self.is_starting = not is_new
 
     def look(self, timeout=0):
-        """False: it was lost before it ever answered."""
+        """False: the member was lost before it ever answered."""
         if self.answer is None or not ray.wait([self.answer], timeout=timeout)[0]:
             return True
         try:
@@ -66,7 +66,7 @@ class Crew:
         places = list(itertools.islice(itertools.cycle(self.names), count))
         self.members = [Member(number, node, options, True) for number, node in enumerate(places)]
         self.joiners = []
-        self.began = None  # called first for a new member
+        self.began = None  # called for each new member before its first work
 
     def nodes(self):
         return {member.node for member in self.members}
@@ -87,8 +87,8 @@ class Crew:
             member.look(None)
 
     def spread(self):
-        """Waits for all. A new cluster may put actors on other nodes than asked, and leave a node
-        without one."""
+        """Waits for all actors. A new cluster may place actors on other nodes than asked, and leave
+        a node without one."""
         for _ in range(len(self.members) + 2):
             self.ready()
             by_node = {
@@ -107,7 +107,7 @@ class Crew:
             self.began(found)
 
     def replace(self, member, elsewhere=False):
-        """Replaces a lost member: on its node, unless that is gone, or on the one with the fewest
+        """Replaces a lost member: on the same node or, if that is gone, on the node with the fewest
         members."""
         member.end()
         self.names = alive_nodes()
@@ -126,7 +126,7 @@ class Crew:
         return found
 
     def usable(self):
-        """Members that are not known to be lost; waits if there are none."""
+        """Returns the members that are not known to be lost; waits if there are none."""
         deadline = time.monotonic() + PATIENCE
         while True:
             for member in [member for member in self.members if member.is_starting]:
@@ -147,7 +147,7 @@ class Crew:
             ray.wait(asked, timeout=1) if asked else time.sleep(PAUSE)
 
     def homes(self):
-        """Hash of each node that has a usable member -> its members."""
+        """Maps the hash of each node with usable members to these members."""
         by_node = {}
         for member in self.usable():
             by_node.setdefault(member.node, []).append(member)

@@ -10,14 +10,14 @@ SETTINGS = frozenset("""
     profile profile_all profile_every progress ram ram_dir ram_keep ring rss s3_addressing
     s3_anonymous s3_timeout stats stats_format stats_interval
     strict""".split())
-# Each worker of Ray is a job of its own: the memory must outlive it, and a report for each would
+# Each worker of Ray is a job of its own: the region must outlive it, and a report for each would
 # only be noise.
 DEFAULTS = {"ram_keep": "1", "stats": "off"}
 LIBRARY = "libcubeshim.so"
 
 
 def of_prefixes(given):
-    """One path, or several, in the format of CUBESHIM_PREFIXES."""
+    """Returns one path, or several, in the format of CUBESHIM_PREFIXES."""
     paths = [given] if isinstance(given,
                                   (str, bytes)) or hasattr(given, "__fspath__") else list(given)
     paths = [os.fsdecode(path) for path in paths]
@@ -48,7 +48,7 @@ def of_setting(name, value):
 
 
 def is_usable(path):
-    """Applies the command's rule: no other user may have put the library there."""
+    """Checks, as the command does, that no other user can have put the library there."""
     try:
         owner = os.stat(path).st_uid
     except OSError:
@@ -74,7 +74,7 @@ def find_library():
 
 
 def in_front(library, others):
-    """LD_PRELOAD with the library once, and first."""
+    """LD_PRELOAD with the library first, and only once."""
     rest = [
         word for word in others.replace(" ", ":").split(":")
         if word and os.path.basename(word) != LIBRARY
@@ -92,9 +92,9 @@ def env(prefixes, *, library=None, runtime_env=None, **settings):
     disk_dir="/nvme/cache"; `cubeshim run --help-all` lists them as options. Each is a str, a number,
     a bool or an os.PathLike.
 
-    Returns a dict whose env_vars have the settings and LD_PRELOAD. Raises ValueError for a path that
-    is no prefix, for no prefix at all, and for a variable that runtime_env gives another value;
-    TypeError for an unknown setting or a value of another type."""
+    Returns a dict whose env_vars have the settings and LD_PRELOAD. Raises ValueError for a path
+    that cannot be a prefix, for an empty `prefixes`, and for a variable to which runtime_env
+    assigns another value; TypeError for an unknown setting or a value of another type."""
     made = dict(runtime_env or {})
     variables = dict(made.get("env_vars") or {})
     ours = {"CUBESHIM_PREFIXES": of_prefixes(prefixes)}

@@ -20,7 +20,7 @@ def mixed(a, b):
 
 
 def bytes_of(index):
-    """Gives the same result for 3, numpy's 3 and a tensor of 3."""
+    """Returns the same for 3, numpy's 3 and a tensor of 3."""
     try:
         return b"%d" % operator.index(index)
     except TypeError:
@@ -34,7 +34,8 @@ class Homes:
         self.resolve = resolve
 
     def key(self, index):
-        """Uses the first file: an index may name another one when the data set has grown."""
+        """Uses the first file, not the index, which may name another file after the data set has
+        grown."""
         if self.resolve is not None:
             try:
                 for path in self.resolve(index):
@@ -44,8 +45,8 @@ class Homes:
         return hash_of(bytes_of(index))
 
     def home(self, index, nodes):
-        """Rendezvous hashing: a node that comes or goes moves its own share and no other. `nodes`:
-        the hash of each name."""
+        """Rendezvous hashing: adding or removing a node moves only that node's share. `nodes`: the
+        hash of each name."""
         key = self.key(index)
         return max(nodes, key=lambda node: (mixed(key, node), node))
 

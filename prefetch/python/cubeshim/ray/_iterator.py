@@ -1,4 +1,4 @@
-"""An epoch: torch's own order of drawing indices and seeds, with Ray's actors in place of its
+"""One epoch: draws indices and seeds in torch's own order, but uses Ray's actors instead of
 processes."""
 import ray
 from ray import cloudpickle
@@ -30,11 +30,13 @@ class RayIterator(_BaseDataLoaderIter):
         else:
             self._engine = Streams(self._crew, work, self)
         if self._timeout > 0:
-            self._crew.ready()  # an actor takes seconds to start, which must not count as a failure
+            self._crew.ready()  # waits, because the seconds that an actor takes to start must not
+                                # count as a failure
         self._reset(loader, first_iter=True)
 
     def _next_index(self):
-        # Torch's own method would announce to this node's cache what other nodes will read.
+        # Torch's own method would announce to this node's cache the files that other nodes will
+        # read.
         return next(self._sampler_iter)
 
     def _reset(self, loader, first_iter=False):
@@ -72,8 +74,8 @@ class RayIterator(_BaseDataLoaderIter):
                 data, self._pin_memory_device) if self._pin_memory else data
 
     def _end(self):
-        """Gives the actors back to the loader, and cancels work for which nothing waits any
-        longer."""
+        """Gives the actors back to the loader, and cancels work whose result is no longer
+        wanted."""
         engine, self._engine = self._engine, None
         self._sent = self._received = 0
         if engine is not None and ray.is_initialized():

@@ -39,7 +39,7 @@ class Crews:
 class DataLoader(TorchLoader):
     """torch's arguments and, as keywords:
 
-    distribute: False makes it torch's loader; it is that anyway without Ray or with num_workers=0.
+    distribute: False makes this torch's loader, as it is anyway without Ray or with num_workers=0.
     split: whether a batch is split by the nodes whose caches have its files; None: if the workers
     are on several nodes.
     ray_options: for the actors, as ray.remote takes them: num_cpus, resources, runtime_env ...
@@ -66,6 +66,7 @@ class DataLoader(TorchLoader):
         return RayIterator(self)
 
     def check_worker_number_rationality(self):
-        """The number of processors of this node says nothing about the cluster."""
+        """Torch compares num_workers with the processors of this node, which is meaningless for a
+        cluster."""
         if not self.is_distributed():
             super().check_worker_number_rationality()

@@ -93,7 +93,7 @@ class Parts:
         return answer
 
     def lost(self, batch, error):
-        """The answer's own worker is gone, or its node with the answer."""
+        """The worker of the answer is gone, or the node that held the answer."""
         is_actor = isinstance(error, ray.exceptions.RayActorError)
         if len(batch.parts) == 1:
             self.part_lost(batch, batch.parts[0], is_actor)
@@ -108,7 +108,7 @@ class Parts:
             self.send_join(batch)
 
     def part_lost(self, batch, part, is_actor):
-        """If its worker is gone, other workers take over all pending parts of that worker."""
+        """If the worker of a part is gone, other workers take over all its pending parts."""
         if is_actor and part.member in self.crew.members:
             gone = part.member
             self.crew.replace(gone)

@@ -1,11 +1,11 @@
-"""Waits for an answer from the workers, has lost answers computed again, and raises torch's errors
-if none comes."""
+"""Waits for answers from the workers, has lost ones computed again, and raises torch's errors if
+none arrives."""
 import time
 
 import ray
 
 LOST = "DataLoader worker was lost %d times over batch %d"
-# for one batch: an item that kills its process must not kill the cluster's processes forever
+# retries of one batch: an item that kills its process must not kill one worker after another
 MOST_TRIES = 4
 
 

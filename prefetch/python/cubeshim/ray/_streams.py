@@ -16,9 +16,9 @@ class Streams:
     def __init__(self, crew, work, iterator):
         self.crew, self.work, self.base = crew, work, iterator._base_seed
         self.is_iterable = iterator._dataset_kind == _DatasetKind.Iterable
-        # Number: [member's number, indices, refs], as long as it is not delivered.
+        # Maps a batch's number to [member's number, indices, refs] until the batch is delivered.
         self.batches = {}
-        # The states after the last batch delivered, or those of the last epoch.
+        # The generators' states after the last delivered batch, or those of the last epoch.
         self.states = [None] * len(crew.members)
         self.latest = list(self.states)
         self.delivered = [0] * len(crew.members)
@@ -46,7 +46,7 @@ class Streams:
         return self.crew.members[number].actor.fetch.options(num_returns=2).remote(indices)
 
     def is_void(self, batch):
-        """The batch was given to a worker that had nothing more."""
+        """Called if the batch was given to a worker that had nothing more."""
         if self.is_over[self.batches[batch][0]]:
             del self.batches[batch]
             return True

@@ -1,8 +1,8 @@
 """Carries items and batches through Ray's object store: the bytes of tensors and arrays lie outside
 the pickle and are copied once.
 
-Ray by itself would put the bytes of each tensor through torch.save. The unpacked data is writable
-and the receiver's own, as from torch's workers."""
+Ray by itself would put the bytes of each tensor through torch.save. As from torch's workers, the
+unpacked data is writable and belongs to the receiver."""
 import io
 import pickle
 
@@ -36,7 +36,7 @@ def pickler():
     return Pickler
 
 
-_made = []  # the class, once torch and ray are imported
+_made = []  # holds the class, once torch and ray are imported
 
 
 def pack(value):

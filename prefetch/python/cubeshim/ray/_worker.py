@@ -1,5 +1,5 @@
-"""The actor that fetches: it has a dataset of its own, and seeds and worker_info like a worker of
-torch."""
+"""The actor that fetches: it has its own dataset, and the seeds and worker_info of a torch
+worker."""
 import pickle
 import random
 
@@ -66,7 +66,8 @@ def seed_for(*numbers):
 
 
 class Worker:
-    """Answers are (kind, value, ...): `data` and `error` with something packed, `ended`, `lost`."""
+    """Answers are (kind, value, ...). The kinds are `data` and `error`, with a packed value,
+    `ended` and `lost`."""
     def __init__(self):
         torch.set_num_threads(1)
         self.trouble = None
@@ -129,7 +130,7 @@ class Worker:
             return "error", pack(self.wrapped())
 
     def whole(self, epoch, batch, indices):
-        """A batch, or with batch_size=None an item, that has one home."""
+        """Fetches a batch (an item if batch_size=None) whose files all have one home."""
         if not self.work.makes_batches or self.trouble is not None:
             seed_for(self.base, epoch, batch, 0)
             return self.answer(lambda: self.fetcher.fetch(indices))
@@ -141,7 +142,7 @@ class Worker:
         return self.answer(lambda: self.work.collate(items))
 
     def part(self, epoch, batch, indices, positions):
-        """Items of a batch that is not put together yet."""
+        """Fetches items of a batch that is put together later."""
         if self.trouble is not None:
             return "error", pack(self.trouble), positions[0]
         answer = self.items(epoch, batch, indices, positions)

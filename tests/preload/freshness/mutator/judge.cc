@@ -126,7 +126,8 @@ std::string Judge::judge_error(const Ask& ask, const Answer& answer,
 }
 
 // The kernel reads the current bytes up to the size that it keeps, and fills up with zeros (for a
-// mapping, to the end of the page). No record of that may stay, so the mode allows nothing more.
+// mapping, to the end of the page). No record of such bytes may stay, so the mode allows nothing
+// more.
 bool Judge::is_kernels_cut(const Object& file, const Ask& ask, const Answer& answer,
                            std::int64_t kernel_ns) const {
   if (timeout_s_ == 0) return false;
@@ -165,7 +166,7 @@ std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window
       }
     }
     if (!fits) continue;
-    // An empty file may be any of them.
+    // An empty file may be any of the versions.
     const bool is_told_apart = std::any_of(answer.runs.begin(), answer.runs.end(),
                                            [](const Run& run) { return run.tag != k_hole; });
     if (version == SIZE_MAX || !reads_whole(ask) || !is_told_apart) return "";
@@ -174,7 +175,7 @@ std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window
   return !late.empty() ? late : "bytes of no permitted moment" + origin_of(answer);
 }
 
-// Within a job no reader goes back to an earlier version.
+// Within a job, no reader may return to an earlier version.
 std::string Judge::judge_progress(const Ask& ask, const Place& place, std::size_t version,
                                   const Window& window) {
   Seen now{place.object, version, place.directory, place.name, SIZE_MAX};

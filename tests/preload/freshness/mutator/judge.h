@@ -1,8 +1,8 @@
 // Judges whether the promise of a mode permits an answer. The answer must be the state of one
 // moment that is not too long ago: a plain reader of such a mount may still see it, because the
 // kernel keeps names and stats for the mount's timeouts, plus the age that doc/SEMANTICS.md allows
-// the library. Without the library the second part is zero, so a plain reader tests the judge.
-// Thread safety: none.
+// the library. Without the library the second part is zero, so a plain reader serves as a test of
+// the judge. Thread safety: none.
 #pragma once
 
 #include <map>
@@ -21,9 +21,10 @@ class Judge {
   Judge(World& world, Promise promise, int timeout_s)
       : world_(world), promise_(promise), timeout_s_(timeout_s) {}
 
-  // From now on, an answer must not show anything that was over before `now`.
+  // From now on, an answer must not show any state that had ended before `now`.
   void job_begins(std::int64_t now);
-  // Empty if the answer is right. `slack_ns`: how late the kernel's own clocks may start.
+  // Returns an empty string if the answer is permitted. `slack_ns`: how late the kernel's own
+  // clocks may start.
   std::string verdict(const Ask& ask, const Answer& answer, std::int64_t slack_ns);
   std::int64_t job_begin() const { return job_begin_; }
   bool has_kept(std::uint64_t slot) const { return kept_.contains(slot); }
@@ -34,7 +35,7 @@ class Judge {
   struct Window {
     Since names;
     std::int64_t content = 0, attributes = 0, listing = 0, end = 0;
-    std::int64_t kernel_ns = 0;  // the kernel may keep a name or a stat this long
+    std::int64_t kernel_ns = 0;  // how long the kernel may keep a name or a stat
   };
   struct Kept {
     std::set<Object*> objects{};

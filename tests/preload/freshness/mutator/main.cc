@@ -1,7 +1,7 @@
-// Changes a tree past the library, again and again, while readers under the library read the tree
+// Changes a tree again and again without the library, while readers under the library read the tree
 // through mounts whose kernel keeps names and stats for 0, 1 or 30 seconds. Demands that the
 // promise of the reader's mode permits each answer (judge.h). A plain reader on a mount of each
-// timeout is asked the same questions: it tests the judge.
+// timeout is asked the same questions, as a test of the judge.
 //
 //   mutator [--seed N] [--steps N] [--jobs N] [--only TEXT]... [--most N] [--dir DIR]
 //
@@ -67,7 +67,7 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-// The last few paths of something.
+// Keeps the last few paths.
 class Recent {
  public:
   void add(const std::string& path) {
@@ -152,7 +152,7 @@ class Driver {
  private:
   void step() {
     for (std::size_t i = 0; i < subjects_.size(); ++i) {
-      // Jobs end at different steps, except those of plain readers, which mean nothing.
+      // Jobs end at different steps, except those of plain readers, for which jobs have no meaning.
       if (Random(options_.seed + step_ * 1'000 + i)() % options_.steps_of_job != 0 ||
           subjects_[i]->is_plain())
         continue;
@@ -298,7 +298,7 @@ class Driver {
           subject->name().c_str(), sum("hits.ram"), sum("hits.disk"), sum("misses"),
           sum("blocks.hits"), sum("metadata.stats"), sum("metadata.negative"),
           sum("metadata.listings"));
-      // Without hits only the kernel was tested.
+      // Without hits, only the kernel's answers were tested.
       if (sum("hits.ram") == 0) {
         std::printf("mutator: FAILED: %s: no open was a hit\n", subject->name().c_str());
         ++failures_;

@@ -81,8 +81,8 @@ Mutations::Spot Mutations::pick(const std::string& near, bool (*fits)(const Spot
   return *best;
 }
 
-// A file of a few pages, of many, fetched in parts (1 MiB and more), or in blocks: it stays one of
-// these.
+// A file has a few pages or many, is fetched in parts (1 MiB and more), or is served in blocks; it
+// stays in its class.
 std::uint64_t Mutations::words_like(const Spot& spot) {
   const std::uint64_t most = k_most_whole / k_word;
   if (spot.path.starts_with("big/g")) return most + 1 + below(random_, most / 4);

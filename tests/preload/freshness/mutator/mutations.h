@@ -1,4 +1,4 @@
-// One random change of the tree at a time: what other nodes do to a data set.
+// Makes one random change of the tree at a time, as other nodes do to a data set.
 #pragma once
 
 #include <random>

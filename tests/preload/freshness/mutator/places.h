@@ -1,6 +1,6 @@
 // All that a path may lead to for a reader that knows each name on the way as it was at some moment
-// of a period: caches of the kernel and of the library hold each name separately. Thread-safe,
-// while the world stands still.
+// of a period: caches of the kernel and of the library hold each name separately. Thread-safe while
+// the world does not change.
 #pragma once
 
 #include <set>
@@ -12,7 +12,7 @@
 namespace cube::mutator {
 
 struct Since {
-  std::int64_t present = 0;  // names as they were at this moment or later
+  std::int64_t present = 0;  // uses names as they were at this moment or later
   std::int64_t absent = 0;   // negative entries likewise
   std::int64_t until = 0;
 };

@@ -1,6 +1,6 @@
-// Contents in which every word tells from which write it came: eight bytes hold the tag of the
-// write and their place in the file. A reader reports runs of words with one tag, so that a mixture
-// of two versions shows as more runs than either version has.
+// Contents in which every word identifies the write that it came from: eight bytes hold the tag of
+// the write and their place in the file. A reader reports runs of words with one tag, so that a
+// mixture of two versions shows as more runs than either version has.
 #pragma once
 
 #include <time.h>
@@ -21,10 +21,12 @@ struct Run {
 using Runs = std::vector<Run>;
 
 inline constexpr std::uint32_t k_hole = 0;             // zero bytes
-inline constexpr std::uint32_t k_alien = 0xffff'ffff;  // nothing that the mutator has written there
+inline constexpr std::uint32_t k_alien = 0xffff'ffff;  // bytes that the mutator has not written
+                                                       // there
 inline constexpr std::size_t k_word = sizeof(std::uint64_t);
 
-// One clock for all processes: each answer is judged by when it was asked and given.
+// The clock that all processes use: answers are judged by the times of the question and of the
+// answer.
 inline std::int64_t now_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -47,7 +49,7 @@ inline void append_run(Runs& runs, Run run) {
   }
 }
 
-// The words [from, from + words) of a content, or as many as it has there.
+// The words [from, from + words) of a content, or fewer at its end.
 inline Runs cut(const Runs& runs, std::uint64_t from, std::uint64_t words) {
   Runs part;
   std::uint64_t at = 0;

@@ -12,7 +12,7 @@
 namespace cube::mutator {
 namespace {
 
-// Threads of a reader ask at any time. A call that takes longer than this may be seen half done.
+// Threads of a reader ask at any time. If a call takes longer than this, they may see it half done.
 constexpr std::int64_t k_slow = 100'000;
 
 #define MUST(condition)                                                                            \
@@ -98,13 +98,13 @@ void World::note_attributes(const Moment& when) {
     const Attributes now = attributes_of(object->fd);
     object->attributes.add(when.begin, when.end, now,
                            is_watched_ || when.end - when.begin > k_slow);
-    // Nothing changes it any more. A removed directory of ext4 has no links left either.
+    // A removed object no longer changes. On ext4, a removed directory has no links left either.
     if (now.links == 0) close(std::exchange(object->fd, -1));
   }
 }
 
-// Two changes within one tick of the file system's clock have the same change time, and nobody can
-// tell them apart.
+// Two changes within one tick of the file system's clock have the same change time, and cannot be
+// distinguished.
 void World::wait_for_tick(const Object& object) const {
   timespec now{};
   do {

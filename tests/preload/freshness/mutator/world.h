@@ -1,5 +1,5 @@
 // The tree at the origin, and its history: what each name led to, what each file held and what its
-// stat said, and for how long. Only the driver changes it, past the library, through the methods
+// stat said, and for how long. Only the driver changes it, without the library, through the methods
 // here. A change is true from before its system call until after the one that ends it: concurrent
 // readers may have seen either state. Thread safety: none.
 #pragma once
@@ -36,7 +36,7 @@ class Timeline {
   auto begin() const { return entries_.begin(); }
   auto end() const { return entries_.end(); }
   const Entry& operator[](std::size_t i) const { return entries_[i]; }
-  // Returns the time from which nobody could see entry `i` any more.
+  // Returns the time from which no reader could see entry `i` any more.
   std::int64_t gone(std::size_t i) const {
     return i + 1 < entries_.size() ? entries_[i + 1].made
                                    : std::numeric_limits<std::int64_t>::max();
