@@ -42,7 +42,7 @@ class Epoch:
     opens: int  # at the origin
     longest_ms: float  # of all opens
     long_ms: float  # the total time of the opens that took 10 ms or more
-    counts: dict[str, int] = field(default_factory=dict)  # those of the library that KEPT names
+    counts: dict[str, int] = field(default_factory=dict)  # the library's counters named in KEPT
 
     @property
     def files_per_s(self) -> float:

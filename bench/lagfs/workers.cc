@@ -81,7 +81,7 @@ void Workers::settle() {
   mark_counted();
 
   // The kernel hands out requests in order, and has handed out ours. So each earlier request is in
-  // the present turn of some worker. Once that turn is counted or over, so is the request.
+  // the present turn of some worker. The request is counted once that turn is counted or over.
   struct Watched {
     Worker* worker;
     std::uint64_t turn;

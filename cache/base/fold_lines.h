@@ -7,10 +7,10 @@
 
 namespace cube::base {
 
-// Breaks the first `size` bytes of `room` between words, so that no line is wider than `columns`
-// unless one word is. Continued text is indented to the first letter after "cubeshim: ". Returns
-// the new size. A line is left unbroken if `room` has no space for a break, or if the terminal is
-// too narrow.
+// Breaks the first `size` bytes of `room` between words, into lines of at most `columns` columns; a
+// longer word has a line of its own. Continued text is indented to the first letter after
+// "cubeshim: ". Returns the new size. A line is left unbroken if `room` has no space for a break,
+// or if the terminal is too narrow.
 std::size_t fold_lines(std::span<char> room, std::size_t size, std::size_t columns);
 
 }  // namespace cube::base

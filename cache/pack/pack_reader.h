@@ -52,8 +52,8 @@ class PackReader {
   base::Result<std::size_t> read_part(const PackEntry& entry, std::uint64_t from, std::byte* to,
                                       std::size_t n) const;
 
-  // Ask the kernel, without waiting, to fetch a part of the file, or once the whole index, if the
-  // mount keeps pages.
+  // If the mount keeps pages: ask the kernel to fetch a part of the file, or (once) the whole
+  // index. They do not wait for it.
   void will_need(std::uint64_t at, std::uint64_t n) const;
   void will_need_index() const;
   // Whether the index is small enough to be kept in memory as a whole.

@@ -112,7 +112,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> index_full;
   // Renames, removals and the like so far.
   std::atomic<std::uint64_t> name_changes;
-  // Those of name_changes that affect everything below a directory.
+  // The part of name_changes that affects everything below a directory.
   std::atomic<std::uint64_t> tree_changes;
   // Changes of files and of directories' entries so far.
   std::atomic<std::uint64_t> file_changes;

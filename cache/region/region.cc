@@ -26,8 +26,8 @@ namespace sys = base::sys;
 // An open must not block if another program has put a FIFO, or a file with a lease, under our name.
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
-// Other programs that needed memory once will need it again, because batches come and go. Until
-// then nothing is leased, because it would only have to be given back.
+// If other programs have just needed memory, they will soon need it again, because they allocate
+// and free it batch by batch. So nothing is leased for this long: it would have to be given back.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
 // Without robust mutexes, no process would learn of another's death. glibc asks for them once, and

@@ -18,7 +18,7 @@ class EngineCore : public ThreadCrew {
  public:
   EngineCore(const EngineOptions& engine_options, FetchClient& of);
 
-  // Starts the first thread. Returns false if there can be none with an fd table of its own.
+  // Starts the first thread. Returns false if it cannot have an fd table of its own.
   bool begin(std::string& why);
   virtual const char* name() const = 0;
   // Called after something was queued.

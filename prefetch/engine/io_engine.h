@@ -110,8 +110,8 @@ class FetchClient {
   virtual First before_open(Fetch& /*fetch*/, const base::Result<cache::FileStat>* /*looked*/) {
     return {};
   }
-  // Return room only for regular files: the stat shows if something else was opened, such as a
-  // directory.
+  // Must not return room unless the stat shows a regular file: a directory, for instance, may have
+  // been opened instead.
   virtual Room room_for(Fetch& fetch, const cache::FileAtOrigin& file) = 0;
   virtual void ended(Fetch& fetch, const FetchResult& result) = 0;
 

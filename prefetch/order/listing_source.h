@@ -31,8 +31,8 @@ struct ListingReads {
 // How many more bytes of the directory may be fetched. The total is twice the bytes read of it, or
 // a small minimum. Once half of the bytes read had been fetched ahead, the fetches may be ahead of
 // the readers by four times the bytes that they have read. Readers that follow the order of the
-// files reach that immediately. A program that reads at random meets prefetched files by chance and
-// may stop soon: a rank or a Ray worker reads only a share of the directory.
+// files reach that immediately. A program that reads at random opens prefetched files only by
+// chance, and may stop soon, because a rank or a Ray worker reads only a share of the directory.
 std::uint64_t may_be_fetched(const ListingReads& reads);
 
 class ListingSource final : public PathSource {

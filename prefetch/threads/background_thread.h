@@ -21,8 +21,8 @@ int start_background_thread(void (*body)(void*), void* argument, std::size_t sta
                             bool may_change = may_change_traits());
 
 // Waits until all threads started this way have ended and the kernel has removed them, because some
-// calls (unshare, setns) require a process with a single thread. Returns false after `at_most_ms`,
-// or up to 10 s later while every remaining thread needs only a processor.
+// calls (unshare, setns) require a process with a single thread. Returns false if some remain after
+// `at_most_ms`. If each of those only needs a processor to end, it waits up to 10 s longer.
 bool wait_for_background_threads(unsigned at_most_ms);
 // Call in a forked child, which has none of the threads.
 void forget_background_threads();

@@ -13,8 +13,8 @@
 namespace cube::prefetch {
 namespace {
 
-// The pause between two looks, which find out which pages of mapped files the kernel has. It lasts
-// at least k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on
+// A look finds out which pages of mapped files the kernel has. The pause between two looks lasts at
+// least k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on
 // copying extends it to k_most_pause_ns at most. A look that has taken longer than
 // k_longest_look_ns leaves the other mappings to the next look.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000,

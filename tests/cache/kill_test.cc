@@ -321,8 +321,8 @@ TEST(Kill, FetchKilledWithinARunOfSegmentsLeavesNoWrongByte) {
     Tracee child = child_that_has_read(*region, path);
     const std::uint64_t pause = random() % longest_ns;
     child.run_for(pause);
-    // If the kill came too late, the sweep can be shorter; if too early, it must be longer. The
-    // length settles at twice the time of a publish.
+    // If the kill came too late, the longest pause becomes shorter; if too early, longer. It
+    // settles at twice the time of a publish.
     const Stage stage = stage_after_read(*region, path);
     longest_ns = stage == Stage::before_index ? longest_ns + longest_ns / 10
                                               : std::max<std::uint64_t>(longest_ns * 9 / 10, 1'000);

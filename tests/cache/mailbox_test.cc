@@ -269,8 +269,7 @@ TEST(Mailbox, NewGatewayHasFetchedNothing) {
   EXPECT_EQ(figures.bytes, 0U);
 }
 
-// The next gateway is in another process of this test, and the asker's Start only returns that
-// there will be one.
+// The next gateway is in another process of this test, and the asker's Start only promises one.
 TEST(Mailbox, NextGatewayAnswersARequestTakenByADeadOne) {
   const TestRegion region;
   Gate has_taken;

@@ -225,8 +225,8 @@ TEST_F(LargeViewsTest, FdThatCannotBeReadGetsNothing) {
   EXPECT_EQ(read(*cache.cache, path, O_ACCMODE), "");
 }
 
-// Like steps of one job in containers: the kernel gives the second namespace the numbers of the
-// first.
+// As if the steps of one job ran in containers: the kernel gives each namespace the numbers of the
+// one before, which has ended.
 TEST_F(ViewsTest, NamespaceWithReusedNumbersSeesOnlyItsFiles) {
   const std::string path = dir.write("f", "ours");
   for (const char* const bytes : {"first", "second", "third"}) {

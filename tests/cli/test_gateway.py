@@ -783,7 +783,7 @@ exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups --inh-caps=-all --
         self.assert_reads_all(done)
         self.assertEqual(self.store.requests("HEAD"), 0)
         gets = sorted(key for kind, key in self.store.log if kind == "GET")
-        # What is executed is a copy of its own.
+        # The program that is executed is fetched once more, as a copy.
         self.assertEqual(gets, sorted([*self.store.objects, "train/tool"]))
 
 

@@ -1,4 +1,4 @@
-// What `cubeshim top` takes from a cache, and the texts it makes of that.
+// The figures that `cubeshim top` takes from a cache, and the texts that it makes of them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

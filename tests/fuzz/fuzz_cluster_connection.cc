@@ -72,7 +72,7 @@ class Talk final : ClusterConnection::Listener {
     questions_.push_back({1000, token});
     connection_.send(1000, MetaCommand::add("key", token, 1), parts);
   }
-  // Like the right answer to an open question, except for what the input changes in it.
+  // Answers an open question correctly, except for the parts that the input changes.
   void answer() {
     if (questions_.empty()) return;
     const Question& question = questions_[input_.byte() % questions_.size() / 2];

@@ -1,6 +1,6 @@
-"""Threads with an fd table of their own run the code of cache/ and prefetch/. So that code calls no
-function of libc, or of the runtimes, that other libraries hook in order to do more than observe: an
-fd that such a hook opened would be another file in the program's table.
+"""Threads with an fd table of their own run the code of cache/ and prefetch/. Therefore this code
+calls no function of libc, or of the runtimes, that other libraries hook in order to do more than
+observe: an fd that such a hook opened would be another file in the program's table.
 
     thread_calls_test.py ARCHIVE ...     exit status 1 and a line for each call that is in neither
                                          list
@@ -10,8 +10,8 @@ import re
 import subprocess
 import sys
 
-# Pure functions of memory and text, our own operator new (shim/process/own_heap.cc), and what the
-# compiler and the C++ runtime add, for which shim/process/own_exceptions.cc has the rest.
+# Pure functions of memory and text, our own operator new (shim/process/own_heap.cc), and the names
+# that the compiler and the C++ runtime add (shim/process/own_exceptions.cc has the rest of those).
 PURE = {
     "memchr", "memcmp", "memcpy", "memmove", "memset", "strcmp", "strlen", "strnlen",
     "strerrordesc_np", "__popcountdi2", "__errno_location", "__cxa_begin_catch", "__cxa_end_catch",

@@ -24,7 +24,7 @@ struct OriginsTest : testing::Test {
   std::unique_ptr<Origins> origins;
   base::Stats stats;
 
-  // The pack appears where its tree lies, which may change afterwards.
+  // The pack appears at the path of its tree. The tree may change afterwards.
   void pack_it() {
     ASSERT_EQ(tree.make(), "");
     std::vector<std::string> errors;

@@ -221,8 +221,7 @@ TEST_P(SlowEngines, AskTheOriginForNoMoreThanNeeded) {
     return counters.contains(operation) ? counters.at(operation) : 0;
   };
   EXPECT_EQ(count("open"), 10U);
-  // With --direct each read is a request for every part that it covers: one for the file, one for
-  // the byte beyond it.
+  // With --direct each read makes two requests: one for the file, and one for the byte beyond it.
   EXPECT_LE(count("read"), 20U);
   EXPECT_EQ(count("release"), 10U);
 }

@@ -290,8 +290,8 @@ TEST_F(RingWatchTest, ASearchAmongManyEntriesIsShort) {
   EXPECT_EQ(give_up(true), 0U);
 }
 
-// Makes time pass between ticks; unless files of the ring are opened, no program reads from it at
-// these.
+// Makes time pass between ticks. At a tick without an open of the ring's files, no program reads
+// from the ring.
 struct RingStallTest : RingWatchTest {
   std::uint64_t tick(std::uint64_t now_ns, bool is_blocked, bool has_read, std::uint64_t demanded) {
     if (has_read) {

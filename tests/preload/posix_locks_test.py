@@ -61,7 +61,7 @@ for _ in range(20):
 look()
 assert len(os.listdir("/proc/self/fd")) < 300 + 20
 """
-# The library leaves an fd open for each locked file whose other fd needs a file of the kernel.
+# If another fd of a locked file gets a file of the kernel, the library leaves one more fd open.
 LOCKS_END = """
 names = [f"{path}.{i}" for i in range(100)]
 for name in names:

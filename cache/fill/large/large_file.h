@@ -313,8 +313,8 @@ class LargeFile {
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to,
                      std::uint64_t bytes);
   bool may_publish(CacheParts& parts, const By& by);
-  // Makes pages present whose `bytes` bytes lie at `window`. False: the bytes may be of another
-  // version.
+  // Makes these pages present: their `bytes` bytes lie at `window`. False: the bytes may be of
+  // another version.
   bool publish(CacheParts& parts, const By& by, Chunks& chunks, const Chunks::Claim& claim,
                const PageRun& pages, std::byte* window, std::uint64_t bytes);
   Chunks::Claim find(const Chunks& chunks, std::uint32_t number) const;

@@ -26,8 +26,7 @@ namespace cube::cache {
 
 struct PackWriterOptions {
   std::string file;
-  std::uint64_t arguments_hash = 0;  // an earlier run is continued only if it had the same
-                                     // arguments
+  std::uint64_t arguments_hash = 0;  // must equal that of an earlier run for it to be continued
   std::string scratch = "/var/tmp";  // the directory for slots that do not fit into memory
 };
 

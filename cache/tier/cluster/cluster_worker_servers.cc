@@ -32,7 +32,7 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
     if (server.is_told && !server.has_address)
       base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has an address now", name);
     const ServerAddress former = std::exchange(server.address, server.query.address());
-    // The server at the old address is not the one that other nodes ask.
+    // Other nodes no longer ask the server at the old address.
     if (server.has_address && former != server.address && server.fill.connection.is_open())
       lane_broke(server.fill, now);
     server.has_address = true;

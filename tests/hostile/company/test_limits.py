@@ -74,7 +74,7 @@ there(f'mv {D}/../f4 {D}/../f5 {D}')
 
     def test_data_segment(self):
         # The loader would end the program if the table of open files were part of the library's
-        # data. What the open files use of the table counts.
+        # data. Only the part of the table that open files use counts.
         self.check_job(*STEPS, preexec_fn=self.limited(DATA=64 * MB))
         self.check_job(*FEW_STEPS, preexec_fn=self.limited(DATA=16 * MB))
 

@@ -81,7 +81,7 @@ class Left(Case):
         mib, numbers = map(int, job.stdout.readline().split())
         self.assertEqual(job.wait(), 0)
         self.tried()
-        # The last one still remains.
+        # The resources of the last open are still held.
         self.assertLess(mib, 3)
         self.assertLess(numbers, 2)
 

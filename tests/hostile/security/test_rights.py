@@ -67,7 +67,7 @@ class AfterExec(Case):
         self.assertEqual(seen, str((b"another file" * 10)[:20]))
 
     def test_the_same_rights_share(self):
-        """The checks of the tests above must not cost this: a child with the rights of its parent
+        """In spite of the checks that the tests above test, a child with the rights of its parent
         finds the files that the parent has read."""
         self.assertEqual(self.child_sees([]), str(CONTENT[:20]))
         self.assertEqual((self.job.totals()["misses"], self.job.totals()["hits"]["ram"]), (1, 1))

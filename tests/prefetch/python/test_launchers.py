@@ -32,8 +32,8 @@ WORLD = NODES * RANKS
 
 
 def torchrun(node, port, words):
-    """Without --redirects and --tee torch 1.13 fails under Python 3.11, which leaves zero out of an
-    enumeration."""
+    """Without --redirects and --tee torch 1.13 fails under Python 3.11, whose enumerations
+    leave out the value zero."""
     return [
         sys.executable, "-m", "torch.distributed.run", f"--nnodes={NODES}",
         f"--nproc_per_node={RANKS}", f"--node_rank={node}", "--redirects=1", "--tee=1",

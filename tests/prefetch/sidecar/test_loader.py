@@ -45,8 +45,8 @@ class Loaders(Job):
     def setUp(self):
         super().setUp()
         (self.dir / "loader.py").write_text(LOADER)
-        # Whether CPython's tracker of semaphores hears of them in time is a race of its own at
-        # exit, also without the library.
+        # At exit, CPython may warn of leaked semaphores, also without the library: it is a race
+        # whether its tracker is told in time that they were removed.
         self.env |= {"PYTHONWARNINGS": "ignore::UserWarning:multiprocessing.resource_tracker"}
         self.command = ["/usr/bin/python3", self.dir / "loader.py", self.data, self.count]
 

@@ -23,8 +23,8 @@ class Judge {
 
   // From now on, an answer must not show any state that had ended before `now`.
   void job_begins(std::int64_t now);
-  // Returns an empty string if the answer is permitted. `slack_ns`: how late the kernel's own
-  // clocks may start.
+  // Returns an empty string if the answer is permitted. `slack_ns`: the kernel's own clocks may
+  // start this much later.
   std::string verdict(const Ask& ask, const Answer& answer, std::int64_t slack_ns);
   std::int64_t job_begin() const { return job_begin_; }
   bool has_kept(std::uint64_t slot) const { return kept_.contains(slot); }
