@@ -12,8 +12,8 @@
 #include "cache/base/hash.h"
 #include "cache/base/log.h"
 #include "cache/base/process/proc_fd_name.h"
-#include "cache/metadata/listed_objects.h"
 #include "prefetch/object/copy_file.h"
+#include "prefetch/object/listed_objects.h"
 #include "prefetch/object/object_fill.h"
 
 namespace cube::prefetch {
@@ -87,7 +87,7 @@ struct Gateway::Work {
 struct Gateway::ListingWork {
   WorkPointer work;
   std::string directory;  // the prefix of all keys in it
-  cache::ListedObjects names;
+  ListedObjects names;
   std::uint64_t looked_ns = 0;
   bool has_any = false;
   std::string token = {};
@@ -341,8 +341,7 @@ void Gateway::check_object(const WorkPointer& work) {
 
 void Gateway::fetch_listing(const WorkPointer& work) {
   const auto& request = work->request;
-  if (cache::ListedObjects::is_there(cache_.parts().ram, work->mount, request.below,
-                                     request.since_ns))
+  if (ListedObjects::is_there(cache_.parts().ram, work->mount, request.below, request.since_ns))
     return finish(work, 0, "");
   const std::string& key = work->name.key;
   fetch_page(std::make_shared<ListingWork>(ListingWork{

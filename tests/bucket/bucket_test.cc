@@ -11,9 +11,9 @@
 #include "cache/bucket/copy_socket.h"
 #include "cache/bucket/copy_stat.h"
 #include "cache/bucket/gateway_start.h"
-#include "cache/metadata/listed_objects.h"
 #include "prefetch/object/copy_desk.h"
 #include "prefetch/object/copy_file.h"
+#include "prefetch/object/listed_objects.h"
 #include "tests/support/child.h"
 #include "tests/support/temp_dir.h"
 #include "tests/support/test_region.h"
@@ -53,7 +53,7 @@ TEST(BucketMount, StatsAgreeAcrossProcessesAndDifferAcrossVersions) {
 TEST(ListedObjects, SkipsInvalidNamesAndHidesObjectsBehindDirectories) {
   tests::TestCache cache;
   const BucketMount own = mount();
-  ListedObjects listed;
+  prefetch::ListedObjects listed;
   listed.add_object("", {});  // the marker of the directory
   listed.add_object("b", {7, 3, 1});
   listed.add_directory("a");
@@ -68,8 +68,8 @@ TEST(ListedObjects, SkipsInvalidNamesAndHidesObjectsBehindDirectories) {
   ASSERT_TRUE(listed.publish(cache->metadata(), cache->parts().ram, own, "a/b", 17));
   EXPECT_EQ(listed.left_out(), 6U);
   EXPECT_EQ(listed.hidden(), 2U);
-  EXPECT_TRUE(ListedObjects::is_there(cache->parts().ram, own, "a/b", 17));
-  EXPECT_FALSE(ListedObjects::is_there(cache->parts().ram, own, "a/b", 18));
+  EXPECT_TRUE(prefetch::ListedObjects::is_there(cache->parts().ram, own, "a/b", 17));
+  EXPECT_FALSE(prefetch::ListedObjects::is_there(cache->parts().ram, own, "a/b", 18));
   const Pin pin = listing_of(cache, own, "a/b");
   ASSERT_TRUE(pin);
   const auto names = ObjectNames::of(*pin);
@@ -87,7 +87,7 @@ TEST(ListedObjects, ReplacesThePreviousListing) {
   tests::TestCache cache;
   const BucketMount own = mount();
   for (const std::uint64_t size : {1, 2, 3}) {
-    ListedObjects listed;
+    prefetch::ListedObjects listed;
     listed.add_object("x", {size, 0, 0});
     ASSERT_TRUE(listed.publish(cache->metadata(), cache->parts().ram, own, "", size));
     EXPECT_EQ(ObjectNames::of(*listing_of(cache, own, ""))->find("x")->object.size, size);
@@ -97,7 +97,7 @@ TEST(ListedObjects, ReplacesThePreviousListing) {
 TEST(ListedObjects, HoldsMoreNamesThanASegmentOfMetadata) {
   tests::TestCache cache(64 * tests::k_mib);
   const BucketMount own = mount();
-  ListedObjects listed;
+  prefetch::ListedObjects listed;
   constexpr std::uint64_t k_names = 100'000;
   for (std::uint64_t i = 0; i < k_names; ++i)
     listed.add_object("object-" + std::to_string(i), {i, 0, 0});

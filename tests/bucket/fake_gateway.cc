@@ -29,7 +29,7 @@
 #include "cache/bucket/copy_stat.h"
 #include "cache/bucket/gateway_start.h"
 #include "cache/file_cache.h"
-#include "cache/metadata/listed_objects.h"
+#include "prefetch/object/listed_objects.h"
 
 namespace cube::cache {
 namespace {
@@ -184,9 +184,9 @@ class FakeGateway {
   }
   int list(const BucketMount& mount, const Mailbox::Request& request, const std::string& path) {
     RamTier& ram = cache_.parts().ram;
-    if (ListedObjects::is_there(ram, mount, request.below, request.since_ns)) return 0;
+    if (prefetch::ListedObjects::is_there(ram, mount, request.below, request.since_ns)) return 0;
     const std::uint64_t looked_ns = base::boot_ns();
-    ListedObjects listed;
+    prefetch::ListedObjects listed;
     DIR* const directory = opendir(path.c_str());
     if (directory == nullptr && !request.below.empty()) return ENOENT;
     while (const dirent* const entry = directory != nullptr ? readdir(directory) : nullptr) {

@@ -12,18 +12,20 @@
 #include "cache/bucket/object_names.h"
 #include "cache/metadata/mount_metadata.h"
 
-namespace cube::cache {
+namespace cube::prefetch {
 
 class ListedObjects {
  public:
   // Whether RAM has a listing of this directory that was made since then (base::boot_ns).
-  static bool is_there(const RamTier& ram, const BucketMount& mount, std::string_view below,
-                       std::uint64_t since_ns);
+  static bool is_there(const cache::RamTier& ram, const cache::BucketMount& mount,
+                       std::string_view below, std::uint64_t since_ns);
 
   // Adds an object; `name` is the part of its key after the directory. Any order. Names that no
   // path can have are left out: "", ".", "..", and those with a slash, a zero byte or more than
   // NAME_MAX bytes.
-  void add_object(std::string_view name, const ObjectInfo& object) { add(name, false, object); }
+  void add_object(std::string_view name, const cache::ObjectInfo& object) {
+    add(name, false, object);
+  }
   // Adds a directory; `name` has no slash at its end.
   void add_directory(std::string_view name) { add(name, true, {}); }
   std::uint64_t count() const { return rows_.size(); }
@@ -34,17 +36,18 @@ class ListedObjects {
   // If RAM has a record with the same entries, keeps that one. `looked_ns`: base::boot_ns, before
   // the first page was asked for. ENOSPC: there would be no room even if all files that no program
   // has open were evicted.
-  base::Result<void> publish(MountMetadata& metadata, RamTier& ram, const BucketMount& mount,
-                             std::string_view below, std::uint64_t looked_ns);
+  base::Result<void> publish(cache::MountMetadata& metadata, cache::RamTier& ram,
+                             const cache::BucketMount& mount, std::string_view below,
+                             std::uint64_t looked_ns);
 
  private:
   struct Row {
     std::size_t name_at = 0;
     std::uint32_t name_length = 0;
     bool is_directory = false;
-    ObjectInfo object;
+    cache::ObjectInfo object;
   };
-  void add(std::string_view name, bool is_directory, const ObjectInfo& object);
+  void add(std::string_view name, bool is_directory, const cache::ObjectInfo& object);
   std::string_view name_of(const Row& row) const {
     return std::string_view(names_).substr(row.name_at, row.name_length);
   }
@@ -55,4 +58,4 @@ class ListedObjects {
   std::uint64_t left_out_ = 0, hidden_ = 0;
 };
 
-}  // namespace cube::cache
+}  // namespace cube::prefetch

@@ -1,4 +1,4 @@
-#include "cache/metadata/listed_objects.h"
+#include "prefetch/object/listed_objects.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -9,7 +9,7 @@
 #include "cache/base/hash.h"
 #include "cache/region/life/room_for_others.h"
 
-namespace cube::cache {
+namespace cube::prefetch {
 namespace {
 
 // Nothing changes a directory of a bucket through the shim.
@@ -22,8 +22,9 @@ bool is_name(std::string_view name) {
          name.find('/') == std::string_view::npos && name.find('\0') == std::string_view::npos;
 }
 
-bool is_listing_of(const Record& record, std::span<const ObjectNames::Entry> entries) {
-  const auto names = ObjectNames::of(record);
+bool is_listing_of(const cache::Record& record,
+                   std::span<const cache::ObjectNames::Entry> entries) {
+  const auto names = cache::ObjectNames::of(record);
   if (!names || names->count() != entries.size()) return false;
   std::uint64_t place = 0;
   return std::ranges::all_of(entries,
@@ -31,19 +32,19 @@ bool is_listing_of(const Record& record, std::span<const ObjectNames::Entry> ent
 }
 
 // Without a listing, no file below the directory can be opened, so a listing evicts files.
-base::Result<RamTier::Reservation> reserve(RamTier& ram, std::size_t path_length,
-                                           std::uint64_t bytes) {
+base::Result<cache::RamTier::Reservation> reserve(cache::RamTier& ram, std::size_t path_length,
+                                                  std::uint64_t bytes) {
   auto room = ram.reserve(path_length, bytes);
   // A long listing needs adjacent segments, so it may evict more bytes than it takes.
   for (std::uint64_t wanted = bytes + path_length; !room; wanted *= 2) {
-    const std::uint64_t given = give_back(ram.region(), wanted);
+    const std::uint64_t given = cache::give_back(ram.region(), wanted);
     room = ram.reserve(path_length, bytes);
     if (given < wanted) break;
   }
   return room;
 }
 
-std::string path_of(const BucketMount& mount, std::string_view below) {
+std::string path_of(const cache::BucketMount& mount, std::string_view below) {
   std::string path = mount.prefix();
   if (!below.empty()) path.append("/").append(below);
   return path;
@@ -51,16 +52,16 @@ std::string path_of(const BucketMount& mount, std::string_view below) {
 
 }  // namespace
 
-bool ListedObjects::is_there(const RamTier& ram, const BucketMount& mount, std::string_view below,
-                             std::uint64_t since_ns) {
+bool ListedObjects::is_there(const cache::RamTier& ram, const cache::BucketMount& mount,
+                             std::string_view below, std::uint64_t since_ns) {
   const std::string path = path_of(mount, below);
-  const Pin pin =
-      ram.find_of_origin(mount.origin_id(), RecordKind::directory, path, base::hash_path(path));
-  return pin && ObjectNames::of(*pin) &&
+  const cache::Pin pin = ram.find_of_origin(mount.origin_id(), cache::RecordKind::directory, path,
+                                            base::hash_path(path));
+  return pin && cache::ObjectNames::of(*pin) &&
          pin->verified_ns.load(std::memory_order_relaxed) >= since_ns;
 }
 
-void ListedObjects::add(std::string_view name, bool is_directory, const ObjectInfo& object) {
+void ListedObjects::add(std::string_view name, bool is_directory, const cache::ObjectInfo& object) {
   if (!is_name(name)) {
     // The marker of the directory itself has no name.
     left_out_ += name.empty() && !is_directory ? 0 : 1;
@@ -90,28 +91,28 @@ void ListedObjects::sort() {
   rows_.resize(kept);
 }
 
-base::Result<void> ListedObjects::publish(MountMetadata& metadata, RamTier& ram,
-                                          const BucketMount& mount, std::string_view below,
+base::Result<void> ListedObjects::publish(cache::MountMetadata& metadata, cache::RamTier& ram,
+                                          const cache::BucketMount& mount, std::string_view below,
                                           std::uint64_t looked_ns) {
   sort();
-  std::vector<ObjectNames::Entry> entries;
+  std::vector<cache::ObjectNames::Entry> entries;
   entries.reserve(rows_.size());
   std::uint64_t name_bytes = 0;
   for (const Row& row : rows_) {
     entries.push_back({name_of(row), row.is_directory, row.object});
     name_bytes += row.name_length;
   }
-  const std::uint64_t bytes = ObjectNames::bytes_for(entries.size(), name_bytes);
-  const auto write = [&](std::byte* to) { ObjectNames::write(to, entries, name_bytes); };
+  const std::uint64_t bytes = cache::ObjectNames::bytes_for(entries.size(), name_bytes);
+  const auto write = [&](std::byte* to) { cache::ObjectNames::write(to, entries, name_bytes); };
   const std::string path = path_of(mount, below);
-  const Pin former =
-      ram.find_of_origin(mount.origin_id(), RecordKind::directory, path, base::hash_path(path));
-  if (former && is_listing_of(*former, entries)) {
-    ram.mark_verified(*former, looked_ns);
+  const cache::Pin previous = ram.find_of_origin(mount.origin_id(), cache::RecordKind::directory,
+                                                 path, base::hash_path(path));
+  if (previous && is_listing_of(*previous, entries)) {
+    ram.mark_verified(*previous, looked_ns);
     return {};
   }
-  RecordContent content;
-  content.kind = RecordKind::directory;
+  cache::RecordContent content;
+  content.kind = cache::RecordKind::directory;
   content.path = path;
   content.stat = mount.stat_of_directory(below);
   content.physical = true;
@@ -126,8 +127,8 @@ base::Result<void> ListedObjects::publish(MountMetadata& metadata, RamTier& ram,
   write(room->data());
   const auto pin = ram.publish(*room, content);
   if (!pin || !ram.confirm(std::move(*room), *pin)) return base::fail(ENOSPC);
-  if (former) ram.mark_record_stale(*former);
+  if (previous) ram.mark_record_stale(*previous);
   return {};
 }
 
-}  // namespace cube::cache
+}  // namespace cube::prefetch
