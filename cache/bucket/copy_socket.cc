@@ -50,13 +50,15 @@ base::Result<base::UniqueFd> receive_fd(int socket) {
   int error = ESTALE;
   iovec part{&error, sizeof error};
   Control control{};
-  msghdr message = message_of(part, control);
-  const auto receive = [&] {
-    return sys::raw(SYS_recvmsg, socket, sys::arg(&message), MSG_CMSG_CLOEXEC);
+  msghdr message{};
+  // Leaves the message there: without a free fd the kernel drops the fd that it carries.
+  const auto receive = [&]() -> long {
+    message = message_of(part, control);
+    const long n = sys::raw(SYS_recvmsg, socket, sys::arg(&message), MSG_CMSG_CLOEXEC | MSG_PEEK);
+    return !sys::failed(n) && (message.msg_flags & MSG_CTRUNC) != 0 ? -EMFILE : n;
   };
   const long got = base::within_lifted_fd_limit(receive);
   if (sys::failed(got)) return base::fail(static_cast<int>(-got));
-  if ((message.msg_flags & MSG_CTRUNC) != 0) return base::fail(EMFILE);
   const cmsghdr* const head = CMSG_FIRSTHDR(&message);
   if (got != sizeof error || head == nullptr || head->cmsg_type != SCM_RIGHTS) {
     // The gateway has ended, or has nothing for this ticket.

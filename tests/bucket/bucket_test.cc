@@ -150,34 +150,44 @@ TEST(StoreMark, DependsOnlyOnStoreAndCredentials) {
   EXPECT_NE(mark_of({"AWS_ACCESS_KEY_ID=A", "AWS_REGION=eu", "CUBESHIM_S3_ADDRESSING=path"}), mark);
 }
 
-// A process that is privileged may have more fds than its limit.
-TEST(CopySocket, ProgramWithoutAFreeFdGetsNoFile) {
+// The error of collect_copy, or 0, in an unprivileged process that has two fds left: one for the
+// socket, and one for the gateway's end of it. `more`: how far it may raise its limit.
+int collect_without_a_free_fd(rlim_t more) {
   const std::string path = tests::region_path("/dev/shm", tests::unique_name()) + ".full.sock";
-  EXPECT_EQ(tests::run_in_child([&]() -> int {
-              CHILD_CHECK(geteuid() != 0 || setuid(65534) == 0);
-              const auto listener = listen_for_copies(path);
-              CHILD_CHECK(listener);
-              const int free = dup(listener->get());
-              base::sys::raw(SYS_close_range, free, ~0U, 0);
-              // One for the socket, and one for the gateway's end of it.
-              const rlimit limit{static_cast<rlim_t>(free) + 2, static_cast<rlim_t>(free) + 2};
-              CHILD_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-              // Stays open until the end.
-              base::Result<base::UniqueFd> asker = base::fail(EAGAIN);
-              std::thread gateway([&] {
-                pollfd waiting{listener->get(), POLLIN, 0};
-                poll(&waiting, 1, 60'000);
-                MailTicket ticket;
-                asker = accept_copy(listener->get(), ticket);
-                if (asker) send_copy(asker->get(), STDERR_FILENO);
-              });
-              const auto fd = collect_copy(path, {3, 77}, 0);
-              gateway.join();
-              return fd ? 0 : fd.error().value;
-            }),
-            EMFILE);
+  const int error = tests::run_in_child([&]() -> int {
+    CHILD_CHECK(geteuid() != 0 || setuid(65534) == 0);
+    // It may use its own directory in /proc.
+    CHILD_CHECK(prctl(PR_SET_DUMPABLE, 1) == 0);
+    const base::UniqueFd root(open("/", O_RDONLY | O_CLOEXEC));
+    const auto listener = listen_for_copies(path);
+    CHILD_CHECK(listener);
+    const int free = dup(listener->get());
+    base::sys::raw(SYS_close_range, free, ~0U, 0);
+    const rlim_t soft = static_cast<rlim_t>(free) + 2;
+    const rlimit limit{soft, soft + more};
+    CHILD_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    // Stays open until the end.
+    base::Result<base::UniqueFd> asker = base::fail(EAGAIN);
+    std::thread gateway([&] {
+      pollfd waiting{listener->get(), POLLIN, 0};
+      poll(&waiting, 1, 60'000);
+      MailTicket ticket;
+      asker = accept_copy(listener->get(), ticket);
+      if (asker) send_copy(asker->get(), root.get());
+    });
+    const auto fd = collect_copy(path, {3, 77}, 0);
+    gateway.join();
+    return fd ? 0 : fd.error().value;
+  });
   unlink(path.c_str());
+  return error;
 }
+
+TEST(CopySocket, ProgramWithoutAFreeFdGetsNoFile) {
+  EXPECT_EQ(collect_without_a_free_fd(0), EMFILE);
+}
+
+TEST(CopySocket, OneFreeFdIsEnough) { EXPECT_EQ(collect_without_a_free_fd(10), 0); }
 
 TEST(CopyDesk, DropsCopiesOnceNoRequestWantsThem) {
   const tests::TestRegion region;
