@@ -30,7 +30,8 @@ std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin,
 bool PackWindows::take(std::uint64_t begin, std::uint64_t end, std::uint64_t wanted) {
   const auto mark = [this](std::uint64_t grain) {
     const std::uint64_t bit = 1ULL << (grain % 64);
-    // Relaxed: it publishes no other data. A process that loses the race reads only its record.
+    // Relaxed: the bit publishes no other data. If two threads claim a window at once, the loser
+    // reads only the record that it needs.
     return (state().taken[grain / 64].fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
   };
   if (!mark(wanted / k_grain)) return false;

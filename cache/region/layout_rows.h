@@ -161,7 +161,7 @@ struct SegmentRow {
   std::atomic<std::uint32_t> fresh;
   // How many of these are on the disk, or will never be written to it.
   std::atomic<std::uint32_t> flushed;
-  // A program has mapped pages of it, and a child may have inherited the mapping.
+  // Set if a program has mapped pages of this segment; a forked child may still hold the mapping.
   std::atomic<std::uint32_t> is_mapped;
   // The segment holds metadata (metadata_room.h).
   std::atomic<std::uint32_t> holds_metadata;

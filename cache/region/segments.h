@@ -31,7 +31,8 @@ struct SegmentWord {
     return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) |
            (std::uint64_t{generation} << 32);
   }
-  // Sealed, or open without an owner, because the owner has ended or all programs fill it.
+  // Sealed, or open without an owner: its owner has exited or has given it back, or all processes
+  // fill it (filling.h).
   bool is_closed() const {
     return state == SegmentState::sealed || (state == SegmentState::open && owner == k_no_owner);
   }

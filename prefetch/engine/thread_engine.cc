@@ -239,8 +239,8 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
   if (!open_whole(worker, origin, place, result, error)) return false;
   result.ending = Ending::failed;
   result.error = error;
-  // This may also be the stat of a directory.
   if (error != 0 && error != EISDIR) return true;
+  // After EISDIR, this describes a directory, or whatever else is not a regular file.
   const cache::FileAtOrigin& file = place.opened()->file();
   Room room;
   if (!ask_for_room(worker, file, result, room)) return true;

@@ -13,8 +13,8 @@ namespace {
 constexpr std::string_view k_what[k_refusals] = {
     "outside CUBESHIM_PREFIXES",
     "missing",
-    "no regular files",
-    "longer than a path can be",
+    "not regular files",
+    "longer than PATH_MAX allows",
     "unreadable",
     "excluded",
     "not understood",
@@ -42,7 +42,7 @@ std::string Refusals::text(Refusal reason) const {
   if (row.count == 0) return {};
   const bool is_one = row.count == 1;
   std::string_view name = name_of(reason);
-  if (is_one && reason == Refusal::not_a_file) name.remove_suffix(1);
+  if (is_one && reason == Refusal::not_a_file) name = "not a regular file";
   std::string text = fmt::format("{} {} {}, the first is {}", row.count,
                                  is_one ? "entry is" : "entries are", name, row.first);
   if (row.line != 0) text += fmt::format(" (line {})", row.line);

@@ -37,7 +37,7 @@ namespace sys = base::sys;
 // threads, each thread with its keeper, and some more.
 constinit std::atomic<int> g_threads[2048] = {};
 
-// The number of pairs whose keeper has not registered its end.
+// The number of pairs that have been made and whose keeper has not yet called end_keeper().
 constinit std::atomic<int> g_pairs{0};
 
 std::atomic<int>* enter_thread() {

@@ -152,7 +152,7 @@ void MappedFiles::note_reading(Row& row, LargeFile::Reading reading) {
   if (reading == LargeFile::Reading::unknown || reading == row.reading) return;
   row.reading = reading;
   row.may_have_part.store(true, std::memory_order_relaxed);
-  // From now on an access of ours may make the kernel read more of the file.
+  // From now on, the kernel may read ahead when we touch a page of our own mapping.
   base::sys::madvise(row.own.data(), row.own.size(), MADV_NORMAL);
 }
 

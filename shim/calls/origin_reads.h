@@ -1,8 +1,8 @@
 // Reads of a served file whose fd is the origin's own: one that was locked, or one whose bytes
 // arrive as they are read (cache/fill/partial_fill.h); or of an object whose bytes arrive in blocks
-// (cache/fill/large/large_object.cc). Bytes in memory come from there; the others are fetched, or
-// read by the kernel. Each move of the offset is repeated in the kernel. The caller has claimed the
-// bytes, and the file has them. Thread-safe and async-signal-safe.
+// (cache/fill/large/large_object.cc). Bytes that are in memory are copied from memory; the others
+// are fetched, or read by the kernel. Each move of the offset is repeated in the kernel. The caller
+// has claimed the bytes, and the file has them. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/uio.h>

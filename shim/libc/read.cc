@@ -90,7 +90,7 @@ ssize_t export_readahead(int fd, off_t at, size_t n) {
   if (!shim::large_reads::is_large(fd)) {
     CUBE_ANSWER_OR(ssize_t, calls::advise(fd), real::readahead(fd, at, n));
   }
-  // A length of 0 does not mean the rest of the file here.
+  // Unlike posix_fadvise, readahead does not take a length of 0 as "to the end of the file".
   if (n != 0 && shim::large_reads::bring_wanted(fd, at, static_cast<off_t>(n))) return 0;
   return real::readahead(fd, at, n);
 }

@@ -245,7 +245,7 @@ TEST_F(BackgroundFillTest, CountsTheProgramsWaiting) {
   EXPECT_EQ(process->demand_fetches.load(), 1U) << "a hit waits for nobody";
 }
 
-TEST_F(BackgroundFillTest, NextLeaderFetchesFilesADeadOneHadBegun) {
+TEST_F(BackgroundFillTest, NextLeaderRestartsFetchesOfADeadLeader) {
   const std::string path = make("f");
   Gate ready;
   Child leader([&] {

@@ -195,7 +195,7 @@ TEST(Index, HoldsAMillionEntries) {
 }
 
 // The region has 5 slots for 4 files of 4 KiB: that many must fit.
-TEST(Index, RefusesHardlyAnyAtTheLoadItIsMadeFor) {
+TEST(Index, RefusesAtMostOneIn500AtEightyPercentLoad) {
   for (const std::uint64_t mib : {16ULL, 512ULL, 4096ULL}) {
     if (mib > (tests::k_tsan ? 16U : 512U) && !tests::is_long_run())
       continue;  // minutes with ThreadSanitizer

@@ -65,7 +65,7 @@ class LooksAtBuckets(BucketCase):
                          "".join(f"content {number}" for number in range(len(KEYS))))
         self.assertEqual(self.store.refused, [])
 
-    def test_pages_of_a_listing_follow_each_other(self):
+    def test_ls_fetches_all_pages_of_a_listing(self):
         self.store.page = 7
         self.store.objects |= {f"d/{i:03}": b"x" for i in range(50)} | {"d/sub/x": b"", "d/": b""}
         listed = self.bucket("ls", "s3://bucket/d")

@@ -379,10 +379,10 @@ class Trouble(Pack):
         summary = self.make(status=1)
         self.assertEqual((summary["files"], summary["skipped"]), (1, 2))
         self.assertEqual([(r["reason"], r["files"], r["first"]) for r in summary["reasons"]],
-                         [("no regular files", 2, "fifo")])
+                         [("not regular files", 2, "fifo")])
         done = self.command("pack", self.data, self.pack)
         self.assertEqual(done.returncode, 1)
-        self.assertIn(b"skipped: 2 no regular files, the first is fifo\n", done.stdout)
+        self.assertIn(b"skipped: 2 not regular files, the first is fifo\n", done.stdout)
 
     def test_a_pack_in_its_own_tree_is_refused(self):
         (self.data / "f").write_bytes(b"1")

@@ -142,7 +142,7 @@ class Load(Warmup):
         self.assertEqual((status, summary["fetched"], summary["skipped"]), (1, 20, 4))
         self.assertEqual(
             self.reasons(summary), {
-                "missing": 1, "no regular files": 1, "outside CUBESHIM_PREFIXES": 1,
+                "missing": 1, "not regular files": 1, "outside CUBESHIM_PREFIXES": 1,
                 "larger than CUBESHIM_MAX_FILE": 1
             })
         first = {row["reason"]: row["first"] for row in summary["reasons"]}

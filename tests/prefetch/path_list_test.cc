@@ -84,7 +84,7 @@ TEST_F(Lists, CountRefusedPathsByReason) {
   EXPECT_EQ(reader->refusals().text(Refusal::outside),
             "2 entries are outside CUBESHIM_PREFIXES, the first is /etc/passwd (line 1)");
   EXPECT_EQ(reader->refusals().text(Refusal::not_a_file),
-            "1 entry is no regular file, the first is " + in("fifo") + " (line 5)");
+            "1 entry is not a regular file, the first is " + in("fifo") + " (line 5)");
   EXPECT_EQ(reader->refusals().text(Refusal::excluded), "");
 }
 

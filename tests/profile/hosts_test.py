@@ -121,7 +121,7 @@ class Hosts(unittest.TestCase):
         (process,) = self.processes_of("opened_from_root")
         self.assertEqual(process.count("open"), 1)
 
-    def test_a_file_that_is_open_at_the_end(self):
+    def test_a_file_left_open_at_exit_is_counted(self):
         (process,) = self.processes_of("left_open")
         self.assertEqual((process.count("open", 8, CLOSED), process.count("open", 8, UNREAD)),
                          (1, 0))

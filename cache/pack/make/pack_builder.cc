@@ -51,8 +51,8 @@ bool lies_within(const std::string& directory, const FileStat& root) {
 std::string_view name_of(PackSkip reason) {
   switch (reason) {
     case PackSkip::missing: return "missing";
-    case PackSkip::not_a_file: return "no regular files";
-    case PackSkip::too_long: return "longer than a path can be";
+    case PackSkip::not_a_file: return "not regular files";
+    case PackSkip::too_long: return "longer than NAME_MAX or PATH_MAX allows";
     case PackSkip::too_deep: return "in too many directories";
     case PackSkip::unreadable: return "unreadable";
     case PackSkip::changing: return "changed while they were read";

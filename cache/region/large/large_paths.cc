@@ -56,7 +56,8 @@ bool LargePaths::note(const FileKey& key, std::string_view path, const FileStat&
       return true;
     }
     const std::uint64_t tag = row.tag.load(std::memory_order_relaxed);
-    // A row with this tag whose content does not match the key was torn by two writers.
+    // The tag matches, but the content does not: two writers tore this row. It is replaced first,
+    // like a free one.
     const std::uint64_t noted =
         tag == 0 || tag == tag_of(key) ? 0 : row.words[0].load(std::memory_order_relaxed);
     if (noted >= oldest) continue;

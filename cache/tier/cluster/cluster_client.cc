@@ -118,12 +118,12 @@ void ClusterClient::end_life(Life next) {
 bool ClusterClient::is_asked(const ClusterKey& key) const {
   const ServerState& state = states_[home_of_key(options_.servers, key.hash())];
   return life() != Life::over && !state.is_left_out.load(std::memory_order_relaxed) &&
-         state.breaker.is_open(base::monotonic_ns());
+         state.breaker.allows_requests(base::monotonic_ns());
 }
 
 bool ClusterClient::takes_offers(std::size_t server, std::uint64_t now) const {
   const ServerState& state = states_[server];
-  return !state.is_left_out.load(std::memory_order_relaxed) && state.breaker.is_open(now) &&
+  return !state.is_left_out.load(std::memory_order_relaxed) && state.breaker.allows_requests(now) &&
          now >= state.no_offers_until_ns.load(std::memory_order_relaxed);
 }
 

@@ -133,7 +133,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
 void ClusterClient::Worker::ask_figures(std::uint64_t now) {
   if (!source_.is_leader() || has_demand_ || step_ != Step::none) return;
   for (auto& server : servers_) {
-    if (now < server->next_figures_ns || !state(server->fill.server).breaker.is_open(now)) continue;
+    if (now < server->next_figures_ns || !state(server->fill.server).breaker.allows_requests(now))
+      continue;
     if (!prepare(server->fill, now) || server->fill.connection.pending() != 0) continue;
     server->next_figures_ns = now + k_between_figures_ns;
     server->filled_ns = now;

@@ -39,7 +39,7 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
     server.failures = 0;
     server.next_look_ns = UINT64_MAX;
     state(index).is_left_out.store(false, std::memory_order_relaxed);
-    if (state(index).breaker.is_open(now)) prepare(server.demand, now);
+    if (state(index).breaker.allows_requests(now)) prepare(server.demand, now);
     return;
   }
   constexpr unsigned k_most_name_pauses = 5;

@@ -1,9 +1,10 @@
 // Holds what this process has learned about the mounts that other nodes have read from: the device
-// that is mounted here, and whether files have the same inode numbers on both nodes. The first
-// files of a mount are compared with a stat of the origin. Invariants: a mount is stable after 16
-// files whose inodes agree, and permanently unstable after one whose inode differs. For a file that
-// this machine itself has read, another inode number means another file if the device is the same,
-// or is a disk. Thread-safe.
+// that is mounted here, and whether files have the same inode numbers on both nodes. For the first
+// files of a mount, the inode number that the other node recorded is compared with the one that a
+// stat of the origin returns. Invariants: a mount is stable after 16 files whose inode numbers
+// agree, and permanently unstable after one whose inode number differs. For a file that this
+// machine itself has read, another inode number means another file if the device is the same, or is
+// a disk. Thread-safe.
 #pragma once
 
 #include <atomic>

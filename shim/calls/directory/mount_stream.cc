@@ -159,8 +159,9 @@ long open_moved(const cache::Listing& listing) {
   return -ENOENT;
 }
 
-// Opens the origin's own directory, by the path with which the stream was opened, or where others
-// have moved it. Returns -errno on failure, -ENOENT if the directory cannot be found or is gone.
+// Opens the origin's own directory at the path with which the stream was opened or, if it was
+// renamed since, at its new path. Returns -errno on failure, -ENOENT if the directory cannot be
+// found or is gone.
 long open_own(const OpenFile& file) {
   const cache::Listing& listing = *file.directory;
   const long real = sys::open(listing.path().data(), k_flags);

@@ -39,12 +39,13 @@ void check_contents(const cache::DiskDirectory& directory, Findings& findings) {
       cache::is_in_use(directory) ? ", used by a job" : "");
   if (!found->no_footer.empty())
     say(findings, Health::slow, "the next job keeps what is sound in it",
-        "{} of {} ended early or damaged: {}", found->no_footer.size(), directory.path(),
-        names_of(found->no_footer));
+        "{} in {} {} incomplete or damaged: {}",
+        counted(found->no_footer.size(), "segment", "segments"), directory.path(),
+        found->no_footer.size() == 1 ? "is" : "are", names_of(found->no_footer));
   if (!found->unreadable.empty())
     say(findings, Health::slow, "check the disk, or remove it: cubeshim clear",
-        "{} of {} cannot be read: {}", found->unreadable.size(), directory.path(),
-        names_of(found->unreadable));
+        "{} in {} cannot be read: {}", counted(found->unreadable.size(), "segment", "segments"),
+        directory.path(), names_of(found->unreadable));
 }
 
 }  // namespace

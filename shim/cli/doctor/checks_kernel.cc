@@ -34,7 +34,8 @@ class CallChecks {
   }
 
   void run() {
-    // Every kernel has most of these calls, so if one fails, a filter refuses it.
+    // Most of these calls exist in every kernel, so a failure most likely comes from a seccomp
+    // filter.
     if (file_) {
       constexpr const char* k_no_region = "nothing is cached without it";
       check("ftruncate", "2.6", raw(SYS_ftruncate, file_.get(), 4096), Health::broken, k_no_region);

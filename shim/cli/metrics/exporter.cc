@@ -213,7 +213,7 @@ void add_exporter(CLI::App& app, int& status) {
             "Only the cache of this name; may be repeated; the default is all")
       ->allow_extra_args(false);
   add_value(*command, "--ram-dir", "DIRECTORY", options->ram_dir,
-            "Where the caches lie; the default is that of CUBESHIM_RAM_DIR");
+            "Directory of the caches; the default is that of CUBESHIM_RAM_DIR");
   command->callback([options, &status] { status = exporter(*options); });
 }
 

@@ -131,7 +131,7 @@ std::unique_ptr<ExporterServer> start_exporter_server(
   try {
     return std::make_unique<Server>(address, metrics, tell_of);
   } catch (const std::exception&) {
-    // The library gives no reason, and the address was free a moment ago.
+    // civetweb gives no reason, and the address was free a moment ago.
     why = fmt::format(
         "cannot listen on {}: {}", address,
         address.starts_with('[')

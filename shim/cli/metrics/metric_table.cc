@@ -209,7 +209,7 @@ std::vector<MetricFamily> metric_families() {
              "bytes of the ring, through which fetched-ahead files pass once the memory is full; "
              "0: there is none yet",
              of_cache),
-      family(k_depth, gauge, "prefetches that may be in flight now; 0: no process prefetches",
+      family(k_depth, gauge, "current limit of prefetches in flight; 0: no process is prefetching",
              of_cache),
       family(k_hit_seconds, histogram,
              "duration of opens that are hits; sampled, 1 in 32; the sum is an estimate from the "

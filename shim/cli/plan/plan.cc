@@ -96,10 +96,11 @@ Plans make_plans(const Observed& observed, std::vector<std::uint64_t> rams,
        once_each({part(1), part(2), part(3), part(4), part(5), part(6), part(7), most}))
     plans.curve.push_back(plan({.ram = ram}));
   if (all == 0) return plans;
-  // Half of the free room, the most that a percentage in CUBESHIM_RAM can give.
-  const std::uint64_t free = base::available_memory() / 2;
-  plans.settings["CUBESHIM_RAM"] = mebibytes(std::min(all, free));
-  if (all > free) {
+  // A percentage in CUBESHIM_RAM takes at most half of the free room in CUBESHIM_RAM_DIR; a plan
+  // likewise takes at most half of the free memory.
+  const std::uint64_t half_of_free = base::available_memory() / 2;
+  plans.settings["CUBESHIM_RAM"] = mebibytes(std::min(all, half_of_free));
+  if (all > half_of_free) {
     plans.settings["CUBESHIM_DISK"] = mebibytes(on_disk);
     plans.settings["CUBESHIM_DISK_DIR"] = "/a/directory/of/a/local/disk";
   }

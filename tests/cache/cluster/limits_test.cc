@@ -126,19 +126,19 @@ TEST(CircuitBreaker, RestsLongerEachTimeAndGetsOneTrial) {
   std::uint64_t now = k_s;
   for (const std::uint64_t seconds : {1, 2, 4, 8, 16, 30, 30}) {
     trip.rest(now);
-    EXPECT_FALSE(trip.is_open(now + seconds * k_s - 1)) << seconds;
+    EXPECT_FALSE(trip.allows_requests(now + seconds * k_s - 1)) << seconds;
     EXPECT_FALSE(trip.may_ask(now + seconds * k_s - 1));
     now += seconds * k_s;
-    EXPECT_TRUE(trip.is_open(now));
+    EXPECT_TRUE(trip.allows_requests(now));
     EXPECT_TRUE(trip.may_ask(now));
     EXPECT_FALSE(trip.may_ask(now)) << "one trial";
   }
   EXPECT_FALSE(trip.note_answer(/*is_late=*/false));
   EXPECT_TRUE(trip.may_ask(now) && trip.may_ask(now));
   trip.rest(now);
-  EXPECT_TRUE(trip.is_open(now + k_s)) << "a good answer makes it begin anew";
+  EXPECT_TRUE(trip.allows_requests(now + k_s)) << "a good answer makes it begin anew";
   trip.rest(now, 30 * k_s);
-  EXPECT_FALSE(trip.is_open(now + 29 * k_s));
+  EXPECT_FALSE(trip.allows_requests(now + 29 * k_s));
 }
 
 TEST(CircuitBreaker, AbandonedTrialPassesToTheNextAsker) {

@@ -100,7 +100,7 @@ TEST_F(DiskRingTest, WriterThatKeepsUpStoresEveryRecord) {
 }
 
 // An fd that a signal handler has parked in the meantime is then no longer the lowest free one.
-TEST_F(DiskRingTest, OpenReportsAnFdThatItUsedMeanwhile) {
+TEST_F(DiskRingTest, DiskHitReportsTheFdThatItOpenedAndClosed) {
   TierWriter writer = cache->tier_writer();
   ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));
   for (const std::string& path : paths) {

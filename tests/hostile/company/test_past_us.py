@@ -156,7 +156,7 @@ class PastUs(Job):
         self.assertEqual(done.out, "True True 100 3\n")
         self.assertEqual(done.report["materialized"], 0, str(done))
 
-    def test_a_wrapper_in_front_that_takes_libcs_own_read(self):
+    def test_a_preloaded_wrapper_that_calls_libcs_read_directly_is_reported(self):
         front = program("libcompany_front.so")
         self.check_job("read:DIR", "read:DIR", "fork:DIR", preload=[front, *self.preload],
                        says=f"{self.says}: .* calls read, and")

@@ -202,7 +202,7 @@ print(len(open(F).read()))
 
 
 class JobVariable(Case):
-    def test_with_any_text_is_harmless(self):
+    def test_arbitrary_text_is_harmless(self):
         own = f"{os.getpid()}.1.1"
         for text in ("0.0.0", "-1.0.0", "4294967295.0.0", "2147483648.1.1",
                      "1.0." + str(os.stat("/proc/self/ns/pid").st_ino),

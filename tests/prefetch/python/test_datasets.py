@@ -187,7 +187,7 @@ class Attributes(Heard):
             resolve = resolver(dataset)
             self.assertEqual([resolve(i) for i in range(4)], both)
 
-    def test_names_below_a_directory(self):
+    def test_relative_names_are_joined_to_the_root_directory(self):
         for more, expected in (({"root": "/d"}, "/d/0.jpg"), ({"root": "/d",
                                                                "img_dir": "x"}, "/d/x/0.jpg"),
                                ({"root": "/d", "img_dir": "/e"},

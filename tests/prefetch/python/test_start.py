@@ -130,7 +130,7 @@ class Import(Case):
             env=self.path | {"LD_PRELOAD": os.environ["SIDECAR"], "SIDECAR_CALLS": str(calls)})
         self.assertEqual(calls.read_text(), "x")
 
-    def test_problem_is_one_line_with_log_debug(self):
+    def test_failed_announcement_logs_one_line_only_at_level_debug(self):
         code = ("import cubeshim, time\na = cubeshim.announce(['/data/a'])\n"
                 "a.channel.thread.join(60)\n")
         self.assertEqual(self.python(code, env=self.path).stderr, "")

@@ -86,7 +86,7 @@ print(count)
 read_all()
 """)
 
-    def test_one_that_ends_the_job(self):
+    def test_a_fatal_signal_during_prefetch_ends_the_job(self):
         for number in ("SIGTERM", "SIGINT", "SIGSEGV", "SIGABRT"):
             with self.subTest(number):
                 script = self.script(f"""

@@ -14,7 +14,7 @@ constexpr std::uint64_t k_longest_rest_ns = 30 * base::k_ns_per_s;
 
 bool CircuitBreaker::may_ask(std::uint64_t now_ns) {
   if (rests_ == 0) return true;
-  if (!is_open(now_ns) || is_trial_) return false;
+  if (!allows_requests(now_ns) || is_trial_) return false;
   is_trial_ = true;
   return true;
 }

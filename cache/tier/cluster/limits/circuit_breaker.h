@@ -1,6 +1,6 @@
 // The circuit breaker of a server. After bad answers it opens for 1 s, then for 2, 4 ... 30 s.
 // After each such rest the server gets one trial. Thread safety: one thread changes it; any thread
-// may call is_open.
+// may call allows_requests.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@ namespace cube::cache {
 
 class CircuitBreaker {
  public:
-  // True if the server may be asked at all. It stays true during a trial, where may_ask decides.
-  bool is_open(std::uint64_t now_ns) const {
+  // False while the server rests. True during a trial, too, in which may_ask decides.
+  bool allows_requests(std::uint64_t now_ns) const {
     return now_ns >= rest_until_ns_.load(std::memory_order_relaxed);
   }
   // Returns false if the server rests, or if its trial is under way.
