@@ -126,7 +126,7 @@ class Screen(TopCase):
             top = self.top(columns)
             top.until(r"^waiting for a job")
             top.press("?")
-            top.until(r"cost each hit some\s+time\.$")
+            top.until(r"cost\s+each hit some time\.$")
             self.assertIn("the time that 99 of 100 opens stay below",
                           " ".join(top.text().split()))
             top.press("q")
