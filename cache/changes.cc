@@ -57,6 +57,12 @@ void Changes::tree_changed(std::string_view directory) {
   parts_.for_each_tier([](Tier& tier) { tier.tree_changed(); });
 }
 
+void Changes::all_changed() {
+  parts_.region.header().file_changes.fetch_add(1, std::memory_order_seq_cst);
+  parts_.region.doubt_all();
+  tree_changed("/");
+}
+
 void Changes::writing_begins(std::string_view key, const FileStat& stat) {
   cube::cache::writing_begins(parts_.region, stat);
   bytes_changed(key, stat);

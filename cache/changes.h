@@ -35,6 +35,8 @@ class Changes {
   void entries_changed(const FileStat& directory);
   // Everything below this path may have changed: a directory, or a link to one, was renamed.
   void tree_changed(std::string_view directory);
+  // Any file or directory may have changed: there was no fd, or no memory, to find out which one.
+  void all_changed();
   // Brackets writing, from the open for writing to the last close. In between, no process of the
   // node caches the file.
   void writing_begins(std::string_view key, const FileStat& stat);

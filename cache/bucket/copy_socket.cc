@@ -50,10 +50,11 @@ base::Result<base::UniqueFd> receive_fd(int socket) {
   int error = ESTALE;
   iovec part{&error, sizeof error};
   Control control{};
+  Control& at = control;
   msghdr message{};
   // Leaves the message there: without a free fd the kernel drops the fd that it carries.
   const auto receive = [&]() -> long {
-    message = message_of(part, control);
+    message = message_of(part, at);
     const long n = sys::raw(SYS_recvmsg, socket, sys::arg(&message), MSG_CMSG_CLOEXEC | MSG_PEEK);
     return !sys::failed(n) && (message.msg_flags & MSG_CTRUNC) != 0 ? -EMFILE : n;
   };

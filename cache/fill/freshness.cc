@@ -10,7 +10,8 @@ Freshness::Freshness(Region& region, RamTier& ram, const base::Consistency& cons
     : region_(&region),
       ram_(&ram),
       consistency_(consistency),
-      job_start_ns_(region.job_row(region.own_job()).started_ns) {}
+      job_start_ns_(region.job_row(region.own_job()).started_ns),
+      doubted_ns_(&region.header().doubted_ns) {}
 
 bool Freshness::needs_no_look_slow(const Record& record) const {
   if (origins_ != nullptr || record.origin != k_mounts) {
@@ -28,11 +29,11 @@ bool Freshness::needs_no_look_slow(const Record& record) const {
 std::uint64_t Freshness::good_since_ns(std::uint64_t now) const {
   switch (consistency_.kind) {
     // A record that was fetched or revalidated since this job began is valid for the job.
-    case ConsistencyKind::immutable: return job_start_ns_;
+    case ConsistencyKind::immutable: return good_in_job_ns();
     case ConsistencyKind::ttl: {
       const std::uint64_t ttl = consistency_.ttl_seconds * 1'000'000'000ULL;
       if (ttl == 0) break;
-      return now < ttl ? 0 : now - ttl + 1;
+      return std::max(now < ttl ? 0 : now - ttl + 1, doubted_ns_->load(std::memory_order_relaxed));
     }
     case ConsistencyKind::open: break;
   }

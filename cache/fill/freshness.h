@@ -31,7 +31,7 @@ class Freshness {
     // The common case: a mount's record that was fetched or revalidated since this job began.
     const bool is_common = origins_ == nullptr && record.origin == k_mounts &&
                            consistency_.kind == base::ConsistencyKind::immutable;
-    return is_common ? record.verified_ns.load(std::memory_order_relaxed) >= job_start_ns_
+    return is_common ? record.verified_ns.load(std::memory_order_relaxed) >= good_in_job_ns()
                      : needs_no_look_slow(record);
   }
   // If a revalidation takes longer than this, threads should revalidate ahead of the program. A
@@ -49,6 +49,10 @@ class Freshness {
   std::optional<KnownStats::Known> known_stat(std::string_view key) const;
 
  private:
+  // Revalidations since this time are valid for the job.
+  std::uint64_t good_in_job_ns() const {
+    return std::max(job_start_ns_, doubted_ns_->load(std::memory_order_relaxed));
+  }
   bool needs_no_look_slow(const Record& record) const;
   bool is_still_right(const Record& record, const char* path, bool& has_waited);
   // Revalidations since this time (base::boot_ns) are valid for this process. UINT64_MAX: none is.
@@ -60,6 +64,7 @@ class Freshness {
   const KnownStats* known_ = nullptr;
   base::Consistency consistency_;
   std::uint64_t job_start_ns_;  // base::boot_ns
+  const std::atomic<std::uint64_t>* doubted_ns_;
 };
 
 }  // namespace cube::cache

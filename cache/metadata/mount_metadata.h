@@ -150,7 +150,9 @@ class MountMetadata final : public KnownStats {
   bool is_still_right(const Record& record);
   bool is_young(const Record& record, bool again) const;
   std::uint64_t doubted_ns() const {
-    return region_->job_row(region_->own_job()).metadata_doubted_ns.load(std::memory_order_relaxed);
+    const auto& of_job = region_->job_row(region_->own_job()).metadata_doubted_ns;
+    return std::max(of_job.load(std::memory_order_relaxed),
+                    region_->header().doubted_ns.load(std::memory_order_relaxed));
   }
   // Whether the record may be served. Revalidates the record if the last revalidation is too old.
   bool holds(const Record& record, bool again) {

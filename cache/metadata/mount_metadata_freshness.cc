@@ -91,7 +91,8 @@ bool MountMetadata::is_current(const StatTable::Entry& entry) const {
                                    : std::clamp(age_ns(entry.stat) / 10, base::k_ns_per_s,
                                                 60 * base::k_ns_per_s),
                                most_ttl_ns_));
-  return is_young && is_untouched(entry);
+  return is_young && is_untouched(entry) &&
+         entry.looked_ns >= region_->header().doubted_ns.load(std::memory_order_relaxed);
 }
 
 bool MountMetadata::is_untouched(const StatTable::Entry& entry) const {

@@ -17,7 +17,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 29;
+inline constexpr std::uint32_t k_layout_version = 30;
 // The maxima; a smaller region has half or a quarter of them (RegionLayout::process_slots,
 // job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
@@ -81,6 +81,9 @@ struct RegionHeader {
   std::uint32_t header_bytes;
   RegionLayout layout;
   std::uint64_t created_ns;
+  // base::boot_ns: a change could not be marked at its record, so everything that was verified
+  // before must be revalidated.
+  std::atomic<std::uint64_t> doubted_ns;
   // Guards attaching, detaching and reaping. Robust, so its holder's death frees it.
   pthread_mutex_t lifecycle;
   // The last process has removed the name. Guarded by lifecycle.

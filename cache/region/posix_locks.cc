@@ -30,6 +30,8 @@ using Counter = std::atomic<std::uint64_t>;
 
 // The devices of the files that the process has locked, plus 1; 0: free.
 constinit std::array<Counter, 16> g_devices{};
+// The devices, plus 1, whose locks /proc shows: the kernel keeps them.
+constinit std::array<Counter, 16> g_shown{};
 // `all`: there are more devices than fit.
 enum class Noted : std::uint8_t { none, some, all };
 constinit std::atomic<Noted> g_noted{Noted::none};
@@ -86,21 +88,26 @@ std::optional<FileStat> kept_file(std::uint64_t kept) {
   return stat && kept_word(fd_in(kept), *stat) == kept ? std::optional(*stat) : std::nullopt;
 }
 
-bool is_noted(std::uint64_t device) {
-  return g_noted.load(std::memory_order_seq_cst) == Noted::all ||
-         std::ranges::any_of(g_devices, [&](const Counter& row) {
-           return row.load(std::memory_order_seq_cst) == device + 1;
-         });
+bool has_row(const std::array<Counter, 16>& rows, std::uint64_t device) {
+  return std::ranges::any_of(
+      rows, [&](const Counter& row) { return row.load(std::memory_order_seq_cst) == device + 1; });
 }
 
-void note_device(std::uint64_t device) {
-  const bool has_row = std::ranges::any_of(g_devices, [&](Counter& row) {
+bool make_row(std::array<Counter, 16>& rows, std::uint64_t device) {
+  return std::ranges::any_of(rows, [&](Counter& row) {
     std::uint64_t found = 0;
     return row.compare_exchange_strong(found, device + 1, std::memory_order_seq_cst) ||
            found == device + 1;
   });
+}
+
+bool is_noted(std::uint64_t device) {
+  return g_noted.load(std::memory_order_seq_cst) == Noted::all || has_row(g_devices, device);
+}
+
+void note_device(std::uint64_t device) {
   Noted none = Noted::none;
-  if (!has_row) {
+  if (!make_row(g_devices, device)) {
     g_noted.store(Noted::all, std::memory_order_seq_cst);
   } else {
     g_noted.compare_exchange_strong(none, Noted::some, std::memory_order_seq_cst);
@@ -158,18 +165,19 @@ Holder holder_of_one(int fd) {
 bool holds(int fd, const FileStat& stat) {
   const Holder one = holder_of_one(fd);
   if (one == Holder::nobody || one == Holder::own) return one == Holder::own;
-  return is_of_fuse(fd) || is_any_file([&](int own, const FileStat& of_own) {
+  const bool is_hidden = is_of_fuse(fd) && !has_row(g_shown, stat.device());
+  return is_hidden || is_any_file([&](int own, const FileStat& of_own) {
            return of_own.same_file(stat) && has_taken(own);
          });
 }
 
 void keep(int fd, const FileStat& stat) {
   g_kept_fds.fetch_add(1, std::memory_order_relaxed);
-  const bool has_row = std::ranges::any_of(g_kept, [&](Counter& row) {
+  const bool is_kept = std::ranges::any_of(g_kept, [&](Counter& row) {
     std::uint64_t free = 0;
     return row.compare_exchange_strong(free, kept_word(fd, stat), std::memory_order_acq_rel);
   });
-  if (has_row) return;
+  if (is_kept) return;
   g_kept_fds.fetch_sub(1, std::memory_order_relaxed);
   sys::fcntl(fd, F_SETFD, 0);
 }
@@ -231,6 +239,11 @@ void PosixLocks::note_inherited() {
     if (may_have_taken) note_device(stat.device());
     return false;
   });
+}
+
+void PosixLocks::note_taken(int fd) {
+  const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
+  if (stat && !has_row(g_shown, stat->device()) && has_taken(fd)) make_row(g_shown, stat->device());
 }
 
 bool PosixLocks::may_hold_on_device(const FileStat& stat) {

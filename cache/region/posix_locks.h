@@ -32,6 +32,7 @@ class PosixLocks {
       closes.look();
       result = call();
     } while (result == 0 && closes.have_gone_on());
+    if (result == 0) note_taken(fd);
     return result;
   }
 
@@ -69,6 +70,7 @@ class PosixLocks {
   static void become_child();
 
  private:
+  static void note_taken(int fd);
   static bool is_any_kept() { return g_kept_fds.load(std::memory_order_relaxed) != 0; }
   [[gnu::cold]] static std::uint32_t kept_mark_slow(int fd);
   [[gnu::cold]] static void close_kept_slow(std::uint32_t mark);

@@ -322,6 +322,14 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
   return {};
 }
 
+void Region::doubt_all() const {
+  std::atomic<std::uint64_t>& doubted = header().doubted_ns;
+  const std::uint64_t now = base::boot_ns();
+  std::uint64_t before = doubted.load(std::memory_order_relaxed);
+  while (before < now && !doubted.compare_exchange_weak(before, now, std::memory_order_seq_cst)) {
+  }
+}
+
 base::Result<base::Mapping> Region::window(std::uint64_t at, std::size_t bytes) const {
   const auto duplicate = bytes < base::Mapping::k_huge_page
                              ? base::Mapping::duplicate

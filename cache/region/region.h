@@ -91,6 +91,9 @@ class Region {
   void note_read(std::uint64_t bytes) { resident_.note_read(bytes, data_, writable_); }
 
   RegionHeader& header() const { return *at<RegionHeader>(0); }
+  // Makes all processes revalidate everything that has been verified so far. For a change that
+  // cannot be marked for want of memory or of an fd: this needs neither. Async-signal-safe.
+  void doubt_all() const;
   JobRow& job_row(std::uint32_t i) const { return at<JobRow>(layout_.jobs)[i]; }
   // The sum over jobs whose rows other jobs have taken.
   base::Stats& forgotten_jobs() const { return job_row(layout_.job_rows).finished; }

@@ -164,14 +164,14 @@ bool has_other_threads() {
 // fd first. It does so only in a process with one thread, because another thread could take the fd
 // meanwhile, or fork a child that then lacks it.
 int open_at_limit(const OpenFile& file, Accept accept, int fd) {
-  if (has_other_threads()) return -EMFILE;
+  // The gateway's copy takes two fds, so it may be refused after the close.
+  if (file.large != nullptr || has_other_threads()) return -EMFILE;
   struct ::rlimit limit {};
   // The limit may have been lowered since the open, and the kernel returns no fd at or above it.
   if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))) ||
       limit.rlim_cur <= static_cast<rlim_t>(fd))
     return -EMFILE;
   sys::close(fd);
-  if (file.large != nullptr) return copy_of_object(file);
   const int kernel_fd = open_origin(file, accept);
   return kernel_fd >= 0 ? kernel_fd : sealed_copy(file);
 }

@@ -185,7 +185,7 @@ class Real(Pool):
         inode = file.stat().st_ino
         # The pool of another user or container has its state elsewhere, but the same name and
         # directory.
-        in_use = f"{file} is in use by another memcached: --name or --nvme"
+        in_use = f"{file} is in use by another memcached: choose another --name or --nvme"
         with tempfile.TemporaryDirectory(dir="/dev/shm") as states:
             self.refused(
                 self.pool("start", "--memory", "64M", "--port", free_port(), "--ram-dir", states,

@@ -126,9 +126,8 @@ class Screen(TopCase):
             top = self.top(columns)
             top.until(r"^waiting for a job")
             top.press("?")
-            top.until(r"cost each hit some\s+time\.$")
-            self.assertIn("the time that 99 of 100 opens stay below",
-                          " ".join(top.text().split()))
+            top.until(r"cost\s+each\s+hit\s+some\s+time\.$")
+            self.assertIn("99 of 100 opens take less than p99", " ".join(top.text().split()))
             top.press("q")
             self.assertEqual(top.child.wait(30), 0)
 

@@ -1,6 +1,6 @@
 """POSIX locks of the program outlast what the library does with the file. The kernel drops all
 POSIX locks of a process on a file when the process closes any fd of it. CUBESHIM_LIBRARY,
-CUBESHIM_HELPER name the build's files."""
+CUBESHIM_HELPER, CUBESHIM_LAGFS name the build's files."""
 import fcntl
 import os
 import subprocess
@@ -10,9 +10,10 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+from bench.harness.mount import SlowMount  # noqa: E402
 from tests.preload.stopped import CLOSE, OPENAT2, SCHED_YIELD, Stopped  # noqa: E402
 
-DEADLINE_S = 60
+LAGFS, DEADLINE_S = os.environ["CUBESHIM_LAGFS"], 60
 # Reports that the file should be locked, and waits until the test has checked.
 START = """
 import ctypes, fcntl, mmap, os, sys, threading
@@ -96,6 +97,17 @@ for end in "unlock", "close":
     assert fds() == few, (end, fds(), few)
 look()
 """
+# `look` waits until another process has locked the file.
+OTHERS_LOCK = """
+look()
+before = len(os.listdir("/proc/self/fd"))
+for _ in range(50):
+    with open(path, "rb") as file:
+        assert len(file.read(10)) == 10
+        fcntl.lockf(file, fcntl.LOCK_SH)
+        fcntl.lockf(file, fcntl.LOCK_UN)
+assert len(os.listdir("/proc/self/fd")) < before + 5, os.listdir("/proc/self/fd")
+"""
 OPENED_MEANWHILE = """
 os.close(os.open(path + "-other", os.O_RDONLY))
 opener = threading.Thread(target=lambda: [sys.stdin.readline(), libc.open(path.encode(), os.O_RDONLY)])
@@ -160,6 +172,17 @@ class PosixLocks(unittest.TestCase):
 
     def test_fds_that_are_left_open_for_them_are_closed_at_their_end_and_in_a_child(self):
         self.assert_locked(self.start_python(LOCKS_END), 1)
+
+    def test_no_fd_is_left_open_for_the_lock_of_another_process(self):
+        mount = self.enterContext(SlowMount(Path(LAGFS), self.file.parent, self.file.parent, 0))
+        self.file = mount.path / "f"
+        job = self.start_python(OTHERS_LOCK)
+        self.assertEqual(job.stdout.readline(), "locked\n")
+        with open(self.file, "rb") as file:
+            fcntl.lockf(file, fcntl.LOCK_SH)
+            job.stdin.write("\n")
+            job.stdin.flush()
+            self.assertEqual(job.wait(DEADLINE_S), 0)
 
     def stopped_at(self, call: int):
         """A job, whose opener has stopped at this call for the file, and its other thread. `go_on`:

@@ -318,7 +318,11 @@ bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
       // Release: pairs with the acquire in Record::is_stale.
     } while (!r.stale.compare_exchange_weak(before, after, std::memory_order_acq_rel));
   };
-  if (!change_marks(record, mark) || is_marked) return false;
+  if (!change_marks(record, mark)) {
+    region_->doubt_all();
+    return false;
+  }
+  if (is_marked) return false;
   // The record will not be opened, so the ring does not wait for that.
   if (record.is_prefetched()) ring_.take_back(record);
   return true;

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cache/base/memory/off_stack.h"
+#include "cache/base/process/lifted_fd_limit.h"
 #include "shim/calls/directory/mount_stream.h"
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/fd/fd_table.h"
@@ -79,7 +80,8 @@ NameChange::NameChange(int dir, const char* path, Of of)
 // that.
 bool NameChange::take_real_path(int dir, const char* path) {
   const int follow = of_ == Of::mount_point ? 0 : O_NOFOLLOW;
-  const long fd = sys::openat(dir, path, O_PATH | O_CLOEXEC | follow);
+  const long fd = base::within_lifted_fd_limit(
+      [&] { return sys::openat(dir, path, O_PATH | O_CLOEXEC | follow); });
   if (sys::failed(fd)) return false;
   base::OffStack real;
   const long n = real ? read_path_of_fd(static_cast<int>(fd), real.data()) : -ENOMEM;
@@ -107,7 +109,11 @@ std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* pat
   while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
   const std::size_t slash = text.rfind('/');
   base::OffStack above;
-  if (!above || text.size() == PATH_MAX) return std::nullopt;
+  if (text.size() == PATH_MAX) return std::nullopt;
+  if (!above) {
+    cache_of_changes()->changes().all_changed();
+    return std::nullopt;
+  }
   const std::string_view directory = slash == std::string_view::npos ? "."
                                      : slash == 0                    ? "/"
                                                                      : text.substr(0, slash);
@@ -154,9 +160,14 @@ void NameChange::commit(const Passage& before) {
   if (by_fd_) note_changed(dir_, before);
   if (!prefix_.empty()) cache->changes().tree_changed(prefix_);
   if (followed_ != nullptr) {
-    const long fd = sys::openat(dir_, followed_, O_PATH | O_CLOEXEC);
-    if (!sys::failed(fd)) note_changed(static_cast<int>(fd), before);
-    sys::close(static_cast<int>(fd));
+    const long fd = base::within_lifted_fd_limit(
+        [&] { return sys::openat(dir_, followed_, O_PATH | O_CLOEXEC); });
+    if (!sys::failed(fd)) {
+      note_changed(static_cast<int>(fd), before);
+      sys::close(static_cast<int>(fd));
+    } else if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM) {
+      cache->changes().all_changed();
+    }
   }
   // Metadata may be cached below the name although nothing was there, because another node has
   // removed the directory.

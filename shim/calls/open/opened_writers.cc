@@ -2,6 +2,7 @@
 
 #include <climits>
 
+#include "cache/base/process/lifted_fd_limit.h"
 #include "shim/calls/name/name_change.h"
 #include "shim/fd/fd_table.h"
 #include "shim/fd/materialize.h"
@@ -21,18 +22,23 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   auto* const cache =
       !key.empty() ? attachment::attached_cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
-  OpenFileRef file = open_files::make();
-  if (!file || !g_fds.is_within(fd)) return;
-  file->kind = OpenFile::Kind::writer;
-  file->written = *stat;
-  cache->changes().writing_begins(key, *stat);
+  OpenFileRef file = g_fds.is_within(fd) ? open_files::make() : OpenFileRef();
+  // Without a row, nothing notices the last close.
+  if (file)
+    cache->changes().writing_begins(key, *stat);
+  else
+    cache->changes().child_writes(key, *stat);
   // What is cached under the file's real path is dropped, too.
   char real_path[PATH_MAX];
   const std::string_view real = path_of_fd(fd, real_path);
   cache->changes().bytes_changed(real, *stat);
   // The program may have used a link; a negative entry may be younger than the file.
   cache->corrections().learn(real, {.kinds = cache::Told::k_other});
-  g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
+  if (file) {
+    file->kind = OpenFile::Kind::writer;
+    file->written = *stat;
+    g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
+  }
   // The program's other fds of the file must show what it writes, even if the file is then
   // unlinked.
   materialize_other_names(*stat, "open");
@@ -75,15 +81,16 @@ void note_foreign_writer(int dir, const char* path) {
   CoveredPath covered;
   const bool is_covered_here =
       path_filter::covers_served(dir, path, covered, path_filter::Care::thorough);
-  const long opened = sys::openat(dir, path, O_PATH | O_CLOEXEC);
-  if (sys::failed(opened)) return;
-  const base::UniqueFd fd(static_cast<int>(opened));
-  const auto stat = cache::stat_fd(fd.get());
+  const auto stat = cache::stat_path(dir, path, 0);
   if (!stat || !stat->is_regular()) return;
   auto* const cache =
       is_covered_here ? attachment::cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
   cache->changes().child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
+  const long opened =
+      base::within_lifted_fd_limit([&] { return sys::openat(dir, path, O_PATH | O_CLOEXEC); });
+  if (sys::failed(opened)) return cache->changes().all_changed();
+  const base::UniqueFd fd(static_cast<int>(opened));
   NameChange::note_entry_of(fd.get(), dir, path);
   char real_path[PATH_MAX];
   cache->changes().bytes_changed(path_of_fd(fd.get(), real_path), *stat);
