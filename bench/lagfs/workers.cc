@@ -57,7 +57,7 @@ void Workers::run(Worker& self) {
   fuse_buf buffer{};
   while (!fuse_session_exited(session_)) {
     // The seq_cst stores pair with the loads in settle(). The state is stored first, so that
-    // whoever sees a new turn knows that the old one is over.
+    // a thread that sees a new turn knows that the old one is over.
     self.state.store(State::receiving);
     self.turn.fetch_add(1);
     pthread_sigmask(SIG_UNBLOCK, &nudge, nullptr);

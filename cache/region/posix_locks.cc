@@ -210,7 +210,8 @@ PosixLocks::Closes::Closes(int fd) : counter_(&g_early), began_ns_(base::monoton
   const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
   if (!stat) return;
   counter_ = &counter_of(*stat);
-  note_device(stat->device());
+  device_ = stat->device();
+  note_device(*device_);
   while (going_on(g_early) > g_left.load(std::memory_order_relaxed)) {
     if (may_wait()) continue;
     g_left.store(going_on(g_early), std::memory_order_relaxed);
@@ -232,6 +233,10 @@ bool PosixLocks::Closes::may_wait() {
   return base::monotonic_ns() - began_ns_ < k_longest_ns;
 }
 
+void PosixLocks::Closes::note_taken(int fd) const {
+  if (device_ && !has_row(g_shown, *device_) && has_taken(fd)) make_row(g_shown, *device_);
+}
+
 void PosixLocks::note_inherited() {
   is_any_file([](int fd, const FileStat& stat) {
     const bool may_have_taken =
@@ -239,11 +244,6 @@ void PosixLocks::note_inherited() {
     if (may_have_taken) note_device(stat.device());
     return false;
   });
-}
-
-void PosixLocks::note_taken(int fd) {
-  const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
-  if (stat && !has_row(g_shown, stat->device()) && has_taken(fd)) make_row(g_shown, stat->device());
 }
 
 bool PosixLocks::may_hold_on_device(const FileStat& stat) {

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "cache/base/unique_fd.h"
 #include "cache/record/file_stat.h"
@@ -32,7 +33,7 @@ class PosixLocks {
       closes.look();
       result = call();
     } while (result == 0 && closes.have_gone_on());
-    if (result == 0) note_taken(fd);
+    if (result == 0) closes.note_taken(fd);
     return result;
   }
 
@@ -70,7 +71,6 @@ class PosixLocks {
   static void become_child();
 
  private:
-  static void note_taken(int fd);
   static bool is_any_kept() { return g_kept_fds.load(std::memory_order_relaxed) != 0; }
   [[gnu::cold]] static std::uint32_t kept_mark_slow(int fd);
   [[gnu::cold]] static void close_kept_slow(std::uint32_t mark);
@@ -84,11 +84,14 @@ class PosixLocks {
     // Whether a close was in progress at look(), or has ended since then. If so, yields the
     // processor.
     bool have_gone_on();
+    // Notes whether /proc shows the lock that the program has taken through this fd.
+    void note_taken(int fd) const;
 
    private:
     bool may_wait();
     std::atomic<std::uint64_t>* counter_;
     std::uint64_t before_ = 0, began_ns_ = 0;
+    std::optional<std::uint64_t> device_;
   };
 };
 

@@ -88,8 +88,9 @@ class Doctor(Case):
             status, findings = self.large_files(preexec_fn=lambda call=call: refuse(call))
             self.assertEqual(
                 (status,
-                 self.finding(findings,
-                              "read ahead of programs, through files that the library opens itself")[0]),
+                 self.finding(
+                     findings,
+                     "read ahead of programs, through files that the library opens itself")[0]),
                 (0, "ok"), findings)
         status, findings = self.large_files(preexec_fn=lambda: refuse(CLOSE_RANGE))
         health, advice = self.finding(

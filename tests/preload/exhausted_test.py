@@ -56,7 +56,6 @@ def open_all():
             os.dup(1)
     except OSError:
         pass
-attributes = (ctypes.c_char * 512)()
 before = look_of_the_child()
 look()
 """

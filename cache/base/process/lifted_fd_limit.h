@@ -115,4 +115,15 @@ long within_lifted_fd_limit(Call&& call) {
   return call();
 }
 
+// Opens the path with O_PATH, to look at what it leads to. Returns the fd or -errno.
+inline long open_path_only(int dir, const char* path, int more_flags = 0) {
+  return within_lifted_fd_limit(
+      [&] { return sys::openat(dir, path, O_PATH | O_CLOEXEC | more_flags); });
+}
+
+// Whether the result says that fds or memory are used up, and nothing about the file.
+inline bool is_exhausted(long result) {
+  return result == -EMFILE || result == -ENFILE || result == -ENOMEM;
+}
+
 }  // namespace cube::base

@@ -122,7 +122,7 @@ class Client {
   void start(JobPointer job);
   void collect();
   void judge(JobPointer job);
-  // What to do after an answer.
+  // The next step for a job that has its answer.
   enum class Next : std::uint8_t { done, again_now, again_later, fail };
   Next judge_answer(Job& job);
   Next judge_error(Job& job, const std::string& code);

@@ -18,8 +18,8 @@ namespace cube::shim::mappings {
 struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
-  // Where the last page that may be shown would end, if all of the file were mapped here. Pages of
-  // `large` follow, if it is set; `offset_of_end` is the offset of this end in that file.
+  // The end of the file's last page, as if the whole file were mapped here. If `large` is set, its
+  // pages follow; `offset_of_end` is the offset of this end in that file.
   std::uintptr_t file_end = 0;
   cache::LargeFile* large = nullptr;
   std::uint64_t offset_of_end = 0;

@@ -80,8 +80,7 @@ NameChange::NameChange(int dir, const char* path, Of of)
 // that.
 bool NameChange::take_real_path(int dir, const char* path) {
   const int follow = of_ == Of::mount_point ? 0 : O_NOFOLLOW;
-  const long fd = base::within_lifted_fd_limit(
-      [&] { return sys::openat(dir, path, O_PATH | O_CLOEXEC | follow); });
+  const long fd = base::open_path_only(dir, path, follow);
   if (sys::failed(fd)) return false;
   base::OffStack real;
   const long n = real ? read_path_of_fd(static_cast<int>(fd), real.data()) : -ENOMEM;
@@ -103,7 +102,7 @@ bool NameChange::changes_tree(const Passage& before) const {
 std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* path) {
   if (!process::tells() || !path_filter::is_readable_pointer(path)) return std::nullopt;
   const KeepErrno keep;
-  const auto* const cache = cache_of_changes();
+  auto* const cache = cache_of_changes();
   if (cache == nullptr || !cache->metadata().are_any()) return std::nullopt;
   std::string_view text(path, strnlen(path, PATH_MAX));
   while (text.size() > 1 && text.ends_with('/')) text.remove_suffix(1);
@@ -111,7 +110,7 @@ std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* pat
   base::OffStack above;
   if (text.size() == PATH_MAX) return std::nullopt;
   if (!above) {
-    cache_of_changes()->changes().all_changed();
+    cache->changes().all_changed();
     return std::nullopt;
   }
   const std::string_view directory = slash == std::string_view::npos ? "."
@@ -160,12 +159,11 @@ void NameChange::commit(const Passage& before) {
   if (by_fd_) note_changed(dir_, before);
   if (!prefix_.empty()) cache->changes().tree_changed(prefix_);
   if (followed_ != nullptr) {
-    const long fd = base::within_lifted_fd_limit(
-        [&] { return sys::openat(dir_, followed_, O_PATH | O_CLOEXEC); });
+    const long fd = base::open_path_only(dir_, followed_);
     if (!sys::failed(fd)) {
       note_changed(static_cast<int>(fd), before);
       sys::close(static_cast<int>(fd));
-    } else if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM) {
+    } else if (base::is_exhausted(fd)) {
       cache->changes().all_changed();
     }
   }

@@ -28,7 +28,7 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
     cache->changes().writing_begins(key, *stat);
   else
     cache->changes().child_writes(key, *stat);
-  // What is cached under the file's real path is dropped, too.
+  // The file may also be cached under its real path.
   char real_path[PATH_MAX];
   const std::string_view real = path_of_fd(fd, real_path);
   cache->changes().bytes_changed(real, *stat);
@@ -87,8 +87,7 @@ void note_foreign_writer(int dir, const char* path) {
       is_covered_here ? attachment::cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
   cache->changes().child_writes(is_covered_here ? covered.key() : std::string_view(), *stat);
-  const long opened =
-      base::within_lifted_fd_limit([&] { return sys::openat(dir, path, O_PATH | O_CLOEXEC); });
+  const long opened = base::open_path_only(dir, path);
   if (sys::failed(opened)) return cache->changes().all_changed();
   const base::UniqueFd fd(static_cast<int>(opened));
   NameChange::note_entry_of(fd.get(), dir, path);

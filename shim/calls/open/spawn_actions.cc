@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cache/base/newer_libc.h"
+#include "cache/base/process/lifted_fd_limit.h"
 #include "shim/calls/open/opened_writers.h"
 #include "shim/process/attachment.h"
 #include "shim/process/c_result.h"
@@ -82,16 +83,18 @@ bool may_change(int flags) {
   return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_TRUNC | O_CREAT)) != 0;
 }
 
+// It is not known which files the actions open.
+void note_any_change() {
+  if (auto* const cache = attachment::attached_cache(); cache != nullptr)
+    cache->changes().tree_changed("/");
+}
+
 }  // namespace
 
 void note_spawned_writers(const posix_spawn_file_actions_t* actions) {
   if (actions == nullptr || actions->__used == 0 || !process::owns_table()) return;
   const KeepErrno keep;
-  if (!is_layout_known()) {
-    if (auto* const cache = attachment::attached_cache(); cache != nullptr)
-      cache->changes().tree_changed("/");
-    return;
-  }
+  if (!is_layout_known()) return note_any_change();
   // The directory in which relative paths begin after a change of directory. The fd of an fchdir is
   // assumed to be an fd of this process.
   int directory = AT_FDCWD;
@@ -99,11 +102,13 @@ void note_spawned_writers(const posix_spawn_file_actions_t* actions) {
   for (int i = 0; i < actions->__used; ++i) {
     const SpawnAction& action = actions_of(*actions)[i];
     switch (action.tag) {
-      case SpawnAction::chdir:
-        entered.reset(static_cast<int>(
-            sys::openat(directory, action.path, O_PATH | O_DIRECTORY | O_CLOEXEC)));
+      case SpawnAction::chdir: {
+        const long opened = base::open_path_only(directory, action.path, O_DIRECTORY);
+        if (base::is_exhausted(opened)) return note_any_change();
+        entered.reset(static_cast<int>(opened));
         directory = entered.get();
         break;
+      }
       case SpawnAction::fchdir: directory = action.fd; break;
       case SpawnAction::open:
         if (may_change(action.opened.flags)) note_foreign_writer(directory, action.opened.path);

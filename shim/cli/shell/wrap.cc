@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// Where a line may be broken, and where the rest begins.
+// A place at which a line may be broken.
 struct Break {
   std::size_t at = 0;  // the byte of a space; 0: nowhere
   std::size_t indent = 0;

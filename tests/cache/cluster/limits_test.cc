@@ -136,7 +136,7 @@ TEST(CircuitBreaker, RestsLongerEachTimeAndGetsOneTrial) {
   EXPECT_FALSE(trip.note_answer(/*is_late=*/false));
   EXPECT_TRUE(trip.may_ask(now) && trip.may_ask(now));
   trip.rest(now);
-  EXPECT_TRUE(trip.allows_requests(now + k_s)) << "a good answer makes it begin anew";
+  EXPECT_TRUE(trip.allows_requests(now + k_s)) << "a good answer resets the breaker";
   trip.rest(now, 30 * k_s);
   EXPECT_FALSE(trip.allows_requests(now + 29 * k_s));
 }
