@@ -244,9 +244,7 @@ MountMetadata::Listed MountMetadata::list(std::string_view key, const char* path
     SingleFlight::Ticket ticket;
     listed.was_worth_listing_ahead =
         lists_read_.fetch_add(1, std::memory_order_relaxed) >= k_worth_listing_ahead;
-    const std::uint64_t hash = hash_of_reading(key);
-    if (flights_.begin(hash, ticket) == SingleFlight::Outcome::waited)
-      found = fresh_listing(key, /*again=*/false);
+    found = begin_reading(key, ticket);
     scope.hold(ticket.hold());
     Read from;
     if (!found) {
@@ -271,12 +269,20 @@ void MountMetadata::list_ahead(std::string_view key, const char* path) {
   SingleFlight::Ticket flight;
   if (fresh_listing(key, /*again=*/false)) return;
   if (flights_.begin_prefetch(hash_of_reading(key), flight) != SingleFlight::Prefetch::mine) return;
+  if (fresh_listing(key, /*again=*/false)) return;
   Read from;
   read(key, path, most_bytes_, from);
 }
 
+Pin MountMetadata::begin_reading(std::string_view key, SingleFlight::Ticket& flight) {
+  flights_.begin(hash_of_reading(key), flight);
+  return fresh_listing(key, /*again=*/false);
+}
+
 Pin MountMetadata::listing_of(std::string_view key, const char* path) {
+  SingleFlight::Ticket flight;
   Pin found = fresh_listing(key, /*again=*/false);
+  if (!found) found = begin_reading(key, flight);
   Read from;
   return found ? std::move(found) : read(key, path, most_bytes_, from);
 }

@@ -53,6 +53,8 @@ std::unique_ptr<StatGather> StatGather::begin(MountMetadata& metadata, const std
     if (!is_wanted || is_known(metadata, *listing, *data)) return nullptr;
     SingleFlight::Ticket flight;
     if (!metadata.begin_gather(directory, flight)) return nullptr;
+    // Another process may have gathered them before this one got the flight.
+    if (is_known(metadata, *listing, *data)) return nullptr;
     return std::unique_ptr<StatGather>(
         new StatGather(metadata, directory, std::move(listing), *data, std::move(flight)));
   } catch (const std::bad_alloc&) {

@@ -9,8 +9,11 @@
 #include <csignal>
 #include <string>
 
+#include "cache/base/hash.h"
 #include "cache/file_cache.h"
 #include "cache/metadata/stat_gather.h"
+#include "cache/region/single_flight.h"
+#include "cache/report/job_totals.h"
 #include "tests/cache/metadata_fixture.h"
 #include "tests/support/sanitizers.h"
 #include "tests/support/survivor.h"
@@ -143,6 +146,69 @@ TEST_F(MetadataSteps, NameCreatedDuringARevalidationIsNotHiddenByAStoredListing)
   change_entries("new");
   ASSERT_TRUE(child.to_stop());
   EXPECT_FALSE(cache->metadata().is_absent(place + "/new"));
+}
+
+// A process is stopped between its lookup and its flight. Meanwhile another one does the same work,
+// which the first one then need not do again.
+struct MetadataOnce : MetadataSteps {
+  std::uint64_t counted(base::Counter counter) const {
+    return collect_all(cache->region()).totals[counter];
+  }
+  // `outdate` makes the work necessary again. `work` takes the flight of the hash, and increments
+  // the counter.
+  template <typename Outdate, typename Work>
+  void expect_once(base::Counter counter, std::uint64_t hash, Outdate&& outdate, Work&& work,
+                   void (*other)(MountMetadata&, const std::string&)) {
+    if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
+    const SingleFlight flights(cache->region());
+    Tracee child([&] {
+      FileCache* const own = attach();
+      CHILD_CHECK(own != nullptr);
+      while (true) {
+        raise(SIGSTOP);
+        work(own->metadata());
+        raise(SIGSTOP);
+      }
+    });
+    int rounds = 0;
+    for (bool is_under_way = false; !is_under_way; ++rounds) {
+      outdate();
+      ASSERT_TRUE(child.to_stop());
+      ASSERT_FALSE(child.step_on(31 * rounds)) << "it has done the work without a flight";
+      is_under_way = flights.is_under_way(hash);
+      const std::uint64_t before = counted(counter);
+      if (!is_under_way) other(cache->metadata(), place);
+      ASSERT_TRUE(child.to_stop());
+      ASSERT_EQ(counted(counter) - before, 1U) << "in round " << rounds;
+    }
+    EXPECT_GT(rounds, 10);
+  }
+  template <typename Work>
+  void expect_read_once(Work&& work) {
+    expect_once(
+        base::Counter::metadata_read, base::hash_path(place) ^ base::hash_path("/"),
+        [&] { tell_of_entries(); }, work,
+        [](MountMetadata& names, const std::string& there) { tests::entries_of(names, there); });
+  }
+};
+
+TEST_F(MetadataOnce, DirectoryIsReadOnceByTwoPrograms) {
+  expect_read_once([&](MountMetadata& names) { tests::entries_of(names, place); });
+}
+
+TEST_F(MetadataOnce, DirectoryIsReadOnceByAProgramAndAThreadAheadOfIt) {
+  expect_read_once([&](MountMetadata& names) { names.list_ahead(place, place.c_str()); });
+}
+
+TEST_F(MetadataOnce, DirectoryIsReadOnceByAProgramAndAThreadThatGathersStats) {
+  expect_read_once([&](MountMetadata& names) { names.listing_of(place, place.c_str()); });
+}
+
+TEST_F(MetadataOnce, StatsAreGatheredOnceByTwoThreads) {
+  expect_once(
+      base::Counter::metadata_gathered, base::hash_path(place) ^ base::hash_path("//"),
+      [&] { tell_of_file(); }, [&](MountMetadata& names) { tests::gather(names, place, "one"); },
+      [](MountMetadata& names, const std::string& there) { tests::gather(names, there, "one"); });
 }
 
 // Killed at each system call, and at some instructions after it.
