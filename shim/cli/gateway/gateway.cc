@@ -31,7 +31,7 @@ base::ProcessId job_of_environment() {
                                                                 : base::current_process();
 }
 
-// The programs get the reason, because our stderr leads nowhere.
+// Sends the reason to the programs, because the stderr of this process leads nowhere.
 void refuse_all(cache::Mailbox& mailbox, const std::string& why) {
   for (;;) {
     const auto request = mailbox.take();
