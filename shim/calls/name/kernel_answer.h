@@ -13,7 +13,7 @@
 namespace cube::shim {
 
 struct PathCall {
-  // What the call requires of the name at the end of the path.
+  // The call's requirement for the name at the end of the path.
   enum class Wants : std::uint8_t {
     name,       // the name exists
     directory,  // the name is a directory
