@@ -61,8 +61,8 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (process::owns_table())
     cache::PosixLocks::forget_kept(static_cast<unsigned>(to), static_cast<unsigned>(to));
   bool from_served = g_fds.kind(fd) == RowKind::served;
-  // libc's streams may be reading the fd `to` with internal calls that bypass this library. Such an
-  // fd must get a kernel file.
+  // libc's streams may be reading the fd `to` with internal calls that bypass this library. Then
+  // the fd must get a kernel file.
   if (from_served && (to <= STDERR_FILENO || (g_fds.kind(to) != RowKind::served &&
                                               !sys::failed(sys::fcntl(to, F_GETFD))))) {
     placeholder::unpark_if(to);
@@ -108,7 +108,7 @@ void range_is_closed(unsigned first) {
 void close_range(unsigned first, unsigned last, int flags) {
   constexpr int k_close_on_exec = 1 << 2, k_unshare = 1 << 1;
   if (!process::owns_table()) return;
-  // The shim has one table, which cannot describe a thread with its own fds.
+  // The shim has one table of fds, which cannot describe a thread with separate fds.
   if ((flags & k_unshare) != 0) {
     materialize_all(/*only_inherited=*/false, "close_range");
     let_writers_outlive_us();

@@ -64,13 +64,13 @@ void materialize_named_fds(unsigned long request, const void* argument) {
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
   // The copy already has a row. Now check whether another thread is materializing the file. The
-  // other thread announces this before it checks the rows (tell_before_rows in materialize.cc), so
-  // at least one of the two threads sees the other.
+  // materializing thread announces itself before it checks the rows (tell_before_rows in
+  // materialize.cc), so at least one of the two threads notices the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (file.is_origin()) [[unlikely]]
     follow_origin(from, copy);
   if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
-  // `copy` must be a dup of the kernel file. Wait until `from` refers to that file.
+  // `copy` must be a dup of the kernel file. Wait until `from` refers to the kernel file.
   if (materialize_slow(from, "dup") < 0) return;
   // If the row still exists, the materializing thread has not seen it, so this thread replaces
   // `copy`.
@@ -81,7 +81,7 @@ Answer ioctl(int fd, unsigned long request, void* argument) {
   materialize_named_fds(request, argument);
   if (g_fds.kind(fd) != RowKind::served) return not_served(fd);
   switch (request) {
-    // These requests need a terminal. A regular file refuses them.
+    // These requests need a terminal, and fail on a regular file.
     case TCGETS:
     case k_tcgets2:
     case TIOCGWINSZ:

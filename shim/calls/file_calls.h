@@ -1,7 +1,7 @@
-// Calls on served files, with the meaning that POSIX gives them. Each function looks up its fd. It
-// returns a value or -errno, as the kernel would. It returns nothing if the fd is not served or has
-// just been materialized; the caller then calls libc. A read, a seek or a stat makes no system
-// call. Thread-safe and async-signal-safe.
+// Calls on served files, with the meaning that POSIX gives them. Each function looks up its fd.
+// Each returns a value or -errno, as the kernel would. If the fd is not served or has just been
+// materialized, the function returns nothing, and the caller calls libc. A read, a seek or a stat
+// makes no system call. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <optional>
@@ -24,9 +24,9 @@ Answer lseek(int fd, std::int64_t offset, int whence);
 // stat_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
-// The fd to pass to the next library's stat, if stat and statx above have no answer or another
-// library replaces libc's stat (real::stat_is_anothers). For a served file, it is an O_PATH fd of
-// the origin's own file, which costs a lookup but not an open.
+// The fd to pass to the stat of the next library. It is needed if stat and statx above have no
+// answer, or if another library replaces libc's stat (real::stat_is_anothers). For a served file,
+// it is an O_PATH fd of the origin's own file, which costs a lookup but not an open.
 class StatFd {
  public:
   explicit StatFd(int fd) : fd_(fd) {

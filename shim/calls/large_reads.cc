@@ -19,8 +19,7 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_most_bytes = 0x7ffff000;  // the kernel's maximum for one call
 
-// A reference on the stack of its user. It is dropped even if a signal handler jumps out of the
-// read.
+// A reference on its user's stack, which is dropped even if a signal handler jumps out of the read.
 class KeptFile {
  public:
   explicit KeptFile(int fd) {
@@ -53,8 +52,8 @@ struct Parts {
   int count;
 };
 
-// Returns the total size of the parts. Returns nothing if they are invalid; the kernel must then
-// report the error.
+// Returns the total size of the parts. Returns nothing if the parts are invalid; the kernel must
+// then report the error.
 std::optional<std::size_t> total_of(const Parts& to) {
   if (to.count <= 0 || to.count > IOV_MAX ||
       is_bad_pointer(to.parts, sizeof *to.parts * static_cast<std::size_t>(to.count)))
@@ -76,8 +75,8 @@ bool may_be_shown(OpenFile& file, int fd) {
   return cache != nullptr && cache->large().may_be_shown(*file.large, fd);
 }
 
-// True if the fd refers to the file. A true result remains right as long as goes_on() of an FdEpoch
-// made before this call is true.
+// True if the fd refers to the file. The result stays valid while goes_on() is true for an FdEpoch
+// that was made before this call.
 bool is_fd_of(int fd, const OpenFile& file) {
   return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
 }
@@ -122,7 +121,7 @@ void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
   cache::FileCache* const cache = attachment::cache();
   cache::LargeFile& large = *file.large;
-  // Both must be loaded before the check that the fd still refers to this file.
+  // `fds_left` and `epoch` must be loaded before the check that the fd still refers to this file.
   const cache::LargeFile::FdsLeft fds_left = large.fds_left();
   const cache::FdEpoch epoch(fd);
   std::size_t done = 0;
@@ -206,7 +205,7 @@ Answer read_at(int fd, const Parts& to, std::int64_t at) {
 bool serve(int fd, std::string_view key, bool close_on_exec) {
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return false;
-  // libc's own streams read fds 0 to 2 with internal calls that bypass us.
+  // libc's streams read fds 0 to 2 with internal calls that bypass this library.
   if (!cache->large().are_served() || !g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
   OpenFileRef file = open_files::make();
   if (!file) return false;

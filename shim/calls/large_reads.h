@@ -12,8 +12,8 @@ namespace cube::shim::large_reads {
 
 using file_calls::Answer;
 
-// Serves a file that has just been opened by this path as a large file, if that is possible, and
-// returns true then. The fd must have no row yet.
+// Serves a file that has just been opened by this path as a large file. Returns false if that is
+// not possible. The fd must have no row yet.
 bool serve(int fd, std::string_view key, bool close_on_exec);
 
 Answer read_slow(int fd, void* to, std::size_t n);

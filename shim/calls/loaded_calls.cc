@@ -190,7 +190,7 @@ void look_at(const Library& library, const char* name, Look& look) {
   }
 }
 
-// The loader's lock is held here, so this must not call code of the program.
+// The loader's lock is held here, so this function must not call code of the program.
 int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto& look = *static_cast<Look*>(data);
   // Another library may have been loaded at the addresses of an unloaded one.
@@ -316,7 +316,7 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-// Returns true if a call may bypass this library. If one does, reports it.
+// Returns true if a call may bypass this library. Reports a call that does.
 bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
@@ -356,7 +356,7 @@ void look() {
   try {
     if (profile::loader_lock::is_free_soon() && !look_at_all()) past_libc::trust();
   } catch (const std::bad_alloc&) {
-    // The next check will make up for this one.
+    // Memory is exhausted. The next check will examine the same libraries again.
   }
   g_is_looking.store(false, std::memory_order_release);
 }

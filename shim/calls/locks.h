@@ -3,8 +3,8 @@
 // files still reads the origin only once. While the lock waited, another process may have written
 // to the file. So after each lock the file is revalidated, and if it has changed, the kernel
 // answers its reads from then on. A large file already has an fd of the origin's own file. A lock
-// that belongs to the open file must end when the program closes its last fd of it, so the library
-// must not keep such a file open (cache/fill/large/large_file.h). Thread-safe and
+// that belongs to the open file must end when the program closes its last fd of the file. So the
+// library must not keep such a file open (cache/fill/large/large_file.h). Thread-safe and
 // async-signal-safe.
 #pragma once
 

@@ -24,8 +24,8 @@ using cache::PartialFill;
 // cache.
 constexpr std::size_t k_step = 512 << 10;
 
-// True if the fd refers to the file. A true result remains right as long as goes_on() of an FdEpoch
-// made before this call is true.
+// True if the fd refers to the file. The result stays valid while goes_on() is true for an FdEpoch
+// that was made before this call.
 bool is_fd_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
 
 PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
@@ -35,8 +35,8 @@ PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::si
 }
 
 // Reads through the fd. If another thread closes the fd, the read still succeeds, as in the kernel,
-// because the file is opened again. If it cannot be opened again, the bytes are used only if the fd
-// still refers to the same file.
+// because the file is opened again. If the file cannot be opened again, the bytes are used only if
+// the fd still refers to the same file.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   base::note_way_out();
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));
@@ -60,7 +60,8 @@ long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::
   return read_origin(file, fd, to, n, at);
 }
 
-// Reads an object. If there is no room for its chunks, replaces it by a copy of the whole object.
+// Reads an object. If there is no room for the chunks of the object, replaces the object by a copy
+// of it.
 long read_blocks(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   cache::FileCache* const cache = attachment::cache();
   std::size_t done = 0;

@@ -1,8 +1,8 @@
-// Reads of a served file that may not be in memory completely: a file that was locked, a file whose
-// bytes arrive as the program reads them (cache/fill/partial_fill.h), or an object whose bytes
-// arrive in blocks (cache/fill/large/large_object.cc). Bytes in memory are copied from there; all
-// others are fetched, or read by the kernel. Each move of the offset is repeated in the kernel. The
-// caller has claimed the bytes, which lie within the file. Thread-safe and async-signal-safe.
+// Reads of three kinds of served files: locked files, files whose bytes arrive as the program reads
+// them (cache/fill/partial_fill.h), and objects whose bytes arrive in blocks
+// (cache/fill/large/large_object.cc). Bytes that are in memory are copied; all other bytes are
+// fetched, or read by the kernel. Each move of the offset is repeated in the kernel. The caller has
+// claimed the bytes, which lie within the file. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/uio.h>
@@ -11,8 +11,8 @@
 
 namespace cube::shim::origins {
 
-// Both return a count of bytes, or -errno. `at` is the claimed offset. The file's offset is moved
-// back by the number of bytes that were not read.
+// read and readv return a count of bytes, or -errno. `at` is the claimed offset. The file's offset
+// is moved back by the number of bytes that were not read.
 [[gnu::noinline, gnu::cold]] long read(OpenFile& file, int fd, void* to, std::size_t n,
                                        std::uint64_t at);
 [[gnu::noinline, gnu::cold]] long readv(OpenFile& file, int fd, const struct ::iovec* parts,

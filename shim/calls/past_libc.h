@@ -9,8 +9,8 @@
 
 namespace cube::shim::past_libc {
 
-// From now on, opens return kernel files. Returns false if they already do, or if the process
-// serves nothing.
+// From now on, opens return kernel files. Returns false if opens already return kernel files, or if
+// the process serves nothing.
 bool begin();
 void undo();
 // After doubt(), opens return kernel files until a check decides: trust() if all calls reach this
@@ -21,8 +21,8 @@ void trust();
 // Materializes the open files, and logs the reason in one line.
 void end(base::LogLevel level, const char* who, std::string_view call);
 
-// Makes the call that creates such a reader. begin() comes before the call, so that no open in
-// between returns a placeholder. A negative result means that no reader was made.
+// Makes the call that creates such a reader. Calls begin() before the call, so that no open after
+// the call returns a placeholder. A negative result means that no reader was made.
 template <typename Call>
 auto with_reader(const char* who, Call&& call) {
   const bool is_new = begin();

@@ -33,7 +33,8 @@ Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call,
   return {};
 }
 
-// Like the kernel, checks the end of the request, whatever the size of the file.
+// Like the kernel, checks the end of the request against the largest offset, not against the file's
+// size.
 bool overflows(std::int64_t at, std::size_t n) {
   std::int64_t end = 0;
   return __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end);
@@ -224,8 +225,8 @@ Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, 
 }
 
 Answer lseek(int fd, std::int64_t offset, int whence) {
-  // A memfd has no holes and another maximal offset. It ends where the file ended when it was
-  // copied.
+  // A memfd has no holes, and another limit for offsets. Its end is the end that the file had when
+  // it was copied.
   const bool is_for_origin = whence > SEEK_END || offset > k_sure_offset;
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {

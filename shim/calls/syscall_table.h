@@ -28,7 +28,7 @@ enum class SyscallKind : std::uint8_t {
   identity,
   sandbox,
   limits,
-  hands_on,  // may pass fds to other processes: materializes all of them, and notes files that
+  hands_on,  // may pass fds to other processes: materializes served files, and notes files that
              // are open for writing
   everything,
   unknown

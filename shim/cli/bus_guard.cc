@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// A thread and its signal handler share these.
+// A thread and its signal handler share these flags.
 thread_local volatile bool t_is_guarded = false, t_has_missed = false;
 
 void put_zeros_there(int signal, siginfo_t* info, void* /*context*/) {

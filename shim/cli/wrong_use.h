@@ -1,5 +1,5 @@
-// The error line about a wrong word on the command line. It names the word and the words that are
-// accepted instead. Thread safety: pure functions.
+// The error line about a wrong word on the command line. The line names the word and the words that
+// are accepted instead. Thread safety: pure functions.
 #pragma once
 
 #include <CLI/CLI.hpp>

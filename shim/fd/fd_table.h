@@ -1,7 +1,6 @@
-// A table with one row for each fd. The row says what the fd refers to: a file that only the kernel
-// knows, a served file, a file being written, a directory that may lead to a prefix, a directory of
-// a pack or bucket, a large file, or a directory of a mount whose listing is in memory. A row is
-// one 64-bit word:
+// A table with one row for each fd. The RowKind in the row says what the fd refers to. `none` means
+// a file that only the kernel knows, `directory` a directory that may lead to a prefix, and
+// `mount_stream` a directory of a mount whose listing is in memory. A row is one 64-bit word:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: A row holds one reference on its OpenFile. A row is set only after the kernel has
 // given us the fd, and cleared before the fd is closed. While a row is BUSY, one thread is changing
@@ -63,7 +62,8 @@ class FdTable {
     }
   }
 
-  // Waits while the row is BUSY, because the kernel may not have opened the file under that fd yet.
+  // Waits while the row is BUSY, because another thread may be changing the kernel's file under the
+  // fd.
   RowKind kind(int fd) const { return is_within(fd) ? kind_of(settled_row(fd)) : RowKind::none; }
   bool is_within(int fd) const { return static_cast<unsigned>(fd) < k_capacity; }
   // Returns nothing if the fd is not served. Waits while the row is BUSY.
@@ -86,8 +86,8 @@ class FdTable {
       take(fd);
   }
 
-  // For a forked child: empties the rows that other threads of the parent were changing, and closes
-  // those of their fds that are placeholders. Also marks every file as not being replaced by a
+  // For a forked child: empties the rows that other threads of the parent were changing. If the fd
+  // of such a row is a placeholder, closes it. Also marks every file as not being replaced by a
   // thread (ReplacesFds).
   void end_busy_rows();
 
@@ -115,8 +115,8 @@ class FdTable {
       const std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
       if (kind_of(row) != RowKind::busy) [[likely]]
         return row;
-      // In the child of a fork that bypassed libc, no thread will complete the change. There,
-      // owns_table() empties the row.
+      // In the child of a fork that bypassed libc, no thread will complete the change. In such a
+      // child, owns_table() empties the row.
       process::owns_table();
       sched_yield();
     }

@@ -7,8 +7,9 @@
 
 namespace cube::shim::kernel_file {
 
-// same_file accepts the origin's file even if its bytes have changed. It accepts a copy only if the
-// origin no longer has the file, because locking or changing a copy would not affect the file.
+// same_file accepts the origin's file even if its bytes have changed. With same_file, a copy is
+// accepted only if the origin no longer has the file, because a lock or a change of a copy would
+// not affect the file.
 enum class Accept : bool { same_content, same_file };
 
 // Opens the origin's own file, if it is still the file that the program opened.

@@ -33,8 +33,8 @@ int materialize_accepting(int fd, Accept accept, const char* call,
 void tell_before_rows() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 // Waits for calls that began to move a copy's offset before k_moved was set. Such a call waits only
-// for memory. So if it takes longer than k_longest_ns, a signal handler has interrupted it in this
-// thread, or its thread is gone.
+// for memory. So if the call takes longer than k_longest_ns, either a signal handler has
+// interrupted it in this thread, or its thread is gone.
 void await_users_of_copy(const OpenFile& file) {
   constexpr std::uint64_t k_longest_ns = 500'000'000;
   const std::uint64_t began = base::monotonic_ns();
@@ -68,9 +68,9 @@ bool is_path_only(int fd) {
   return sys::failed(flags) || (flags & O_PATH) != 0;
 }
 
-// True if this fd already refers to the origin's own file. For a file whose bytes arrive as they
-// are read, it has done so since the open. Such an fd must not be replaced, because memory does not
-// have all bytes.
+// True if this fd already refers to the origin's own file. If the bytes of a file arrive as they
+// are read, its fd has referred to the origin's own file since the open. Such an fd must not be
+// replaced, because memory does not have all bytes.
 bool has_origin(const OpenFile& file, int fd) {
   return file.is_origin() && (file.fill != nullptr || !is_path_only(fd));
 }

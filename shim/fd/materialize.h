@@ -1,9 +1,9 @@
 // Materializing a served file replaces its placeholder by a kernel file, at the right offset, under
-// every fd that shares the open file. Usually this is the origin's own file, opened by the record's
-// path and checked to be the same file. If the origin no longer has the file, it is a memfd with a
-// copy of the pinned bytes. Afterwards these fds have no rows. Signals are blocked during the
-// replacement, so that a handler cannot wait for the thread that it interrupts. Thread-safe and
-// async-signal-safe.
+// every fd that shares the open file. Usually the kernel file is the origin's own file, opened by
+// the record's path and checked to be the same file. If the origin no longer has the file, the
+// kernel file is a memfd with a copy of the pinned bytes. Afterwards these fds have no rows.
+// Signals are blocked during the replacement, so that a handler cannot wait for the thread that it
+// interrupts. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/base/process/block_signals.h"
@@ -68,8 +68,8 @@ void keep_own_copies();
 // Materializes the open files at or below this path.
 void materialize_below(std::string_view path);
 // Call this before a name change moves the target, and when the program begins to write to it.
-// Materializes every open file that is this target, whatever name it was opened by. If the target
-// is a directory or a link, materializes all files that were opened through links instead.
+// Materializes all open files with the target's inode, under any name. If the target is a directory
+// or a link, instead materializes all files that were opened through links.
 void materialize_other_names(const cache::FileStat& target, const char* call);
 
 // Call this when a child or an io_uring also gets the fds of files that are being written. These

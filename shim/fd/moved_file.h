@@ -7,7 +7,7 @@
 namespace cube::shim::moved_file {
 
 // Opens the file that has the inode of the record. Looks for another name of the file in the
-// directories of its path, and for the rest of its path below siblings of those directories.
+// directories of its path, and for the rest of its path below the siblings of these directories.
 // Examines a bounded number of entries. Returns the fd or -errno; -ENOENT means that the file was
 // not found. `flags` are those of open(2).
 int open(const cache::Record& record, int flags);

@@ -1,11 +1,11 @@
-// An open file description of the program, which several fds share after dup. Its subject is a
-// served file (a pin, the bytes, the offset), a served directory, a large file that is served in
-// blocks, or a file under a prefix that is open for writing, which no process may cache until it is
-// closed. Objects live in a pool and are never freed, so that a stale reference still finds a valid
-// counter. Invariants: `refs` counts fds and calls in progress; the last of them releases the pin.
-// k_moved is set in the offset as soon as a thread begins to materialize the file. A call that sees
-// k_moved drops its reference and loads the fd's row again. Thread-safe, lock-free and
-// async-signal-safe.
+// An open file description of the program, which several fds share after dup. Each object describes
+// a served file (a pin, the bytes, the offset), a served directory, a large file that is served in
+// blocks, or a file under a prefix that is open for writing. No process may cache a file that is
+// open for writing. Objects live in a pool and are never freed, so that a stale reference still
+// finds a valid counter. Invariants: `refs` counts fds and calls in progress; the last of them
+// releases the pin. k_moved is set in the offset as soon as a thread begins to materialize the
+// file. A call that sees k_moved drops its reference and loads the fd's row again. Thread-safe,
+// lock-free and async-signal-safe.
 #pragma once
 
 #include <atomic>

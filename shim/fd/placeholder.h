@@ -1,7 +1,7 @@
 // A placeholder is the kernel fd that a served file occupies: a symbolic link opened with O_PATH. A
-// call that bypasses the shim fails on a placeholder with EBADF, with ENOTDIR if it uses the fd as
-// a directory, or with ELOOP if it opens /proc/self/fd/N. It never returns wrong bytes or an early
-// end of file.
+// call that bypasses the shim fails on a placeholder: with EBADF on the fd, with ENOTDIR if the fd
+// is used as a directory, and with ELOOP through /proc/self/fd/N. So the call never returns wrong
+// bytes or a false end of file.
 //
 // When a program closes a served file, its placeholder may stay open ("parked") in the lane of the
 // thread (cache/base/lane.h). The next served open of that thread then needs no system call. POSIX

@@ -1,5 +1,5 @@
-// Macros for calls that file_calls may answer, and libc otherwise. Only for files in this folder.
-// Thread safety: as libc's.
+// Macros for calls that file_calls answers if it can. If it cannot, libc makes the call. Only for
+// files in this folder. Thread safety: as libc's.
 #pragma once
 
 #include "shim/libc/exports.h"

@@ -1,5 +1,5 @@
-// Calls on several fds, and special kernel interfaces. They first materialize every served file
-// among their fds.
+// Calls on several fds, and special kernel interfaces. Each call first materializes the served
+// files among its fds.
 #include <sys/syscall.h>
 
 #include <algorithm>

@@ -37,10 +37,10 @@ shim::own_threads::Hanging hanging_at(const char* name) {
                            : shim::own_threads::Hanging::is_left;
 }
 
-// No thread of this library may run during such a call. It would fetch with the new rights, or
-// below the new root, for processes that still have the old rights or root. Some calls also require
-// that the process has only one thread. `name` is the name of the call if it changes the meaning of
-// paths or permissions, otherwise null.
+// No thread of this library may run during such a call. A running thread would fetch with the new
+// rights, or below the new root, for processes that still have the old rights or the old root. Some
+// calls also require that the process has only one thread. `name` is the name of the call if it
+// changes the meaning of paths or permissions, otherwise null.
 template <typename Call>
 int change_identity(const char* name, Call&& call) {
   if (!shim::process::is_active() || !shim::process::owns_table()) return call();

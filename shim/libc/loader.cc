@@ -1,6 +1,6 @@
-// dlopen and dlsym, called by jumps.S. A library or a language binding (ctypes, JNA) that looks up
-// `read` directly in libc gets our `read`, because libc's would read the placeholder of a served
-// file.
+// dlopen and dlsym, called by jumps.S. A library or a language binding (ctypes, JNA) may look up
+// `read` directly in libc. It gets our `read`, because libc's `read` would fail on the placeholder
+// of a served file.
 #include <dlfcn.h>
 
 #include "shim/calls/loaded_calls.h"

@@ -1,6 +1,7 @@
 // Wraps calls that the profiler records (shim/profile). While the profiler is off, this costs a
-// call one load and an untaken jump. It costs nothing if the call is a cancellation point, whose
-// check covers both. Only for files in this folder. Thread safety: as libc's.
+// call one load and an untaken jump. If the call is a cancellation point, it costs nothing more,
+// because the check for a cancellation also covers the profiler. Only for files in this folder.
+// Thread safety: as libc's.
 #pragma once
 
 #include "cache/base/process/went_out.h"
@@ -10,8 +11,8 @@
 
 namespace cube::shim {
 
-// Not inlined, so that its frame is gone when the call is recorded, which must work even on a small
-// stack.
+// Not inlined, so that its frame is gone when the call is recorded. The recording must work even on
+// a small stack.
 template <typename Plain>
 __attribute__((noinline)) auto by_itself(Plain& plain) -> decltype(plain()) {
   return plain();

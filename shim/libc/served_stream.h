@@ -1,5 +1,5 @@
 // Streams (FILE*) over served files, which stdio.cc makes by fopencookie. Only for files in this
-// folder. Thread safety: pure functions; those for wide streams lock the stream.
+// folder. Thread safety: pure functions. The functions for wide streams lock the stream.
 #pragma once
 
 #include <cstdio>

@@ -28,9 +28,8 @@ namespace {
 
 int fd_of(void* cookie) { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
 
-// libc fills the buffer of a cookie stream with BUFSIZ bytes, but that of a file's stream with one
-// block of the file. The program can see the difference in the fd's offset, so this reads one
-// block.
+// For a stream over a file, libc reads a block of the file at a time; for a cookie stream, BUFSIZ
+// bytes. The program can see the difference in the fd's offset, so this reads a block.
 ssize_t cookie_read(void* cookie, char* to, size_t n) {
   constexpr std::size_t k_block = 4096;
   return export_read(fd_of(cookie), to, n == BUFSIZ ? k_block : n);

@@ -49,8 +49,8 @@ void prepare_clone(std::uint64_t flags) {
   if (shares_memory && shares_table) return;
   if (shares_memory) attachment::existing_cache();
   prepare_child();
-  // If serving continued, two tables of the shim would describe the same fds, or one process would
-  // have two sets of fds, which getpid does not distinguish.
+  // Serving must end. Otherwise, two tables of the shim would describe the same fds, or one process
+  // would have two sets of fds, and owns_table() cannot distinguish them by getpid.
   if (shares_table || (flags & CLONE_THREAD) != 0)
     process::disable("a clone that shares fds without memory, or is a thread without the fds");
 }

@@ -53,9 +53,9 @@ std::string complaint_about(const std::string& prefix, const startup_directory::
       prefix, base::text_of_error(error));
 }
 
-// Returns the job of this process. The process begins a new job if there is no job yet, if the
-// first process of the job has ended, or if the first process is in another PID namespace, because
-// neither process could then check whether the other is alive.
+// Returns the job of this process. The process begins a new job in three cases: there is no job
+// yet; the first process of the job has ended; or the first process is in another PID namespace, so
+// that this process cannot check whether it is alive.
 base::JobVariable find_job(const base::ProcessId& self) {
   base::JobVariable job;
   const char* const known = getenv(base::k_job_variable);
@@ -162,7 +162,7 @@ bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != 
 // If a thread is cancelled, or an exception of the program passes through our frames, the program's
 // libgcc unwinds these frames. It calls our copy of the C++ personality routine, which sets
 // registers through our copy of libgcc. Our copy of libgcc aborts if it has never walked a stack.
-// So this walks one.
+// So this function walks a stack.
 void ready_unwinder() {
   _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
 }

@@ -57,7 +57,7 @@ class PathBuilder {
     out_.text_[out_.length_] = '\0';
     return out_.length_ != 0;
   }
-  // Copies a path that needs no changes. Returns false if it ends in a slash or is too long.
+  // Copies a path that needs no changes. Returns false if the path ends in a slash or is too long.
   bool copy(std::string_view path) {
     if (path.back() == '/' || path.size() >= PATH_MAX) return false;
     std::memcpy(out_.text_, path.data(), path.size());

@@ -24,9 +24,9 @@ std::string_view text_of(const char* path) {
   return length == PATH_MAX ? std::string_view() : std::string_view(path, length);
 }
 
-// The working directory when it was last read. It is used only to decide quickly that a relative
-// path is not covered. If a path seems covered, the kernel is asked again. Two buffers alternate,
-// so that a reader never sees a half-written buffer.
+// The working directory when it was last read. This note serves only to decide quickly that a
+// relative path is not covered. If a path seems covered, the kernel is asked again. Two buffers
+// alternate, so that a reader never sees a half-written buffer.
 struct WorkingDirectory {
   std::size_t length = 0;
   char text[PATH_MAX];
@@ -92,8 +92,8 @@ bool may_cover(std::string_view directory, std::string_view relative) {
   for (const auto& prefix : process::config().prefixes) {
     if (prefix == "/" || directory == prefix || base::is_below(directory, prefix)) return true;
     if (directory != "/" && !base::is_below(prefix, directory)) continue;
-    // The directory lies above the prefix, so a covered path begins with the part between them,
-    // unless it contains "." or "//".
+    // The directory lies above the prefix. So a covered path begins with the part between directory
+    // and prefix, or contains "." or "//".
     const std::string_view rest =
         std::string_view(prefix).substr(directory == "/" ? 1 : directory.size() + 1);
     if (relative.starts_with(rest) || relative.starts_with("./") || has_odd_parts(relative))
@@ -139,7 +139,7 @@ bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care 
   if (sys::failed(fd)) return false;
   const std::string_view resolved = directory_of(static_cast<int>(fd), head, care);
   sys::close(static_cast<int>(fd));
-  // A signal handler or another thread may have parked an fd above this one.
+  // A signal handler or another thread may have parked a higher fd.
   if (process::owns_table()) placeholder::fd_was_freed(static_cast<int>(fd));
   if (resolved.empty()) return false;
   PathBuilder builder(covered);

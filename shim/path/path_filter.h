@@ -1,8 +1,8 @@
 // Converts a path that the program passes into an absolute, normalized path, if a prefix covers it.
-// The filter removes "." and "//" by text. It asks the kernel to follow "..", because the part
-// before ".." may be a link. A path that the filter does not recognize counts as not covered, which
-// only costs time. For a path that is not covered, the cost is one pass over its text, without a
-// system call; a path with ".." that may lead to a prefix costs two system calls. Thread-safe and
+// The filter removes "." and "//" by text. The kernel must follow "..", because the part before
+// ".." may be a link. A path that the filter does not recognize counts as not covered, which only
+// costs time. A path that is not covered costs one pass over its text and no system call. If such a
+// path has ".." and may lead to a prefix, it costs two system calls. Thread-safe and
 // async-signal-safe; allocates nothing.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace cube::shim {
 
 namespace path_filter {
 
-// `thorough` is for changes, which must not be missed. It asks the kernel for the paths of
-// directories, instead of relying on noted paths.
+// `thorough` is for changes, which must not be missed. With `thorough`, the kernel is asked for the
+// paths of directories; noted paths are not used.
 enum class Care { quick, thorough };
 bool covers(int dir, const char* path, CoveredPath& covered, Care care = Care::quick);
 // Like covers(), but returns false if this process does not serve files.
@@ -65,9 +65,9 @@ bool passes_by(const char* path);
 // True if paths relative to this directory may lead under a prefix: the directory is a prefix, lies
 // below a prefix, or contains a prefix.
 bool may_lead_under_prefix(int dir, const char* path);
-// Like may_lead_under_prefix(), but for a path that may name a file. Returns true only if the text
-// names a prefix or a directory above a prefix, or if it begins at an open directory that may lead
-// under a prefix.
+// Like may_lead_under_prefix(), but for a path that may name a file. Returns true if the text names
+// a prefix or a directory above a prefix, or if the path is relative to an open directory that may
+// lead under a prefix. Otherwise returns false.
 bool may_name_prefix_or_above(int dir, const char* path);
 
 // Call this when paths may lead elsewhere, because a file system was mounted or a directory was

@@ -54,7 +54,7 @@ PathKind kind_of(int fd) {
 std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
   const long opened = startup_directory::open_known(prefix.c_str());
   const std::string_view found = path_and_close(opened, path);
-  // A signal handler or another thread may have parked an fd above this one.
+  // A signal handler or another thread may have parked a higher fd.
   if (!sys::failed(opened) && process::owns_table())
     placeholder::fd_was_freed(static_cast<int>(opened));
   return found;
@@ -84,8 +84,8 @@ void start(const base::Config& config, std::vector<DirectoryLook> looks) {
 
 void look(int fd, const char* path) {
   const auto* const directories = g_directories.load(std::memory_order_acquire);
-  // If the process is attached, it has opened a file by a path that begins with a prefix. So its
-  // spelling agrees with the settings.
+  // If the process is attached, it has opened a file by a path that begins with a prefix. So the
+  // program's spelling agrees with the settings.
   if (directories == nullptr || attachment::attached_cache() != nullptr) {
     g_opens.store(k_done, std::memory_order_relaxed);
     return;

@@ -3,9 +3,9 @@
 // a process attaches to the cache, it compares the real paths of the files that it opens outside
 // the prefixes. The first process that finds such a file notes its path for the report of the job.
 // No server is asked: a prefix that may be on a server is looked up only in the kernel's caches,
-// and only after an open of a file that may be below it. Each of the first opens of a process
-// without the cache costs a readlink, and so does one in 64 of its later opens. In a process with
-// the cache, an open costs one load. Thread-safe. Async-signal-safe, except start().
+// after an open of a file that may be below the prefix. In a process without the cache, each of the
+// first opens costs a readlink, and later every 64th open does. In a process with the cache, each
+// open costs a load. Thread-safe. Async-signal-safe, except start().
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@
 
 namespace cube::shim::spelling {
 
-// The value of g_opens that ends the comparing.
+// g_opens has this value when no more paths are compared.
 inline constexpr std::uint32_t k_done = ~0U;
 // Counts the opens outside the prefixes in a process without a cache. Threads may overwrite each
 // other's counts.

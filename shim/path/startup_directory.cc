@@ -131,8 +131,8 @@ long open_local(const char* path) {
 }
 
 // Like open_local, but only for a directory on the root's file system whose path components the
-// kernel has cached. It must not enter another mount, because the kernel may ask the server for the
-// root of a mount (NFS) even if it has cached the root.
+// kernel has cached. The path must not enter another mount, because the kernel may ask the server
+// for the root of a mount (NFS) even if the root is cached.
 long open_on_root(const char* path) {
   return open_by_how(AT_FDCWD, path, O_DIRECTORY, k_resolve_cached | RESOLVE_NO_XDEV);
 }

@@ -12,7 +12,7 @@ namespace cube::shim::startup_directory {
 struct DirectoryLook {
   // `on_a_server` and `behind_a_link`: only a server may know more.
   enum class Place : std::uint8_t { real, on_a_server, behind_a_link } place = Place::real;
-  int error = 0;     // an errno if there is no such directory; 0 also if only a server can tell
+  int error = 0;     // an errno if it does not exist; 0 also if only a server can tell
   std::string path;  // the real path if it is known, otherwise the path in the settings
 };
 // `path` must not contain "." or "..". Reads the table of mounts (50 us) only if the path is not on

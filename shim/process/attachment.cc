@@ -70,7 +70,7 @@ base::Result<cache::FileCache*> attach_spare(std::string& why) {
         cache::gateway_start::use_region(config.ram_dir, config.name);
         return cache;
       }
-      // Another name helps only after these errors.
+      // Another name can succeed only after these errors.
       if (cache.error().value != EBUSY && cache.error().value != EPERM &&
           cache.error().value != EACCES)
         break;
@@ -136,8 +136,8 @@ cache::FileCache* attach(bool create) {
 // off.
 cache::FileCache* attach_to_serve() {
   if (!process::owns_table() || !process::is_active()) return nullptr;
-  // before_attaching() is called before anything is served. It is not called for a report at the
-  // end of the process, when destructors of other libraries may already have run.
+  // before_attaching() is called before anything is served. A report at the end of the process does
+  // not call before_attaching(), because destructors of other libraries may already have run.
   if (g_attachment.load(std::memory_order_relaxed) == Attachment::none)
     process::g_upcalls->before_attaching();
   return attach(true);
@@ -189,8 +189,8 @@ bool looks_through_names() {
 bool may_have_cache_to_look_at() {
   if (attached_cache() != nullptr || process::has_list()) return true;
   if (g_attachment.load(std::memory_order_relaxed) != Attachment::none) return false;
-  // A command that only stats a few files does not attach. After these, one query per second tries
-  // to attach to a region.
+  // A command that only stats a few files does not attach. After the first few queries, one query
+  // per second tries to attach to a region.
   constexpr std::uint32_t k_few = 8;
   constexpr std::uint64_t k_pause_ns = 1'000'000'000;
   const std::uint32_t looks = g_looks.fetch_add(1, std::memory_order_relaxed);

@@ -10,7 +10,7 @@ namespace cube::shim::ended_children {
 
 // Call this with the result of wait4 or a similar call, and with the `status` that it wrote.
 void note_waited(long result, int status);
-// Like the above, but for waitid.
+// Like note_waited above, but for waitid.
 void note_waited(long result, const siginfo_t& info);
 // Call this after the end of a child that libc started (system, pclose, wordexp).
 void note_ended();

@@ -46,8 +46,8 @@ void* take_reserve(std::size_t size) {
 using Iterate = int (*)(int (*)(dl_phdr_info*, std::size_t, void*), void*);
 constinit std::atomic<Iterate> g_iterate{nullptr};
 
-// Runs before our other constructors, one of which walks a stack. A lookup by libc's symbol version
-// does not find the function of a library that replaces it, because such a function has no such
+// Runs before our other constructors, one of which walks a stack. Looks up the function by libc's
+// symbol version, because the same function of another preloaded library does not have this
 // version.
 __attribute__((constructor(101))) void find_iterate() {
   void* const found = dlvsym(RTLD_NEXT, "dl_iterate_phdr", cube::shim::real::k_first_libc_version);

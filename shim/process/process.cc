@@ -75,7 +75,7 @@ bool owns_table_slow() {
       t_forking = Forking::is_child;
     } else {
       // In such a child, libc has the wrong thread id, and the kernel does not know the child's
-      // robust mutexes. So other processes would not notice its death.
+      // robust mutexes. So other processes would not notice the child's death.
       disable("a fork that bypassed libc");
       g_tells.store(false, std::memory_order_release);
     }

@@ -72,7 +72,7 @@ inline const base::Config& config() { return *g_config; }
 // The first process of the job.
 const base::ProcessId& job();
 void set_job(const base::ProcessId& job);
-// Call this one time. From then on, a fork that bypasses the shim is noticed.
+// Call this once. From then on, a fork that bypasses the shim is noticed.
 void make_fork_mark();
 // Notes that this process owns its memory and its fd table. Called at load, and in each child.
 void note_owner();

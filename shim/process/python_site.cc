@@ -32,9 +32,10 @@ std::string link_target(const char* path) {
   return sys::failed(n) ? std::string() : std::string(text, static_cast<std::size_t>(n));
 }
 
-// The users whose files are trusted. In a directory that all users can write to, such as /tmp,
-// another user could have put files next to the library, and every Python program would run them.
-// The library's owner is trusted, because code of this owner runs in every Python program anyway.
+// The users whose files are trusted. If all users can write to the directory of the library (as in
+// /tmp), another user could have put files next to it, and every Python program would run these
+// files. The library's owner is trusted, because code of this owner runs in every Python program
+// anyway.
 class TrustedOwners {
  public:
   explicit TrustedOwners(const char* library) {

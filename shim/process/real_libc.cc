@@ -34,8 +34,8 @@ constinit const Names k_names = {
 namespace {
 
 // Before glibc 2.36, RTLD_NEXT finds the oldest of several versions of a function (glibc bug
-// 14932). The oldest realpath accepts no null, and the oldest posix_spawn runs a file that cannot
-// be executed with a shell.
+// 14932). The oldest realpath accepts no null, and the oldest posix_spawn uses a shell to run a
+// file that it cannot execute.
 bool finds_the_oldest() {
   static const bool result = !is_libc_from("2.36");
   return result;
@@ -117,7 +117,7 @@ void* next_symbol(const char* name) {
 namespace {
 
 // True if the function after ours belongs to a library that is neither libc nor a sanitizer. Like
-// newest_version(), first compares it with libc's symbol.
+// newest_version(), first compares the function with libc's symbol.
 bool is_anothers(const char* name) {
   ::Dl_info found{}, libc{};
   const void* const symbol = next_symbol(name);

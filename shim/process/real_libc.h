@@ -15,7 +15,7 @@
 
 namespace cube::shim::real {
 
-// The names of the functions, in one object without pointers, which would need relocations.
+// The names of the functions, as one block of text. An array of pointers would need relocations.
 struct Names {
   char vfork[sizeof "vfork"], __vfork[sizeof "__vfork"];
   char dlopen[sizeof "dlopen"], dlsym[sizeof "dlsym"];
@@ -124,16 +124,16 @@ bool comes_after_us(const void* address);
 bool is_next_of_caller(const char* name, const void* caller);
 
 // True if this code belongs to a library other than libc that provides one of the functions after
-// ours. Such a function may only call syscall(). If that call reached our function again, the
-// recursion would never end. Async-signal-safe.
+// ours. A function of such a library may be a wrapper of syscall(). If that syscall() reached our
+// function, the recursion would never end. Async-signal-safe.
 bool is_behind(const void* address);
 
 // True if libc is of this version (such as "2.36") or newer.
 bool is_libc_from(const char* version);
 
 // True if another preloaded library after ours changes the results of stat, as libfakeroot changes
-// the owner. Its stat must then be called. The interceptors of sanitizers do not count, because
-// they only observe.
+// the owner. If so, stat of that library must be called. The interceptors of sanitizers do not
+// count, because they only observe.
 inline constinit std::atomic<bool> g_stat_is_anothers{false};
 void find_stat_of_others();
 inline bool stat_is_anothers() { return g_stat_is_anothers.load(std::memory_order_relaxed); }

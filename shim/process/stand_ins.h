@@ -1,5 +1,5 @@
-// Stand-ins for functions of libc: raw system calls with libc's error convention. They are used
-// until our constructor has run. If an older libc lacks the function, its stand-in is used
+// Stand-ins for functions of libc: raw system calls with libc's error convention. Stand-ins are
+// used until our constructor has run. If an older libc lacks the function, its stand-in is used
 // permanently, because `syscall` leads to our exports in any case. Thread-safe and
 // async-signal-safe.
 #pragma once

@@ -1,4 +1,4 @@
-// Recognizes pointers that the kernel would refuse with EFAULT by their value: pointers into the
+// Recognizes, by their value, pointers that the kernel would refuse with EFAULT: pointers into the
 // first page, and pointers beyond a program's address range. The value does not show whether a
 // pointer leads to unmapped memory. path_filter::is_unmapped asks the kernel, for calls that can
 // afford a system call (doc/SEMANTICS.md). Thread safety: pure functions.
@@ -9,7 +9,7 @@
 
 namespace cube::shim {
 
-// No program has the first page mapped. Null and small numbers point into it.
+// Null and small numbers point into the first page, which no program has mapped.
 inline constexpr std::uintptr_t k_user_begin = 4096;
 #if defined(__x86_64__)
 inline constexpr std::uintptr_t k_user_end = 0x7ffffffff000, k_address_bits = ~std::uintptr_t{0};

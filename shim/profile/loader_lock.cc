@@ -31,8 +31,8 @@ bool is_free(const pthread_mutex_t& lock) {
   return now(lock.__data.__lock) == 0 && now(lock.__data.__owner) == 0;
 }
 
-// Finds a mutex that this thread has locked one time. The loader's other locks have the same form,
-// but are free now, because no library is being loaded.
+// Finds a mutex that this thread has locked exactly once. The loader's other locks have the same
+// form, but are free now, because no library is being loaded.
 const pthread_mutex_t* held_one(const Search& search) {
   for (std::uintptr_t at = search.begin; at + sizeof(pthread_mutex_t) <= search.end;
        at += alignof(pthread_mutex_t)) {

@@ -161,9 +161,9 @@ bool has_room() {
   return true;
 }
 
-// While an object exists, this thread runs no signal handlers, which could jump out of the walk. It
-// is also not cancelled: libunwind opens files, and so reaches cancellation points, while it holds
-// its locks.
+// While an object exists, this thread runs no signal handlers, which could jump out of the walk.
+// The thread is also not cancelled, because libunwind reaches cancellation points (it opens files)
+// while it holds its locks.
 class Undisturbed {
  public:
   Undisturbed() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_before_); }

@@ -27,7 +27,7 @@ struct FileUse {
   std::size_t bytes = 0;
 };
 void note_use(Tables& tables, std::uint64_t path_hash, const FileUse& use);
-// Notes a read. `at` is -1 if it was made at the file's own offset.
+// Notes a read. `at` is -1 if the read was made at the file's own offset.
 void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got, std::uint64_t ns);
 // `size` is the size of the whole file.
 void note_size(FdRow& row, std::uint64_t size);

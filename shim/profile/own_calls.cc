@@ -20,8 +20,8 @@ constexpr std::uint32_t k_jump_slot = R_X86_64_JUMP_SLOT, k_global_data = R_X86_
 constexpr std::uint32_t k_jump_slot = R_AARCH64_JUMP_SLOT, k_global_data = R_AARCH64_GLOB_DAT;
 #endif
 
-// The loader may have made the page read-only. It stays writable afterwards, because it may also
-// hold other data of the library.
+// The loader may have made the page read-only. The page stays writable afterwards, because it may
+// also hold other data of the library.
 bool put(std::uintptr_t slot, void* function) {
   const std::size_t page = base::kernel_page();
   auto* const at =

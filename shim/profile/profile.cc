@@ -27,7 +27,8 @@ namespace {
 
 constinit const base::Config* g_profiled = nullptr;
 // The frame of the recorder that runs on this thread, or 0. A jump out of a signal handler may
-// leave a stale frame here. It is recognized as stale by a later frame further up the stack.
+// leave a stale frame here. A later frame that lies further up the stack shows that the noted frame
+// is stale.
 constinit thread_local std::uintptr_t t_recorder [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_not_walked [[gnu::tls_model("initial-exec")]] = 0;

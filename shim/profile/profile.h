@@ -4,8 +4,8 @@
 // made at the start; calls that do not fit are counted. The kernel wipes the tables in a forked
 // child, which writes a file of its own. Thread-safe. Async-signal-safe, except start(), but not
 // reentrant: if a handler interrupts the recorder, the handler's calls are not recorded. The
-// recorder takes no locks and calls no malloc, except for libunwind's thread-local data at a
-// thread's first call.
+// recorder takes no locks. Its only malloc is for libunwind's thread-local data, at the first walk
+// in a thread.
 #pragma once
 
 #include <sys/types.h>

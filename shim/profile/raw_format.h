@@ -1,7 +1,7 @@
-// The raw file of the profiler. It consists of lines with tab-separated fields. Each process writes
-// a section when it ends. A file may have several sections (after an exec, or if a PID is reused).
-// The lines of a truncated section can still be read, because they do not depend on its end. In
-// texts, a backslash, a tab and a newline are written as \\, \t and \n.
+// The raw file of the profiler. The file consists of lines with tab-separated fields. Each process
+// writes a section when it ends. A file may have several sections (after an exec, or if a PID is
+// reused). The lines of a truncated section can still be read, because they do not depend on its
+// end. In texts, a backslash, a tab and a newline are written as \\, \t and \n.
 //
 //   cubeshim-profile  3  PID  PARENT  START_NS  END_NS  EVERY  OBSERVES
 //   map     an executable line of /proc/self/maps
@@ -94,8 +94,8 @@ enum FileCount : std::size_t {
   k_file_tier_ns,
   k_file_counts
 };
-// The profiler's own cost. It measures the time of each stack walk, and of one in k_cost_sample
-// calls without a walk.
+// The profiler's own cost. The profiler measures the time of each stack walk, and the time of every
+// k_cost_sample-th call without a walk.
 enum CostCount : std::size_t {
   k_samples,        // calls
   k_samples_timed,  // walks that were not interrupted, judging by their duration
@@ -103,7 +103,8 @@ enum CostCount : std::size_t {
   k_stacks,         // native stacks that were walked
   k_stacks_timed,
   k_stack_ns,
-  // The cost of one clock reading. A call's time excludes one reading, or two if there was a walk.
+  // The cost of one clock reading. The time of one reading is subtracted from a call's time, or of
+  // two readings if there was a walk.
   k_clock_ns,
   k_start_ns,  // start of the profiler in this process
   k_write_ns,  // writing of the raw file

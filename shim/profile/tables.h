@@ -1,8 +1,8 @@
 // The memory of the profiler: fixed hash tables with open addressing, in one private mapping that
-// the kernel wipes in a forked child (MADV_WIPEONFORK). A row of zeros is empty. A thread claims a
-// row by a compare-and-swap of its key; rows are never freed. Counters are relaxed, because no
-// other data depend on them. `ready` is stored with release. It is loaded with acquire before the
-// row's plain fields are read. Thread-safe and async-signal-safe.
+// the kernel wipes in a forked child (MADV_WIPEONFORK). A row of zeros is empty. A thread takes a
+// row by a compare-and-swap of the row's key; rows are never freed. Counters are relaxed, because
+// no other data depend on them. `ready` is stored with release, and loaded with acquire before a
+// thread reads the row's plain fields. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ inline void add(Count& counter, std::uint64_t n) {
   counter.fetch_add(n, std::memory_order_relaxed);
 }
 
-// The stacks that lead to a call. Together with the kind of the call, they identify a call site.
+// The stacks that lead to a call. The stacks and the kind of a call identify a call site.
 struct Stack {
   std::array<std::uintptr_t, k_most_native> native{};
   std::array<std::uint32_t, k_most_python> python{};  // rows of the code table, innermost first
@@ -116,12 +116,12 @@ inline const char* text_at(const Tables& tables, std::uint32_t at) {
   return at != 0 ? &tables.strings[at] : "";
 }
 
-// Both return the row of this site or file, and make it if necessary. They return null if the table
-// is full.
+// site_of and file_of return the row of this site or file, which they make if necessary, or null if
+// the table is full.
 SiteRow* site_of(Tables& tables, std::uint32_t kind, const Stack& stack);
 FileRow* file_of(Tables& tables, std::uint64_t path_hash);
 
-// Returns the row with this key. If there is no such row, claims a free row and sets `is_new`.
+// Returns the row with this key. If there is no such row, takes a free row and sets `is_new`.
 // Returns null if there is no free row near the place of the key.
 template <typename Row, std::size_t N>
 Row* find_row(std::array<Row, N>& rows, std::uint64_t key, bool& is_new) {

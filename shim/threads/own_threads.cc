@@ -32,9 +32,9 @@ constinit std::atomic<int> g_starting{0};
 constinit prefetch::EventCount g_started;
 constinit thread_local bool t_is_starting [[gnu::tls_model("initial-exec")]] = false;
 
-// The scope of a start: from before the check whether a start is allowed until the started object
-// is stored. end() first forbids new starts and then waits for the current starts. Signals are
-// blocked in the scope.
+// The scope of a start. It begins before the check whether a start is allowed, and ends after the
+// started object is stored. end() first forbids new starts and then waits for the current starts.
+// Signals are blocked in the scope.
 class Starting {
  public:
   Starting() : is_outermost_(!std::exchange(t_is_starting, true)) {
@@ -170,9 +170,9 @@ void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
   // A try is not counted if the thread is not allowed to start, so that the first allowed try is
   // not delayed.
   if (!may_start_cluster()) return;
-  // may_be_in_handler() is expensive, as in start_if_due. It must not run with all signals blocked,
-  // because stale words on the stack could then look like the frame of a handler. So it comes
-  // before Starting, which blocks them.
+  // may_be_in_handler() is expensive, as in start_if_due. This check must not run with all signals
+  // blocked, because stale words on the stack could then look like the frame of a handler. So it
+  // precedes the Starting object, which blocks all signals.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
@@ -190,7 +190,7 @@ bool hold_cluster() {
   return g_cluster.compare_exchange_strong(allowed, Cluster::held, std::memory_order_seq_cst);
 }
 
-// Ends the cluster's thread. Returns true if there was one.
+// Ends the cluster's thread. Returns true if the thread existed.
 bool end_cluster() {
   constexpr std::uint64_t k_patience_ns = 100'000'000;
   cache::FileCache* const cache = attachment::attached_cache();
@@ -269,8 +269,8 @@ void allow_cluster() {
 void offer_slow(cache::FileCache& cache) {
   const bool wants_thread =
       process::config().prefetch && (cache.ahead().wants_thread() || process::has_list());
-  // One process of the node writes to the disk. The others need no thread for it until that process
-  // is gone.
+  // One process of the node writes to the disk. Until this process ends, all others need no thread
+  // for the disk.
   if (wants_thread || prefetch::DiskFlusher::is_wanted(cache)) start_if_due(cache);
 }
 

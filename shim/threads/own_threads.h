@@ -14,8 +14,8 @@ namespace cube::shim::own_threads {
 // afterwards.
 bool start();
 // pause() ends all threads until resume(), and returns true if there were any. If a thread hangs at
-// the origin, `is_left` waits for it for some time only; `is_waited_for` waits until it ends,
-// because a thread that continues keeps its old rights.
+// the origin, `is_left` waits for the thread for some time. `is_waited_for` waits until the thread
+// ends, because a thread that continues would keep its old rights.
 enum class Hanging : bool { is_left, is_waited_for };
 bool pause(Hanging hanging = Hanging::is_left);
 void resume();
@@ -30,7 +30,7 @@ inline void offer(cache::FileCache& cache) {
 // Like offer, but for the threads that read large files ahead. Call this when a large file was
 // opened.
 void offer_to_read_ahead(cache::FileCache& cache);
-// Returns the threads that read large files ahead. Null if there are none, or while they are being
+// Returns the threads that read large files ahead. Null if these threads do not exist, or are being
 // started or ended.
 prefetch::BlockReader* reader();
 // Gives work to the threads that gather metadata.

@@ -1,8 +1,9 @@
-// Directories that the program has listed. When programs read files of such a directory, the cache
-// fetches more of its files ahead, in proportion to the number that were read. It does not if a
-// list or an announcement gives a better order (CUBESHIM_PREFETCH). All processes of the node share
-// the record of listed directories (cache/region/listings.h). Thread-safe. note_listing is as
-// async-signal-safe as an open; note_miss is not, because it may start the sidecar.
+// Directories that the program has listed. When programs read files of a listed directory, the
+// cache fetches more files of the directory ahead, in proportion to the number of files read. If a
+// list or an announcement gives a better order, the listing is ignored (CUBESHIM_PREFETCH). All
+// processes of the node share the record of listed directories (cache/region/listings.h).
+// Thread-safe. note_listing is as async-signal-safe as an open; note_miss is not, because it may
+// start the sidecar.
 #pragma once
 
 #include <cstdint>

@@ -36,7 +36,7 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   // Another thread, or a signal handler, may have parked an fd by now.
   placeholder::fd_was_freed(0);
   if (listed.listing == nullptr && !listed.fd) return k_kernels;
-  // Memory may hold a negative entry for a directory that was made later.
+  // The directory may have been made after its negative entry was cached.
   if (listed.is_from_origin)
     cache->corrections().learn(covered.key(), {.kinds = cache::Told::k_directory});
   is_kernels = listed.listing == nullptr;
@@ -49,8 +49,8 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
     g_fds.set_directory(fd);
   }
   if (listed.is_long) own_threads::wish_for(*cache, own_threads::Wish::list, covered.key());
-  // The program visits directories in order and had to wait for this one, so the next is listed
-  // ahead.
+  // The program visits directories in order and had to wait for this listing, so the next directory
+  // is listed ahead.
   if (listed.was_worth_listing_ahead)
     own_threads::wish_for(*cache, own_threads::Wish::next, covered.key());
   listing_prefetch::note_listing(covered.key());
@@ -90,8 +90,9 @@ using cache::DirectoryData;
 constexpr int k_most_opens = 256, k_most_entries = 100'000;
 
 // Finds a directory that another process or node has moved since its stream was opened. Searches
-// two cheap kinds of places: other names in the old parent directory, and, for each ancestor up to
-// the prefix, the rest of the path below the siblings of that ancestor.
+// only where a search is cheap. First, the search tries other names in the old parent directory.
+// Then, for each ancestor up to the prefix, it tries the rest of the path below the siblings of the
+// ancestor.
 class Search {
  public:
   explicit Search(const cache::Listing& listing) : listing_(listing) {}
@@ -217,7 +218,7 @@ int materialize_directory(int fd) {
   const int own = static_cast<int>(real);
   const auto position = tell(*file);
   // On ext4, an fd that seeks to the end before its first read lists nothing after a rewind. So
-  // this reads first.
+  // this function reads first.
   char first[512];
   if (position != 0) sys::raw(SYS_getdents64, own, sys::arg(first), sizeof first);
   sys::lseek(own, position, SEEK_SET);

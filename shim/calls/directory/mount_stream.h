@@ -1,8 +1,8 @@
-// A stream (DIR*) over a directory of a mount whose listing is in memory. Its fd refers to an empty
-// directory that no path leads to, until the program asks for the fd (dirfd). Then the origin's own
-// directory replaces the empty directory, at the same position. The row of the fd holds an
-// OpenFile, whose offset is the position. A stream is as thread-safe as libc's streams are. The
-// functions are async-signal-safe if no other code is using the stream.
+// A stream (DIR*) over a directory of a mount whose listing is in memory. At first, the fd of the
+// stream refers to an empty directory that no path leads to. When the program asks for the fd
+// (dirfd), the origin's own directory replaces the empty directory, at the same position. The row
+// of the fd holds an OpenFile, whose offset is the position. A stream is as thread-safe as libc's
+// streams are. The functions are async-signal-safe if no other code is using the stream.
 #pragma once
 
 #include <dirent.h>
@@ -17,7 +17,7 @@ namespace cube::shim::mount_stream {
 bool may_have_any();
 // Returns an fd for the stream, or -errno, or k_kernels. `path` is relative to `dir`. Sets
 // `is_kernels` if the fd refers to the origin's own directory.
-inline constexpr int k_kernels = INT_MIN;  // the kernel must open it
+inline constexpr int k_kernels = INT_MIN;  // the kernel must open the directory
 int open(int dir, const char* path, bool& is_kernels);
 
 // Returns an empty reference if the fd does not belong to such a stream.

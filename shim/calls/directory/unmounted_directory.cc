@@ -19,8 +19,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// The fd that was returned last. If it still refers to an empty directory, the next is opened
-// through it.
+// The fd that was returned last. If this fd still refers to an empty directory, the next empty
+// directory is opened through it.
 constinit std::atomic<int> g_model{-1};
 constinit std::atomic<std::uint32_t> g_made{0};
 

@@ -1,9 +1,10 @@
-// An open directory of a pack or a bucket. This process answers calls on it from its listing. Its
-// fd refers to an empty directory that no path leads to. So a call that bypasses this library fails
-// with ENOENT, or as on any directory (EISDIR, EBADF), and never sees entries of another directory.
-// The row of the fd holds an OpenFile, whose offset is the position. mount_stream.h also uses
-// serve() and the functions below is_below(), for streams over directories of mounts. Thread-safe
-// and async-signal-safe. The result of next_entry is valid until the stream is closed.
+// An open directory of a pack or a bucket. This process answers calls on the directory from the
+// listing. The fd refers to an empty directory that no path leads to. So a call that bypasses this
+// library never sees entries of another directory. It fails with ENOENT, or as on any directory
+// (EISDIR, EBADF). The row of the fd holds an OpenFile, whose offset is the position.
+// mount_stream.h also uses serve() and the functions below is_below(), for streams over directories
+// of mounts. Thread-safe and async-signal-safe. The result of next_entry is valid until the stream
+// is closed.
 #pragma once
 
 #include <dirent.h>

@@ -22,8 +22,8 @@ constexpr std::size_t k_most_pieces = 2048, k_at_once = 32;
 
 constexpr std::uint64_t round_up(std::uint64_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-// Returns false, so that the kernel makes the mapping, if its flags need the kernel or if it
-// extends beyond the last page of the file.
+// False if the kernel must make the mapping, because the flags need the kernel or because the
+// mapping extends beyond the file's last page.
 bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   const int type = request.flags & 0x0f;
   const bool is_shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
@@ -116,8 +116,8 @@ std::uint64_t bytes_in_kernel(int fd, const mappings::MapRequest& request) {
   return pages[0] * k_page;
 }
 
-// Makes a mapping of the library's own and passes it to the reader threads. Returns false if either
-// fails.
+// Maps the range a second time, for the library, and passes the mapping to the reader threads.
+// Returns false if one of these steps fails.
 bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
                      std::uint64_t before) {
   auto own = base::Mapping::private_view(fd, static_cast<std::uint64_t>(request.offset),

@@ -1,9 +1,9 @@
 // A mapping of a copy: a memfd that holds the whole served file, and whose only fd is closed after
-// the mapping. It is used for records whose place in the region may be reused later (the ring). The
-// kernel treats it as a mapping of a file opened read-only, so advice, protection, size and forks
-// work as for the origin's file. Invariant: the copies of one process use at most a fixed share of
-// the region; beyond this share, the kernel maps the origin's file. Thread-safe and
-// async-signal-safe.
+// the mapping. A copy is used for records whose place in the region may be reused later (the ring).
+// The kernel treats the mapping like any mapping of a file that was opened read-only, so advice,
+// protection, size and forks work as for the origin's file. Invariant: the copies of one process
+// use at most a fixed share of the region; beyond this share, the kernel maps the origin's file.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ std::uint64_t cost(const OpenFile& file);
 // copy counts towards the share of the process until drop() is called with its size.
 long map(const OpenFile& file, const mappings::MapRequest& request, std::uint64_t most_bytes);
 
-// Counts one more mapping of the same copy.
+// Counts another mapping of the same copy.
 void add(std::uint64_t bytes);
 void drop(std::uint64_t bytes);
 // For a forked child: the existing copies count for its parent.

@@ -20,7 +20,7 @@ struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
   // The address at which the file's last page would end if the whole file were mapped here. If
-  // `large` is set, pages of that file follow, and `offset_of_end` is the file offset of this
+  // `large` is set, pages of the large file follow, and `offset_of_end` is the file offset of this
   // address.
   std::uintptr_t file_end = 0;
   cache::LargeFile* large = nullptr;

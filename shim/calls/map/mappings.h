@@ -16,7 +16,7 @@ namespace cube::shim::mappings {
 
 enum class MapResult {
   done,     // `result` holds the address or -errno
-  not_here  // the kernel must do it, on a real file
+  not_here  // the kernel must map a kernel file
 };
 MapResult map(OpenFile& file, const MapRequest& request, long& result);
 

@@ -79,8 +79,8 @@ bool is_exempt() {
   return (data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
 }
 
-// The program's right to lock its memory, without the library's memory: it fits the limit, or the
-// program is exempt from the limit.
+// Whether the program may lock its memory, not counting the library's memory. `fits`: the memory
+// fits the limit. `exempt`: no limit applies to the program.
 enum class Right : std::uint8_t { no, fits, exempt };
 Right right_to_lock(const OwnRanges& own) {
   struct ::rlimit limit {};
@@ -120,8 +120,9 @@ int lock_all(int flags, int (*kernels)(int flags)) {
                         (flags & (MCL_CURRENT | MCL_FUTURE)) != 0;
   if (!is_known || !process::is_active() || !process::owns_table()) return kernels(flags);
   const bool future = (flags & MCL_FUTURE) != 0;
-  // The kernel will also lock later mappings of the library. It would then refuse to map a region,
-  // or make the region resident. So the library makes its own mappings now.
+  // The kernel will also lock later mappings of the library. If the library mapped a region then,
+  // the kernel would refuse the mapping or make the region resident. So the library makes its own
+  // mappings now.
   if (future) {
     attachment::cache();
     open_files::reserve();
@@ -133,8 +134,8 @@ int lock_all(int flags, int (*kernels)(int flags)) {
     return result;
   }
   const OwnRanges own;
-  // If the memory without the library's exceeds the limit, the kernel, which counts all of it,
-  // refuses the call.
+  // If the program's own memory exceeds the limit, the kernel refuses the call, because the kernel
+  // counts the library's memory, too.
   const Right right = right_to_lock(own);
   if (right == Right::no) return kernels(flags);
   if (future) {

@@ -1,7 +1,7 @@
 // mlockall with the effect that it would have without this library. The region is mapped three
 // times. The kernel would refuse to lock so much (RLIMIT_MEMLOCK), or make all of it resident. So
 // the existing mappings are locked one by one, except the region and the tables of open files. The
-// kernel locks later mappings (MCL_FUTURE); the library's own mappings are made before that.
+// kernel locks later mappings (MCL_FUTURE), so the library first makes its own mappings.
 // Thread-safe and async-signal-safe.
 #pragma once
 

@@ -53,7 +53,7 @@ inline bool parse(std::string_view line, ProgramMapping& mapping) {
 // cannot be read.
 template <typename Visit>
 bool visit_mappings(Visit&& visit) {
-  // All fields fit into this; the path after them can have any length.
+  // The fields of a line fit into this many bytes; the path after the fields can have any length.
   constexpr std::size_t k_most_fields = 128;
   const auto fd = base::open_fd("/proc/self/maps", O_RDONLY);
   if (!fd) return false;

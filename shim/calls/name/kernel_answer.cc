@@ -108,7 +108,7 @@ bool covers(const PathCall& call, CoveredPath& covered) {
          path_filter::covers_directory(call.dir, call.path, covered);
 }
 
-// Finds the path under which the directory is cached, if the program's path is a different one.
+// Finds the path under which the directory is cached, if the program uses a different path.
 bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath& covered) {
   if (!cache.metadata().are_any()) return false;
   std::string_view text(call.path, strnlen(call.path, PATH_MAX));
@@ -164,8 +164,8 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
     });
   };
   // Two kinds of calls use memory off the stack: a call that may attach, and a change, which
-  // already has a path on its stack. No other call uses it, because a sanitizer in the program
-  // would report data races on that memory.
+  // already has a path on its stack. Other calls use the stack, because a sanitizer in the program
+  // would report data races on memory off the stack.
   const bool may_attach_here =
       attachment::attached_cache() == nullptr && attachment::is_child_of_attached();
   call.is_change || may_attach_here ? base::use_off_stack<CoveredPath>(use)

@@ -20,7 +20,7 @@ struct PathCall {
     file,       // the name is not a directory
     link,       // the name is a link
     new_name,   // the name does not exist
-    any_name,   // nothing: the name is created if it is not there
+    any_name,   // no requirement: a missing name is created
   };
   int dir = AT_FDCWD;
   const char* path = nullptr;

@@ -30,8 +30,8 @@ bool has_lost(const Passage& before, const cache::FileStat& after) {
          (is_given_away && sys::raw(SYS_geteuid) != 0);
 }
 
-// A child of vfork cannot attach, but changes files like any other process. It uses its parent's
-// cache.
+// Returns the cache to which changes are reported. A child of vfork cannot attach, so it uses its
+// parent's cache.
 cache::FileCache* cache_of_changes() {
   return process::owns_table() ? attachment::existing_cache() : attachment::attached_cache();
 }
@@ -120,7 +120,7 @@ std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* pat
                                                                      : text.substr(0, slash);
   std::memcpy(above.data(), directory.data(), directory.size());
   above.data()[directory.size()] = '\0';
-  // Only the inode and the device are needed, for which the kernel need not ask a server.
+  // Only the inode and the device are needed. The kernel knows both without asking a server.
   const auto stat = cache::stat_path(dir, above.data(), AT_STATX_DONT_SYNC);
   return stat ? std::optional(*stat) : std::nullopt;
 }
@@ -230,7 +230,7 @@ long told_of_new_name(long result, int dir, const char* path) {
 }
 
 void told_of_source(long result, int dir, const char* path, bool no_follow) {
-  // Other errors, such as EEXIST and ENOTEMPTY, concern the other path.
+  // All other errors, such as EEXIST and ENOTEMPTY, concern the target of the rename.
   const bool is_of_this =
       result == 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EPERM;
   if (!is_of_this) return;

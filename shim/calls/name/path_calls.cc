@@ -195,7 +195,7 @@ Known access_from_record(int dir, const char* path, int mode) {
   bool may_be_read = false;
   const Known known = stat_from_record(dir, path, {}, stat, &may_be_read);
   if (known == Known::unknown) return known;
-  // Only an open for reading has shown that a file can be read.
+  // Only an earlier open for reading proves that a file can be read.
   if (known == Known::present && mode != F_OK && !may_be_read) return Known::unknown;
   return base::access_has_own_rights() ? known : Known::unknown;
 }

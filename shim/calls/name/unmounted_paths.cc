@@ -21,7 +21,7 @@ constexpr Metadata::Follow as_follow(bool follows) {
 
 bool is_directory(const cache::FileStat& stat) { return (stat.mode & S_IFMT) == S_IFDIR; }
 
-// Resolves a path with "..", which may follow links within our paths.
+// Resolves a path with ".." by following the links among our paths.
 const Metadata* of_path_that_goes_up(const cache::AllMetadata& all, int dir, const char* path,
                                      CoveredPath& covered) {
   if (!path_filter::spells_up(dir, path, covered)) return nullptr;
@@ -139,7 +139,7 @@ bool statfs(int dir, const char* path, struct ::statfs& s) {
     metadata = process::origin_metadata()->of(directory->directory->path());
   }
   if (metadata == nullptr) return false;
-  // Some programs treat a file system in user space differently, and this is one.
+  // Reports the type FUSE, because some programs treat a file system in user space differently.
   constexpr int k_fuse_magic = 0x65735546;
   const Metadata::Volume volume = metadata->volume();
   s = {};

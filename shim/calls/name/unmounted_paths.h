@@ -1,7 +1,7 @@
 // Paths that no mount has, such as the paths of a pack. Other files call them "our paths". This
-// process answers calls with such a path (cache/metadata). The kernel answers for all other paths,
-// including those below such a prefix that do not exist. path_calls.h answers for paths of mounts.
-// Thread-safe and async-signal-safe.
+// process answers calls with such a path (cache/metadata). The kernel answers for all other paths.
+// If a path below such a prefix does not exist, the kernel answers, too. path_calls.h answers for
+// paths of mounts. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/statvfs.h>
@@ -43,7 +43,7 @@ bool is_below_served(int dir, const char* path);
 // Returns the error for a path that exists neither in the kernel nor among our paths: ENOENT, or
 // the more precise error of the pack (ENOTDIR, ELOOP).
 int error_of(int dir, const char* path, bool no_follow);
-// Returns the kernel's `result`. If it is ENOENT, sets errno to error_of().
+// Returns the kernel's `result`. If the kernel's error is ENOENT, sets errno to error_of().
 template <typename Result>
 [[gnu::always_inline]] inline Result with_error(Result result, int dir, const char* path,
                                                 bool no_follow) {

@@ -268,7 +268,7 @@ void OpenPlan::open_copy() {
     result = copy ? copy->release() : -copy.error().value;
     if (result >= 0 && process::owns_table()) g_fds.forget(result);
   }
-  // Either no such file is among our paths, or it is a directory.
+  // Either our paths have no such file, or the path names a directory.
   if (result == -EISDIR && process::owns_table()) open_directory();
   if (result != -ENOENT && result != -EISDIR) answer(result);
 }
@@ -291,8 +291,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     answered_ = false;
     return;
   }
-  // This open used an fd and freed it again. Before that, a signal handler or another thread may
-  // have parked a higher fd.
+  // The cache has used an fd for this open and freed it again. While that fd was in use, a signal
+  // handler or another thread may have parked a higher fd.
   if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
   if (process::serves_copies()) loaded_calls::look_if_doubted();

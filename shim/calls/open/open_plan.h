@@ -1,5 +1,5 @@
-// OpenPlan decides whether the shim answers an open. If it does not, libc opens the file and note()
-// records the fd:
+// OpenPlan decides whether the shim answers an open. If the shim does not, libc opens the file and
+// note() records the fd:
 //   OpenPlan plan(dir, path, flags);
 //   if (plan.is_answered()) return plan.result();
 //   return plan.note(real::open(...));
@@ -33,7 +33,7 @@ class OpenPlan {
     name_without_table,  // one of our paths (name/unmounted_paths.h), in a child of vfork or a
                          // similar child, whose fds the table does not describe
     name,                // one of our paths, opened to change it, as a directory, or with O_PATH
-    below_served,        // a path below a served directory that is not one of our paths
+    below_served,        // below a served directory, but not one of our paths
     outside,             // no prefix covers it
     change,              // a file below a prefix, for writing
     directory,           // a directory below a prefix

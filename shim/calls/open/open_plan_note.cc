@@ -11,8 +11,8 @@
 
 namespace cube::shim {
 
-// True if `fd` refers to the listed file. False for the target of a listed link, and if the listed
-// file of this name was an earlier one.
+// True if `fd` refers to the listed file. False for the target of a listed link, and for a new file
+// that has replaced the listed file.
 bool OpenPlan::is_listed(const cache::FileCache& cache, int fd) const {
   const KeepErrno keep;
   const auto stat = cache::stat_path(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);

@@ -21,7 +21,7 @@ class ProgramFile {
   // The errno with which the exec must fail, or 0.
   int error() const { return error_; }
   bool is_script() const { return interpreter_[0] != '\0'; }
-  // The name to execute instead of `path`; `path` itself if the kernel has the file.
+  // Returns the name to execute instead of `path`. If the kernel has the file, returns `path`.
   const char* to_execute(const char* path) const {
     return is_script() ? interpreter_ : copy_ ? copy_name_.c_str() : path;
   }
@@ -40,8 +40,8 @@ class ProgramFile {
   const char* argument_ = nullptr;  // of the first line, in interpreter_
 };
 
-// Returns the name to load instead of the library `path`; `path` itself if the kernel has the
-// library. While the object is unchanged, the name stays the same, because the loader distinguishes
+// Returns the name to load instead of the library `path`. If the kernel has the library, returns
+// `path`. While the object is unchanged, the name stays the same, because the loader distinguishes
 // libraries by their files.
 const char* name_for_loader(const char* path);
 

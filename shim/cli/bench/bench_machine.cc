@@ -74,8 +74,8 @@ class BenchScratch {
     if (why_.empty() && files_.empty()) why_ = "no file that was read is small enough";
     return why_.empty();
   }
-  // Waits until the library may cache the files. Shortly after a change it does not, because a
-  // second change could go unnoticed. Gives up if the clock of the file system is ahead.
+  // Waits until the library may cache the files. The library caches no file shortly after a change,
+  // because a second change could go unnoticed. Gives up if the clock of the file system is ahead.
   void wait_until_trusted() const {
     const std::uint64_t until_ns =
         base::monotonic_ns() + (cache::k_racy_seconds + 1) * 1'000'000'000ULL;

@@ -17,7 +17,7 @@ struct BenchMachine {
   std::uint64_t memory = UINT64_MAX,
                 group_limit = UINT64_MAX;  // the control groups' limit; UINT64_MAX: unknown or none
   std::uint64_t cache_room = 0;            // the size that CUBESHIM_RAM gives a region
-  std::string disk;                        // the directory that holds the temporary one
+  std::string disk;                        // the parent of the temporary directory
   std::string why_no_disk, why_no_hits;    // empty if it was measured successfully
   Pass cold, warm, hits;
   std::string unserved;  // expected hits that were not served, and the reasons; empty: none

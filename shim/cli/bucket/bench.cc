@@ -33,8 +33,8 @@ struct BucketPass {
   }
 };
 
-// If there are enough objects, each pass gets its own, because a store may cache objects that it
-// has sent.
+// If there are enough objects, each pass reads its own objects, because a store may cache objects
+// that it has sent.
 BucketPass measure_pass(BucketSession& session, const s3::ObjectName& name,
                         const std::vector<s3::ListedObject>& objects, std::size_t pass_number,
                         unsigned seconds) {

@@ -57,7 +57,7 @@ class BucketPacker {
   std::size_t end_of_batch(std::size_t first) const;
   // Requests the objects of the batch that begins with this row.
   Batch begin_batch(std::size_t first);
-  // Waits for these objects and writes them.
+  // Waits for the objects of the batch and writes them.
   bool take_batch(Batch& batch);
   void fetch(const Row& row, Fetched& fetched);
   bool take(const Row& row, Fetched& fetched);
@@ -69,7 +69,7 @@ class BucketPacker {
 
   s3::Client& client_;
   const s3::ObjectName name_;
-  const std::string directory_;  // all keys begin with this
+  const std::string directory_;  // the common beginning of all keys
   const cache::PackBuild build_;
   const cache::BucketMount mount_;
   std::unique_ptr<cache::PackWriter> writer_;

@@ -1,5 +1,5 @@
-// Makes a command that fills a cache use the gateway of this cache, and start a gateway if there is
-// none. Thread safety: one thread.
+// For commands that fill a cache: uses the cache's gateway to read buckets, and starts a gateway if
+// none is running. Thread safety: one thread.
 #pragma once
 
 #include <map>

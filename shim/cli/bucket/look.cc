@@ -90,7 +90,7 @@ int list_bucket(const std::string& uri, bool is_long, bool is_recursive) {
           print_page, outcome))
     return complain_of(uri, outcome);
   if (found != 0 || name->key.empty()) return 0;
-  // Nothing lies below the name, but the name may be that of an object.
+  // Nothing lies below the name, but an object may have this name.
   const auto print_exact = [&](s3::ListPage& page) {
     for (const auto& object : page.objects) {
       if (object.key != name->key) continue;

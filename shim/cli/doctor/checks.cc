@@ -161,7 +161,7 @@ void check_settings(const base::ParsedConfig& parsed, Findings& findings) {
   }
   for (const auto& line : base::unknown_variables(environ))
     say(findings, Health::slow, "it has no effect", "{}", line);
-  // If a prefix is wrong, a line above has reported it.
+  // A wrong prefix was already reported above.
   if (parsed.config.prefixes.empty() && !has_wrong_prefixes)
     say(findings, Health::broken, "set it to the directories of the slow mount, or give --prefix",
         "CUBESHIM_PREFIXES is not set: nothing is served");

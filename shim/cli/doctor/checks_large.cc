@@ -1,5 +1,5 @@
-// cubeshim doctor: checks the conditions for serving files in blocks: the settings, room in memory,
-// copies of fds for reading ahead, and a mount on which repeated stats of a file agree.
+// cubeshim doctor: checks whether files can be served in blocks. This needs certain settings, room
+// in memory, copies of fds for reading ahead, and a mount on which repeated stats of a file agree.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -25,7 +25,8 @@ namespace {
 // Enough memory: four times the maximum that is fetched ahead for one reader of a file.
 constexpr std::uint64_t k_enough = 64 << 20;
 
-// The first failing call of those that reading ahead needs. `call` is empty if all succeed.
+// The first call that fails among the calls that reading ahead needs. `call` is empty if all
+// succeed.
 struct NoCopies {
   std::string call;
   int error = 0;

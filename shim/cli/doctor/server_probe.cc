@@ -59,7 +59,7 @@ std::vector<NodeNote> parse_notes(const std::string& text) {
   const auto list = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!list.is_array()) return notes;
   for (const auto& one : list) {
-    // Any program that reaches the server can write there.
+    // Any program that can reach the server can write this value.
     try {
       notes.push_back({one.at("node"), one.at("servers"), one.at("roots"), one.at("time")});
     } catch (const nlohmann::json::exception&) {

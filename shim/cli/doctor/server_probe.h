@@ -28,7 +28,7 @@ struct ServerProbe {
   double round_trip_us = 0;                            // median
   std::map<std::string, std::string> stats, settings;  // memcached's names and values
   std::vector<NodeNote> notes;                         // the notes of all nodes and of this node
-  std::string no_notes;                                // why there are none
+  std::string no_notes;                                // why there are no notes
 
   std::uint64_t number(const std::string& name) const;
 };

@@ -1,4 +1,4 @@
-// cubeshim gateway: the process that fetches objects for a job. The library starts it.
+// cubeshim gateway: the process that fetches objects for a job. The library starts this process.
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/resource.h>

@@ -115,7 +115,7 @@ class Server : public ExporterServer {
   }
 
  private:
-  // The first two must outlive the exposer's threads.
+  // collector_ and callbacks_ must outlive the threads of exposer_.
   std::shared_ptr<Collector> collector_;
   const PageCallbacks callbacks_;
   prometheus::Exposer exposer_;

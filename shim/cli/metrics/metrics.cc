@@ -89,7 +89,7 @@ Users users_of(const cache::Region& region) {
   return users;
 }
 
-// Makes a text that another process wrote into the region safe as the value of a label.
+// Makes a text safe as the value of a label. Another process wrote the text into the region.
 std::string label_text(const std::string& text) {
   std::string result;
   for (const char c : text)

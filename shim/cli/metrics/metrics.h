@@ -23,7 +23,7 @@ struct MetricSample {
   };
   std::vector<std::pair<std::string, std::string>> labels;  // name and value, in UTF-8
   double value = 0;
-  // Only a histogram has these.
+  // Only a histogram has these members.
   std::vector<Bucket> buckets;
   std::uint64_t count = 0;
   double sum = 0;
@@ -52,8 +52,8 @@ class CacheMetrics {
   std::vector<std::string> absent() const;
 
  private:
-  // The counters of a region at the last sample. They ensure that reported counters never fall,
-  // although the counters of an ending process are in no row for a moment.
+  // The counters of a region at the last sample. With these counters, a reported counter never
+  // falls, although the counters of an ending process are in no row for a moment.
   struct Seen {
     std::uint64_t created_ns = 0, look = 0;
     base::Totals totals;

@@ -1,4 +1,4 @@
-// cubeshim extract: restores the files of a pack. Even a malicious pack cannot make it write
+// cubeshim extract: restores the files of a pack. Even for a malicious pack, nothing is written
 // outside the directory: the reader refuses paths that are invalid in a pack, no directory is
 // entered through a link, and links are made last.
 #include <fmt/core.h>

@@ -159,7 +159,7 @@ class Check {
     std::string_view packed;
     cache::PackName row{};
     bool has_packed = names.next(packed, row);
-    // Both listings are sorted by bytes, so this is a merge.
+    // This loop merges the two listings, which are both sorted by bytes.
     for (std::size_t i = 0; i < there->size(); ++i) {
       while (has_packed && packed < there->text(i)) has_packed = names.next(packed, row);
       if (has_packed && packed == there->text(i)) continue;

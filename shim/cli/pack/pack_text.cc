@@ -16,7 +16,7 @@ constexpr std::uint64_t k_at_once = 16 << 20;
 
 using Part = std::function<int(const std::byte*, std::size_t, std::uint64_t)>;
 
-// Reads the data one time, and checks its hash.
+// Reads the data once, and checks its hash.
 int go_through(const cache::PackReader& pack, const cache::PackEntry& entry, std::byte* room,
                const Part& take) {
   base::Hasher hasher;

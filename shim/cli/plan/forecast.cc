@@ -163,8 +163,8 @@ class Sum {
     const double opens = file.number(recorded::k_file_opens) / epochs,
                  firsts = file.first_opens() / epochs;
     const bool is_large = file.at(recorded::k_file_size) > config_.max_file;
-    // The file is fetched ahead if it was in the observed run. A later open in the same epoch finds
-    // the file in the ring or, without a ring, asks the origin again.
+    // The file is fetched ahead if it was fetched ahead in the observed run. A later open in the
+    // same epoch finds the file in the ring or, without a ring, asks the origin again.
     const bool is_ahead = !is_large && observed_.has_cache && file.was_fetched_ahead();
     const double asks = is_ahead ? 0 : ways.origin * (has_ring || is_large ? firsts : opens);
     opens_ += opens;

@@ -13,7 +13,7 @@ namespace cube::cli {
 
 struct Wish {
   std::uint64_t ram = 0, disk = 0;  // bytes; 0: no disk
-  unsigned nodes = 1;  // each with this memory; in each epoch, each reads another part of the files
+  unsigned nodes = 1;  // each node has this memory and reads another part in each epoch
   bool has_pack = false;
 };
 

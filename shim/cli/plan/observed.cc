@@ -52,8 +52,8 @@ void note_sites(const std::vector<RawFile>& files, Observed& observed) {
   if (paths != 0) observed.path_length = static_cast<double>(letters) / static_cast<double>(paths);
 }
 
-// The result depends only on how often typical files are opened, so that a file that is opened very
-// often, such as an index, does not distort it.
+// Estimates the number of epochs: the mean number of opens per file. A file that is opened very
+// often, such as an index, counts at most twice the median.
 double epochs_of(const std::vector<ObservedFile>& files) {
   std::vector<double> opens(files.size());
   std::transform(files.begin(), files.end(), opens.begin(),

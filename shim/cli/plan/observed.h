@@ -18,8 +18,8 @@ struct ObservedFile {
 
   std::uint64_t at(shim::profile::FileCount which) const { return counts[which]; }
   double number(shim::profile::FileCount which) const { return static_cast<double>(counts[which]); }
-  // Opens that did not follow another open of the file shortly. Each begins a new epoch for the
-  // file.
+  // Opens that were not shortly after another open of the file. Each of them begins an epoch for
+  // the file.
   double first_opens() const {
     return number(shim::profile::k_file_opens) - number(shim::profile::k_soon_again);
   }

@@ -200,7 +200,8 @@ void read_trouble(int fd, bool to_end, std::string& text) {
     text.append(some, static_cast<std::size_t>(n));
 }
 
-// Waits until the memcached with this PID answers. Returns false if it does not.
+// Waits until the memcached with this PID answers. Returns false if memcached has ended or does not
+// answer in time.
 bool comes_up(pid_t pid, const PoolState& state, int fd, std::string& text, bool& has_ended) {
   for (int waited = 0; waited < k_start_ms; waited += k_pause_ms) {
     has_ended = waitpid(pid, nullptr, WNOHANG) == pid;

@@ -50,7 +50,7 @@ std::string plain_function(std::string_view demangled) {
       has_arguments = c == '(' && inside != k_anonymous && !plain.empty();
       at = end;
     } else {
-      // A nested function may follow, which has its own arguments.
+      // A nested function, with its own arguments, may follow.
       has_arguments = false;
       plain += c;
       ++at;

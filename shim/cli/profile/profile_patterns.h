@@ -1,5 +1,5 @@
-// Finds patterns of reading that cost time in a profile. Each has its cost and advice. Thread
-// safety: pure functions.
+// Finds slow access patterns in a profile. Each pattern has a cost and advice. Thread safety: pure
+// functions.
 #pragma once
 
 #include <string>

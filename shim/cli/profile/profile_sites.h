@@ -57,8 +57,8 @@ std::string text_of_frame(const ProfileFrame& frame);
 // Returns the innermost Python function of the program, not of a library; null if there is none.
 const ProfileFrame* own_function(const ProfileSite& site);
 // Returns the innermost Python function and at most two of its callers: "open (PIL/Image.py:3200) <
-// load (train.py:8)". These include own_function(); ".." stands for omitted functions before it.
-// Without Python, these are native functions.
+// load (train.py:8)". own_function() is always among these functions; ".." stands for omitted
+// functions before it. For a site without Python functions, returns native functions.
 std::string text_of_site(const ProfileSite& site);
 // For a site with Python functions, returns the innermost native function outside libc, or its
 // library if the function has no name. Otherwise empty.

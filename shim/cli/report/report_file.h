@@ -1,6 +1,7 @@
-// Reads the reports of jobs that were written by CUBESHIM_STATS with CUBESHIM_STATS_FORMAT=json:
-// one JSON object per line. If a job reported at intervals (CUBESHIM_STATS_INTERVAL), its report
-// has many lines, which show the course of its figures. Thread safety: pure functions.
+// Reads the reports of jobs that ran with CUBESHIM_STATS_FORMAT=json and wrote the report to a file
+// (CUBESHIM_STATS). A report has one JSON object per line. If a job reported at intervals
+// (CUBESHIM_STATS_INTERVAL), its report has many lines, which show the course of its figures.
+// Thread safety: pure functions.
 #pragma once
 
 #include <map>

@@ -49,8 +49,8 @@ std::uint64_t pending_of(pid_t pid) {
   return mask;
 }
 
-// Closes pipes that the program also has, so that the process at the other end notices when the
-// program closes them.
+// Closes this process's copies of the program's pipes, so that the process at the other end notices
+// when the program closes them.
 void let_go(bool keeps_stdout) {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;
@@ -151,8 +151,8 @@ class Supervisor {
     bool is_taken = (left_by_witness_ & bit) != 0;
     for (bool is_again = true; is_again && (pending_of(witness_) & bit) != 0;) {
       const pid_t old = std::exchange(witness_, start_witness());
-      // True if an equal signal has arrived in addition, either while the first was still pending
-      // in the old witness, or after the new witness was started.
+      // True if the same signal has arrived again, either while the first was still pending in the
+      // old witness, or after the new witness was started.
       is_again = drop(only);
       const std::uint64_t got = pending_of(old);
       left_by_witness_ |= got & ~pending_of(witness_);

@@ -1,7 +1,7 @@
 // Runs a program as a child of this command, which waits for the end of the program. To the process
-// that started the command, command and program look like one process: signals to the command reach
-// the program, and the command stops, continues and ends like the program. If the command is the
-// first process of a container, it also reaps orphaned processes.
+// that started the command, the command and the program look like one process. Signals to the
+// command reach the program, and the command stops, continues and ends when the program does. If
+// the command is the first process of a container, it also reaps orphaned processes.
 //
 // The terminal and other senders (kill(-group), a service manager, Slurm) send their signals to the
 // whole process group. Such a signal has already reached the program and must not be passed on. To

@@ -11,7 +11,7 @@ namespace cube::cli {
 // Returns the names, the shell's first.
 std::vector<std::string> names_of_working_directory();
 // Returns the absolute forms of a path below the working directory, without ".." and ".", one for
-// each name of the directory. Empty if no form leads to the file.
+// each name of the directory. Empty if no such form leads to the file.
 std::vector<std::string> absolute_names(const std::string& text);
 
 }  // namespace cube::cli

@@ -58,7 +58,8 @@ void collect(const std::string& folder, const std::string& head, std::vector<Doc
 
 std::vector<Document> all_documents() {
   std::vector<Document> found;
-  // Finds the folder of the installed documents or, from a build folder, of the source tree.
+  // Finds the folder of the installed documents. From a build folder, finds the documents of the
+  // source tree.
   const std::string folder =
       first_found({own_folder() + "../share/doc/cubeshim/doc", own_folder() + "../doc"});
   if (folder.empty()) return found;

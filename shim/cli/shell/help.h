@@ -1,4 +1,4 @@
-// The texts of --help and --help-all, 80 columns wide. --help fits on one screen. It has the
+// The texts of --help and --help-all, 80 columns wide. --help fits on one screen and shows the
 // purpose of the command, examples, and the most important options. --help-all has all options and
 // groups the settings by subject. Thread safety: pure functions.
 #pragma once

@@ -9,7 +9,7 @@
 
 namespace cube::cli {
 
-// A column of the table, which is also a field of the JSON object. Its figure covers the time
+// A column of the table, which is also a field of the JSON object. The figure covers the time
 // between two samples; counts are per second.
 struct TopColumn {
   const char* heading;

@@ -20,7 +20,7 @@ class TopTerminal {
   TopTerminal& operator=(const TopTerminal&) = delete;
 
   void draw(TopView& view);
-  // Returns `none` if the time has passed, a key without a meaning was pressed, or the size of the
+  // Returns `none` if the time has passed, if the pressed key has no meaning, or if the size of the
   // terminal has changed. Returns `quit` also if a signal ends the command, or if the terminal was
   // closed.
   TopKey wait_for_key(int milliseconds);

@@ -1,6 +1,6 @@
-// The pages of `cubeshim top` and the meaning of its keys. TopTerminal does the input and output.
-// The first page shows the caches and their jobs, the second the processes of a job, the third the
-// figures of a process. The lines fit a terminal of any size. Thread safety: one thread.
+// The pages of `cubeshim top` and the meaning of its keys. TopTerminal reads the keys and draws the
+// lines. The first page shows the caches and their jobs, the second the processes of a job, the
+// third the figures of a process. The lines fit a terminal of any size. Thread safety: one thread.
 #pragma once
 
 #include <deque>
@@ -35,7 +35,7 @@ class TopView {
   TopView(std::string place, unsigned interval) : place_(std::move(place)), interval_(interval) {}
 
   void update(const std::vector<CacheLook>& caches, const std::vector<std::string>& troubles);
-  // Handles the key. Returns false if it ends the command.
+  // Handles the key. Returns false if the key ends the command.
   bool press(TopKey key);
   // Returns at most `rows` lines, each of at most `columns` characters.
   std::vector<ScreenLine> lines(std::size_t rows, std::size_t columns);

@@ -1,6 +1,6 @@
-// Counts the files of a warm-up while it runs, in a thread. It lists directories, and makes no
-// request for a single file. If the origin hangs, the thread is abandoned; it ends when the origin
-// answers. Thread safety: one thread calls the functions.
+// A thread that counts the files of a warm-up while the warm-up runs. The thread lists directories,
+// and makes no request for a single file. If the origin hangs, the thread is abandoned, and ends
+// when the origin answers. Thread safety: one thread calls the functions.
 #pragma once
 
 #include <atomic>

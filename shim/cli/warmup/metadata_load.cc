@@ -152,8 +152,8 @@ class MetadataLoad {
     shared_.changed.notify_all();
   }
 
-  // Begins to gather the stats of a directory. If a job is gathering them, waits for some time.
-  // Returns null if another process has gathered them.
+  // Begins to gather the stats of a directory. If a job is gathering these stats, waits for some
+  // time. Returns null if another process has gathered the stats.
   std::shared_ptr<cache::StatGather> begin_gather(const std::string& directory,
                                                   FoundMetadata& found) {
     const auto until = std::chrono::steady_clock::now() + k_longest_gather;

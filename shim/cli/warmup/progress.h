@@ -48,7 +48,7 @@ struct ProgressOptions {
   unsigned interval = 10;  // seconds between lines if stderr is not a terminal
 };
 
-// Adds the options that all commands with progress have. `options` must outlive the parser.
+// Adds the common options of commands that show progress. `options` must outlive the parser.
 void add_progress_options(CLI::App& command, ProgressOptions& options);
 
 class Progress {

@@ -35,7 +35,7 @@ struct Warmup {
   ProgressOptions progress;
 };
 
-// Returns the prefixes. If none is set, returns a prefix that covers every path.
+// Returns the prefixes. If no prefix is set, returns a prefix that covers every path.
 std::vector<std::string> prefixes_or_all(const base::Config& config) {
   return config.prefixes.empty() ? std::vector<std::string>{""} : config.prefixes;
 }

@@ -99,8 +99,8 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
     target.why = nothing_to_load_into(config, region != nullptr);
     return target;
   }
-  // If a command only inspects an unused cache, it must not remove the cache when it leaves as the
-  // last process.
+  // A command that only inspects an unused cache is the last process to leave the cache, but must
+  // not remove it.
   if (only_look && !is_running) config.ram_keep = true;
   const auto cache =
       cache::FileCache::attach(config, job, /*create=*/!is_running && !only_look, target.why);

@@ -15,7 +15,7 @@ struct WarmupTarget {
   base::ParsedConfig parsed;  // settings that are not given come from the running job
   RunningJob job;
   const cache::Origins* origins =
-      nullptr;                        // those of the job; never freed, because the cache uses them
+      nullptr;                        // the job's origins; never freed, because the cache uses them
   cache::FileCache* cache = nullptr;  // null if there is none; `why` then gives the reason
   std::string why;
   bool is_broken = false;  // a region exists, but cannot be used

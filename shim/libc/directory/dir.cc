@@ -28,7 +28,7 @@ namespace {
 
 struct OwnStream {
   shim::OpenFileRef file;  // empty: the stream is libc's
-  bool is_listed = false;  // true: of a mount's directory, whose listing is in memory
+  bool is_listed = false;  // true: of a directory of a mount whose listing is in memory
 };
 
 OwnStream stream_of(DIR* directory) {
@@ -150,7 +150,7 @@ DIR* open_directory(const char* path) {
         directory = real::opendir(path);
         return directory != nullptr ? real::dirfd(directory) : -1;
       });
-  // For one of our paths, there is an fd, but no stream yet.
+  // For one of our paths, open_by made an fd, but no stream.
   return directory != nullptr ? directory : shim::stream_over(fd);
 }
 

@@ -42,8 +42,8 @@ std::uint64_t sum_of(const cache::ClusterHead& head, std::uint64_t data) {
   return head.size + data + head.padding;
 }
 
-// Returns the memory for files that were read but not yet sent. Its content can be sent long before
-// the leases end.
+// Returns the memory for files that were read but not yet sent. The content of this memory can be
+// sent long before the leases end.
 std::uint64_t most_memory(const base::Config& config) {
   constexpr std::uint64_t k_most = 256 << 20, k_seconds = 8;
   return config.cluster_fill >= k_most
@@ -124,7 +124,7 @@ void ClusterFiller::fill(ClusterJob& job) {
   if (!talk->send(parts, end) || !talk->read_line(line, end))
     return server_failed(job, lease.server);
   const MetaAnswer answer = cache::parse_meta_answer(line);
-  // A full server has no room for a lease, either. Its answer says so.
+  // A full server has no room for a lease, either, and its answer says that it is full.
   if (answer.kind == Kind::none || answer.kind == Kind::full)
     return leave_out(job, NotShared::no_room);
   if (answer.kind != Kind::done || !answer.has_size || !answer.has_cas)

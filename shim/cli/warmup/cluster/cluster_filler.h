@@ -1,6 +1,6 @@
-// The work of one thread of `cubeshim warmup --to-cluster`: for each file, it asks the file's
-// server for a lease, reads the file from the origin, and sends it. Thread safety: a ClusterFiller
-// belongs to one thread; all ClusterFillers share a ClusterFill.
+// The work of one thread of `cubeshim warmup --to-cluster`. For each file, the thread asks the
+// file's server for a lease, reads the file from the origin, and sends it to the server. Thread
+// safety: a ClusterFiller belongs to one thread; all ClusterFillers share a ClusterFill.
 #pragma once
 
 #include <atomic>
