@@ -1,5 +1,5 @@
-// The `cubeshim` command. It runs programs with the library, shows what the library does, and
-// diagnoses problems.
+// The `cubeshim` command. The command runs programs with the library, shows what the library does,
+// and diagnoses problems.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>

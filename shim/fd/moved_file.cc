@@ -111,8 +111,8 @@ class Search {
   }
 
   // Without birth times, the inode may belong to a newer file, even if the size and the mtime are
-  // equal. (It cannot if the job itself has changed the file without removing it.) So this compares
-  // all bytes, or the first 32 KiB if the file was written to since its open.
+  // equal. The exception is a file that the job itself has changed without removing it. So this
+  // function compares all bytes, or the first 32 KiB if the file was written to since its open.
   bool is_our_file(int fd) {
     const auto stat = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
     if (!stat || !stat->same_file(record_.stat)) return false;

@@ -1,6 +1,6 @@
 // A high fd of the region's file, kept for the next mapping of the region. The program may close
 // this fd, or open a file of its own under it. So after mapping through the fd, check that it still
-// refers to the region. If it does not, discard the mapping and call forget(). Thread-safe and
+// refers to the region. Otherwise, discard the mapping and call forget(). Thread-safe and
 // async-signal-safe.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Macros for calls that file_calls answers if it can. If it cannot, libc makes the call. Only for
+// Macros for calls that file_calls answers if it can. Otherwise, libc makes the call. Only for
 // files in this folder. Thread safety: as libc's.
 #pragma once
 

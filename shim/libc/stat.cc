@@ -154,8 +154,8 @@ CUBE_FSTATAT(__fxstatat64, is_known(version),
 
 namespace {
 int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
-  // The flags AT_STATX_* say whether the server must be asked. The shim must ask if they require
-  // it.
+  // The flags AT_STATX_* say whether the server must be asked. If the flags require it, the shim
+  // must ask, too.
   if (names_the_fd(dir, path, flags, statx_flags_are_known(flags), "statx")) {
     CUBE_ANSWER_OR(int, calls::statx(dir, mask, x),
                    real::statx(calls::StatFd(dir), path, flags, mask, x));

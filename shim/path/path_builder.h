@@ -26,7 +26,7 @@ class PathBuilder {
  public:
   explicit PathBuilder(CoveredPath& out) : out_(out) { out_.length_ = 0; }
 
-  // Appends the path as it is, except for "." and "//". Returns false if it does not fit.
+  // Appends the path as it is, except for "." and "//". Returns false if the path does not fit.
   bool spell(std::string_view path) {
     for (std::size_t at = 0; at < path.size();) {
       const std::size_t end = std::min(path.find('/', at), path.size());

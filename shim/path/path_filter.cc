@@ -212,7 +212,7 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
       return covers_dot_dot(dir, {seen->text, seen->length}, path, covered, care);
   } else {
     if (care == Care::quick && stays_outside(dir, path)) return false;
-    // The kernel cannot follow ".." from a served directory, for which it has only an empty
+    // The kernel cannot follow ".." from a served directory, because the fd refers to an empty
     // directory.
     if (has_dot_dot(path) && g_fds.kind(dir) == RowKind::unmounted_directory) return false;
     if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered, care);

@@ -25,9 +25,9 @@ cache::FileCache* cache_of_device(std::uint64_t device);
 // Reports the end of a child that may have changed metadata silently. `pid` is 0 if it is unknown.
 // If the process is not attached yet, it makes the report when it attaches.
 void note_child_ended(std::uint32_t pid);
-// Returns the cache for reading buckets: cache() or, if that is null and buckets are set, the spare
-// cache. The spare cache holds requests to the gateway and listings, but no files. Returns null if
-// neither exists.
+// Returns the cache for reading buckets: cache() or, if cache() is null and buckets are set, the
+// spare cache. The spare cache holds requests to the gateway and listings, but no files. Returns
+// null if neither exists.
 cache::FileCache* cache_for_buckets();
 // True if attaching was tried and failed.
 bool has_failed();

@@ -161,8 +161,8 @@ void end_open(Tables& tables, FdRow& row) {
   add(counts[k_read_bytes], bytes);
   add(counts[k_read_ns], ns);
   if (bytes == 0 && (flags & (k_mapped | k_saw_end | k_other_use)) == 0) add(counts[k_unread], 1);
-  // The read bytes are known to be the whole file only if the size is known, or if a read reached
-  // the end.
+  // Whether the program has read the whole file is known only if the size is known, or if a read
+  // reached the end.
   const bool is_whole = bytes != 0 && bytes >= size && (flags & (k_sized | k_saw_end)) != 0 &&
                         (flags & k_mapped) == 0;
   if (is_whole) add(counts[k_whole], 1);

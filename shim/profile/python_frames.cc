@@ -17,7 +17,7 @@ struct Layout {
   std::uint16_t in_structure;  // the innermost frame in that structure
   std::uint16_t code, previous, owner;              // of a frame; owner 0: there is none
   std::uint16_t first_line, file, name, qualified;  // of a code; qualified 0: there is none
-  std::uint16_t ascii, compact;                     // sizes of the heads of texts
+  std::uint16_t ascii, compact;                     // header sizes of strings
 };
 constexpr Layout k_layouts[] = {
     {0x0309, 24, false, 0, 32, 24, 0, 40, 104, 112, 0, 48, 72},

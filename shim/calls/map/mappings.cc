@@ -132,8 +132,8 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
   const bool plain =
       (request.flags & ~(0x0f | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_NORESERVE)) ==
       0;
-  // The kernel must make the mapping if its flags need the kernel, or if it extends beyond the last
-  // page of the file.
+  // The kernel must make the mapping if the flags need the kernel, or if the mapping extends beyond
+  // the last page of the file.
   if ((!is_private && !is_shared) || !plain ||
       (request.protection & ~(PROT_READ | PROT_WRITE)) != 0)
     return MapResult::not_here;

@@ -36,7 +36,7 @@ const Metadata* of_path_that_goes_up(const cache::AllMetadata& all, int dir, con
 }  // namespace
 
 // Checks a path a second time only if it may name a directory. In a child of vfork, the noted
-// working directory is the parent's.
+// working directory is that of the parent.
 const Metadata* of_slow(int dir, const char* path, CoveredPath& covered) {
   const cache::AllMetadata* const all = process::origin_metadata();
   if (!process::is_active()) return nullptr;

@@ -31,8 +31,8 @@ struct BucketSession {
 // Keeps the secrets of this process out of core dumps, and hides them from other processes of the
 // user.
 void hide_secrets();
-// Returns the settings from the environment only. If a setting is wrong, prints a line on stderr
-// and returns nothing.
+// Returns the settings in the environment. Options do not count. If a setting is wrong, prints a
+// line on stderr and returns nothing.
 std::optional<base::Config> bucket_config();
 
 // Requests all pages of a listing, one by one. On failure, returns false, and `outcome` gives the

@@ -41,8 +41,8 @@ std::string PoolStorage::take(const std::string& path, const std::string& accoun
     if (!is_at(path, st)) continue;
     const passwd* const entry = account.empty() ? nullptr : getpwnam(account.c_str());
     const bool is_own = st.st_uid == geteuid() || (entry != nullptr && st.st_uid == entry->pw_uid);
-    // If another user made the file, this user could still have it open or have another link to it,
-    // and so could read and change the shared files.
+    // If another user made the file, that user could still have it open or have another link to it.
+    // That user could then read and change the files that the nodes share.
     if (!is_own || st.st_nlink != 1 || (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
       return fmt::format("{}: others may read or change it; remove it", path);
     if (entry != nullptr && fchown(fd.get(), entry->pw_uid, entry->pw_gid) != 0)

@@ -6,8 +6,8 @@
 
 namespace cube::cli {
 
-// Returns the name of a C++ function without arguments and return type. Replaces long template
-// arguments by "<..>".
+// Returns the name of a C++ function, and omits the arguments and the return type. Replaces long
+// template arguments by "<..>".
 std::string plain_function(std::string_view demangled);
 // Like plain_function, but for the mangled name of a symbol in a library.
 std::string name_of_symbol(const std::string& symbol);

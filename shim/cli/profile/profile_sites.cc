@@ -111,8 +111,8 @@ void add_cost(ProfileCost& sum,
   sum.start_and_end_ns += cost[shim::profile::k_start_ns] + cost[shim::profile::k_write_ns];
 }
 
-// Chooses the level with the finest bins that cover the time from the start of the first process to
-// the end of the last.
+// Chooses the level with the finest bins that cover the whole time, from the first process's start
+// to the last process's end.
 std::size_t level_for(const Profile& profile) {
   std::size_t level = 0;
   while (level + 1 < shim::profile::k_bin_levels &&

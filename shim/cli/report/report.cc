@@ -1,5 +1,5 @@
-// cubeshim report: shows the figures of jobs side by side. It reads the reports that the jobs have
-// written.
+// cubeshim report: shows the figures of jobs side by side. The figures come from the reports that
+// the jobs have written.
 #include <fmt/core.h>
 
 #include <memory>

@@ -214,7 +214,7 @@ ReportRow row_of_values(std::string group, const std::string& name, Unit unit, B
   return row;
 }
 
-// Returns the time at which, for the first time, files were not served because the memory was full.
+// Returns the time after which files were not served because the memory was full.
 std::string time_of_full(const JobReport& job) {
   if (job.value("bypassed.full") == 0) return "no";
   // A job that reported only at its end has one point after the point of zeros.

@@ -143,8 +143,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
   base::format_job_variable({.first = job, .speaker = static_cast<std::uint32_t>(getpid())}, text,
                             sizeof text);
   setenv(base::k_job_variable, text, 1);
-  // Does not preload the library into a program of musl, whose loader would end the program because
-  // the library needs symbols of glibc.
+  // Does not preload the library into a program that uses musl. The library needs symbols of glibc,
+  // so musl's loader would end the program.
   const std::string executable = executable_of(run.program.front());
   const auto elf = read_elf(executable);
   const bool is_preloaded = !elf || !elf->is_musl();

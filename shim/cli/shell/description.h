@@ -1,5 +1,6 @@
 // The parser's subcommands and options in a plain form. The completions, the man page and --help
-// are generated from it. Hidden subcommands and options are omitted. Thread safety: pure functions.
+// are generated from this form. Hidden subcommands and options are omitted. Thread safety: pure
+// functions.
 #pragma once
 
 #include <string>

@@ -26,7 +26,7 @@ struct JobRise {
 struct GatewayRise {
   std::uint32_t gateways = 0;  // the number of living gateways
   double seconds = 1;
-  cache::GatewayFigures rise;  // between the samples; requests in flight: at the second sample
+  cache::GatewayFigures rise;  // between the samples; its requests in flight are the current ones
 };
 
 struct CacheLook {

@@ -13,7 +13,8 @@ namespace cube::cli {
 struct RunningJob {
   std::uint32_t processes = 0;  // attached processes of all jobs
   base::ProcessId leader;       // the living first process of the oldest job; pid 0: none
-  // The variables of the job's first process that a gateway may get. Empty if they cannot be read.
+  // The variables of the job's first process that a gateway may get. Empty if the environment
+  // cannot be read.
   std::map<std::string, std::string> environment;
 
   // The job's first process may be the job's only process, for example between two epochs.
