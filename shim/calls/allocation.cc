@@ -31,8 +31,8 @@ cache::Region* region_in(dev_t device) {
   return cache == nullptr ? nullptr : &cache->region();
 }
 
-// Returns an upper bound of how many of these bytes are allocated already. The bound is exact
-// unless the file has holes.
+// Estimates how many of these bytes are allocated already. If the file has holes, the real number
+// may be smaller.
 off_t allocated(const struct ::stat& file, off_t at, off_t bytes) {
   return std::min<off_t>(std::clamp<off_t>(file.st_size - at, 0, bytes), file.st_blocks * 512);
 }

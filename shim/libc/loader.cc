@@ -1,6 +1,6 @@
 // dlopen and dlsym, called by jumps.S. A library or a language binding (ctypes, JNA) may look up
-// `read` directly in libc. It gets our `read`, because libc's `read` would fail on the placeholder
-// of a served file.
+// `read` directly in libc. The lookup returns our `read`, because libc's `read` would fail on the
+// placeholder of a served file.
 #include <dlfcn.h>
 
 #include "shim/calls/loaded_calls.h"

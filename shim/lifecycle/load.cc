@@ -155,8 +155,8 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
   if (wrong && parsed.config.strict) base::sys::raw(SYS_exit_group, 2);
 }
 
-// MemorySanitizer treats data that an uninstrumented library has written as uninitialized, and
-// would end the program.
+// If an uninstrumented library has written data, MemorySanitizer considers the data uninitialized,
+// and would end the program.
 bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != nullptr; }
 
 // If a thread is cancelled, or an exception of the program passes through our frames, the program's

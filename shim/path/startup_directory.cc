@@ -76,7 +76,7 @@ void take_line(std::string_view line, std::string_view path, Way& way) {
     way.is_local = false;
 }
 
-// Reads the table of mounts, for which the kernel asks no server.
+// Reads the table of mounts. The kernel writes this table without asking a server.
 Way way_to(std::string_view path) {
   const base::UniqueFd table(
       static_cast<int>(sys::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)));

@@ -49,7 +49,7 @@ void disable(const char* why);
 }
 
 // In mode real, an open returns a kernel file that holds the cached bytes. The process is in this
-// mode from its start (CUBESHIM_MODE=real), or after it has loaded code that reads fds without
+// mode from its start (CUBESHIM_MODE=real), or as soon as code in the process may read fds without
 // libc.
 enum class Copies : std::uint8_t { no, for_now, yes };
 extern constinit std::atomic<Copies> g_serves_copies;

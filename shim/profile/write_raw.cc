@@ -68,8 +68,8 @@ class RawWriter {
   int error_ = 0;
 };
 
-// Writes the executable mappings from /proc/self/maps. Readers use them to convert addresses into
-// names.
+// Writes the executable mappings from /proc/self/maps. Readers of the raw file use these mappings
+// to convert addresses into names.
 void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
   const long fd = sys::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (sys::failed(fd)) return;

@@ -2,7 +2,7 @@
 // stream refers to an empty directory that no path leads to. When the program asks for the fd
 // (dirfd), the origin's own directory replaces the empty directory, at the same position. The row
 // of the fd holds an OpenFile, whose offset is the position. A stream is as thread-safe as libc's
-// streams are. The functions are async-signal-safe if no other code is using the stream.
+// streams are. The functions are async-signal-safe; a stream itself is not.
 #pragma once
 
 #include <dirent.h>

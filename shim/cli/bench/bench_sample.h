@@ -1,5 +1,5 @@
 // The files and directories that `cubeshim bench` measures. A walk lists directories until it has
-// found a number of files or a time has passed. The sample is a random choice from the found files.
+// found a number of files or a time has passed. The sample is a random choice from the files found.
 // No file is opened. A file is stat'ed only if the listing does not give its type. Thread safety:
 // pure functions.
 #pragma once
