@@ -54,7 +54,7 @@ template <typename Result>
 
 // For mkdir and similar calls: returns EEXIST or EROFS for one of our paths, and 0 for all others.
 int error_of_new(int dir, const char* path);
-// True if the path lies among our paths, even if no such file exists. Nothing there can be changed
+// True if the path lies among our paths, even if no such file exists. No such path can be changed
 // (EROFS).
 bool is_read_only(int dir, const char* path);
 // Like is_read_only by path, but for an open file or directory. False if a copy has replaced the

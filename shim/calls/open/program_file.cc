@@ -89,8 +89,8 @@ ProgramFile::ProgramFile(const char* path) {
   read_head();
 }
 
-// Reads the first line of a script like the kernel: the interpreter is the first word, and its
-// argument is the rest of the line.
+// Parses the first line of a script as the kernel does: the first word is the interpreter, and the
+// rest of the line is its argument.
 void ProgramFile::read_head() {
   char head[sizeof interpreter_] = {};
   const long got = sys::pread(copy_.get(), head, sizeof head - 1, 0);

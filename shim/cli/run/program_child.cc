@@ -123,8 +123,8 @@ class Supervisor {
     return sigtimedwait(&signals, nullptr, &k_no_time) > 0;
   }
 
-  // Starts a new witness. It is the youngest process of the group, so the kernel signals it before
-  // this process.
+  // Starts a new witness. The new witness is the youngest process of the group, so the kernel
+  // signals the witness before this process.
   static pid_t start_witness() {
     const pid_t child = fork_bound(getpid());
     if (child != 0) return child;
