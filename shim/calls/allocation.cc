@@ -16,11 +16,11 @@ namespace {
 
 namespace sys = base::sys;
 
-// Another program may take the memory each time the region gives some back.
+// Bounded, because another program may take the memory each time the region gives some back.
 constexpr int k_most_tries = 32;
 
-// Returns the region if it lies in this file system. Attaches to an existing region if needed,
-// because this process may not have read any file yet.
+// Returns the region if it lies in this file system. Attaches to an existing region if necessary,
+// because this process may not have attached yet.
 cache::Region* region_in(dev_t device) {
   if (!process::tells()) return nullptr;
   struct ::stat directory {};
@@ -31,8 +31,8 @@ cache::Region* region_in(dev_t device) {
   return cache == nullptr ? nullptr : &cache->region();
 }
 
-// Returns how many of these bytes seem to be allocated already. In a file with holes, it may be
-// fewer.
+// Estimates how many of these bytes are allocated already. If the file has holes, the real number
+// may be smaller.
 off_t allocated(const struct ::stat& file, off_t at, off_t bytes) {
   return std::min<off_t>(std::clamp<off_t>(file.st_size - at, 0, bytes), file.st_blocks * 512);
 }
@@ -46,7 +46,8 @@ bool Allocation::make_room() {
     return false;
   cache::Region* const region = region_in(file.st_dev);
   if (region == nullptr) return false;
-  // Another program may have taken the memory that was given back, or the file has holes.
+  // At the second try, either another program has taken the memory that was given back, or the file
+  // has holes.
   const off_t has = tries_++ > 0 ? 0 : allocated(file, at_, bytes_);
   return cache::give_back_for(*region, static_cast<std::uint64_t>(bytes_ - has));
 }

@@ -1,7 +1,7 @@
-// Allocations in files (fallocate) of the file system in which the region lies. If the file system
-// is full, the region gives back the missing memory, and the call is repeated: a program that gets
-// this memory without the library also gets it with the library. Costs nothing unless an allocation
-// fails. Thread-safe and async-signal-safe.
+// An allocation (fallocate) in a file on the file system that holds the region. If that file system
+// is full, the region gives back the missing memory, and the call is repeated. So a call that
+// succeeds without the library also succeeds with it. Nothing is done until an allocation fails.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -13,7 +13,7 @@ namespace cube::shim {
 class Allocation {
  public:
   Allocation(int fd, off_t at, off_t bytes) : fd_(fd), at_(at), bytes_(bytes) {}
-  // Call it after ENOSPC; true if memory has been given back. Keeps errno.
+  // Call this after ENOSPC. Returns true if the region gave memory back. Keeps errno.
   bool make_room();
 
  private:
@@ -22,7 +22,7 @@ class Allocation {
   int tries_ = 0;
 };
 
-// Calls fallocate (-1 and errno) or posix_fallocate (returns the error).
+// `call` is fallocate (returns -1 and sets errno) or posix_fallocate (returns the error).
 template <typename Call>
 int allocate(Allocation allocation, Call&& call) {
   const int before = errno;

@@ -1,4 +1,4 @@
-// file_calls: the calls that change what an fd refers to: close, dup and the like.
+// file_calls: calls that change what an fd refers to, such as close and dup.
 #include <algorithm>
 #include <climits>
 
@@ -22,7 +22,7 @@ Answer close(int fd) {
   const OpenFileRef file = g_fds.take(fd);
   if (!file) return {};
   if (!file->is_placeholder() || file->kind != OpenFile::Kind::served) {
-    // Done before the close, while no other file can get the fd.
+    // Before the close, no other file can get the fd.
     if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1)
       file->fill->finish_at_close(fd);
     const std::uint32_t kept = cache::PosixLocks::kept_mark(fd);
@@ -61,8 +61,8 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
   if (process::owns_table())
     cache::PosixLocks::forget_kept(static_cast<unsigned>(to), static_cast<unsigned>(to));
   bool from_served = g_fds.kind(fd) == RowKind::served;
-  // An fd that libc's own streams may be reading, with internal calls that bypass us, must get a
-  // kernel file.
+  // libc's streams may be reading the fd `to` with internal calls that bypass this library. Then
+  // the fd must get a kernel file.
   if (from_served && (to <= STDERR_FILENO || (g_fds.kind(to) != RowKind::served &&
                                               !sys::failed(sys::fcntl(to, F_GETFD))))) {
     placeholder::unpark_if(to);
@@ -108,7 +108,7 @@ void range_is_closed(unsigned first) {
 void close_range(unsigned first, unsigned last, int flags) {
   constexpr int k_close_on_exec = 1 << 2, k_unshare = 1 << 1;
   if (!process::owns_table()) return;
-  // Our single table cannot follow threads with fd tables of their own.
+  // The shim has one table of fds, which cannot describe a thread with separate fds.
   if ((flags & k_unshare) != 0) {
     materialize_all(/*only_inherited=*/false, "close_range");
     let_writers_outlive_us();

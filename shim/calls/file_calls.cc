@@ -20,23 +20,22 @@ namespace {
 
 namespace sys = base::sys;
 
-constexpr unsigned long k_tcgets2 = 0x802c542a;  // TCGETS2: its header clashes with <termios.h>
+constexpr unsigned long k_tcgets2 = 0x802c542a;  // TCGETS2, whose header conflicts with <termios.h>
 
-// Leaves the call to libc. A parked fd is first closed, because for the program it is closed
-// already.
+// Leaves the call to libc. Closes a parked fd first, because the program has already closed it.
 Answer not_served(int fd) {
   placeholder::unpark_if(fd);
   return {};
 }
 
-// The argument of some requests names another file, which is materialized first.
+// Materializes the file that the argument of some requests names.
 void materialize_named_fds(unsigned long request, const void* argument) {
   switch (request) {
     case FICLONE:
     case LOOP_SET_FD:
     case LOOP_CHANGE_FD:
       materialize(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)), "ioctl");
-      // The loop device goes on writing to its file.
+      // A loop device continues to write to its file after the close.
       if (request != FICLONE)
         let_writer_outlive_us(static_cast<int>(reinterpret_cast<std::intptr_t>(argument)));
       break;
@@ -64,18 +63,17 @@ void materialize_named_fds(unsigned long request, const void* argument) {
 }  // namespace
 
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec) {
-  // The copy has its row, so now check whether another thread is materializing the file. That
-  // thread first announces this and then checks the rows (tell_before_rows in materialize.cc), so
-  // one of the two sees the other.
+  // The copy already has a row. Now check whether another thread is materializing the file. The
+  // materializing thread announces itself before it checks the rows (tell_before_rows in
+  // materialize.cc), so at least one of the two threads notices the other.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (file.is_origin()) [[unlikely]]
     follow_origin(from, copy);
   if ((file.offset.load(std::memory_order_acquire) & OpenFile::k_moved) == 0) return;
-  // The copy must be a dup of the kernel file, which the materializing thread may not have put at
-  // `from` yet.
+  // `copy` must be a dup of the kernel file. Wait until `from` refers to the kernel file.
   if (materialize_slow(from, "dup") < 0) return;
-  // If the materializing thread has seen the copy's row, it has replaced the copy as well;
-  // otherwise we do.
+  // If the row still exists, the materializing thread has not seen it, so this thread replaces
+  // `copy`.
   if (g_fds.take(copy)) sys::dup3(from, copy, close_on_exec ? O_CLOEXEC : 0);
 }
 
@@ -83,7 +81,7 @@ Answer ioctl(int fd, unsigned long request, void* argument) {
   materialize_named_fds(request, argument);
   if (g_fds.kind(fd) != RowKind::served) return not_served(fd);
   switch (request) {
-    // These requests are for a terminal, which a regular file is not.
+    // These requests need a terminal, and fail on a regular file.
     case TCGETS:
     case k_tcgets2:
     case TIOCGWINSZ:
@@ -122,14 +120,14 @@ Answer fcntl(int fd, int command, long argument) {
     case F_DUPFD_CLOEXEC: {
       if (!process::owns_table()) return {};
       placeholder::unpark();
-      // A dup of the placeholder, or of the memfd in mode real. Always close-on-exec: an exec
-      // materializes the others.
+      // Dups the placeholder, or the memfd in mode real. The kernel's fd is always close-on-exec,
+      // because before an exec all inherited files are materialized.
       const long copy = sys::fcntl(fd, F_DUPFD_CLOEXEC, argument);
       if (copy == -EPERM || copy == -EACCES || copy == -ENOSYS)
-        break;  // a sandbox may allow only dup
+        break;  // a sandbox may allow dup, but not fcntl
       if (sys::failed(copy)) return copy;
       g_fds.forget(static_cast<int>(copy));
-      // libc's own streams read fds 0 to 2 with internal calls that bypass us.
+      // libc's streams read fds 0 to 2 with internal calls that bypass this library.
       if (!g_fds.is_within(static_cast<int>(copy)) || copy <= STDERR_FILENO) {
         sys::close(static_cast<int>(copy));
         materialize_slow(fd);
@@ -149,7 +147,7 @@ Answer fcntl(int fd, int command, long argument) {
 
 Answer advise(int fd) {
   const OpenFileRef file = g_fds.acquire(fd);
-  // The kernel can use the advice if it reads the file.
+  // If the kernel reads the file, it can use the advice.
   if (!file || file->is_origin()) return {};
   file->count(0);
   return 0;

@@ -1,7 +1,7 @@
-// The POSIX meaning of each call on a served file. Every function looks up its fd itself. It
-// returns a value or -errno, as the kernel would, or nothing if the fd is not served (or has just
-// been materialized): the caller then asks libc. Thread-safe and async-signal-safe. A read, a seek
-// or a stat makes no system call.
+// Calls on served files, with the meaning that POSIX gives them. Each function looks up its fd.
+// Each returns a value or -errno, as the kernel would. If the fd is not served or has just been
+// materialized, the function returns nothing, and the caller calls libc. A read, a seek or a stat
+// makes no system call. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <optional>
@@ -18,15 +18,15 @@ Answer read(int fd, void* to, std::size_t n);
 Answer pread(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv(int fd, const struct ::iovec* parts, int count);
 Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at);
-// With -1, it reads at the file's own offset.
+// If `at` is -1, reads at the file's own offset.
 Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, int flags);
 Answer lseek(int fd, std::int64_t offset, int whence);
 // stat_calls.cc
 Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
-// The fd for which libc is asked if stat and statx have no answer, or another library that answers
-// stat in libc's place (real::stat_is_anothers). For a served file, this is an O_PATH fd of the
-// origin's own file, which costs a lookup and no open.
+// The fd to pass to the stat of the next library. It is needed if stat and statx above have no
+// answer, or if another library replaces libc's stat (real::stat_is_anothers). For a served file,
+// it is an O_PATH fd of the origin's own file, which costs a lookup but not an open.
 class StatFd {
  public:
   explicit StatFd(int fd) : fd_(fd) {
@@ -51,10 +51,11 @@ Answer fcntl(int fd, int command, long argument);
 Answer advise(int fd);  // posix_fadvise, readahead: 0
 Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int64_t offset);
 
-// close_and_dup.cc: about the fd itself. `close` answers for parked and served fds; `note_close` is
-// for all others, before libc closes them.
+// close_and_dup.cc. `close` closes parked and served fds. For all others, call `note_close` before
+// libc closes the fd.
 Answer close(int fd);
-// Lives while libc closes the fd. The destructor ends the file's writer, and counts the fd as free.
+// The scope of libc's close of an fd. The destructor ends the file's writer and counts the fd as
+// free.
 class ClosingFd {
  public:
   ClosingFd() = default;
@@ -71,12 +72,13 @@ class ClosingFd {
 };
 ClosingFd note_close(int fd);
 Answer dup(int fd);
-// Call it after a dup: the file may have been materialized between its lookup and the new row.
+// Call this after a dup. Another thread may have materialized the file after the lookup and before
+// `copy` had a row.
 void follow_if_moved(const OpenFile& file, int from, int copy, bool close_on_exec);
 Answer dup_to(int fd, int to, int flags, bool same_is_error);
-// Prepares for a close_range(2) with these flags.
+// Call this before close_range(2) with these flags.
 void close_range(unsigned first, unsigned last, int flags);
-// Call it after close_range(2).
+// Call this after close_range(2).
 void range_is_closed(unsigned first);
 
 }  // namespace cube::shim::file_calls

@@ -17,9 +17,9 @@ namespace {
 
 namespace sys = base::sys;
 
-constexpr std::size_t k_most_bytes = 0x7ffff000;  // the most that the kernel moves in one call
+constexpr std::size_t k_most_bytes = 0x7ffff000;  // the kernel's maximum for one call
 
-// A reference that is dropped even if a jump leaves the read. It lives on its user's stack.
+// A reference on its user's stack, which is dropped even if a signal handler jumps out of the read.
 class KeptFile {
  public:
   explicit KeptFile(int fd) {
@@ -52,8 +52,8 @@ struct Parts {
   int count;
 };
 
-// Returns how many bytes fit into the parts, or nothing if they are invalid and the kernel must
-// report why.
+// Returns the total size of the parts. Returns nothing if the parts are invalid; the kernel must
+// then report the error.
 std::optional<std::size_t> total_of(const Parts& to) {
   if (to.count <= 0 || to.count > IOV_MAX ||
       is_bad_pointer(to.parts, sizeof *to.parts * static_cast<std::size_t>(to.count)))
@@ -69,20 +69,20 @@ std::optional<std::size_t> total_of(const Parts& to) {
   return total;
 }
 
-// A file that has changed may have another length.
+// False if the file has changed, because its length may be different now.
 bool may_be_shown(OpenFile& file, int fd) {
   cache::FileCache* const cache = process::is_active() ? attachment::cache() : nullptr;
   return cache != nullptr && cache->large().may_be_shown(*file.large, fd);
 }
 
-// True if this fd refers to the file. This holds as long as goes_on() of an FdEpoch that was made
-// before this call.
+// True if the fd refers to the file. The result stays valid while goes_on() is true for an FdEpoch
+// that was made before this call.
 bool is_fd_of(int fd, const OpenFile& file) {
   return g_fds.acquire_kind(fd, RowKind::large).get() == &file;
 }
 
-// Reads through the fd. If another thread opens another file under the fd, the read goes on, as in
-// the kernel.
+// Reads through the fd. If another thread opens a different file under the fd, the read still reads
+// the old file, as in the kernel.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   const cache::FdEpoch epoch(fd);
   const bool is_its = is_fd_of(fd, file);
@@ -91,11 +91,12 @@ long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   if (is_its && epoch.goes_on()) return got;
   if (const cache::OriginFd again = file.large->reopen())
     return sys::pread(again.get(), to, n, static_cast<std::int64_t>(at));
-  // The fd was closed, and the file can no longer be opened.
+  // Some thread has closed the fd, and the file can no longer be opened.
   return is_its && is_fd_of(fd, file) ? got : -EBADF;
 }
 
-// Whether the kernel would accept the read. It refuses only reads of a file opened with O_DIRECT.
+// True if the kernel would accept the read. The kernel refuses only reads of a file that was opened
+// with O_DIRECT.
 bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at) {
   if (!file.is_direct()) [[likely]]
     return true;
@@ -104,8 +105,8 @@ bool is_accepted(const cache::LargeFile& file, const Parts& to, std::uint64_t at
   });
 }
 
-// Lets the threads of the block reader fetch the other blocks of a read with O_DIRECT in parallel,
-// as the kernel would request the whole read at once.
+// Makes the threads of the block reader fetch the other blocks of a read with O_DIRECT in parallel.
+// The kernel, too, would request the whole read at the same time.
 void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
                         cache::LargeFile::FdsLeft fds_left, std::uint64_t at, std::uint64_t n) {
   const std::uint64_t block = cache.large().block();
@@ -115,12 +116,12 @@ void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
     reader->submit(file, fd, fds_left, rest);
 }
 
-// Copies the bytes [at, at + n) of the file into the parts, which have room for them. Returns how
-// many bytes it copied, or -errno if none.
+// Copies the bytes [at, at + n) of the file into the parts, which must have room for them. Returns
+// how many bytes were copied, or -errno if no byte was.
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
   cache::FileCache* const cache = attachment::cache();
   cache::LargeFile& large = *file.large;
-  // Both are taken before the check that the fd still refers to this file.
+  // `fds_left` and `epoch` must be loaded before the check that the fd still refers to this file.
   const cache::LargeFile::FdsLeft fds_left = large.fds_left();
   const cache::FdEpoch epoch(fd);
   std::size_t done = 0;
@@ -136,8 +137,8 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
       file.count_in_steps(got);
     }
     while (got < wanted) {
-      // At the end of a file opened with O_DIRECT, the kernel accepts only the length that the
-      // program gave.
+      // At the end of a file opened with O_DIRECT, the kernel accepts the length that the program
+      // passed, but not the shorter rest.
       const std::size_t asked = (large.is_direct() ? to.parts[i].iov_len : wanted) - got;
       const long rest = std::min(read_origin(file, fd, bytes + got, asked, at + done + got),
                                  static_cast<long>(wanted - got));
@@ -153,8 +154,8 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
     if (!range.is_empty()) {
       if (auto* const reader = own_threads::reader(); reader != nullptr)
         reader->submit(large, fd, fds_left, range);
-      // The program may read such a file for a long time before its next open, which would make
-      // this offer.
+      // An open would also make this offer, but the program may read this file for a long time
+      // before its next open.
       own_threads::offer(*cache);
     }
   }
@@ -166,26 +167,25 @@ Answer read_at_offset(int fd, const Parts& to) {
   if (!file) return {};
   const auto total = total_of(to);
   if (!total || *total == 0 || !may_be_shown(*file, fd)) return {};
-  // Checked before the offset moves, which another thread would see.
+  // This check precedes the move of the offset, because another thread would see the move.
   if (!is_accepted(*file->large, to, 0)) return {};
   const auto n = static_cast<std::int64_t>(*total);
   const std::int64_t size = static_cast<std::int64_t>(file->large->size());
-  // Checks again, because the first check took time, and a seek must not move another file's
-  // offset.
+  // The first check took time, and a seek must not move the offset of another file. So check again.
   if (!is_fd_of(fd, *file)) return {};
   const long end = sys::lseek(fd, n, SEEK_CUR);
   if (sys::failed(end)) return {};
   const std::int64_t at = end - n;
   const bool accepted = is_accepted(*file->large, to, static_cast<std::uint64_t>(at));
   const std::int64_t granted = accepted ? std::clamp<std::int64_t>(size - at, 0, n) : 0;
-  // Done now, because others may seek while the bytes are being fetched.
+  // Moves the offset back before the fetch, because other threads may seek during the fetch.
   if (granted < n) sys::lseek(fd, granted - n, SEEK_CUR);
   // The file may have grown beyond its known end.
   if (granted == 0) return {};
   const long got =
       copy(*file, fd, to, static_cast<std::uint64_t>(at), static_cast<std::size_t>(granted));
   const std::int64_t moved = got > 0 ? got : 0;
-  // By now the fd may refer to another file, with its own offset.
+  // The fd may now refer to another file, whose offset must not move.
   if (moved < granted && is_fd_of(fd, *file)) sys::lseek(fd, moved - granted, SEEK_CUR);
   return got;
 }
@@ -205,7 +205,7 @@ Answer read_at(int fd, const Parts& to, std::int64_t at) {
 bool serve(int fd, std::string_view key, bool close_on_exec) {
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return false;
-  // libc's own streams read fds 0 to 2 with internal calls that bypass us.
+  // libc's streams read fds 0 to 2 with internal calls that bypass this library.
   if (!cache->large().are_served() || !g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
   OpenFileRef file = open_files::make();
   if (!file) return false;
@@ -234,13 +234,14 @@ bool bring_wanted(int fd, std::int64_t at, std::int64_t n) {
   // The file may have grown beyond its known end.
   if (begin >= end || !cache->large().may_be_shown(large, fd)) return false;
   if (cache->large().present_bytes(large, {begin, end}) == end - begin) return is_fd_of(fd, *file);
-  // If another thread has closed this fd, any other fd of the file serves as well.
+  // If another thread has closed this fd, the reader may use any other fd of the file.
   const bool is_its = is_fd_of(fd, *file);
   auto* const reader = own_threads::reader();
   const bool is_taken =
       reader != nullptr &&
       reader->submit(large, is_its ? fd : -1, fds_left, cache->large().wanted(large, {begin, end}));
-  // The program already has a mapping, which shows the kernel's pages.
+  // An existing mapping of the program shows the kernel's pages, so the kernel must get the advice,
+  // too.
   return is_its && is_taken && !large.own_mappings().is_any();
 }
 

@@ -1,7 +1,7 @@
 // Reads of a large file, whose fd is the origin's own (cache/fill/large/large_file.h). The kernel
-// keeps the offset: one lseek claims the bytes of a read, for all processes that share the open
-// file. Each function returns nothing if libc must make the call: the fd is not a large file, the
-// read begins at the file's end, or the arguments are wrong. Thread-safe and async-signal-safe.
+// keeps the offset. One lseek claims the bytes of a read, even against other processes that share
+// the open file. A function returns nothing if libc must make the call: the fd is not a large file,
+// the read begins at the file's end, or the arguments are wrong. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/uio.h>
@@ -12,8 +12,8 @@ namespace cube::shim::large_reads {
 
 using file_calls::Answer;
 
-// The fd has just been opened by this path and has no row. Returns true if it is served as a large
-// file from now on.
+// Serves a file that has just been opened by this path as a large file. Returns false if that is
+// not possible. The fd must have no row yet.
 bool serve(int fd, std::string_view key, bool close_on_exec);
 
 Answer read_slow(int fd, void* to, std::size_t n);
@@ -21,11 +21,11 @@ Answer pread_slow(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv_slow(int fd, const struct ::iovec* parts, int count);
 Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 
-// Handles POSIX_FADV_WILLNEED for [at, at + n) of the fd's file; n = 0 means to its end. Returns
-// true if the pages are present, or are fetched ahead from now on. In that case the kernel must not
-// get the advice, because it would read the pages from the origin once more.
+// Handles POSIX_FADV_WILLNEED for the bytes [at, at + n) of a file; n = 0 means up to its end.
+// Returns true if their pages are present or will be fetched ahead. If so, do not pass the advice
+// to the kernel, which would read the pages from the origin again.
 bool bring_wanted(int fd, std::int64_t at, std::int64_t n);
-// The kernel has taken this advice (POSIX_FADV_*, except WILLNEED) for the fd's file.
+// Call this after the kernel has accepted this advice (POSIX_FADV_*, except WILLNEED) for the file.
 void note_advice(int fd, int advice);
 
 inline bool is_large(int fd) { return g_fds.kind(fd) == RowKind::large; }

@@ -31,8 +31,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// One row for each call that a program makes on an fd that it did not open itself. The row also
-// holds a test: a result that the call returns only if it reaches this library.
+// A row for each call that a library may make on an fd that other code has opened. `way` says how
+// to test whether such a call reaches this library.
 enum class Way : std::uint8_t { read, pread, seek, stat, map, none };
 struct Call {
   std::string_view name;
@@ -90,21 +90,21 @@ struct Target {
 // The state of one check.
 struct Look {
   Range libc, ours;
-  std::uintptr_t unwinder = 0;  // a function of the profiler's libunwind
+  std::uintptr_t unwinder = 0;  // a function in the profiler's libunwind
   unsigned long long unloaded = 0;
-  std::vector<Target> targets;   // calls that lead to other functions, to be tried
-  Target past_us{};              // one that leads to libc itself
-  bool is_unbound_seen = false;  // another thread's dlopen has mapped a library but not bound it
+  std::vector<Target> targets;   // functions of other libraries, which must be tested
+  Target past_us{};              // a call that leads directly to libc
+  bool is_unbound_seen = false;  // another thread's dlopen has mapped but not bound a library
 };
 
-// The function to which a program's read() leads. The order of the libraries before libc never
-// changes.
+// The function that a program's call of read() reaches. The order of the libraries before libc
+// never changes.
 constinit std::uintptr_t g_first_read = 0;
 
 // Guarded by g_is_looking.
 constinit std::vector<Library>* g_libraries = nullptr;
 constinit unsigned long long g_unloaded = 0;
-constinit std::uintptr_t g_good[64] = {};  // functions of other libraries that call ours
+constinit std::uintptr_t g_good[64] = {};  // functions of other libraries that call this
                                            // library
 constinit std::atomic<bool> g_is_looking{false};
 constinit std::atomic<std::uint64_t> g_next_ns{0};
@@ -137,7 +137,7 @@ void find_slots(const ::dl_phdr_info& info, Library& library) {
       dynamic = reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + info.dlpi_phdr[i].p_vaddr);
   }
   if (dynamic == nullptr) return;
-  // glibc has already turned these offsets into addresses, except in the kernel's own library
+  // glibc has already converted these offsets into addresses, except in the kernel's own library
   // (vdso).
   const auto pointer = [&](std::uintptr_t value) {
     return library.range.has(value) ? value : info.dlpi_addr + value;
@@ -175,7 +175,7 @@ void look_at(const Library& library, const char* name, Look& look) {
   for (const Slot& slot : library.slots) {
     const std::uintptr_t function = __atomic_load_n(slot.at, __ATOMIC_RELAXED);
     if (function == 0 || look.ours.has(function) || library.range.has(function)) continue;
-    // A slot holds an offset in the library until the loader has relocated it.
+    // Until the loader has relocated a slot, it holds an offset in the library.
     if (function < library.range.end - library.range.begin &&
         std::none_of(g_libraries->begin(), g_libraries->end(),
                      [&](const Library& l) { return l.range.has(function); })) {
@@ -190,7 +190,7 @@ void look_at(const Library& library, const char* name, Look& look) {
   }
 }
 
-// Runs with the loader's lock held, so it calls no code of the host.
+// The loader's lock is held here, so this function must not call code of the program.
 int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto& look = *static_cast<Look*>(data);
   // Another library may have been loaded at the addresses of an unloaded one.
@@ -203,8 +203,9 @@ int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto known = std::find_if(g_libraries->begin(), g_libraries->end(), of_range);
   if (known == g_libraries->end()) {
     Library made{range, {}};
-    // libc's own calls stay in libc, and so do the loader's: there is no other libc in this
-    // namespace. The profiler's libunwind calls libc because this library made it do so.
+    // The calls of libc and of the loader rightly stay in libc: there is no other libc in this
+    // namespace. The calls of the profiler's libunwind lead to libc because this library redirected
+    // them.
     const bool is_own = range.begin == look.libc.begin || range.begin == look.ours.begin ||
                         range.has(look.unwinder);
     if (!is_own && range.end != 0) find_slots(*info, made);
@@ -232,8 +233,8 @@ Range library_with(const void* address) {
   return search.found;
 }
 
-// The record of the trial's file. Its path is a directory, so no file of the origin is mistaken for
-// it.
+// The record of the test file. Its path is a directory, so no file of the origin can be mistaken
+// for it.
 struct TrialRecord {
   cache::Record head{};
   char path[8] = "/";
@@ -241,7 +242,8 @@ struct TrialRecord {
 };
 constinit TrialRecord g_trial;
 
-// A served file of one byte, marked as changed, so that a call that reaches us materializes it.
+// A served file of one byte. It is marked as changed, so that a call that reaches this library
+// materializes it.
 class TrialFile {
  public:
   TrialFile() {
@@ -314,18 +316,18 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-// Returns true if a call may bypass this library, which it then has reported.
+// Returns true if a call may bypass this library. Reports a call that does.
 bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
   Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()),
             0,      {},     {}};
-  // This library was loaded by dlopen, so no other library's calls are bound to it.
+  // If read() leads to libc, this library was loaded by dlopen, and no other library's calls are
+  // bound to it.
   if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);
-  // Entries that are not bound yet also lead to the first definition, whichever function is called
-  // first.
+  // Slots that are not bound yet will also lead to the first definition in the lookup order.
   if (!look.ours.has(g_first_read))
     look.targets.push_back(target(g_first_read, &k_calls[0], "a library before it in LD_PRELOAD"));
   if (look.past_us.call != nullptr) {
@@ -346,14 +348,15 @@ void look() {
   if ((process::serves_copies() && !past_libc::is_doubted()) || !process::is_active() ||
       !process::owns_table() || base::may_be_in_handler())
     return;
-  // A handler that jumps away would leave the loader's lock held and prevent all later checks.
+  // A signal handler that jumps out of the check would leave the loader's lock held and prevent all
+  // later checks.
   const BlockSignals block;
   if (g_is_looking.exchange(true, std::memory_order_acquire)) return;
   const KeepErrno keep;
   try {
     if (profile::loader_lock::is_free_soon() && !look_at_all()) past_libc::trust();
   } catch (const std::bad_alloc&) {
-    // The next check will cover what this one could not.
+    // Memory is exhausted. The next check will examine the same libraries again.
   }
   g_is_looking.store(false, std::memory_order_release);
 }
@@ -367,13 +370,13 @@ void look_if_doubted() {
 void before_dlopen(int flags) {
   if ((flags & RTLD_DEEPBIND) == 0 || !process::is_active() || !process::owns_table()) return;
   const KeepErrno keep;
-  // The library's initializers may read files right away.
+  // The library's initializers may read files during dlopen.
   if (past_libc::doubt()) materialize_all(/*only_inherited=*/false, "dlopen");
 }
 
 void start() {
   profile::loader_lock::find();
-  // RTLD_DEFAULT would find our own function first here (-Bsymbolic). Calling dlsym later would
+  // RTLD_DEFAULT would find this library's own function (-Bsymbolic). A later call of dlsym would
   // discard the program's dlerror() message.
   g_first_read = reinterpret_cast<std::uintptr_t>(dlsym(dlopen(nullptr, RTLD_LAZY), "read"));
 }

@@ -1,10 +1,11 @@
 // Locks on served files (flock, lockf, fcntl). The kernel keeps them on the origin's own file,
-// which takes the placeholder's place; reads are still answered from memory, so that a reader that
-// locks its files reads the origin once. If the lock had to wait, another process may have written
-// under its exclusive lock. So after each lock the file is revalidated, and if it has changed, the
-// kernel answers its reads from then on. A large file already has the origin's own fd. A lock that
-// belongs to the open file must end with the program's last fd, so the library may not keep that
-// open file then (cache/fill/large/large_file.h). Thread-safe and async-signal-safe.
+// which replaces the placeholder. Reads are still answered from memory, so a program that locks its
+// files still reads the origin only once. While the lock waited, another process may have written
+// to the file. So after each lock the file is revalidated, and if it has changed, the kernel
+// answers its reads from then on. A large file already has an fd of the origin's own file. A lock
+// that belongs to the open file must end when the program closes its last fd of the file. So the
+// library must not keep such a file open (cache/fill/large/large_file.h). Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +30,8 @@ inline bool is_lock(int command) {
   }
 }
 
-// The owner of a lock, which determines when the lock ends by itself.
+// The owner of a lock, which determines when the kernel ends the lock. The values `..._ends` are
+// for calls that unlock.
 enum class Owner : std::uint8_t { process, process_ends, flock, flock_ends, open_file, nobody };
 
 inline Owner owner_of(int command, const void* argument) {
@@ -48,7 +50,8 @@ inline bool releases(Owner owner) {
 void before_lock_of_large(int fd, Owner owner);
 void after_lock_of_large(int fd, Owner owner);
 
-// Makes libc's call on an fd that the kernel can lock, and returns its result.
+// Makes libc's call, after giving the fd a kernel file that can be locked. Returns the result of
+// the call.
 template <typename Call>
 int made(int fd, Owner owner, Call&& call) {
   placeholder::unpark_if(fd);
@@ -62,10 +65,10 @@ int made(int fd, Owner owner, Call&& call) {
     }
     return result;
   };
-  // A file outside the prefixes may be a hard link of one below them.
+  // A file outside the prefixes may be a hard link to a file below a prefix.
   if (!is_served) return take();
   if (show_origin(fd) != 0) {
-    // The kernel does not have this open file yet, so it holds no lock.
+    // The kernel has not opened this file yet, so there is no lock to release.
     if (releases(owner)) return 0;
     errno = ENOLCK;
     return -1;

@@ -1,5 +1,6 @@
-// Calls that make unserved fds: the shim first closes parked fds, because the new fd must be the
-// lowest free one, and afterwards clears the row of the new fd. Thread-safe and async-signal-safe.
+// For calls that make unserved fds. Before the call, the shim closes parked fds, because the new fd
+// must be the lowest free fd. After the call, it clears the row of the new fd. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include "shim/fd/fd_table.h"
@@ -15,10 +16,10 @@ inline int noted(int fd) {
   return fd;
 }
 
-// Notes a dup: a file that is being written can also be written through the copy, and the copy of a
-// served directory is served, too.
+// Notes a dup. The program can also write through the copy of a writer's fd, and the copy of a
+// served directory's fd is served, too.
 inline int noted_dup(int from, int fd, bool close_on_exec) {
-  // A dup2 over itself changes nothing.
+  // dup2 of an fd to itself changes nothing.
   if (fd == from) return fd;
   noted(fd);
   const RowKind kind = g_fds.kind(from);

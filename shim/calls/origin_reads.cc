@@ -20,11 +20,12 @@ namespace {
 namespace sys = base::sys;
 using cache::PartialFill;
 
-// Bytes are fetched and copied out in steps of this size, which stay in the processor's cache.
+// Bytes are fetched and copied in steps of this size, because a step fits into the processor's
+// cache.
 constexpr std::size_t k_step = 512 << 10;
 
-// True if this fd refers to the file. This holds as long as goes_on() of an FdEpoch that was made
-// before this call.
+// True if the fd refers to the file. The result stays valid while goes_on() is true for an FdEpoch
+// that was made before this call.
 bool is_fd_of(int fd, const OpenFile& file) { return g_fds.acquire(fd).get() == &file; }
 
 PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::size_t n) {
@@ -33,9 +34,9 @@ PartialFill::Bytes bring(const OpenFile& file, int fd, std::uint64_t at, std::si
   return is_fd_of(fd, file) ? file.fill->bring(epoch, at, n) : PartialFill::Bytes::at_origin;
 }
 
-// Reads through the fd. If another thread has closed it, the read goes on, as in the kernel. If the
-// file cannot be opened again then, the bytes are right only if the fd does not refer to another
-// file.
+// Reads through the fd. If another thread closes the fd, the read still succeeds, as in the kernel,
+// because the file is opened again. If the file cannot be opened again, the bytes are used only if
+// the fd still refers to the same file.
 long read_origin(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   base::note_way_out();
   const long got = sys::pread(fd, to, n, static_cast<std::int64_t>(at));
@@ -59,7 +60,8 @@ long read_some(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::
   return read_origin(file, fd, to, n, at);
 }
 
-// Reads an object. If there is no room for its chunks, a copy of the whole object takes its place.
+// Reads an object. If there is no room for the chunks of the object, replaces the object by a copy
+// of it.
 long read_blocks(const OpenFile& file, int fd, std::byte* to, std::size_t n, std::uint64_t at) {
   cache::FileCache* const cache = attachment::cache();
   std::size_t done = 0;
@@ -83,7 +85,7 @@ long read_blocks(const OpenFile& file, int fd, std::byte* to, std::size_t n, std
   return static_cast<long>(done);
 }
 
-// Reads n bytes. A lower count means that the file was truncated, or that an error came after some
+// Reads n bytes. A smaller result means that the file was truncated, or that an error followed some
 // bytes.
 long read_at(const OpenFile& file, int fd, void* to, std::size_t n, std::uint64_t at) {
   if (file.large != nullptr) return read_blocks(file, fd, static_cast<std::byte*>(to), n, at);
@@ -116,7 +118,7 @@ long counted(OpenFile& file, long result) {
   return result;
 }
 
-// True if the fd is the kernel file that has replaced this one.
+// True if the fd now refers to the kernel file that has replaced `file`.
 bool has_become_kernels(int fd, const OpenFile& file) {
   const auto now = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
   return now && !is_fd_of(fd, file) &&
@@ -124,8 +126,8 @@ bool has_become_kernels(int fd, const OpenFile& file) {
                                 : now->same_file(file.record->stat));
 }
 
-// Moves the offset back by `n` bytes that were claimed, up to `end`, but not read. Another thread
-// may have materialized the file since, so that the kernel has the offset.
+// Moves the offset back by `n` bytes, which were claimed (up to `end`) but not read. If another
+// thread has materialized the file since the claim, moves the kernel's offset.
 void give_back(OpenFile& file, int fd, std::uint64_t end, std::size_t n) {
   const BlockSignals block;
   const ReplacesFds replaces(file);

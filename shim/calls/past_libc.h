@@ -1,6 +1,6 @@
 // Handles readers that bypass this library: the kernel thread of an io_uring, or code whose calls
-// do not reach our functions. They would find placeholders (EBADF), so from then on the process is
-// served as in mode real. Thread-safe.
+// do not reach our functions. Such a reader would fail on placeholders (EBADF), so from then on the
+// process is served as in mode real. Thread-safe.
 #pragma once
 
 #include <string_view>
@@ -9,19 +9,20 @@
 
 namespace cube::shim::past_libc {
 
-// Opens get kernel files from now on. Returns false if that changes nothing.
+// From now on, opens return kernel files. Returns false if opens already return kernel files, or if
+// the process serves nothing.
 bool begin();
 void undo();
-// From doubt() on, opens get kernel files until a check has decided: trust() if all calls reach us,
-// otherwise begin(). doubt() returns false if opens already get kernel files.
+// After doubt(), opens return kernel files until a check decides: trust() if all calls reach this
+// library, otherwise begin(). doubt() returns false if opens already return kernel files.
 bool doubt();
 bool is_doubted();
 void trust();
-// Materializes files that are open already; one line says why.
+// Materializes the open files, and logs the reason in one line.
 void end(base::LogLevel level, const char* who, std::string_view call);
 
-// Wraps the call that makes such a reader, because no open may come between begin() and the call. A
-// negative result means that no reader was made.
+// Makes the call that creates such a reader. Calls begin() before the call, so that no open after
+// the call returns a placeholder. A negative result means that no reader was made.
 template <typename Call>
 auto with_reader(const char* who, Call&& call) {
   const bool is_new = begin();

@@ -15,12 +15,12 @@ namespace {
 
 namespace sys = base::sys;
 
-constexpr std::size_t k_most_bytes = 0x7ffff000;       // the most that the kernel moves in one call
-constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system takes offsets up to here
+constexpr std::size_t k_most_bytes = 0x7ffff000;       // the kernel's maximum for one call
+constexpr std::int64_t k_sure_offset = 0xfffffff0000;  // every file system accepts this offset
 
 // In mode real, makes a call that the kernel answers at the copy's offset. If another thread is
-// materializing the file, this call could still move the offset, so it is not made: releases the
-// file, waits for that thread, and returns nothing.
+// materializing the file, the call could move the offset too late. In that case, does not make the
+// call, releases the file, waits for the other thread and returns nothing.
 template <typename Call>
 Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call,
                          const char* caller = __builtin_FUNCTION()) {
@@ -33,14 +33,15 @@ Answer at_offset_of_copy(OpenFileRef& file, int fd, Call&& call,
   return {};
 }
 
-// Like the kernel, checks where the request would end, not how many bytes the file has.
+// Like the kernel, checks the end of the request against the largest offset, not against the file's
+// size.
 bool overflows(std::int64_t at, std::size_t n) {
   std::int64_t end = 0;
   return __builtin_add_overflow(at, static_cast<std::int64_t>(n), &end);
 }
 
-// Claims up to n bytes at the shared offset, as the kernel does under its position lock: two
-// readers never get the same bytes. Returns false if the file has just been materialized.
+// Claims up to n bytes at the shared offset. As under the kernel's position lock, two readers never
+// get the same bytes. Returns false if the file has just been materialized.
 bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& granted) {
   at = file.offset.load(std::memory_order_acquire);
   do {
@@ -50,8 +51,8 @@ bool claim(OpenFile& file, std::size_t n, std::uint64_t& at, std::size_t& grante
   return true;
 }
 
-// Returns the bytes that fit before the first part without an address, or -errno. Sets `faults` if
-// there is such a part, and `asked` to the bytes of all parts.
+// Returns the total size of the parts before the first part with a bad address, or -errno. Sets
+// `faults` if there is such a part, and `asked` to the total size of all parts.
 long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t& asked) {
   faults = false;
   asked = 0;
@@ -63,8 +64,8 @@ long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t&
   }
   std::size_t total = 0;
   for (int i = 0; i < count; ++i) {
-    // Since Linux 6.4, the kernel cuts a single part to the most that a call moves before it checks
-    // where the part ends.
+    // Since Linux 6.4, the kernel shortens a single part to its maximum for one call before it
+    // checks the end of the part.
     const std::size_t length =
         count == 1 ? std::min(parts[i].iov_len, k_most_bytes) : parts[i].iov_len;
     if (is_bad_range(parts[i].iov_base, length)) return -EFAULT;
@@ -75,7 +76,7 @@ long total_of(const struct ::iovec* parts, int count, bool& faults, std::size_t&
   return static_cast<long>(total);
 }
 
-// Copies `n` bytes of the file from `at` into the parts, which have room for them.
+// Copies `n` bytes of the file from `at` into the parts, which must have room for them.
 long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std::size_t n) {
   std::size_t done = 0;
   for (int i = 0; done < n; ++i) {
@@ -87,8 +88,8 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   return static_cast<long>(done);
 }
 
-// Returns the answer if the first non-empty part has no address: an error, unless no bytes are
-// left.
+// Returns the result for the case that nothing fits before the first part with a bad address: an
+// error if bytes are left in the file, otherwise 0.
 long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
   return faults && at < file.size ? -EFAULT : 0;
 }
@@ -109,8 +110,8 @@ long read_at_shared_offset(OpenFile& file, int fd, const struct ::iovec* parts, 
   return got;
 }
 
-// A hole begins at the end of the bytes. There is no hole before that, unless the origin's file has
-// fewer blocks than bytes.
+// True if the origin's file has fewer blocks than bytes, and so may have holes. In all other files,
+// the only hole begins at the end.
 bool is_sparse(const OpenFile& file) { return file.record->stat.blocks * 512 < file.size; }
 
 }  // namespace
@@ -133,7 +134,7 @@ Answer read(int fd, void* to, std::size_t n) {
       return file->offset.load(std::memory_order_relaxed) < file->size ? -EFAULT : 0;
     if (!claim(*file, std::min(n, k_most_bytes), at, granted)) {
       file.reset();
-      materialize_slow(fd);  // waits for the thread that materializes it
+      materialize_slow(fd);  // waits for the materializing thread
       continue;
     }
     if (!file->has_bytes()) [[unlikely]]
@@ -215,7 +216,7 @@ Answer preadv(int fd, const struct ::iovec* parts, int count, std::int64_t at) {
 }
 
 Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, int flags) {
-  // The file system decides which flags exist.
+  // The file system decides which flags are valid.
   if (flags != 0) {
     materialize(fd);
     if (large_reads::is_large(fd)) return {};
@@ -224,8 +225,8 @@ Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, 
 }
 
 Answer lseek(int fd, std::int64_t offset, int whence) {
-  // A memfd has no holes, has another limit of offsets, and ends where the file ended when it was
-  // copied.
+  // A memfd has no holes, and another limit for offsets. Its end is the end that the file had when
+  // it was copied.
   const bool is_for_origin = whence > SEEK_END || offset > k_sure_offset;
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {
@@ -234,7 +235,7 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
         materialize_slow(fd);
         return {};
       }
-      // A memfd that only keeps the offset is empty, so its end is not the file's.
+      // A memfd that only keeps the offset is empty, so its end is not the end of the file.
       const bool is_from_end = whence == SEEK_END && file->shares_offset();
       const auto of_kernel = [&, size = static_cast<std::int64_t>(file->size)] {
         return is_from_end ? sys::lseek(fd, size + offset, SEEK_SET)
@@ -260,7 +261,8 @@ Answer lseek(int fd, std::int64_t offset, int whence) {
       case SEEK_END: overflows = __builtin_add_overflow(size, offset, &target); break;
       case SEEK_DATA:
       case SEEK_HOLE:
-        // A negative offset is the beginning of the file on btrfs, and an error elsewhere.
+        // btrfs treats a negative offset as the beginning of the file; other file systems return an
+        // error.
         if (offset < 0 || is_sparse(*file)) {
           file.reset();
           materialize_slow(fd);

@@ -1,4 +1,4 @@
-// A served file whose bytes may be read. Thread-safe and async-signal-safe.
+// Looks up a served file for a read. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "shim/fd/fd_table.h"
@@ -8,8 +8,9 @@ namespace cube::shim::file_calls {
 
 enum class Copies : bool { left_to_the_kernel, too };
 
-// Returns a served file whose bytes may be returned. Returns nothing if the fd is not served, or if
-// the file has changed since its open and is now a kernel file.
+// Returns the served file of the fd if its bytes may be returned to the program. Returns an empty
+// reference if the fd is not served, or if the file has changed since its open and was therefore
+// materialized.
 [[gnu::always_inline]] inline OpenFileRef readable(int fd,
                                                    Copies copies = Copies::left_to_the_kernel) {
   OpenFileRef file = g_fds.acquire(fd);

@@ -1,5 +1,5 @@
-// file_calls: fstat and statx of a served file, of a directory without a mount, and of the kernel's
-// copy of an object.
+// file_calls: fstat and statx of a served file, of a directory of a pack or bucket, and of a copy
+// of an object.
 #include "cache/bucket/copy_stat.h"
 #include "shim/calls/directory/unmounted_directory.h"
 #include "shim/calls/file_calls.h"
@@ -15,14 +15,15 @@ namespace {
 
 namespace sys = base::sys;
 
-// True if the kernel's file is a copy of an object; sets `stat` to that of the object's path. A
-// parked fd is unparked first, because for the program it is closed.
+// True if the fd refers to a copy of an object. Sets `stat` to the stat of the object's path.
+// Closes a parked fd first, because the program has already closed it.
 bool is_copy_of_object(int fd, cache::FileStat& stat) {
   placeholder::unpark_if(fd);
   return process::has_buckets() && !real::stat_is_anothers() && cache::stat_of_copy(fd, stat);
 }
 
-// `mask`: what statx is asked for. The view matters only for statx, because a stat has no mount id.
+// `mask` is the mask of a statx. Only statx reports a mount id, so the check of the view is only
+// for statx.
 template <typename To, typename... Mask>
 Answer answer(int fd, To* to, Mask... mask) {
   OpenFileRef file = g_fds.acquire(fd);

@@ -1,13 +1,13 @@
-// System calls by number, for programs that call syscall() themselves: which of their arguments are
-// fds, and what else the shim must do for them. Thread safety: constants.
+// A table of system calls by number, for programs that call syscall(): which arguments are fds, and
+// how the shim must treat the call. Thread safety: constants.
 #pragma once
 
 #include <cstdint>
 
 namespace cube::shim {
 
-// Calls that are newer than the oldest headers with which this is built. Their numbers are the same
-// on all architectures.
+// Calls that the oldest supported kernel headers lack. Their numbers are the same on all
+// architectures.
 inline constexpr long k_process_madvise = 440, k_epoll_pwait2 = 441, k_mount_setattr = 442,
                       k_quotactl_fd = 443, k_landlock_create_ruleset = 444,
                       k_landlock_add_rule = 445, k_landlock_restrict_self = 446,
@@ -28,8 +28,8 @@ enum class SyscallKind : std::uint8_t {
   identity,
   sandbox,
   limits,
-  hands_on,  // may pass fds to other processes: all are materialized, and files open for writing
-             // are noted
+  hands_on,  // may pass fds to other processes: materializes served files, and notes files that
+             // are open for writing
   everything,
   unknown
 };
@@ -39,8 +39,8 @@ struct SyscallRow {
   int first = 0, second = 0;  // positions of fds
 };
 
-// Returns null if the call has nothing to do with fds. Any argument of a call that is newer than
-// the table may be an fd.
+// Returns null if the call has nothing to do with fds. For a call newer than the table, returns a
+// row that treats any argument as a possible fd.
 const SyscallRow* syscall_row_of(long number);
 
 }  // namespace cube::shim

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// Shared by a thread and its own signal handler.
+// A thread and its signal handler share these flags.
 thread_local volatile bool t_is_guarded = false, t_has_missed = false;
 
 void put_zeros_there(int signal, siginfo_t* info, void* /*context*/) {
@@ -21,8 +21,8 @@ void put_zeros_there(int signal, siginfo_t* info, void* /*context*/) {
     t_has_missed = true;
     return;
   }
-  // The access is repeated after the return, and then ends the process as it would without this
-  // handler.
+  // The processor repeats the access after the return. With the default action, the signal then
+  // ends the process.
   struct sigaction plain {};
   plain.sa_handler = SIG_DFL;
   sigaction(signal, &plain, nullptr);

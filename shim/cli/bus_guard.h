@@ -1,7 +1,7 @@
-// Guards reads of mapped files that may be truncated during the read: a missing page reads as
-// zeros, and the guard reports it. Without a guard such a read ends the program (SIGBUS). Thread
-// safety: install() once, at the start; a guard belongs to its thread, and a thread has one at a
-// time.
+// Guards reads of mapped files that may be truncated during the read. A missing page reads as
+// zeros, and the guard reports this. Without a guard, such a read ends the program (SIGBUS). Thread
+// safety: call install() once, at the start. A guard belongs to its thread, and a thread has at
+// most one guard at a time.
 #pragma once
 
 namespace cube::cli {

@@ -6,8 +6,8 @@
 
 namespace cube::cli {
 
-// Returns the names in alphabetical order, without files that no cache can have made (a socket, an
-// unusual name).
+// Returns the names in alphabetical order. Omits files that no cache can have made, such as sockets
+// and files with unusual names.
 std::vector<std::string> names_of_caches(const std::string& directory);
 
 }  // namespace cube::cli

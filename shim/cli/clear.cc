@@ -1,5 +1,5 @@
-// cubeshim clear: removes what a cache has left: its region, its socket, its directory on disk, and
-// what was learned about data sets.
+// cubeshim clear: removes the remains of a cache: its region, its socket, its directory on disk,
+// and the learned lists of data sets.
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -74,7 +74,7 @@ Done clear_region(const base::Config& config, bool force) {
   return Done::removed;
 }
 
-// Removes a socket that a killed process has left.
+// Removes a socket that a killed process has left behind.
 Done clear_socket(const std::string& path) {
   sockaddr_un address{};
   struct ::stat st {};
@@ -96,7 +96,8 @@ Done clear_socket(const std::string& path) {
   return Done::removed;
 }
 
-// As long as the word that it replaces, so that socket_path_of() shortens the same paths.
+// A wildcard as long as the word that it replaces, so that socket_path_of() shortens the same
+// paths.
 constexpr const char* k_any_socket = "????????";
 
 // Removes the sockets of announcements and of gateways.
@@ -141,9 +142,9 @@ Done clear_disk(const base::Config& config, bool force) {
   return Done::removed;
 }
 
-// The files that tell Python's workers which files a data set reads
-// (prefetch/python/cubeshim/_learned.py). Nothing relies on them, so they are removed even while
-// they are used.
+// Removes the files that tell Python workers which files a data set reads
+// (prefetch/python/cubeshim/_learned.py). Nothing relies on these files, so they are removed even
+// if they are in use.
 Done clear_learned(const std::string& parent, const std::string& name) {
   const std::string path = fmt::format("{}/cubeshim-learned-{}-{}", parent, geteuid(), name);
   const base::UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
@@ -166,8 +167,8 @@ int clear(const Clear& clear) {
   const auto parsed = clear.settings.parse();
   if (tell_errors(parsed)) return 2;
   const base::Config& config = parsed.config;
-  // A process that uses the region may also use the disk, so nothing is removed if the region must
-  // stay.
+  // If the region is in use, its processes may also use the disk. So nothing else is removed if the
+  // region must stay.
   const Done region = clear_region(config, clear.force);
   if (region == Done::failed) return 1;
   const Done rest[] = {

@@ -1,6 +1,6 @@
-// The subcommands of `cubeshim`. Each function adds one to the parser. If the user chose it, its
-// callback stores the exit status in `status`: 0 for success, 1 for a problem that the output
-// names, 2 for wrong usage.
+// The subcommands of `cubeshim`. Each function adds a subcommand to the parser. If the user chooses
+// the subcommand, its callback stores the exit status in `status`: 0 for success, 1 for a problem
+// that the output names, 2 for wrong usage.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,8 +18,8 @@ void add_plan(CLI::App& app, int& status);
 void add_library(CLI::App& app, int& status);
 void add_stats(CLI::App& app, int& status);
 void add_report(CLI::App& app, int& status);
-// Further statuses: 3 if there is no cache to load into; 128 plus the number of the signal that
-// ended the command.
+// Further exit statuses: 3 if there is no cache to load into; 128 plus the signal's number if a
+// signal ended the command.
 void add_warmup(CLI::App& app, int& status);
 void add_top(CLI::App& app, int& status);
 void add_exporter(CLI::App& app, int& status);
@@ -29,17 +29,17 @@ void add_clear(CLI::App& app, int& status);
 void add_pool(CLI::App& app, int& status);
 void add_pack(CLI::App& app, int& status);
 void add_pack_look(CLI::App& app, int& status);  // ls, cat, verify
-// Further status: 3 if there is no cache to serve.
+// Further exit status: 3 if there is no cache to serve.
 void add_gateway(CLI::App& app, int& status);
 void add_extract(CLI::App& app, int& status);
-// Hidden: the child of bench.
+// A hidden command: the child process of bench.
 void add_read_hits(CLI::App& app, int& status);
 void add_completion(CLI::App& app, int& status);
 void add_docs(CLI::App& app, int& status);
-// Hidden.
+// A hidden command: the man page.
 void add_manual(CLI::App& app, int& status);
 
-// Adds an option that takes a value. `takes`: the value's name in the help, such as FILE.
+// Adds an option that has a value. `takes` is the name of the value in the help, such as FILE.
 template <typename Value>
 CLI::Option* add_value(CLI::App& command, std::string name, std::string takes, Value& value,
                        std::string help) {

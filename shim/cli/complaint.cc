@@ -9,7 +9,7 @@ namespace cube::cli {
 
 void tell_text(std::string text) {
   const std::size_t size = text.size();
-  text.resize(size + size / 2);  // room for the breaks
+  text.resize(size + size / 2);  // room for line breaks
   text.resize(base::fold_lines(text, size, columns_of(STDERR_FILENO)));
   [[maybe_unused]] const auto written = std::fwrite(text.data(), 1, text.size(), stderr);
 }

@@ -1,4 +1,4 @@
-// Prints one line that says why a command cannot go on, or what it leaves out. Thread-safe.
+// Prints a line that says why a command cannot continue, or which work it skips. Thread-safe.
 #pragma once
 
 #include <fmt/core.h>
@@ -10,8 +10,8 @@
 
 namespace cube::cli {
 
-// Writes to stderr, folded if that is a terminal. A closed or full stderr does not stop the
-// command.
+// Writes to stderr. If stderr is a terminal, folds the text to its width. A closed or full stderr
+// does not stop the command.
 void tell_text(std::string text);
 
 template <typename... Values>
@@ -19,7 +19,7 @@ void tell(fmt::format_string<Values...> text, Values&&... values) {
   tell_text(fmt::format(text, std::forward<Values>(values)...));
 }
 
-// Returns `status`, as the exit status of the command.
+// Prints the reason. Returns `status` as the exit status of the command.
 inline int complain(int status, std::string_view why) {
   tell("cubeshim: {}\n", why);
   return status;

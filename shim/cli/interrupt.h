@@ -1,11 +1,11 @@
-// SIGINT and SIGTERM as a request to end soon: the first one is noted, the second one ends the
-// command as usual. Thread-safe.
+// Treats SIGINT and SIGTERM as requests to end soon. The first signal is only noted; a second
+// signal ends the command immediately. Thread-safe.
 #pragma once
 
 namespace cube::cli {
 
 void note_interrupts();
-// Returns the signal, or 0 if there was none.
+// Returns the noted signal, or 0.
 int interrupted_by();
 
 }  // namespace cube::cli

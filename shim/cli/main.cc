@@ -1,5 +1,5 @@
-// The `cubeshim` command: runs programs with the library, shows what the library does, and
-// diagnoses why it does not work.
+// The `cubeshim` command. The command runs programs with the library, shows what the library does,
+// and diagnoses problems.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -44,12 +44,12 @@ int run_command(int argc, char** argv) {
   cube::cli::add_manual(app, status);
   std::vector<std::string> words(argv + 1, argv + argc);
   cube::cli::drop_separator_of_run(words);
-  // "help run" means "run --help".
+  // Converts "help run" into "run --help".
   if (!words.empty() && words.front() == "help") {
     words.erase(words.begin());
     words.emplace_back("--help");
   }
-  // The parser takes words from the end of the vector.
+  // The parser reads words from the end of the vector.
   std::reverse(words.begin(), words.end());
   try {
     app.parse(std::move(words));
@@ -69,9 +69,9 @@ int run_command(int argc, char** argv) {
 
 constexpr const char* k_cannot_write = "cubeshim: cannot write to standard output\n";
 
-// Occupies closed standard fds. Otherwise a file that this command opens could become its stdin,
-// stdout or stderr, and text would be written into it. Calls on these fds fail as on closed ones,
-// and programs that this command runs do not inherit them.
+// Occupies standard fds that are closed. Otherwise, a file that this command opens could become its
+// stdout or stderr, and output would be written to the file. Calls on the occupied fds fail as on
+// closed fds, and programs that this command runs do not inherit them.
 void occupy_standard_fds() {
   for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
     if (fcntl(fd, F_GETFD) >= 0) continue;
@@ -85,12 +85,12 @@ int main(int argc, char** argv) {
   occupy_standard_fds();
   try {
     const int status = run_command(argc, argv);
-    // Without this flush, a full disk would silently lose the rest of the buffer.
+    // Without this flush, the rest of the buffer would be lost silently if the disk is full.
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
     std::fputs(k_cannot_write, stderr);
     return status != 0 ? status : 1;
   } catch (const std::exception& error) {
-    // fmt throws if a text is longer than the buffer.
+    // If a text is longer than the buffer, fmt throws when the write fails.
     if (std::ferror(stdout) != 0) {
       std::fputs(k_cannot_write, stderr);
     } else {

@@ -6,7 +6,7 @@
 
 namespace cube::cli {
 
-// Returns the name without control characters, so that a line of output can contain it.
+// Returns the name with control characters replaced, so that it can be printed within a line.
 std::string printable(std::string_view name);
 
 }  // namespace cube::cli

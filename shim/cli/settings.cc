@@ -21,8 +21,8 @@ namespace {
 constexpr std::string_view k_variable_head = "CUBESHIM_";
 constexpr std::string_view k_prefixes = "CUBESHIM_PREFIXES";
 
-// Returns the short form of a setting's values, for the help and the completions: "text|json" for
-// "text or json".
+// Returns the short form of a setting's values for the help and the completions, such as
+// "text|json" for "text or json".
 std::string value_name(std::string_view takes) {
   std::string words;
   bool is_choice = takes.find(" or ") != std::string_view::npos;
@@ -55,13 +55,13 @@ bool takes_directory(std::string_view variable) {
   return row != rows.end() && value_name(row->takes) == "DIRECTORY";
 }
 
-// True for a relative path, and for one with "..".
+// True for a relative path, and for a path with "..".
 bool needs_a_base(std::string_view path) {
   return !path.starts_with('/') || path.find("/../") != std::string_view::npos ||
          path.ends_with("/..");
 }
 
-// Expands each part of "a:/b" to all names under which the job may use it.
+// Expands each path of a list such as "a:/b" to all names that the job may use for it.
 std::string absolute_prefixes(std::string_view given) {
   std::string all;
   for (std::size_t at = 0; at <= given.size();) {
@@ -109,7 +109,8 @@ std::map<std::string, std::string> Settings::given() const {
   std::map<std::string, std::string> result;
   for (const auto& [variable, value] : values_) {
     if (value.empty()) continue;
-    // The kernel's name of the working directory comes last; these settings need only one name.
+    // These settings need only one name. The last name is based on the kernel's name of the working
+    // directory.
     const auto names = takes_directory(variable) && needs_a_base(value)
                            ? absolute_names(value)
                            : std::vector<std::string>{};
@@ -132,7 +133,7 @@ base::ParsedConfig Settings::parse(const std::map<std::string, std::string>& fur
     return other != further.end() ? other->second.c_str() : nullptr;
   };
   auto parsed = base::parse_config(lookup, base::IfWrong::end);
-  // A line names the option instead of the variable if the user gave the option.
+  // If the user gave the option, the line names the option instead of the variable.
   for (auto& line : parsed.errors) {
     const std::string variable = line.substr(0, line.find('='));
     if (options.contains(variable))

@@ -12,7 +12,7 @@ namespace cube::cli {
 
 std::string path_hint(std::string_view path, int error) {
   while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
-  const std::size_t name = path.rfind('/') + 1;  // 0: no slash
+  const std::size_t name = path.rfind('/') + 1;  // 0 if there is no slash
   const std::string directory(path.substr(0, name));
   DIR* const entries = error == ENOENT ? opendir(name == 0 ? "." : directory.c_str()) : nullptr;
   if (entries == nullptr) return {};

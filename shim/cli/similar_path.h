@@ -1,5 +1,5 @@
-// Suggests the path that a user may have meant. Thread safety: pure functions, except that they
-// list a directory.
+// Suggests the path that a user may have meant. Thread safety: pure functions that list a
+// directory.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace cube::cli {
 
-// "; did you mean /mnt/data?" for a path that failed with ENOENT, if its directory has a similar
-// name. Otherwise empty.
+// If a path failed with ENOENT and its directory has a similar name, returns "; did you mean
+// /mnt/data?". Otherwise returns an empty string.
 std::string path_hint(std::string_view path, int error);
 
 }  // namespace cube::cli

@@ -6,10 +6,11 @@
 
 namespace cube::cli {
 
-// Returns false with errno set on failure.
+// On failure, returns false and sets errno.
 bool write_whole(int fd, std::string_view text);
 
-// Replaces the contents of the file. Returns a line that says why it failed; empty on success.
+// Replaces the content of the file. On failure, returns a line that says why. On success, returns
+// an empty string.
 std::string write_text_file(const std::string& path, std::string_view text);
 
 }  // namespace cube::cli

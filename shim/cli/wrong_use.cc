@@ -28,7 +28,7 @@ std::string command_hint(const CLI::App& app, const std::string& word) {
   return hint.empty() ? fmt::format("; the commands are {}", fmt::join(names, ", ")) : hint;
 }
 
-// Such texts begin with the option: "--count: 1 required TIMES missing".
+// `text` begins with the option, as in "--count: 1 required TIMES missing".
 std::string missing_value(const CLI::App& command, const std::string& text) {
   const std::string name = text.substr(0, text.find(": "));
   const CLI::Option* const option = command.get_option_no_throw(name);
@@ -54,7 +54,7 @@ std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong)
   const auto is = [&](CLI::ExitCodes code) {
     return wrong.get_exit_code() == static_cast<int>(code);
   };
-  // A word before the command belongs to no command, in particular not to the one that follows. The
+  // A word before the command belongs to no command, so do not blame the command that follows. The
   // parser also assigns words after a wrong option and "--" to no command.
   const auto early = app.remaining(), late = command.remaining();
   if (!commands.empty() && !late.empty() && late.front().starts_with('-'))

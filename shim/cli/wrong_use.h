@@ -1,5 +1,5 @@
-// The one line about a wrong word on the command line: names the word, and what is accepted
-// instead. Thread safety: pure functions.
+// The error line about a wrong word on the command line. The line names the word and the words that
+// are accepted instead. Thread safety: pure functions.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -9,17 +9,18 @@
 
 namespace cube::cli {
 
-// Returns the line about the words that the parser refused.
+// Returns the error line about the words that the parser refused.
 std::string text_of_wrong_use(const CLI::App& app, const CLI::ParseError& wrong);
 
-// "; did you mean --prefix?" for an option that `command` does not have; empty if none is similar.
+// For an option that `command` does not have, returns "; did you mean --prefix?", or an empty
+// string if no option is similar.
 std::string option_hint(const CLI::App& command, const std::string& word);
 
-// Accepts only these words. Like whole_number, it has no description.
+// Accepts only these words. Like whole_number, the validator has no description.
 CLI::Validator one_of(std::vector<std::string> words);
 
-// Accepts only whole numbers from `least` to `most`. It has no description, because that would
-// appear in the help.
+// Accepts only whole numbers from `least` to `most`. The validator has no description, because a
+// description would appear in the help.
 CLI::Validator whole_number(std::uint64_t least, std::uint64_t most);
 
 }  // namespace cube::cli

@@ -51,8 +51,7 @@ OpenFileRef FdTable::reference_in(std::uint64_t row) {
 
 namespace {
 
-// Warns readers of a fill or a large file that this fd is about to be closed, or to refer to
-// another file.
+// Warns readers of a fill or a large file that this fd is about to be closed or replaced.
 void leave(int fd, std::uint64_t row) {
   const RowKind kind = FdTable::kind_of(row);
   if (kind != RowKind::served && kind != RowKind::large) return;

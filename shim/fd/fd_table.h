@@ -1,10 +1,10 @@
-// A table with one row for each fd. The row says what the fd is: the kernel's own, a served file, a
-// file being written, a directory that may lead to a prefix, a directory of a pack or bucket, a
-// large file, or a mount's directory whose listing is in memory. A row is one 64-bit word:
+// A table with one row for each fd. The RowKind in the row says what the fd refers to. `none` means
+// a file that only the kernel knows, `directory` a directory that may lead to a prefix, and
+// `mount_stream` a directory of a mount whose listing is in memory. A row is one 64-bit word:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: A row holds one reference on its OpenFile. A row is set only after the kernel has
-// given us the fd, and cleared before the fd is closed. BUSY means that a thread is changing what
-// the fd is; all other threads wait. Thread safety: lock-free except for BUSY; async-signal-safe.
+// given us the fd, and cleared before the fd is closed. While a row is BUSY, one thread is changing
+// what the fd is, and all others wait. Thread safety: lock-free except for BUSY; async-signal-safe.
 // Only the process that owns the table changes it (process.h).
 #pragma once
 
@@ -29,7 +29,7 @@ enum class RowKind : std::uint8_t {
   mount_stream = 7
 };
 
-// True if the kernel also has the file open under such an fd, so that it can dup the fd.
+// True if the kernel also has the file open under an fd of this kind, and so can dup it.
 inline bool is_of_kernel(RowKind kind) {
   return kind == RowKind::writer || kind == RowKind::unmounted_directory || kind == RowKind::large;
 }
@@ -38,30 +38,32 @@ class FdTable {
  public:
   static constexpr int k_capacity = 1 << 16;  // higher fds are left to the kernel
 
-  // The served file behind fd; empty for everything else. Waits while the row is BUSY.
+  // Returns the served file of the fd, or an empty reference if there is none. Waits while the row
+  // is BUSY.
   [[gnu::always_inline]] OpenFileRef acquire(int fd) { return acquire_kind(fd, RowKind::served); }
   // Like acquire(), but for a file that is being written.
   OpenFileRef acquire_writer(int fd) { return acquire_kind(fd, RowKind::writer); }
-  // Like acquire(), but for a row of this kind, which has an OpenFile.
+  // Like acquire(), but for a row of this kind, which must be a kind with an OpenFile.
   [[gnu::always_inline]] OpenFileRef acquire_kind(int fd, RowKind kind) {
     if (static_cast<unsigned>(fd) >= k_capacity) return {};
     while (true) {
       const std::uint64_t row = settled_row(fd);
       if (row == 0) [[likely]]
         return {};
-      // In a vforked child the same fd may refer to something else.
+      // In a vforked child, the same fd may refer to another file.
       if (kind_of(row) != kind || !process::owns_table()) return {};
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
       if (!open_files::try_acquire(file)) continue;
-      // The object may have been reused since the load. If so, the row has changed, because it
-      // holds the generation.
+      // The object may have been reused since the load. Then the row has changed, because it holds
+      // the generation of the object.
       if (row_of(fd).load(std::memory_order_acquire) == row) [[likely]]
         return OpenFileRef::adopt(file);
       OpenFileRef::adopt(file).reset();
     }
   }
 
-  // Waits while the row is BUSY, because the kernel may not have opened the file under that fd yet.
+  // Waits while the row is BUSY, because another thread may be changing the kernel's file under the
+  // fd.
   RowKind kind(int fd) const { return is_within(fd) ? kind_of(settled_row(fd)) : RowKind::none; }
   bool is_within(int fd) const { return static_cast<unsigned>(fd) < k_capacity; }
   // Returns nothing if the fd is not served. Waits while the row is BUSY.
@@ -76,29 +78,30 @@ class FdTable {
   // The fd must be ours and have no row.
   void set(int fd, RowKind kind, OpenFileRef file, bool close_on_exec);
   void set_directory(int fd);
-  // Empties the row and returns its reference. Waits while the row is BUSY.
+  // Empties the row, and returns the reference that it held. Waits while the row is BUSY.
   OpenFileRef take(int fd);
-  // Empties the row in any state, because the fd has become something else.
+  // Empties the row, if it is not empty, because the fd now refers to something else.
   void forget(int fd) {
     if (is_within(fd) && row_of(fd).load(std::memory_order_relaxed) != 0) [[unlikely]]
       take(fd);
   }
 
-  // In a forked child: empties the rows that another thread of the parent was changing, and closes
-  // their fds if they are placeholders. In the child, no thread replaces the fds of a file.
+  // For a forked child: empties the rows that other threads of the parent were changing. If the fd
+  // of such a row is a placeholder, closes it. Also marks every file as not being replaced by a
+  // thread (ReplacesFds).
   void end_busy_rows();
 
-  // Makes the row BUSY once no other thread holds it, and returns its previous value.
+  // Waits until no other thread holds the row, makes it BUSY, and returns its previous value.
   std::uint64_t lock(int fd);
-  // If the row still refers to `file` and is of this kind, makes it BUSY and sets `was` to its
-  // previous value. Does not wait.
+  // If the row still refers to `file` and is of this kind, makes it BUSY, sets `was` to its
+  // previous value and returns true. Does not wait.
   bool lock_if(int fd, const OpenFile* file, std::uint64_t& was, RowKind kind = RowKind::served);
   void unlock(int fd, std::uint64_t row) { row_of(fd).store(row, std::memory_order_release); }
   static OpenFileRef reference_in(std::uint64_t row);
 
-  // No fd at or above this one has had a row with an OpenFile.
+  // A bound: no fd at or above it has ever had a row with an OpenFile.
   int end() const { return end_.load(std::memory_order_acquire); }
-  // Whether any fd is a served file, or BUSY.
+  // True if the row of any fd is BUSY or refers to a served file.
   bool serves_any() const;
 
   static constexpr std::uint64_t k_close_on_exec = 1ULL << 60;
@@ -112,15 +115,15 @@ class FdTable {
       const std::uint64_t row = row_of(fd).load(std::memory_order_acquire);
       if (kind_of(row) != RowKind::busy) [[likely]]
         return row;
-      // In a child of a fork that bypassed libc, no thread will complete the change, so this call
-      // empties the row.
+      // In the child of a fork that bypassed libc, no thread will complete the change. In such a
+      // child, owns_table() empties the row.
       process::owns_table();
       sched_yield();
     }
   }
 
-  // Threads that open and close files at the same time often use neighboring fds, so the rows of
-  // neighboring fds lie on different cache lines.
+  // The rows of neighboring fds lie on different cache lines, because threads that open files at
+  // the same time often use neighboring fds.
   static constexpr int k_lines =
       k_capacity / static_cast<int>(base::k_cache_line / sizeof(std::uint64_t));
   struct alignas(base::k_cache_line) Line {

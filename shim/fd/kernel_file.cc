@@ -22,8 +22,8 @@ bool is_object(const cache::Record& record) {
          process::origins()->of(record.path()).traits().is_counted_elsewhere;
 }
 
-// A memfd with the bytes of a record, or -errno. The memfd of an object shows the stat of the
-// object's path.
+// Returns a memfd with the bytes of a record, or -errno. For an object, the name of the memfd holds
+// the stat of the object's path.
 int write_memfd(const cache::Record& record, unsigned flags = 0) {
   struct ::rlimit limit {};
   // A write beyond the limit raises SIGXFSZ.
@@ -44,11 +44,12 @@ int write_memfd(const cache::Record& record, unsigned flags = 0) {
   return memfd.release();
 }
 
-// Reopens the file read-only under the same fd. Returns the fd; or -errno, and the fd is closed.
+// Reopens the file read-only under the same fd. Returns the fd. If that fails, closes the fd and
+// returns -errno.
 int made_read_only(int fd, int status = 0) {
   if (fd < 0) return fd;
   const long read_only = sys::open(base::ProcFdName(fd).c_str(), O_RDONLY | O_CLOEXEC | status);
-  // Keeps the lower of the two fds, because the program would have got that one.
+  // Keeps the lower of the two fds, because POSIX requires the lowest free fd.
   if (!sys::failed(read_only)) sys::dup3(static_cast<int>(read_only), fd, O_CLOEXEC);
   sys::close(sys::failed(read_only) ? fd : static_cast<int>(read_only));
   return sys::failed(read_only) ? static_cast<int>(read_only) : fd;
@@ -61,9 +62,10 @@ bool is_same_in_place(const cache::Record& record, Accept accept) {
   return accept == Accept::same_file ? !record.was_removed() : record.was_changed_in_place();
 }
 
-// True if the fd refers to the file of the record. A kernel fd sees later writes to its file, but
-// never a new file of the same name. A new file may reuse the inode, because the placeholder does
-// not keep it in use. Birth times tell the two apart, if the file system has them.
+// True if the fd refers to the file of the record. As with a kernel fd, later writes to the file
+// are accepted, but a new file of the same name is not. A new file may reuse the inode, because the
+// placeholder does not keep the inode in use. The birth times of the two files differ, if the file
+// system has birth times.
 bool is_file_of(int fd, const cache::Record& record, Accept accept) {
   const bool may_differ = accept == Accept::same_file || record.is_stale();
   const auto now = cache::stat_fd(fd, may_differ ? AT_STATX_DONT_SYNC : cache::k_ask_server);
@@ -77,14 +79,15 @@ bool is_file_of(int fd, const cache::Record& record, Accept accept) {
   return successor && is_same_in_place(*successor, accept);
 }
 
-// Sets the flags of the program's open on the fd. Passes a -errno through.
+// Sets the flags of the program's open on the fd. Returns the fd, or the -errno that was passed
+// instead of an fd.
 int opened_like(long fd, const OpenFile& file) {
   if (!sys::failed(fd) && (file.flags & O_NONBLOCK) == 0)
     sys::fcntl(static_cast<int>(fd), F_SETFL, file.flags & ~k_only_at_open & ~O_CLOEXEC);
   return static_cast<int>(fd);
 }
 
-// True if the path leads to nothing, or to another kind of file.
+// True if the error means that the path leads to nothing, or to another kind of file.
 bool leads_elsewhere(int error) {
   return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -ESTALE ||
          error == -ENXIO;
@@ -95,7 +98,7 @@ bool leads_elsewhere(int error) {
 int open_origin(const OpenFile& file, Accept accept) {
   const cache::Record& record = *file.record;
   const int flags = (file.flags & ~k_only_at_open) | O_CLOEXEC | O_NONBLOCK;
-  // The path may lead to a FIFO by now, and opening it would unblock its writer.
+  // The path may now lead to a FIFO, whose writer an open would unblock.
   const auto there = cache::stat_path(AT_FDCWD, record.path_text(), AT_STATX_DONT_SYNC);
   long fd = !there || there->is_regular() ? sys::open(record.path_text(), flags) : -ESTALE;
   if (!sys::failed(fd) && !is_file_of(static_cast<int>(fd), record, accept)) {
@@ -109,7 +112,7 @@ int open_origin(const OpenFile& file, Accept accept) {
 
 namespace {
 
-// Gives a copy the file's attributes, except for inode, link count and blocks, which cannot be set.
+// Gives a copy the file's times and mode. The inode, the link count and the blocks cannot be set.
 int looking_like(int copy, const cache::FileStat& stat) {
   if (copy < 0) return copy;
   const auto& time = stat.modified;
@@ -122,7 +125,7 @@ int looking_like(int copy, const cache::FileStat& stat) {
 
 constexpr int k_status = O_APPEND | O_NONBLOCK | O_SYNC;
 
-// The gateway's copy of an object that is served in blocks.
+// Returns the gateway's copy of an object that is served in blocks, or -errno.
 int copy_of_object(const OpenFile& file) {
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return -EIO;
@@ -134,14 +137,14 @@ int open_or_copy(const OpenFile& file, Accept accept) {
   if (file.large != nullptr) return copy_of_object(file);
   const int fd = open_origin(file, accept);
   if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
-  // The origin still has the file, which a lock or a change of a copy would not affect.
+  // The origin still has the file. A lock or a change of a copy would not affect that file.
   if (accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(fd)) return fd;
   return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
                       file.record->stat);
 }
 
-// A copy for when made_read_only() has no spare fd. It is also open for writing, but nothing can be
-// written.
+// Makes a copy without a second fd, which made_read_only() would need. The copy is open for
+// writing, but its seals forbid writes.
 int sealed_copy(const OpenFile& file) {
   const int copy = looking_like(write_memfd(*file.record, MFD_ALLOW_SEALING), file.record->stat);
   if (copy < 0) return copy;
@@ -150,8 +153,8 @@ int sealed_copy(const OpenFile& file) {
   return copy;
 }
 
-// Counts the threads without an fd: each has a directory in /proc/self/task, so the link count of
-// that directory is the number of threads plus two.
+// Counts the threads without using an fd. Each thread has a directory in /proc/self/task, so the
+// link count of /proc/self/task is the number of threads plus two.
 bool has_other_threads() {
   struct ::statx x {};
   constexpr nlink_t k_alone = 3;
@@ -160,14 +163,15 @@ bool has_other_threads() {
          x.stx_nlink != k_alone;
 }
 
-// At the fd limit, the old and the new file cannot be open at the same time, so this closes the old
-// fd first. It does so only in a process with one thread, because another thread could take the fd
-// meanwhile, or fork a child that then lacks it.
+// At the fd limit, the placeholder and the new file cannot be open at the same time, so this closes
+// the placeholder first. The process must have only one thread, because another thread could open a
+// file under the free fd, or fork a child without the file.
 int open_at_limit(const OpenFile& file, Accept accept, int fd) {
-  // The gateway's copy takes two fds, so it may be refused after the close.
+  // A copy by the gateway needs two fds, so it could still fail after the close.
   if (file.large != nullptr || has_other_threads()) return -EMFILE;
   struct ::rlimit limit {};
-  // The limit may have been lowered since the open, and the kernel returns no fd at or above it.
+  // The program may have lowered the limit since the open. The kernel returns no fd at or above the
+  // limit.
   if (sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit))) ||
       limit.rlim_cur <= static_cast<rlim_t>(fd))
     return -EMFILE;

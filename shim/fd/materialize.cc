@@ -28,13 +28,13 @@ using kernel_file::Accept;
 int materialize_accepting(int fd, Accept accept, const char* call,
                           ForkSide side = ForkSide::parent);
 
-// Call it after announcing that a file is being materialized, and before loading the rows of its
-// other fds; pairs with the fence in follow_if_moved.
+// Call this after announcing that a file is being materialized, and before loading the rows of its
+// other fds. The fence pairs with the fence in follow_if_moved.
 void tell_before_rows() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
-// Waits for the calls that began to move a copy's offset before k_moved was set. Such calls wait
-// only for memory. So if one takes longer than k_longest_ns, our own signal handler has interrupted
-// it, or its thread is gone.
+// Waits for calls that began to move a copy's offset before k_moved was set. Such a call waits only
+// for memory. So if the call takes longer than k_longest_ns, either a signal handler has
+// interrupted it in this thread, or its thread is gone.
 void await_users_of_copy(const OpenFile& file) {
   constexpr std::uint64_t k_longest_ns = 500'000'000;
   const std::uint64_t began = base::monotonic_ns();
@@ -43,7 +43,7 @@ void await_users_of_copy(const OpenFile& file) {
     sched_yield();
 }
 
-// Takes the offset away from calls that still read in user space, and returns it.
+// Prevents further calls from moving the offset in user space, and returns the offset.
 std::uint64_t take_offset(OpenFile& file, int fd) {
   const std::uint64_t offset =
       file.offset.fetch_or(OpenFile::k_moved, std::memory_order_seq_cst) & ~OpenFile::k_moved;
@@ -68,15 +68,15 @@ bool is_path_only(int fd) {
   return sys::failed(flags) || (flags & O_PATH) != 0;
 }
 
-// True if this fd of the file is the origin's own. A file whose bytes arrive as they are read has
-// had the origin's fd from the start. That fd must not be replaced, because memory does not have
-// all bytes.
+// True if this fd already refers to the origin's own file. If the bytes of a file arrive as they
+// are read, its fd has referred to the origin's own file since the open. Such an fd must not be
+// replaced, because memory does not have all bytes.
 bool has_origin(const OpenFile& file, int fd) {
   return file.is_origin() && (file.fill != nullptr || !is_path_only(fd));
 }
 
-// Calls replace(fd, row), which unlocks the row, for this fd, whose row the caller has locked, and
-// for each dup of it. Stops when the file has no more than `refs_left` references.
+// Calls replace(fd, row) for this fd, whose row the caller has locked, and for each dup of it.
+// replace() unlocks the row. Stops when the file has no more than `refs_left` references.
 template <typename Replace>
 void for_each_fd(OpenFile& file, int fd, std::uint64_t own_row, std::uint32_t refs_left,
                  Replace&& replace) {
@@ -89,8 +89,8 @@ void for_each_fd(OpenFile& file, int fd, std::uint64_t own_row, std::uint32_t re
   }
 }
 
-// Puts the kernel's file over all dups of `fd`, which keep their rows. The two references that are
-// left are ours and that of `fd`.
+// Puts the kernel's file over `fd` and all its dups, which keep their rows. The two remaining
+// references are held by the caller and by the row of `fd`.
 void put_over_all(int kernel_fd, OpenFile& file, int fd, std::uint64_t own_row) {
   for_each_fd(file, fd, own_row, /*refs_left=*/2, [&](int other_fd, std::uint64_t row) {
     put_over(kernel_fd, other_fd, O_CLOEXEC);
@@ -108,10 +108,10 @@ void count_materialized(const char* call) {
                             call + (is_export ? k_ours.size() : 0));
 }
 
-// Leaves the fds of a file, which are the origin's own, to the kernel. Clears their rows one by
-// one, without a dup3, which would drop the program's record locks. In a child, the offset is not
-// set: its lseek would also move the offset of the parent, which may have left the file to the
-// kernel by now.
+// Leaves the fds of a file, which refer to the origin's own file, to the kernel. Clears their rows
+// one by one. Does not use dup3, which would drop the program's record locks. A child opens the
+// file again, because a seek on the shared fd would also move the parent's offset, and the parent
+// may already have left the file to the kernel.
 void hand_over(OpenFile& file, int fd, std::uint64_t row, ForkSide side) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
   base::UniqueFd own;
@@ -158,7 +158,8 @@ int show_origin(int fd) {
     // Another thread has changed the fd.
     if (!g_fds.lock_if(fd, file.get(), own_row)) continue;
     const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
-    // In a child, a thread of the parent may have begun to materialize the file.
+    // In a child, k_moved may be set because a thread of the parent had begun to materialize the
+    // file.
     const bool has_moved = file->is_copy() || (offset & OpenFile::k_moved) != 0;
     const int kernel_fd = has_moved ? -ESTALE : kernel_file::open_origin(*file, Accept::same_file);
     if (kernel_fd < 0) {
@@ -168,14 +169,15 @@ int show_origin(int fd) {
     if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr)
       cache->stats().count(base::Counter::locked);
     sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
-    // Stored first, so that a thread that has dup'ed the placeholder in the meantime sees it.
+    // Stored before the fds change, so that a thread that dups the placeholder in between sees the
+    // new kind.
     file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
     put_over_all(kernel_fd, *file, fd, own_row);
     cache::PosixLocks::close(kernel_fd);
     return 0;
   }
   // A program that locks a file must see the bytes that other processes have written, and must lock
-  // the same file as they do.
+  // the same file as those processes.
   return materialize_accepting(fd, Accept::same_file, "lock");
 }
 
@@ -192,7 +194,7 @@ void tell_offset(int fd) {
   if (!file) return;
   const ReplacesFds replaces(*file);
   std::uint64_t row = 0;
-  // If the row has changed, the fd was closed, or materialized with its offset.
+  // If the row has changed, the fd was closed, or the file was materialized with the right offset.
   if (!g_fds.lock_if(fd, file.get(), row)) return;
   const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
   if (file->is_origin() && (offset & OpenFile::k_moved) == 0)
@@ -224,8 +226,8 @@ int materialize_slow(int fd, const char* call) {
 
 namespace {
 
-// Puts a kernel file over all fds of the file; the row of `fd` is locked. Returns 0, or -errno, in
-// which case the file stays served.
+// Puts a kernel file over all fds of the file. The row of `fd` is locked. Returns 0 or -errno.
+// After an error, the file stays served.
 int put_kernel_file(OpenFile& file, Accept accept, int fd, std::uint64_t own_row) {
   std::uint64_t offset = take_offset(file, fd);
   const int kernel_fd = kernel_file::open(file, accept, fd);
@@ -234,8 +236,8 @@ int put_kernel_file(OpenFile& file, Accept accept, int fd, std::uint64_t own_row
     g_fds.unlock(fd, own_row);
     return kernel_fd;
   }
-  // Mode real: a call that bypasses the shim may have read more from the copy while the origin's
-  // file was being opened.
+  // In mode real, a call that bypasses the shim may have read from the copy while the origin's file
+  // was being opened. So load the offset again.
   if (file.is_copy() && kernel_fd != fd) offset = take_offset(file, fd);
   sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
   const auto replace = [&](int other_fd, std::uint64_t row) {
@@ -248,7 +250,7 @@ int put_kernel_file(OpenFile& file, Accept accept, int fd, std::uint64_t own_row
     g_fds.unlock(other_fd, 0);
     FdTable::reference_in(row).reset();
   };
-  // In the common case there are no dups, and only our own reference is left.
+  // The caller holds one reference. Usually there are no dups, so no other reference is left.
   for_each_fd(file, fd, own_row, /*refs_left=*/1, replace);
   if (kernel_fd != fd) cache::PosixLocks::close(kernel_fd);
   return 0;
@@ -274,16 +276,16 @@ int materialize_accepting(int fd, Accept accept, const char* call, ForkSide side
   return 0;
 }
 
-// A memfd without bytes, open neither for reading nor for writing; or -errno.
+// Returns an empty memfd that is open neither for reading nor for writing, or -errno.
 int make_offset_keeper() {
   const base::UniqueFd memfd(static_cast<int>(sys::memfd_create("cubeshim", MFD_CLOEXEC)));
   if (!memfd) return memfd.get();
   return static_cast<int>(sys::open(base::ProcFdName(memfd.get()).c_str(), O_ACCMODE | O_CLOEXEC));
 }
 
-// Lets the kernel keep the offset of an object that is served in blocks, so that parent and child
-// share it. The bytes still come from the blocks. Call it before a fork if the gateway cannot make
-// a copy.
+// Makes the kernel keep the offset of an object that is served in blocks, so that parent and child
+// share the offset. The bytes still come from the blocks. Call this before a fork if the gateway
+// cannot make a copy.
 void share_offset(int fd) {
   const BlockSignals block;
   const OpenFileRef file = g_fds.acquire(fd);
@@ -295,7 +297,8 @@ void share_offset(int fd) {
   const int keeper = make_offset_keeper();
   if (keeper < 0) return g_fds.unlock(fd, own_row);
   sys::lseek(keeper, static_cast<std::int64_t>(take_offset(*file, fd)), SEEK_SET);
-  // Stored first, so that a thread that has dup'ed the placeholder in the meantime sees it.
+  // Stored before the fds change, so that a thread that dups the placeholder in between sees the
+  // new kind.
   file->fd_kind.store(OpenFile::FdKind::copy, std::memory_order_seq_cst);
   file->offset.fetch_and(~OpenFile::k_moved, std::memory_order_acq_rel);
   put_over_all(keeper, *file, fd, own_row);
@@ -396,7 +399,7 @@ void materialize_other_names(const cache::FileStat& target, const char* call) {
 
 void let_writer_outlive_us(int fd, cache::Sharing how) {
   if (g_fds.kind(fd) != RowKind::writer) return;
-  // Keeps the row, because a mapping may be made after a fork.
+  // The row stays, because the program may make a mapping after the fork.
   if (const OpenFileRef file = g_fds.acquire_writer(fd)) open_files::let_writing_last(*file, how);
 }
 
@@ -406,8 +409,8 @@ void let_writers_outlive_us() {
 
 void let_inherited_writers_outlive_us() {
   for (int fd = 0; fd < g_fds.end(); ++fd) {
-    // Asks the kernel whether an exec closes the fd, because the row of a writer is not updated by
-    // F_SETFD.
+    // Asks the kernel whether an exec closes the fd, because F_SETFD does not update the row of a
+    // writer.
     if (g_fds.kind(fd) == RowKind::writer && (sys::fcntl(fd, F_GETFD) & FD_CLOEXEC) == 0)
       let_writer_outlive_us(fd);
   }

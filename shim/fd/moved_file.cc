@@ -21,7 +21,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// Bounds the search, because on a slow mount the program waits for it.
+// Bounds of the search. The program waits for the search, which may be slow on a mount.
 constexpr unsigned k_most_pages = 32, k_most_tries = 128;
 constexpr std::size_t k_page = 32 << 10;
 
@@ -48,8 +48,8 @@ class Search {
     return result_ == -ENOENT && pages_ < k_most_pages && tries_ < k_most_tries;
   }
 
-  // Tries the entries that have the file's inode, and `rest` below each directory. `rest` is a part
-  // of the path, with a slash in front, or empty.
+  // Tries the entries that have the file's inode, and `rest` below each entry that is a directory.
+  // `rest` is the end of the path, with a leading slash, or empty.
   void look_in(std::string_view directory, std::string_view rest) {
     const auto fd = base::open_fd(joined(directory, ""), O_RDONLY | O_DIRECTORY);
     if (!fd) {
@@ -75,9 +75,8 @@ class Search {
     }
   }
 
-  // Does not leave the file system, because a directory beside the path may be another mount, whose
-  // server may never answer. Before Linux 5.6, and in sandboxes that refuse openat2, that mount is
-  // accessed anyway.
+  // Does not enter another mount, whose server may never answer. Before Linux 5.6, and in sandboxes
+  // that refuse openat2, other mounts are entered anyway.
   static base::UniqueFd name_in_file_system(int directory, const char* path) {
     ::open_how how{};
     how.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC;
@@ -93,7 +92,8 @@ class Search {
     return (entry.type == DT_DIR || entry.type == DT_UNKNOWN) && name != "." && name != "..";
   }
 
-  // The stat comes first, because opening some other file may wait, or have side effects.
+  // Checks the stat before the open, because an open of some other file may wait or have side
+  // effects.
   void try_path(int directory, const char* path) {
     ++tries_;
     const base::UniqueFd named = name_in_file_system(directory, path);
@@ -110,9 +110,9 @@ class Search {
     }
   }
 
-  // Without birth times, the inode may belong to a newer file, even one of the same size and mtime,
-  // unless the job itself has changed the file without removing it. So this compares all bytes, or
-  // the first 32 KiB if the file was written to since.
+  // Without birth times, the inode may belong to a newer file, even if the size and the mtime are
+  // equal. The exception is a file that the job itself has changed without removing it. So this
+  // function compares all bytes, or the first 32 KiB if the file was written to since its open.
   bool is_our_file(int fd) {
     const auto stat = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
     if (!stat || !stat->same_file(record_.stat)) return false;

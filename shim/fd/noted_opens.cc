@@ -12,14 +12,14 @@ constinit thread_local bool t_is_noted [[gnu::tls_model("initial-exec")]] = fals
 
 namespace {
 
-// cubeshim.h describes the layout. The pages are zero pages until they are used.
+// cubeshim.h describes the layout. The room takes no memory until it is used.
 struct Room {
   std::uint32_t used;
   char text[(64 << 10) - sizeof(std::uint32_t)];
 };
 alignas(64) constinit Room g_room{};
 
-// pid << 32 | tid of the thread that has the room. A pid other than ours is the parent's, from
+// pid << 32 | tid of the thread that has the room. A pid other than this process's was stored
 // before a fork.
 constinit std::atomic<std::uint64_t> g_owner{0};
 
@@ -45,7 +45,7 @@ void* claim(std::size_t* size) {
 
 void note_slow(std::string_view path) {
   const std::uint32_t used = g_room.used;
-  // The program also writes `used`, so check it.
+  // The program also writes `used`, so check its value.
   if (used > sizeof g_room.text || path.size() + 1 > sizeof g_room.text - used) return;
   std::memcpy(g_room.text + used, path.data(), path.size());
   g_room.text[used + path.size()] = '\0';

@@ -1,8 +1,8 @@
 // The paths that one thread of the process opens, for a program that wants to know which files
-// belong to which item (cubeshim.h). Invariants: the library owns the room and never frees it. So
-// it writes to no memory of the program, even if the thread ends at any point. One thread of a
-// process has the room at a time; in a forked child it is free. Thread safety: any thread may call
-// claim; note is async-signal-safe; at worst, a handler spoils the text of one path.
+// belong to which item (cubeshim.h). Invariants: The library owns the buffer of the paths and never
+// frees it, so it never writes to memory of the program. One thread at a time owns the buffer; in a
+// forked child, no thread owns it. Thread safety: any thread may call claim(). note() is
+// async-signal-safe, but a handler can spoil the text of one path.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,12 @@ namespace cube::shim::noted_opens {
 
 extern constinit thread_local bool t_is_noted [[gnu::tls_model("initial-exec")]];
 
-// Gives the room to the calling thread. Returns null while another thread of this process has it.
+// Gives the buffer to the calling thread. Returns null if another thread of this process owns the
+// buffer.
 void* claim(std::size_t* size);
 
 [[gnu::noinline, gnu::cold]] void note_slow(std::string_view path);
-// A hit pays one load.
+// Adds one load to a hit.
 inline void note(std::string_view path) {
   if (t_is_noted) [[unlikely]]
     note_slow(path);

@@ -11,10 +11,10 @@
 namespace cube::shim {
 namespace {
 
-// Not destroyed at exit, because destructors of other libraries still read files.
+// Not destroyed at exit, because destructors of other libraries may still read files.
 constinit base::LazyPool<OpenFile, open_files::k_capacity> g_pool;
-// Free lists: count of pops:32 | index + 1:32. The count lets a pop notice other pops and pushes in
-// between. An object goes to the list of the thread that dropped its last reference.
+// Free lists: count of pops:32 | index + 1:32. The count shows a pop that other pops came in
+// between. The thread that drops the last reference of an object puts the object into its own list.
 constinit base::Lane<std::atomic<std::uint64_t>> g_free[base::k_lanes];
 constinit std::atomic<std::uint32_t> g_fresh{0};
 
@@ -24,7 +24,8 @@ void push_free(OpenFile* file) {
   std::uint64_t head = list.load(std::memory_order_relaxed);
   do {
     file->next_free.store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
-    // Release: the next owner sees the object as we left it; pairs with the acquire in pop_free.
+    // Release, so that the next owner sees all writes to the object. Pairs with the acquire in
+    // pop_free.
   } while (!list.compare_exchange_weak(head, (head & ~0xffffffffULL) | (index + 1),
                                        std::memory_order_release));
 }
@@ -41,7 +42,8 @@ OpenFile* pop_free(std::uint32_t lane) {
   return nullptr;
 }
 
-// Returns an object from another thread's list, or one that was never used; null if there is none.
+// Returns an object from another thread's list, or an object that was never used. Returns null if
+// there is none.
 [[gnu::noinline, gnu::cold]] OpenFile* find_free() {
   const std::uint32_t own = base::own_lane();
   for (std::uint32_t i = 1, n = base::lanes_reached(); i < n; ++i) {
@@ -111,7 +113,7 @@ void forget_pins() {
   const std::uint32_t n = std::min(g_fresh.load(std::memory_order_relaxed), k_capacity);
   for (std::uint32_t i = 0; i < n; ++i) {
     at(i)->pin.forget();
-    at(i)->users_of_copy.store(0, std::memory_order_relaxed);  // the parent's threads
+    at(i)->users_of_copy.store(0, std::memory_order_relaxed);  // they count threads of the parent
     at(i)->bytes_served.store(0, std::memory_order_relaxed);
     at(i)->calls_saved.store(0, std::memory_order_relaxed);
   }

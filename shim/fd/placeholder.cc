@@ -30,31 +30,33 @@ void raise_bound(std::uint64_t before, int fd) {
   }
 }
 
-// The program's RLIMIT_NOFILE, or INT_MAX while the program has not set it. Fds that were opened
-// earlier may lie beyond it.
+// The RLIMIT_NOFILE that the program has set, or INT_MAX. Fds that were opened before the program
+// lowered the limit may lie above it.
 constinit std::atomic<int> g_limit{INT_MAX};
 
-// The fd returned last. If it is still a placeholder, a dup of it costs a fifth of an open.
+// The fd that was returned last. If it is still a placeholder, a dup of it costs a fifth of an
+// open.
 constinit std::atomic<int> g_model{-1};
 
 int dup_model(int least) {
   const int model = g_model.load(std::memory_order_relaxed);
-  // Does not dup an fd that may refer to a file of the program, because closing the dup would drop
-  // the program's record locks on that file.
+  // Dups only a placeholder. If the fd referred to a file of the program, a close of the dup would
+  // drop the program's record locks on the file.
   const OpenFileRef held = g_fds.acquire(model);
   if (!held || !held->is_placeholder()) return -EBADF;
   const int fd = static_cast<int>(sys::fcntl(model, F_DUPFD_CLOEXEC, least));
-  // The program may have got the fd between the check and the dup.
+  // The program may have opened a file under `model` between the check and the dup.
   if (fd < 0 || (held->is_placeholder() && g_fds.acquire(model).get() == held.get())) return fd;
   sys::close(fd);
   return -EBADF;
 }
 
 int open_fresh() {
-  // `exe` is not suitable: qemu-user and other emulators open the program itself under that name.
+  // /proc/self/exe is not suitable, because qemu-user and other emulators open the emulated program
+  // for this name.
   const long fd = sys::open("/proc/self/root", O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (!sys::failed(fd)) return static_cast<int>(fd);
-  // Without /proc there is no symbolic link that is sure to exist. A directory answers EBADF and
+  // Without /proc, no symbolic link is certain to exist. Calls on a directory fail with EBADF or
   // EISDIR.
   return static_cast<int>(sys::open("/", O_PATH | O_CLOEXEC));
 }
@@ -64,7 +66,8 @@ void close_parked(int fd) {
   note_freed(fd);
 }
 
-// Calls look(lane, fd) for each parked fd until look returns true. Returns false if it never did.
+// Calls look(lane, fd) for each parked fd until look returns true. Returns false if no call
+// returned true.
 template <typename Look>
 bool for_each_parked(Look&& look) {
   for (std::uint64_t left = g_parking.load(std::memory_order_seq_cst); left != 0;
@@ -76,8 +79,8 @@ bool for_each_parked(Look&& look) {
   return false;
 }
 
-// Takes the lowest parked fd, or returns -1 if the kernel has a lower fd free. If that fd was
-// parked by another thread, puts the fd that the calling thread has parked into that thread's lane.
+// Takes the lowest parked fd. Returns -1 if the kernel has a lower free fd. If another thread has
+// parked the fd, the calling thread's parked fd moves to the lane of that thread.
 int take_lowest() {
   std::atomic<int>& own = g_parked[base::own_lane()].of;
   while (true) {
@@ -99,8 +102,8 @@ int take_lowest() {
       continue;
     }
     if (is_below_bound(lowest)) return lowest;
-    // Either a lower fd has become free since this one was parked, or this one is the lowest and
-    // the kernel will return it again.
+    // Either a lower fd has become free since this fd was parked, or this fd is the lowest and the
+    // kernel will return it again.
     close_parked(lowest);
     return -1;
   }
@@ -138,7 +141,7 @@ int acquire_slow(int least) {
   if (fd < 0) fd = open_fresh();
   if (fd < 0) return fd;
   g_model.store(fd, std::memory_order_relaxed);
-  // The kernel gives the lowest fd, so none below it was free.
+  // The kernel returns the lowest free fd, so no lower fd was free.
   raise_bound(bound, fd);
   return fd;
 }

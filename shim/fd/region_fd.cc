@@ -24,7 +24,7 @@ int keep(int fd) {
   int other = -1;
   if (g_region_fd.compare_exchange_strong(other, static_cast<int>(high), std::memory_order_acq_rel))
     return static_cast<int>(high);
-  // Another thread has stored its fd first.
+  // Another thread has already stored an fd.
   sys::close(static_cast<int>(high));
   return other;
 }

@@ -1,6 +1,6 @@
-// A high fd of the region's file, kept for the next mapping of the region. The host may close it,
-// or open a file of its own under that fd. So code that maps through the fd trusts the mapping only
-// if the fd still refers to the region afterwards, and calls forget() if not. Thread-safe and
+// A high fd of the region's file, kept for the next mapping of the region. The program may close
+// this fd, or open a file of its own under it. So after mapping through the fd, check that it still
+// refers to the region. Otherwise, discard the mapping and call forget(). Thread-safe and
 // async-signal-safe.
 #pragma once
 
@@ -8,16 +8,16 @@
 
 namespace cube::shim::region_fd {
 
-// Returns a negative number if there is none.
+// Returns the kept fd, or a negative number if there is none.
 int kept();
-// Like kept(), but opens one if there is none. Returns a negative number if none can be opened.
+// Like kept(), but opens an fd if there is none. Returns a negative number if that fails.
 int get(cache::Region& region);
-// Keeps a duplicate of `fd` unless there is one already. Returns the fd that is kept, or a negative
-// number if none can be opened.
+// Keeps a duplicate of `fd`, unless an fd is already kept. Returns the kept fd, or a negative
+// number if the duplicate cannot be made.
 int keep(int fd);
 // Forgets `fd`, which no longer refers to the region.
 void forget(int fd);
-// Closes the kept fd, before fds are listed.
+// Closes the kept fd. Call this before fds are listed.
 void drop();
 
 }  // namespace cube::shim::region_fd

@@ -8,8 +8,8 @@
 
 namespace cube::shim {
 
-// One thread at a time replaces the fds of a file: another one would skip the rows that this one
-// has made BUSY, and open a second file with an offset of its own. In a child,
+// Only one thread at a time may replace the fds of a file. A second thread would skip the rows that
+// the first has made BUSY, and open another file with an offset of its own. In a forked child,
 // FdTable::end_busy_rows empties such rows, because the parent's threads do not exist there.
 class ReplacesFds {
  public:

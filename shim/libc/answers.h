@@ -1,5 +1,5 @@
-// Calls that file_calls answers if it can, and libc otherwise. Only for the files of this folder.
-// Thread safety: as libc's.
+// Macros for calls that file_calls answers if it can. Otherwise, libc makes the call. Only for
+// files in this folder. Thread safety: as libc's.
 #pragma once
 
 #include "shim/libc/exports.h"
@@ -12,15 +12,16 @@
 #define CUBE_ANSWER_OR(type, ours, libcs)                           \
   if (const auto answer = ours; answer) return (type)to_c(*answer); \
   return shim::by_kernel(libcs)
-// Like CUBE_ANSWER_OR, but for a read: libc's own is a cancellation point, and the profiler records
-// it with these fields.
+// Like CUBE_ANSWER_OR, but for a read, which is a cancellation point and which the profiler records
+// with these fields.
 #define CUBE_CANCEL_OR_ANSWER_OR(type, ours, libcs, ...)    \
   CUBE_PLAIN(type, { CUBE_ANSWER_OR(type, ours, libcs); }); \
   CUBE_CANCEL_OR_PROFILED(read, __VA_ARGS__)
 
 namespace cube::shim {
 
-// For one of our paths (calls/name/unmounted_paths.h), which cannot be changed.
+// The result of a call that would change one of our paths (calls/name/unmounted_paths.h), which are
+// read-only.
 inline int refuse(int error = EROFS) {
   errno = error;
   return -1;

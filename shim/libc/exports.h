@@ -1,6 +1,6 @@
-// Our own functions: export_NAME in C++, NAME to the linker. The C++ name differs so that libc's
-// declarations, with their attributes and exception specifications, do not clash. Thread safety: as
-// libc's.
+// The functions that this library exports: export_NAME in C++, NAME to the linker. The C++ name
+// differs from libc's because libc's declarations have attributes and exception specifications that
+// would conflict. Thread safety: as libc's.
 #pragma once
 
 #include "shim/process/libc_types.h"

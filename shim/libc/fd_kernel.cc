@@ -1,5 +1,5 @@
-// Calls on one fd that are not answered in user space, and fds that the program did not open
-// itself. hooks.def itself makes most of them.
+// Calls on one fd that are never answered in user space, and calls that make fds without opening a
+// path. Rows of hooks.def define most of these functions.
 #include "shim/calls/allocation.h"
 #include "shim/calls/name/name_change.h"
 #include "shim/calls/name/unmounted_paths.h"
@@ -15,8 +15,8 @@ using cube::shim::to_c;
 
 namespace {
 
-// Call it before a change of the fd's file. A change of a directory's times does not affect what
-// lies below it, but a change of its attributes may be one of its access list.
+// Call this before a change of the fd's file. A change of a directory's times does not affect the
+// files below. A change of its extended attributes may change its access control list.
 shim::Passage passage_before(std::string_view call, int fd) {
   if (call.starts_with("futime")) return {};
   return call.ends_with("xattr") ? shim::passage_by_attribute(fd, "", "system.")

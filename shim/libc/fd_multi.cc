@@ -1,5 +1,5 @@
-// Calls with several fds or with a kernel interface of their own: any served file among their fds
-// is materialized first.
+// Calls on several fds, and special kernel interfaces. Each call first materializes the served
+// files among its fds.
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -16,8 +16,8 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// False before the first file is served. After that, an fd in a call to the kernel may be a
-// placeholder: that of a served file, or a parked one, which for the program is closed.
+// False before the first file is served. Afterwards, an fd may be a placeholder: of a served file,
+// or parked. The program has closed a parked fd.
 bool may_have_placeholders() { return shim::g_fds.end() != 0; }
 
 }  // namespace
@@ -111,11 +111,11 @@ int export_lio_listio64(int mode, struct ::aiocb* const* blocks, int n, struct :
   shim::materialize_all();
   return real::lio_listio64(mode, blocks, n, event);
 }
-// Calls the function of libaio, or makes the system call if libaio was loaded where we cannot look
-// up its functions. Returns -errno on failure.
+// Calls libaio's function. If libaio was loaded with RTLD_LOCAL, so that its functions cannot be
+// found, makes the system call. Returns -errno on failure.
 int export_io_submit(void* context, long n, void* blocks) {
   shim::materialize_all();
-  // A write may end after the program has closed its fd.
+  // A write may complete after the program has closed its fd.
   shim::let_writers_outlive_us();
   if (real::io_submit.is_there()) return real::io_submit(context, n, blocks);
   return static_cast<int>(cube::base::sys::raw(SYS_io_submit, cube::base::sys::arg(context), n,

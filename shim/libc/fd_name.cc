@@ -1,5 +1,5 @@
-// Calls with a path that may name an fd (/proc/self/fd) or a link; attributes by path; the working
-// directory.
+// Calls on a path that may name an fd (/proc/self/fd) or a link, calls for attributes by path, and
+// calls that change the working directory.
 #include <linux/seccomp.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
@@ -32,13 +32,13 @@ namespace {
 void follow(const char* path, int dir = AT_FDCWD) {
   shim::placeholder::unpark_if(dir);
   if (!shim::process::is_active()) return;
-  // An empty path means the file of the fd itself (AT_EMPTY_PATH).
+  // An empty path means the file of the fd (AT_EMPTY_PATH).
   if (dir >= 0 && shim::path_filter::is_readable_pointer(path) && *path == '\0')
     shim::materialize(dir, "linkat");
   shim::materialize_named(path, dir);
 }
 
-// Returns bytes, or -errno. Returns nothing if libc must ask the kernel.
+// Returns a count of bytes, or -errno. Returns nothing if libc must ask the kernel.
 std::optional<long> known_link(int dir, const char* path, char* to, size_t n) {
   if (const auto answer = shim::readlink_from_record(dir, path, to, n)) return answer;
   return shim::unmounted_paths::readlink(dir, path, to, n);
@@ -100,7 +100,7 @@ int give(const FileSystem& ours, FileSystem* to) {
 
 }  // namespace
 
-// Reports a made-up file system for our paths.
+// For our paths, reports a synthetic file system.
 #define CUBE_FILE_SYSTEM(name, type)                                                              \
   int export_##name(const char* path, struct ::type* s) {                                         \
     if (shim::path_filter::is_unmapped(path)) return real::name(path, s);                         \
@@ -121,7 +121,7 @@ CUBE_FILE_SYSTEM(statvfs64, statvfs)
 long export_pathconf(const char* path, int name) {
   if (shim::path_filter::is_unmapped(path)) return real::pathconf(path, name);
   follow(path);
-  // If -1 comes with an unchanged errno, there is no limit.
+  // A result of -1 with an unchanged errno means that there is no limit.
   const int before = std::exchange(errno, 0);
   const long result = shim::told(real::pathconf(path, name), AT_FDCWD, path, false);
   if (errno == 0) errno = before;
@@ -152,7 +152,8 @@ int export_name_to_handle_at(int dir, const char* path, struct ::file_handle* ha
                     {.dir = dir, .path = path, .no_follow = (flags & AT_SYMLINK_FOLLOW) == 0});
 }
 
-// Materializes the fd, because a watch on the placeholder's file would never report anything.
+// Materializes the file that the path names, because a watch on the placeholder's file would never
+// report anything.
 int export_inotify_add_watch(int fd, const char* path, std::uint32_t mask) {
   shim::materialize(fd);
   if (!shim::path_filter::is_unmapped(path)) follow(path);

@@ -24,12 +24,11 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 
-// After such a call, the process may read other files than before, and a path may lead to another
-// file.
+// After such a call, the process may have other rights, and a path may lead to another file.
 namespace {
 
-// For some calls, libc makes every thread that it knows change its rights, and waits for it. It
-// does not know our threads (prefetch/threads).
+// For some calls, libc makes every thread change its rights, and waits for all of them. libc does
+// not know the library's own threads (prefetch/threads).
 shim::own_threads::Hanging hanging_at(const char* name) {
   const std::string_view call = name != nullptr ? name : "";
   const bool is_of_all_threads =
@@ -38,10 +37,10 @@ shim::own_threads::Hanging hanging_at(const char* name) {
                            : shim::own_threads::Hanging::is_left;
 }
 
-// No thread of ours may run during such a call, because it would fetch with the new rights, or from
-// the new root, for processes that still have the old ones. Some calls also require that a process
-// has only one thread. `name` is the name of a call that changes what paths or permissions mean;
-// null for other calls.
+// No thread of this library may run during such a call. A running thread would fetch with the new
+// rights, or below the new root, for processes that still have the old rights or the old root. Some
+// calls also require that the process has only one thread. `name` is the name of the call if it
+// changes the meaning of paths or permissions, otherwise null.
 template <typename Call>
 int change_identity(const char* name, Call&& call) {
   if (!shim::process::is_active() || !shim::process::owns_table()) return call();
@@ -50,7 +49,7 @@ int change_identity(const char* name, Call&& call) {
   const bool had_threads = shim::own_threads::pause(hanging_at(name));
   const std::uint64_t until = had_threads ? cube::base::monotonic_ns() + k_until_gone_ns : 0;
   auto result = call();
-  // The kernel's own threads for io_uring end a little later.
+  // The kernel's threads for io_uring end a little later, so try again.
   while (result != 0 && errno == EINVAL && had_threads && cube::base::monotonic_ns() < until) {
     sched_yield();
     result = call();
@@ -91,7 +90,7 @@ int export_setns(int fd, int type) {
 }
 
 int export_unshare(int flags) {
-  // Threads with an fd table of their own cannot share ours.
+  // Threads with separate fds in the kernel cannot share the shim's fd table.
   if ((flags & CLONE_FILES) != 0) {
     shim::materialize_all();
     shim::let_writers_outlive_us();
@@ -99,8 +98,8 @@ int export_unshare(int flags) {
   const bool changes_names = (flags & (CLONE_FILES | CLONE_FS | CLONE_NEWNS | CLONE_NEWUSER)) != 0;
   return change_identity(changes_names ? "unshare" : nullptr, [&] { return real::unshare(flags); });
 }
-// Seals the process if the call sets a filter or the strict mode. Without a filter program, the
-// call only asks whether seccomp exists.
+// Seals the process if the call sets a filter or the strict mode. A call without a filter program
+// only tests whether seccomp exists.
 int export_prctl(int option, ...) {
   va_list list;
   va_start(list, option);
@@ -109,7 +108,7 @@ int export_prctl(int option, ...) {
   va_end(list);
   if (option == PR_SET_SECCOMP && (a[0] != SECCOMP_MODE_FILTER || a[1] != 0))
     shim::lifecycle::seal();
-  // Allocators call prctl before our constructor, when dlsym may not be called yet.
+  // Allocators call prctl before our constructor, when dlsym cannot be called yet.
   if (!real::prctl.is_there()) {
     return static_cast<int>(shim::to_c(
         cube::base::sys::raw(SYS_prctl, option, static_cast<long>(a[0]), static_cast<long>(a[1]),
@@ -117,7 +116,7 @@ int export_prctl(int option, ...) {
   }
   return real::prctl(option, a[0], a[1], a[2], a[3]);
 }
-// setfsuid and setfsgid return the previous id, and no error.
+// setfsuid and setfsgid return the previous id, even if they fail.
 int export_setfsuid(uid_t id) {
   if (id != static_cast<uid_t>(-1)) shim::lifecycle::prepare_identity("setfsuid");
   const int before = real::setfsuid(id);

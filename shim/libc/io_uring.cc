@@ -1,5 +1,5 @@
-// io_uring through liburing as a shared library. liburing makes system calls by its own
-// instructions, so we see that a ring is made, but none of its requests.
+// io_uring through the shared library liburing. liburing makes system calls without libc. So this
+// library sees when a ring is made, but none of its requests.
 #include <cerrno>
 
 #include "shim/calls/new_fds.h"
@@ -12,8 +12,8 @@
 namespace shim = cube::shim;
 namespace real = cube::shim::real;
 
-// Calls liburing's own function if liburing is loaded where we can look it up, otherwise the
-// function that the caller's library uses. Returns -errno on failure.
+// Calls liburing's function. If liburing was loaded with RTLD_LOCAL, finds the function that the
+// caller's library uses. Returns -errno on failure.
 #define CUBE_RING(name, declaration, ...)                                                         \
   int export_##name declaration {                                                                 \
     using Function = int declaration;                                                             \

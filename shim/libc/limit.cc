@@ -1,5 +1,5 @@
-// Limits of the process. For the program, a parked fd is closed. So after the limit of fds is
-// lowered, no open may return a parked fd beyond it.
+// Limits of the process. The program has closed a parked fd. So after the program lowers the limit
+// of fds, no open may return a parked fd above the limit.
 #include <sys/resource.h>
 
 #include "cache/base/memory/can_read.h"
@@ -16,7 +16,8 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Materializes the open files for which the new limit would leave no fd, or no room for a copy.
+// Materializes open files that could not be materialized under the new limit, which may forbid
+// another fd or the size of a copy.
 void before_limit(int resource, std::uint64_t soft, std::uint64_t hard) {
   if (resource == RLIMIT_NOFILE) shim::expect_new_fd();
   const bool may_be_too_low =

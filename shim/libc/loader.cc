@@ -1,6 +1,6 @@
-// dlopen and dlsym. A library or a language binding (ctypes, JNA) that looks up `read` in libc
-// itself gets our `read`, because libc's own would read the placeholder of a served file. Called by
-// jumps.S.
+// dlopen and dlsym, called by jumps.S. A library or a language binding (ctypes, JNA) may look up
+// `read` directly in libc. The lookup returns our `read`, because libc's `read` would fail on the
+// placeholder of a served file.
 #include <dlfcn.h>
 
 #include "shim/calls/loaded_calls.h"
@@ -23,7 +23,7 @@ extern "C" {
 
 namespace {
 
-// Our function that replaces this one of libc, or null if none does.
+// Returns our function that replaces this function of libc, or null if there is none.
 void* function_in_front_of(const void* function) {
   if (function == nullptr) return nullptr;
   if (function == real::g_vfork.find()) return reinterpret_cast<void*>(&cube_shim_vfork);
@@ -35,38 +35,39 @@ void* function_in_front_of(const void* function) {
   return nullptr;
 }
 
-// UCX and Open MPI look up mmap and its kin in the libraries after them, overwrite the code that
-// they find with a jump to their own hook, and let the hook make the system call. If that code were
-// ours, the jump would replace our function, and the hook's syscall() would lead back to the hook.
+// UCX and Open MPI look up mmap and similar functions in the libraries after them. They overwrite
+// the code of these functions with a jump to their own hook, which calls syscall(). If they
+// overwrote our function, the hook's syscall() would lead back to the hook.
 bool may_be_overwritten(const void* function) {
   return function == real::mmap.found() || function == real::munmap.found() ||
          function == real::mremap.found() || function == real::madvise.found();
 }
 
-// Our function, if it comes before the next definition after the caller's library; null if libc
-// must answer.
+// For RTLD_NEXT: returns our function if it replaces the next definition after the caller's
+// library. Returns null if libc must answer.
 //
-// libc finds the next definition only for a library that calls dlsym itself. So we look up the
-// function that the caller, with the libraries that it needs, would call. If that is the definition
-// after ours, it is also the next one for the caller, which itself comes after us.
+// libc finds the next definition only for the library that calls dlsym. So this code looks up the
+// function that the caller would call through the libraries that it needs. If this is the
+// definition after ours, it is also the next definition for the caller, which comes after this
+// library.
 void* ours_instead_of_next(const char* name, const void* caller) {
   const void* const next = real::symbol_of_caller(name, caller);
   return next == nullptr || may_be_overwritten(next) ? nullptr : function_in_front_of(next);
 }
 
-// True if dlsym may return our function. A library after ours that defines some of our functions
-// itself gets libc's functions, because our own calls may end in that library.
+// True if dlsym may return our function. A library after ours that also defines some of our
+// functions gets libc's functions, because our own calls may lead to that library.
 bool may_be_ours(void* library, const char* name, const void* caller) {
   if (library == RTLD_DEFAULT || shim::is_in_library(caller)) return false;
   const bool is_loaded = process::is_loaded();
   if (is_loaded && !process::is_active()) return false;
-  // The functions of a library before ours end up calling ours.
+  // The functions of a library before ours already call ours.
   if (library == RTLD_NEXT && (!real::is_hooked(name) || !real::comes_after_us(caller)))
     return false;
   if (!is_loaded) {
-    // An allocator or a sanitizer looks up functions as it starts, when it could not serve our own
-    // allocations. At that time, it looks up only functions that it defines itself, or that we do
-    // not have.
+    // An allocator or a sanitizer looks up functions during its start, when it could not serve our
+    // allocations. At that time, it looks up only functions that it defines, or that this library
+    // does not have.
     if (!real::is_hooked(name) || real::is_next_of_caller(name, caller)) return false;
     real::resolve_all();
   }
@@ -82,7 +83,7 @@ extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_dlopen(c
   return real::g_dlopen.find();
 }
 
-// Returned to jumps.S in two registers. If `target` is null, dlsym returns `answer`.
+// The result for jumps.S, in two registers. If `target` is null, dlsym returns `answer`.
 struct Lookup {
   void* target;
   void* answer;

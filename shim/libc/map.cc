@@ -1,4 +1,4 @@
-// mmap and its kin. An allocator's mmap has no fd and goes straight to libc.
+// mmap and related calls. An mmap without an fd, such as an allocator's, is left to libc.
 #include <sys/syscall.h>
 
 #include <cstdarg>
@@ -24,8 +24,8 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
           void* (*libcs)(void*, size_t, int, int, int, off_t)) {
   const shim::RowKind kind =
       (flags & MAP_ANONYMOUS) != 0 ? shim::RowKind::none : shim::g_fds.kind(fd);
-  // A shared mapping can still write after the last close. A read-only one can be made writable by
-  // mprotect.
+  // A shared mapping can write to the file after the last close, even if it is read-only now,
+  // because mprotect can make it writable.
   if (kind == shim::RowKind::writer && (flags & MAP_SHARED) != 0)
     shim::let_writer_outlive_us(fd, cube::cache::Sharing::mapped);
   if (kind == shim::RowKind::served) {
@@ -39,8 +39,8 @@ void* map(void* at, size_t n, int protection, int flags, int fd, off_t offset,
     }
   }
   void* const mapped = shim::by_kernel(libcs(at, n, protection, flags, fd, offset));
-  // A new mapping proves that any of ours at its addresses is gone, even if we did not see it
-  // unmapped.
+  // A new mapping proves that any earlier mapping at its addresses is gone, even if this library
+  // did not see the munmap.
   if (mapped != MAP_FAILED && shim::mappings::any()) shim::mappings::unmapped(mapped, n);
   return mapped;
 }
@@ -51,7 +51,7 @@ int unmap(void* at, size_t n, int (*libcs)(void*, size_t)) {
   return libcs(at, n);
 }
 
-// The kernel has taken the advice; the threads that read mappings ahead follow it, too.
+// If the kernel has accepted the advice, the threads that read mappings ahead follow it, too.
 int note_advice(int result, void* at, size_t n, int advice) {
   const bool is_about_reading = advice >= MADV_NORMAL && advice <= MADV_WILLNEED;
   if (is_about_reading && result == 0 && shim::mappings::any()) [[unlikely]]
@@ -89,7 +89,7 @@ int export_munmap(void* at, size_t n) {
 int export_madvise(void* at, size_t n, int advice) {
   return note_advice(real::madvise(at, n, advice), at, n, advice);
 }
-// The POSIX_MADV_* values about reading equal those of MADV_*.
+// The POSIX_MADV_* values about reading equal the MADV_* values.
 int export_posix_madvise(void* at, size_t n, int advice) {
   return note_advice(real::posix_madvise(at, n, advice), at, n, advice);
 }

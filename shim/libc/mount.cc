@@ -1,4 +1,4 @@
-// Mounts through functions of newer libcs, which do the same as the system calls.
+// Mount functions of newer libcs, which only make the system calls of the same names.
 #include <sys/syscall.h>
 
 #include "shim/calls/syscall_table.h"

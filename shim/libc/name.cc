@@ -1,5 +1,5 @@
-// Calls that change names or what files hold: libc makes them, and the cache immediately drops its
-// entries for these files.
+// Calls that change names or the content of files. libc makes the call, and the cache then drops
+// its entries for these files.
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -28,8 +28,8 @@ using cube::shim::refuse;
 
 namespace {
 
-// For calls with two paths: the changes are kept off the stack, because two would not fit on the
-// smallest stacks.
+// For calls with two paths. The two changes are kept off the stack, because they would not fit on
+// the smallest stacks.
 template <typename Call>
 int change_both(int from_dir, const char* from, int to_dir, const char* to, unsigned flags,
                 Call&& call) {
@@ -121,7 +121,7 @@ CUBE_CHANGES_LIST(removexattr, AT_FDCWD, path, NameChange::Of::file,
                   (const char* path, const char* name), path, name)
 CUBE_CHANGES_LIST(lremovexattr, AT_FDCWD, path, NameChange::Of::file_or_link,
                   (const char* path, const char* name), path, name)
-// A new name changes the link count of the old one.
+// A new link changes the link count of the file, which the old name shows, too.
 #define CUBE_LINKS(name, from_dir, to_dir, follows, declaration, ...)                  \
   int export_##name declaration {                                                      \
     for (const int dir : {from_dir, to_dir}) shim::placeholder::unpark_if(dir);        \
@@ -141,7 +141,7 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
            (int from_dir, const char* from, int to_dir, const char* to, int flags), from_dir, from,
            to_dir, to, flags)
 
-// Calls that make a new name, which is impossible below our paths.
+// For calls that make a new name, which is impossible below our paths.
 #define CUBE_MAKES(name, dir, declaration, ...)                                          \
   int export_##name declaration {                                                        \
     shim::placeholder::unpark_if(dir);                                                   \
@@ -173,7 +173,7 @@ char* export_mkdtemp(char* pattern) {
 }
 CUBE_CHANGES_ONE(rmdir, AT_FDCWD, path, NameChange::Of::name, (const char* path), path)
 
-// From now on, another tree lies below the mount point.
+// After a mount, another tree lies below the mount point.
 CUBE_CHANGES_ONE(mount, AT_FDCWD, target, NameChange::Of::mount_point,
                  (const char* source, const char* target, const char* type, unsigned long flags,
                   const void* data),

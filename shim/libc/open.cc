@@ -1,4 +1,4 @@
-// open and its variants: each asks the shim first, then libc. hooks.def lists them.
+// open and its variants, which hooks.def lists. Each asks the shim first, then libc.
 #include <cstdarg>
 #include <cstdlib>
 

@@ -1,5 +1,5 @@
-// The common part of all hooks that open a file. Only for the files of this folder. Thread safety:
-// as libc's.
+// The common part of all hooks that open a file. Only for files in this folder. Thread safety: as
+// libc's.
 #pragma once
 
 #include "shim/calls/name/unmounted_paths.h"
@@ -11,8 +11,8 @@
 
 namespace cube::shim {
 
-// Not inlined, because the plan holds a path of 4 KiB. An open outside the prefixes must not pay
-// for that, either in time or in stack.
+// Not inlined, because the plan holds a path of 4 KiB, which would cost time and stack in opens
+// outside the prefixes.
 template <typename Open>
 __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open&& open) {
   OpenPlan plan(dir, path, flags);
@@ -20,8 +20,7 @@ __attribute__((noinline)) int planned(int dir, const char* path, int flags, Open
   return unmounted_paths::with_error(fd, dir, path, (flags & O_NOFOLLOW) != 0);
 }
 
-// The caller's address is not a parameter, because that would be one more argument on the path of a
-// hit.
+// The caller's address is not a parameter, to save an argument on the path of a hit.
 template <typename Plain>
 __attribute__((noinline)) int watched_open(int dir, const char* path, int flags, Plain&& plain) {
   return profiled(
@@ -29,7 +28,7 @@ __attribute__((noinline)) int watched_open(int dir, const char* path, int flags,
       plain);
 }
 
-// An open that libc alone makes.
+// An open that the shim leaves to libc.
 template <typename Open>
 inline int open_of_libc(int dir, const char* path, int flags, Open&& open) {
   if (!profile::is_on()) [[likely]]

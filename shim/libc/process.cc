@@ -1,6 +1,6 @@
-// fork, exec, spawn, exit. A served file never crosses a process boundary: files that a child would
-// inherit are materialized first. pthread_atfork catches fork, so that libc's own forks (forkpty,
-// daemon) are also caught; vfork is in jumps.S.
+// fork, exec, spawn and exit. No served file crosses a process boundary, because files that a child
+// would inherit are materialized first. pthread_atfork handles fork, and so also libc's internal
+// forks (forkpty, daemon). vfork is in jumps.S.
 #include <alloca.h>
 
 #include <cstdarg>
@@ -40,22 +40,22 @@ void before_exec() {
   if (auto* const cache = shim::attachment::attached_cache(); cache != nullptr) cache->note_exec();
 }
 
-// Corrects memory about the path after a failed exec. A script may name an interpreter that does
-// not exist.
+// Corrects the cache about the path after a failed exec. ENOENT may also mean that a script's
+// interpreter does not exist.
 int exec_has_failed(int result, int dir, const char* path, bool no_follow = false) {
   return shim::told(result,
                     {.dir = dir, .path = path, .no_follow = no_follow, .has_other_reasons = true});
 }
 
-// PATH is searched for a name without a slash.
+// A name without a slash is searched for in PATH.
 bool is_searched(const char* file) { return file == nullptr || std::strchr(file, '/') == nullptr; }
 
 int search_has_failed(int result, const char* file) {
   return is_searched(file) ? result : exec_has_failed(result, AT_FDCWD, file);
 }
 
-// Puts the arguments of execl and its variants into an array on the stack, because exec may be
-// called where malloc may not.
+// Puts the arguments of execl and its variants into an array on the stack, because execl may be
+// called where malloc must not be called.
 std::size_t count_arguments(va_list list) {
   std::size_t n = 1;
   while (va_arg(list, char*) != nullptr) ++n;
@@ -68,7 +68,7 @@ void collect_arguments(const char* first, va_list list, char** to, std::size_t n
 
 }  // namespace
 
-// Executes a file that only we have.
+// Executes the file of one of our paths.
 #define CUBE_PROGRAM(path, arguments)                                                        \
   const shim::ProgramFile program(path);                                                     \
   if (program.error() != 0) {                                                                \
@@ -180,7 +180,7 @@ int export_pclose(FILE* stream) {
   return status;
 }
 
-// For each command substitution, libc spawns a shell by an internal call.
+// libc spawns a shell for each command substitution by an internal call.
 int export_wordexp(const char* words, ::wordexp_t* expanded, int flags) {
   const bool may_run = (flags & WRDE_NOCMD) == 0 &&
                        (std::strchr(words, '`') != nullptr || std::strstr(words, "$(") != nullptr);
@@ -190,7 +190,7 @@ int export_wordexp(const char* words, ::wordexp_t* expanded, int flags) {
   return result;
 }
 
-// Uses a status of our own if the program wants none.
+// Passes a local status to the call if the program passes none.
 #define CUBE_WAITS(name, declaration, ...)                       \
   pid_t export_##name declaration {                              \
     int own = 0;                                                 \
@@ -211,8 +211,8 @@ int export_waitid(idtype_t type, id_t child, siginfo_t* info, int options) {
   return result;
 }
 
-// _Fork runs no pthread_atfork handlers. A libc before 2.34 has no _Fork, and its fork does run
-// them.
+// _Fork runs no pthread_atfork handlers. If libc has no _Fork (before 2.34), use fork, whose
+// handlers do the same.
 pid_t export__Fork() {
   if (!real::_Fork.is_there()) return ::fork();
   lifecycle::prepare_child();
@@ -249,7 +249,7 @@ void export__Exit(int status) {
   __builtin_unreachable();
 }
 
-// Called by jumps.S, in the parent.
+// jumps.S calls this in the parent.
 extern "C" __attribute__((visibility("hidden"))) void* cube_shim_before_vfork() {
   if (process::tells() || shim::g_fds.serves_any() || shim::profile::is_on())
     lifecycle::prepare_vforked_child();

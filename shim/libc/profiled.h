@@ -1,6 +1,7 @@
-// Calls that the profiler records (shim/profile). While the profiler is off, this adds nothing to a
-// hit of a call that is a cancellation point, and one load and an untaken jump to any other call.
-// Only for the files of this folder. Thread safety: as libc's.
+// Wraps calls that the profiler records (shim/profile). While the profiler is off, this costs a
+// call one load and an untaken jump. If the call is a cancellation point, it costs nothing more,
+// because the check for a cancellation also covers the profiler. Only for files in this folder.
+// Thread safety: as libc's.
 #pragma once
 
 #include "cache/base/process/went_out.h"
@@ -10,14 +11,15 @@
 
 namespace cube::shim {
 
-// Not inlined, so that its frame is gone when the call is recorded: the recording must fit even on
+// Not inlined, so that its frame is gone when the call is recorded. The recording must work even on
 // a small stack.
 template <typename Plain>
 __attribute__((noinline)) auto by_itself(Plain& plain) -> decltype(plain()) {
   return plain();
 }
 
-// `plain` is the whole call. A child of vfork has its parent's memory but fds of its own.
+// `plain` is the whole call. A child of vfork is not recorded, because it has its parent's memory
+// but fds of its own.
 template <typename Plain>
 __attribute__((noinline)) auto profiled(const profile::Subject& subject, Plain&& plain)
     -> decltype(plain()) {
@@ -28,8 +30,8 @@ __attribute__((noinline)) auto profiled(const profile::Subject& subject, Plain&&
   return result;
 }
 
-// Call it first in a cancellation point. Returns true if the profiler is on. One check serves both,
-// because the profiler sets the mark of a cancellation when it starts.
+// Call this first in a cancellation point. Returns true if the profiler is on. One load checks for
+// both, because the profiler sets the mark of a cancellation when it starts.
 inline bool cancel_or_profile() {
   if (!g_may_be_cancelled.load(std::memory_order_relaxed)) [[likely]]
     return false;
@@ -37,7 +39,7 @@ inline bool cancel_or_profile() {
   return profile::is_on();
 }
 
-// `copy` is an fd of the same open file as `fd`; -1 if there is none.
+// Notes that `copy` is an fd of the same open file as `fd`, or -1 if the dup failed.
 inline int copied(int fd, int copy) {
   if (profile::is_on() && process::owns_table()) [[unlikely]]
     profile::note_dup(fd, copy);
@@ -49,7 +51,7 @@ inline void closed_from(unsigned first, unsigned last) {
     profile::note_closed_from(first, last);
 }
 
-// Passes an answer of libc through.
+// Notes for the profiler that libc made the call. Returns `result`.
 template <typename Result>
 inline Result by_kernel(Result result) {
   base::note_way_out();

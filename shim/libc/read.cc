@@ -1,4 +1,4 @@
-// read, lseek and advice on one fd.
+// Reads, seeks and advice on one fd.
 #include "shim/calls/file_calls.h"
 #include "shim/calls/large_reads.h"
 #include "shim/fd/materialize.h"
@@ -17,7 +17,7 @@ ssize_t export___read(int fd, void* to, size_t n) {
   CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read(fd, to, n), .fd = fd,
                            .wanted = n);
 }
-// The fortified forms end the program if the buffer is too small, so libc does that.
+// The fortified variants end the program if the buffer is too small. libc does this.
 ssize_t export___read_chk(int fd, void* to, size_t n, size_t room) {
   if (n > room) return real::__read_chk(fd, to, n, room);
   CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read_chk(fd, to, n, room),
@@ -68,9 +68,10 @@ CUBE_LSEEK(lseek)
 CUBE_LSEEK(lseek64)
 CUBE_LSEEK(__lseek)
 
-// posix_fadvise returns the error itself. If the fd is the origin's own file, the kernel gets the
-// advice, which also helps a fetch that reads through this fd (cache/fill/partial_fill.h). For a
-// file in blocks, we fetch the wanted ranges, and note other advice that the kernel has accepted.
+// posix_fadvise returns the error instead of setting errno. If the fd refers to the origin's own
+// file, the kernel gets the advice, which also helps a fetch that reads through this fd
+// (cache/fill/partial_fill.h). For a file in blocks, this library fetches the wanted ranges, and
+// notes other advice after the kernel has accepted it.
 #define CUBE_FADVISE(name)                                                                       \
   int export_##name(int fd, off_t at, off_t n, int advice) {                                     \
     const bool known = advice >= POSIX_FADV_NORMAL && advice <= POSIX_FADV_NOREUSE && n >= 0;    \
@@ -90,7 +91,7 @@ ssize_t export_readahead(int fd, off_t at, size_t n) {
   if (!shim::large_reads::is_large(fd)) {
     CUBE_ANSWER_OR(ssize_t, calls::advise(fd), real::readahead(fd, at, n));
   }
-  // Unlike posix_fadvise, readahead does not take a length of 0 as "to the end of the file".
+  // For readahead, unlike posix_fadvise, a length of 0 does not mean "to the end of the file".
   if (n != 0 && shim::large_reads::bring_wanted(fd, at, static_cast<off_t>(n))) return 0;
   return real::readahead(fd, at, n);
 }

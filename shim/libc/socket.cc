@@ -1,4 +1,4 @@
-// Sockets: messages may carry fds, and an address in the file system is a path.
+// Sockets. Messages may carry fds, and the address of a socket may be a path.
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -26,9 +26,9 @@ namespace real = cube::shim::real;
 namespace {
 
 // The path of a socket. Empty if the address is abstract (begins with a zero byte), or if the
-// kernel is to choose one.
+// kernel must choose an address.
 struct SocketPath {
-  // The terminating null may be missing.
+  // One byte more, because an address may lack the terminating null.
   char text[sizeof(::sockaddr_un::sun_path) + 1] = {};
 
   SocketPath() = default;
@@ -56,7 +56,7 @@ bool is_readable_address(const struct ::sockaddr* a, socklen_t n) {
   return cube::base::can_read_around(begin) && cube::base::can_read_around(begin + n - 1);
 }
 
-// Corrects memory by the kernel's answer about the socket at this address.
+// Corrects the cache by the kernel's answer about the socket at this address.
 template <typename Result>
 Result told_of_peer(Result result, const struct ::sockaddr* a, socklen_t n) {
   if (a == nullptr || !shim::process::is_active()) return result;
@@ -107,7 +107,7 @@ int export_bind(int fd, const struct ::sockaddr* a, socklen_t n) {
   }
   const int result = real::bind(fd, a, n);
   if (result != 0 && errno != EADDRINUSE && errno != ENOENT && errno != ENOTDIR) return result;
-  // bind reports EADDRINUSE for EEXIST.
+  // If the path exists, bind reports EADDRINUSE instead of EEXIST.
   const SocketPath path = is_readable_address(a, n) ? SocketPath(a, n) : SocketPath();
   const shim::KeepErrno keep;
   if (result != 0 && errno == EADDRINUSE) errno = EEXIST;
@@ -130,15 +130,15 @@ ssize_t export_sendmsg(int socket, const struct ::msghdr* message, int flags) {
 }
 int export_sendmmsg(int socket, struct ::mmsghdr* messages, unsigned n, int flags) {
   shim::materialize(socket);
-  // sendmmsg takes at most this many messages in one call.
+  // sendmmsg sends at most this many messages in one call.
   constexpr unsigned k_most = 1024;
   const unsigned sent = std::min(n, k_most);
   if (!shim::is_bad_pointer(messages, sent * sizeof *messages)) {
     for (unsigned i = 0; i < sent; ++i) materialize_sent(&messages[i].msg_hdr);
   }
   const int result = real::sendmmsg(socket, messages, n, flags);
-  // sendmmsg returns an error only if the first message fails. If some were sent before the
-  // failure, the next call reports it.
+  // sendmmsg returns an error only if the first message fails. If a later message fails, the next
+  // call reports the error.
   if (sent != 0) told_of_peer(result, &messages->msg_hdr);
   return result;
 }

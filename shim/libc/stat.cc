@@ -1,4 +1,4 @@
-// stat, access and the like, by path and by fd.
+// stat, access and their variants, by path and by fd.
 #include "shim/calls/file_calls.h"
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/calls/name/path_calls.h"
@@ -17,16 +17,16 @@ using cube::shim::to_c;
 
 namespace {
 
-// The versions of the structures that __xstat and its variants know; for others libc returns
-// EINVAL. On x86-64, two versions mean the same structure.
+// True for the versions of `struct stat` that __xstat and its variants accept. For other versions,
+// libc returns EINVAL. On x86-64, two versions mean the same structure.
 #if defined(__x86_64__)
 bool is_known(int version) { return version == 0 || version == 1; }
 #else
 bool is_known(int version) { return version == 0; }
 #endif
 
-// Returns 0 or -errno. Returns nothing if memory does not know the path, or if `st` is a bad
-// pointer and the kernel can answer for the path.
+// Returns 0 or -errno. Returns nothing if the path is not in memory, or if `st` is a bad pointer
+// and the kernel can answer for the path.
 std::optional<long> known_stat(int dir, const char* path, bool no_follow, struct ::stat* st) {
   cube::cache::FileStat found;
   if (shim::is_bad_pointer(st, sizeof *st)) {
@@ -40,7 +40,8 @@ std::optional<long> known_stat(int dir, const char* path, bool no_follow, struct
   return 0;
 }
 
-// Returns the kernel's own stat, with which memory may be compared, or null.
+// Returns `st` if it holds the kernel's unchanged answer, by which the cache may be corrected,
+// otherwise null.
 const struct ::stat* kernels_stat(bool is_known_form, const struct ::stat* st) {
   return is_known_form && !real::stat_is_anothers() ? st : nullptr;
 }
@@ -91,14 +92,14 @@ namespace {
 bool flags_are_known(int flags) {
   return (flags & ~(AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | AT_EMPTY_PATH)) == 0;
 }
-// Both sync types together are an error.
+// A call with both sync types is an error.
 bool statx_flags_are_known(int flags) {
   return flags_are_known(flags & ~AT_STATX_SYNC_TYPE) &&
          (flags & AT_STATX_SYNC_TYPE) != AT_STATX_SYNC_TYPE;
 }
-// True for fstatat(fd, "", AT_EMPTY_PATH), which CPython uses for fstat. If there are flags that
-// are not `known`, the kernel must examine the fd, so it is materialized. Linux from 6.11 on treats
-// a null path like an empty one.
+// True for fstatat(fd, "", AT_EMPTY_PATH), which CPython uses for fstat. If the flags are not all
+// `known`, the kernel must examine the fd, so its file is materialized. Since 6.11, Linux treats a
+// null path like an empty path.
 bool names_the_fd(int fd, const char* path, int flags, bool known, const char* call) {
   shim::placeholder::unpark_if(fd);
   if ((flags & AT_EMPTY_PATH) == 0) return false;
@@ -110,7 +111,7 @@ bool names_the_fd(int fd, const char* path, int flags, bool known, const char* c
   return false;
 }
 
-// Returns the path for the profiler, or null if the call is about the fd itself.
+// Returns the path for the profiler, or null if the subject of the call is the fd.
 const char* named_or_null(const char* path, int flags) {
   const bool may_be_empty = (flags & AT_EMPTY_PATH) != 0;
   return may_be_empty && (path == nullptr ||
@@ -153,7 +154,8 @@ CUBE_FSTATAT(__fxstatat64, is_known(version),
 
 namespace {
 int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::statx* x) {
-  // The program decides whether the server must be asked (AT_STATX_*); we must not weaken that.
+  // The flags AT_STATX_* say whether the server must be asked. If the flags require it, the shim
+  // must ask, too.
   if (names_the_fd(dir, path, flags, statx_flags_are_known(flags), "statx")) {
     CUBE_ANSWER_OR(int, calls::statx(dir, mask, x),
                    real::statx(calls::StatFd(dir), path, flags, mask, x));
@@ -171,7 +173,8 @@ int stat_extended(int dir, const char* path, int flags, unsigned mask, struct ::
       return 0;
     }
   }
-  // If more fields are requested, the kernel cannot fill them in for one of our paths, either.
+  // If the program requests more fields than these, the kernel cannot fill them in for one of our
+  // paths, either.
   if ((mask & STATX__RESERVED) == 0 && statx_flags_are_known(flags) &&
       shim::unmounted_paths::stat(dir, path, (flags & AT_SYMLINK_NOFOLLOW) != 0, found)) {
     if (shim::is_bad_pointer(x, sizeof *x)) return static_cast<int>(to_c(-EFAULT));
@@ -192,7 +195,7 @@ int export_statx(int dir, const char* path, int flags, unsigned mask, struct ::s
 
 namespace {
 
-// Returns 0 or -errno. Returns nothing if memory does not know the path.
+// Returns 0 or -errno. Returns nothing if the path is not in memory.
 std::optional<long> access_known(int dir, const char* path, int mode) {
   switch (shim::access_from_record(dir, path, mode)) {
     case shim::Known::present: return 0;

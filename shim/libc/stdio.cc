@@ -1,7 +1,7 @@
-// stdio. libc's streams call libc's own read and lseek, which bypass us, so a stream over a served
-// file is a cookie stream. Its functions are our exports on the placeholder's fd, so stream and fd
-// share one offset, and go on working when the file is materialized. The stream's _fileno is that
-// fd: std::basic_filebuf reads through it.
+// stdio. libc's streams call libc's own read and lseek, which bypass this library. So a stream over
+// a served file is a cookie stream, whose functions are our exports on the placeholder's fd. The
+// stream and the fd share one offset, and still work after the file is materialized. The stream's
+// _fileno is the fd, because std::basic_filebuf reads through it.
 #include <stdio_ext.h>
 
 #include <cstdlib>
@@ -28,8 +28,8 @@ namespace {
 
 int fd_of(void* cookie) { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
 
-// libc reads BUFSIZ bytes at a time for a cookie stream, but the file's block size for a stream
-// over a file. A program can see how far a stream reads ahead.
+// For a stream over a file, libc reads a block of the file at a time; for a cookie stream, BUFSIZ
+// bytes. The program can see the difference in the fd's offset, so this reads a block.
 ssize_t cookie_read(void* cookie, char* to, size_t n) {
   constexpr std::size_t k_block = 4096;
   return export_read(fd_of(cookie), to, n == BUFSIZ ? k_block : n);
@@ -45,7 +45,7 @@ int cookie_seek(void* cookie, off64_t* offset, int whence) {
 }
 int cookie_close(void* cookie) { return export_close(fd_of(cookie)); }
 
-// Returns the flags of an fopen mode, or -1 if it does not begin with 'r', 'w' or 'a'.
+// Returns the open flags for an fopen mode, or -1 if the mode does not begin with 'r', 'w' or 'a'.
 int flags_of(const char* mode) {
   int flags = 0;
   switch (*mode) {
@@ -62,18 +62,18 @@ int flags_of(const char* mode) {
   return flags;
 }
 
-// libc itself handles conversions (",ccs=") and mapped streams ("m").
+// Conversions (",ccs=") and mapped streams ("m") are left to libc.
 bool is_plain_read(const char* mode) {
   return *mode == 'r' && strchr(mode, '+') == nullptr && strchr(mode, 'm') == nullptr &&
          strchr(mode, ',') == nullptr;
 }
 
 // The bit of FILE::_flags2 for a stream opened with "e". Before glibc 2.41, freopen does not clear
-// it.
+// this bit.
 constexpr int k_close_on_exec_stream = 64;
 
-// In libc, a FILE is followed by a pointer to its table of functions. Only cookie streams have this
-// table, and only ours have a _fileno.
+// In libc, a pointer to a table of functions follows each FILE. All cookie streams have the same
+// table, but only cookie streams of this library have a _fileno.
 const void* functions_of(const FILE* stream) {
   const void* table = nullptr;
   std::memcpy(&table, reinterpret_cast<const char*>(stream) + sizeof(FILE), sizeof table);
@@ -88,8 +88,8 @@ FILE* make_stream(int fd) {
       fopencookie(reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)), "r", functions);
   if (stream == nullptr) return nullptr;
   stream->_fileno = fd;
-  // A stream of bytes: a cookie stream has no room for wide characters (wide.cc). Old glibcs do not
-  // set that pointer, so it holds whatever malloc left there.
+  // A cookie stream has no room for wide characters (wide.cc), so it is a stream of bytes. Old
+  // glibcs leave _wide_data uninitialized.
   stream->_mode = -1;
   stream->_wide_data = reinterpret_cast<_IO_wide_data*>(-1);
   g_cookie_functions.store(functions_of(stream), std::memory_order_relaxed);
@@ -101,8 +101,8 @@ bool is_served(int fd) {
   return kind == shim::RowKind::served || kind == shim::RowKind::large;
 }
 
-// True if the profiler would miss the reads that libc makes for the stream. The file must be
-// regular, and the stream read-only.
+// True if the profiler would miss the reads that libc makes for the stream. Considers only
+// read-only streams of regular files.
 bool is_to_be_watched(int fd, const char* mode) {
   if (!is_plain_read(mode) || !shim::profile::is_watched(fd)) return false;
   struct ::stat st {};
@@ -132,7 +132,7 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
   if (path == nullptr || mode == nullptr || !shim::process::tells()) return libcs(path, mode);
   const int flags = flags_of(mode);
   if (flags < 0) return libcs(path, mode);
-  // An open that libc must make itself is planned with a flag that is never served.
+  // If libc must make the open, plans the open with a flag that is never served.
   shim::OpenPlan plan(AT_FDCWD, path, is_plain_read(mode) ? flags : flags | O_NOATIME);
   if (plan.is_answered()) {
     const int fd = plan.result();
@@ -150,8 +150,8 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
   return stream;
 }
 
-// freopen crashes inside libc on cookie streams, and callers rely on the FILE staying where it is.
-// So this opens the new file, puts it over the old fd, and clears what the stream has buffered.
+// libc's freopen crashes on cookie streams, and callers expect the same FILE to remain valid. So
+// this opens the new file, puts it over the old fd, and clears the buffer of the stream.
 FILE* reopen_ours(const char* path, int flags, FILE* stream) {
   const int old_fd = stream->_fileno;
   const cube::base::ProcFdName own_path(old_fd);
@@ -162,7 +162,7 @@ FILE* reopen_ours(const char* path, int flags, FILE* stream) {
     }
     path = own_path.c_str();
   }
-  // Before glibc 2.41, the "e" of the previous mode is kept.
+  // Before glibc 2.41, freopen keeps the "e" of the previous mode.
   if (real::is_libc_from("2.41")) stream->_flags2 &= ~k_close_on_exec_stream;
   if ((flags & O_CLOEXEC) != 0) stream->_flags2 |= k_close_on_exec_stream;
   if ((stream->_flags2 & k_close_on_exec_stream) != 0) flags |= O_CLOEXEC;
@@ -195,7 +195,7 @@ FILE* reopen_stream(const char* path, const char* mode, FILE* stream,
   }
   if (!shim::process::tells()) return libcs(path, mode, stream);
   const auto held = shim::file_calls::note_close(stream->_fileno);
-  // libc must open the file itself, so the open is planned with a flag that is never served.
+  // libc must open the file, so the open is planned with a flag that is never served.
   shim::OpenPlan plan(AT_FDCWD, path, (flags < 0 ? O_RDONLY : flags) | O_NOATIME);
   FILE* const reopened = libcs(path, mode, stream);
   plan.note(reopened != nullptr ? fileno(reopened) : -1);
@@ -239,7 +239,7 @@ int export_fclose(FILE* stream) {
   if (stream == nullptr) return real::fclose(stream);
   if (stream == stderr) shim::lifecycle::stderr_ends();
   void* const wide = shim::wide_part_of(stream);
-  // A writer ends after its buffered bytes are written.
+  // The writer must end after fclose has written the buffered bytes.
   using shim::file_calls::ClosingFd;
   const auto held =
       shim::is_served_stream(stream) ? ClosingFd{} : shim::file_calls::note_close(stream->_fileno);

@@ -1,5 +1,5 @@
-// syscall(): a system call by number is forwarded to our export of libc's function of that name, if
-// there is one (syscall_forward.cc). For any other call, the served files among its fds are
+// syscall(). If libc has a function for the system call, the call is forwarded to our export of
+// that function (syscall_forward.cc). For any other call, the served files among its fds are
 // materialized first.
 #include <linux/seccomp.h>
 #include <sys/fanotify.h>
@@ -38,12 +38,12 @@ constexpr const char* k_syscall = "syscall";
 
 std::uint64_t clone_flags(long number, const long (&arguments)[6]) {
   if (number == SYS_clone) return static_cast<std::uint64_t>(arguments[0]);
-  // The flags are the first member of clone3's structure. A fork has none.
+  // The first member of clone3's structure holds the flags. A fork has no flags.
   const auto* const flags = reinterpret_cast<const std::uint64_t*>(arguments[0]);
   return number == SYS_clone3 && !shim::is_bad_pointer(flags, sizeof *flags) ? *flags : 0;
 }
 
-// True if the call sets a limit under which open files may fail to materialize.
+// True if the call sets a limit that may prevent open files from being materialized.
 bool sets_limit_of_files(long number, const long (&arguments)[6]) {
   const bool is_of_any_process = number == SYS_prlimit64;
   const long resource = arguments[is_of_any_process ? 1 : 0];
@@ -77,7 +77,7 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       break;
     case shim::SyscallKind::forks:
       shim::lifecycle::prepare_clone(clone_flags(row.number, arguments));
-      // The call may be a vfork, or make a thread that libc does not know. From then on, each check
+      // The call may be a vfork, or make a thread that libc does not know. Afterwards, each check
       // of the fd table's owner costs a getpid.
       shim::lifecycle::expect_shared_memory_child();
       break;
@@ -94,14 +94,14 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::process::disable("a system call that changes what paths or permissions mean");
       break;
     case shim::SyscallKind::sandbox:
-      // Seals the process if the call sets a filter or the strict mode. Without a filter program,
-      // the call only asks whether seccomp exists.
+      // Seals the process if the call sets a filter or the strict mode. A call without a filter
+      // program only tests whether seccomp exists.
       if (arguments[0] == SECCOMP_SET_MODE_STRICT ||
           (arguments[0] == SECCOMP_SET_MODE_FILTER && arguments[2] != 0))
         shim::lifecycle::seal();
       break;
     case shim::SyscallKind::limits:
-      // Does the same as setrlimit. The pointer to the limits may be invalid.
+      // Like setrlimit, but the pointer to the limits may be invalid.
       if (sets_limit_of_files(row.number, arguments))
         shim::materialize_all(/*only_inherited=*/false, k_syscall);
       shim::expect_new_fd();
@@ -112,8 +112,8 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       shim::expect_new_fd();
       break;
     case shim::SyscallKind::unknown:
-      // The call affects only files whose fds are among its arguments. If it takes an fd from a
-      // structure, it finds a placeholder there: EBADF.
+      // Materializes files only if their fds are among the arguments. If the call gets a served fd
+      // from a structure, it fails on the placeholder (EBADF).
       for (int i = 0; i < 6; ++i) shim::materialize(fd_at(i), k_syscall);
       shim::expect_new_fd();
       break;
@@ -131,8 +131,8 @@ long close_by_syscall(long number, const long (&a)[6]) {
   return result;
 }
 
-// Corrects memory, and notes ended children, by the kernel's answers to calls that were not
-// forwarded.
+// Corrects the cache by the kernel's answers to calls that were not forwarded, and notes ended
+// children.
 void learn_from(long number, const long (&a)[6], long result) {
   using Wants = shim::PathCall::Wants;
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
@@ -214,7 +214,7 @@ void learn_from(long number, const long (&a)[6], long result) {
   }
 }
 
-// libc's functions for these are cancellation points.
+// True if libc's function for this call is a cancellation point.
 bool may_be_cancelled_in_libc(long number) {
 #if defined(SYS_open)
   if (number == SYS_open || number == SYS_creat) return true;
@@ -234,13 +234,13 @@ long export_syscall(long number, ...) {
   va_end(list);
   long forwarded = 0;
   if (shim::process::tells()) {
-    // syscall is not a cancellation point, unlike some functions of libc to which its calls are
-    // forwarded.
+    // syscall() is not a cancellation point. A function of libc to which it forwards a call may be
+    // one, so disable cancellation for such calls.
     const bool is_point = may_be_cancelled_in_libc(number);
     const std::optional<shim::NoCancel> no_cancel =
         is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;
-    // If the caller is a function of a library after ours, our export has called it and handles the
-    // consequences. Our mmap and the like never call such a function.
+    // If the caller is a function of a library after ours, our export has called this function and
+    // handles the consequences. Our exports of mmap, munmap and mremap never call such a function.
     const bool is_own_way = real::is_behind(__builtin_return_address(0)) && number != SYS_mmap &&
                             number != SYS_munmap && number != SYS_mremap;
     if (!is_own_way && shim::forward_syscall(number, a, forwarded)) return forwarded;

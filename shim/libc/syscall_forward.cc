@@ -32,15 +32,15 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Planned with a flag that is never served, because only the kernel understands the features of
-// openat2 that openat lacks.
+// openat2. Only the kernel can follow features that openat lacks, so such an open is planned with a
+// flag that is never served.
 long open_by_how(const long (&a)[6]) {
   const auto* const how = reinterpret_cast<const ::open_how*>(a[2]);
   const bool known =
       !shim::is_bad_pointer(how, sizeof *how) && a[3] >= static_cast<long>(sizeof *how);
   shim::materialize(static_cast<int>(a[0]), "openat2");
   const auto* path = reinterpret_cast<const char*>(a[1]);
-  // With RESOLVE_IN_ROOT, an absolute path begins at the directory.
+  // With RESOLVE_IN_ROOT, an absolute path begins at `dir`.
   if (known && (how->resolve & RESOLVE_IN_ROOT) != 0 &&
       shim::path_filter::is_readable_pointer(path))
     path = path[std::strspn(path, "/")] == '\0' ? "." : path + std::strspn(path, "/");
@@ -49,7 +49,7 @@ long open_by_how(const long (&a)[6]) {
   return plan.note(static_cast<int>(real::syscall(SYS_openat2, a[0], a[1], a[2], a[3], 0L, 0L)));
 }
 
-// For calls without a function in libc that change the subject of (dir, path).
+// Makes a call that libc has no function for, and that changes the subject of (dir, path).
 long change(long number, const long (&a)[6], int dir, long path, shim::NameChange::Of of) {
   const auto* const name = reinterpret_cast<const char*>(path);
   if (shim::path_filter::is_unmapped(name))
@@ -62,8 +62,8 @@ long change(long number, const long (&a)[6], int dir, long path, shim::NameChang
   return shim::told_of_change(result, dir, name, of);
 }
 
-// Answers cachestat: all bytes of a served file are in memory. The kernel's pages of the file do
-// not count, because the program does not read them.
+// Answers cachestat for a served file: all its bytes are in memory. The kernel's pages of the file
+// do not count, because the program does not read them.
 long cache_of_file(const long (&a)[6]) {
   struct RangeArguments {
     std::uint64_t at, length;
@@ -79,7 +79,7 @@ long cache_of_file(const long (&a)[6]) {
   }
   const int before = errno;
   const long result = real::syscall(shim::k_cachestat, a[0], a[1], a[2], a[3], 0L, 0L);
-  // The kernel refused only the placeholder, so it has this call, and no filter forbids it.
+  // EBADF is for the placeholder. So the kernel has this call, and no filter forbids it.
   if (!file || file->is_copy() || result == 0 || errno != EBADF) return result;
   const auto* const range = reinterpret_cast<const RangeArguments*>(a[1]);
   auto* const pages = reinterpret_cast<Pages*>(a[2]);
@@ -99,8 +99,8 @@ long cache_of_file(const long (&a)[6]) {
   return 0;
 }
 
-// With IORING_SETUP_SQPOLL, a kernel thread takes requests without a system call that we could
-// intercept. Requests to any other ring pass through io_uring_enter.
+// With IORING_SETUP_SQPOLL, a kernel thread reads requests without a system call that could be
+// intercepted. Requests to any other ring pass through io_uring_enter.
 long set_up_ring(const long (&a)[6]) {
   const auto* const parameters = reinterpret_cast<const ::io_uring_params*>(a[1]);
   const bool polls = !shim::is_bad_pointer(parameters, sizeof *parameters) &&
@@ -112,7 +112,7 @@ long set_up_ring(const long (&a)[6]) {
       static_cast<int>(polls ? shim::past_libc::with_reader("a kernel thread", call) : call()));
 }
 
-// Calls a function of libc with as many of the arguments as it takes.
+// Calls a function of libc with as many of the arguments as it has parameters.
 template <typename Result, typename... Parameters>
 long call_with(Result (*function)(Parameters...), const long (&a)[6]) {
   return [&]<std::size_t... k_at>(std::index_sequence<k_at...>) {
@@ -120,7 +120,7 @@ long call_with(Result (*function)(Parameters...), const long (&a)[6]) {
   }(std::index_sequence_for<Parameters...>{});
 }
 
-// Calls that name files.
+// Forwards calls that name files.
 bool forward_change(long number, const long (&a)[6], long& result) {
   const auto path = [&](int i) { return reinterpret_cast<const char*>(a[i]); };
   const auto number_at = [&](int i) { return static_cast<int>(a[i]); };
@@ -193,7 +193,7 @@ bool forward_change(long number, const long (&a)[6], long& result) {
     case SYS_fchownat: return by(export_fchownat);
     case SYS_utimensat:
       if (path(1) != nullptr) return by(export_utimensat);
-      // Without a path, the call is futimens; libc's utimensat refuses a null path.
+      // Without a path, the call means futimens. libc's utimensat refuses a null path.
       return a[3] == 0 && number_at(0) >= 0 &&
              is(export_futimens(number_at(0), reinterpret_cast<const struct ::timespec*>(a[2])));
 #if defined(SYS_open)
@@ -219,8 +219,8 @@ bool forward_change(long number, const long (&a)[6], long& result) {
   }
 }
 
-// Queries about our paths and their fds, which the kernel does not know: only our exports of libc's
-// functions can answer them.
+// Forwards queries about our paths and their fds. The kernel does not know our paths; only our
+// exports can answer.
 bool forward_query(long number, const long (&a)[6], long& result) {
   if (shim::process::origin_metadata() == nullptr) return false;
   const auto by = [&](auto* function) {

@@ -1,5 +1,5 @@
-// System calls by number that have a function in libc: they are forwarded to our export of it. For
-// syscall.cc alone. Thread safety: as libc's.
+// Forwards a system call by number to this library's function of the same name, if libc has such a
+// function. Only for syscall.cc. Thread safety: as libc's.
 #pragma once
 
 namespace cube::shim {

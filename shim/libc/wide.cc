@@ -1,7 +1,7 @@
-// Wide characters. A cookie stream has no room for wide characters, and libc follows a bad pointer
-// if a program asks for one. So the first wide call on a cookie stream materializes its file and
-// gives the stream the room that a stream of fdopen has: libc then makes it an ordinary wide
-// stream, which reads the kernel file through _fileno.
+// Wide characters. A cookie stream has no room for wide characters. If the program read a wide
+// character, libc would follow a bad pointer. So the first wide call on a cookie stream
+// materializes its file, and gives the stream the same room as fdopen. libc then makes it an
+// ordinary wide stream, which reads the kernel file through _fileno.
 #include <malloc.h>
 
 #include <array>
@@ -21,20 +21,20 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Our wide parts in use, so that fclose can tell them from libc's own. Parts beyond this number are
-// never freed.
+// The wide parts that this library has made, so that fclose can distinguish them from libc's. Parts
+// beyond this number are never freed.
 constinit std::array<std::atomic<void*>, 64> g_parts{};
 constinit std::atomic<int> g_parts_given{0};
 
-// libc marks streams without room for wide characters this way.
+// False if libc has marked the stream as one without room for wide characters.
 bool has_room(const FILE* stream) {
   return reinterpret_cast<std::intptr_t>(stream->_wide_data) != -1;
 }
 
-// Nothing was read yet: the stream may still become a wide one.
+// True if nothing was read yet, so that the stream can still become a wide stream.
 bool is_unread(const FILE* stream) { return stream->_IO_read_end == stream->_IO_read_base; }
 
-// Copies the wide part of an untouched stream over `fd`, which lies after the FILE in the same
+// Copies the wide part of a new stream over `fd`. The wide part follows the FILE in the same
 // allocation.
 void* make_wide_part(int fd) {
   FILE* const model = real::fdopen(fd, "r");
@@ -68,8 +68,8 @@ FILE* make_room(FILE* stream) {
   return stream;
 }
 
-// True for a stream that has no room for wide characters, because there was no memory for it. It
-// stays a byte stream, and the callers below fail.
+// True for a served stream without room for wide characters, because memory was exhausted. The
+// stream stays a byte stream, and the callers below fail.
 bool refuses(FILE* stream) { return shim::is_served_stream(stream) && !has_room(stream); }
 
 }  // namespace

@@ -22,15 +22,16 @@ void expect_shared_memory_child() {
 void prepare_child() {
   if (process::g_sealed.load(std::memory_order_relaxed) || !process::owns_table()) return;
   materialize_for_child(ForkSide::parent);
-  // A parked fd must also be closed for the child, whose dup2 must give the same result as the
-  // parent's.
+  // Closes the parked fds, which the program has closed. Otherwise a dup2 of such an fd would
+  // succeed in the child.
   placeholder::unpark();
   let_writers_outlive_us();
 }
 
 void prepare_vforked_child() {
   const cache::Origins* const origins = process::origins();
-  // The child cannot attach, but asks the gateway for the program that it executes.
+  // The child cannot attach, but may ask the gateway for the program that it executes. So attach
+  // now.
   if (origins != nullptr && !origins->buckets().empty()) attachment::cache();
   attachment::existing_cache();
   prepare_child();
@@ -44,12 +45,12 @@ void end_fork() {
 
 void prepare_clone(std::uint64_t flags) {
   const bool shares_memory = (flags & CLONE_VM) != 0, shares_table = (flags & CLONE_FILES) != 0;
-  // Such a clone makes an ordinary thread.
+  // This clone makes an ordinary thread.
   if (shares_memory && shares_table) return;
   if (shares_memory) attachment::existing_cache();
   prepare_child();
-  // Otherwise two tables of ours would describe one fd table of the kernel, or one process would
-  // have two fd tables, which getpid does not distinguish.
+  // Serving must end. Otherwise, two tables of the shim would describe the same fds, or one process
+  // would have two sets of fds, and owns_table() cannot distinguish them by getpid.
   if (shares_table || (flags & CLONE_THREAD) != 0)
     process::disable("a clone that shares fds without memory, or is a thread without the fds");
 }
@@ -63,8 +64,8 @@ void become_child() {
   cache::FileCache::forget_attaching();
   cache::PosixLocks::become_child();
   base::LiftedFdLimit::forget();
-  // Covers files that other threads opened between prepare_child() and the fork, while the parent's
-  // region is still mapped.
+  // Other threads may have opened files between prepare_child() and the fork. Handles these files
+  // now, while the parent's region is still mapped.
   cache::FileCache::forget_fills();
   open_files::forget_pins();
   g_fds.end_busy_rows();
@@ -73,8 +74,8 @@ void become_child() {
   mappings::forget_after_fork();
   own_threads::become_child();
   attachment::become_child();
-  // Covers writers that another thread of the parent opened after prepare_child(); the child has
-  // them open, too.
+  // Another thread of the parent may have opened files for writing after prepare_child(). The child
+  // has inherited them.
   let_writers_outlive_us();
 }
 
@@ -91,7 +92,7 @@ void after_libc_fork() {
 }
 
 void in_libc_fork_child() {
-  // A call in another handler may already have noticed that this is a child.
+  // A call in an earlier handler may already have noticed that this process is a child.
   if (process::t_forking != process::Forking::is_child) become_child();
   process::t_forking = process::Forking::no;
 }

@@ -22,7 +22,7 @@ namespace {
 
 // Completes process::disable().
 void end_serving(const char* why) {
-  // From now on, this process no longer shows that its view is in use.
+  // This process no longer reports that its view is in use.
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache != nullptr && process::owns_table()) cache->region().leave_view();
   own_threads::end_for_good();
@@ -49,11 +49,11 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
   process::g_serves_copies.store(
       config.mode == base::Mode::real_files ? process::Copies::yes : process::Copies::no,
       std::memory_order_relaxed);
-  // Release: pairs with the acquire in is_active.
+  // Release. Pairs with the acquire in is_active().
   const bool is_on = config.mode != base::Mode::off && !config.prefixes.empty();
   process::g_tells.store(is_on, std::memory_order_release);
   process::g_active.store(is_on, std::memory_order_release);
-  // A shell without the library may have opened them for writing: `tool >> file`.
+  // A shell without the library may have opened these fds for writing (`tool >> file`).
   constexpr int k_shells_fds = 10;
   for (int fd = 0; is_on && fd < k_shells_fds; ++fd) note_inherited_fd(fd);
   own_threads::allow_cluster();
@@ -72,13 +72,13 @@ void seal() {
   materialize_streams();
   process::disable("the process installs a seccomp filter");
   process::g_tells.store(false, std::memory_order_release);
-  // Notes all writers as shared, because later forks will not be noticed.
+  // Notes that all writers may outlive this process, because later forks will not be noticed.
   let_writers_outlive_us();
   materialize_all(/*only_inherited=*/false, "seccomp");
   region_fd::drop();
   leave();
-  // Comes last, because after a clone that may share memory, owns_table() is false in a sealed
-  // process.
+  // Set last, because in a sealed process owns_table() may return false, and the steps above need
+  // it.
   process::g_sealed.store(true, std::memory_order_relaxed);
 }
 
@@ -89,11 +89,11 @@ void report() {
   cache::FileCache* const cache = attachment::cache_to_report_by();
   if (cache != nullptr) {
     flush_counters();
-    // Some process attached to a cache, so the programs spell the prefix as the setting does. A
-    // process that has opened nothing below the prefix is a helper, and gets no line.
+    // The job has a cache, so its programs use the spelling of the prefix in the settings. There is
+    // no line about processes that opened nothing below the prefix.
     cache::write_last_report(cache->region(), cache->region().own_job(), *process::g_config);
   } else if (process::is_active()) {
-    // Without a cache it is unknown what was opened.
+    // Without a cache, the opened files are unknown.
     cache::write_empty_report(*process::g_config, process::job().pid,
                               spelling::has_opened_many() && !attachment::has_failed());
   }

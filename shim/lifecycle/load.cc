@@ -1,7 +1,7 @@
-// Load, fork, exit. The constructor resolves libc, reads the settings and decides whether this is
-// the first process of a job, which prints the report; its descendants recognize it by the variable
-// CUBESHIM_JOB. It makes no region: a program that opens nothing under a prefix pays only for the
-// lookups.
+// The load of the library. The constructor resolves libc's functions, reads the settings and
+// decides whether this is the first process of a job, which writes the report. Descendants
+// recognize the first process by the variable CUBESHIM_JOB. The constructor makes no region, so a
+// program that opens nothing below a prefix pays only for the lookups.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sys/auxv.h>
@@ -35,9 +35,9 @@
 namespace cube::shim {
 namespace {
 
-// Returns a message about a missing directory that the settings name. The first process of the job
-// reports it once. A server is asked only with CUBESHIM_STRICT=1: the server may be gone, and the
-// program may not need it.
+// Returns a message if a directory that the settings name is missing. Only the first process of the
+// job reports it. A server is asked only with CUBESHIM_STRICT=1, because the server may be gone and
+// the program may not need it.
 std::string complaint_about(const std::string& prefix, const startup_directory::DirectoryLook& look,
                             bool may_wait) {
   int error = look.error;
@@ -53,9 +53,9 @@ std::string complaint_about(const std::string& prefix, const startup_directory::
       prefix, base::text_of_error(error));
 }
 
-// Returns the job of this process. The process is its own job if it is the first of the job, or if
-// the first has ended. It is also its own job if the first is in another pid namespace, because
-// neither could tell whether the other is alive.
+// Returns the job of this process. The process begins a new job in three cases: there is no job
+// yet; the first process of the job has ended; or the first process is in another PID namespace, so
+// that this process cannot check whether it is alive.
 base::JobVariable find_job(const base::ProcessId& self) {
   base::JobVariable job;
   const char* const known = getenv(base::k_job_variable);
@@ -69,7 +69,7 @@ base::JobVariable find_job(const base::ProcessId& self) {
   return job;
 }
 
-// Returns the command that came with this library, or an empty string if there is none.
+// Returns the path of the command that was installed with this library, or an empty string.
 std::string find_command() {
   Dl_info library{};
   if (dladdr(reinterpret_cast<const void*>(&find_job), &library) == 0 ||
@@ -96,8 +96,8 @@ void ready_buckets(const base::Config& config) {
   });
 }
 
-// Opens the origins. Returns one line for each that cannot be used; its prefix is then an ordinary
-// directory.
+// Opens the origins. Returns a line for each origin that cannot be used. The prefix of such an
+// origin is an ordinary directory.
 std::vector<std::string> open_origins(base::Config& config) {
   std::vector<std::string> errors;
   if ((config.origins.empty() && config.buckets.empty()) || config.mode == base::Mode::off)
@@ -109,7 +109,7 @@ std::vector<std::string> open_origins(base::Config& config) {
     if (!absolute.empty()) setenv(cache::Origins::k_variable, absolute.c_str(), 1);
   }
   cache::BucketMount::use_store(cache::gateway_start::store_mark(environ));
-  // Never freed, because calls may still come after all destructors have run.
+  // Never freed, because the program may still make calls after all destructors have run.
   const cache::Origins* const origins =
       cache::Origins::open(config.origins, config.buckets, errors).release();
   if (!config.buckets.empty()) ready_buckets(config);
@@ -119,7 +119,7 @@ std::vector<std::string> open_origins(base::Config& config) {
   return errors;
 }
 
-// Processes may be started in another directory.
+// Makes the path of the list absolute, because child processes may start in another directory.
 void make_list_absolute(base::Config& config) {
   char directory[PATH_MAX];
   if (config.prefetch_list.empty() || config.prefetch_list.front() == '/') return;
@@ -135,8 +135,8 @@ bool tell_unknown_variables() {
   return !lines.empty();
 }
 
-// `looks` holds the results for the prefixes, in their order. If `is_told`, `cubeshim run` has
-// already reported wrong variables and prefixes.
+// Reports what is wrong with the settings. `looks` holds the results for the prefixes, in the same
+// order. If `is_told` is true, `cubeshim run` has already reported wrong variables and prefixes.
 void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& about_origins,
               const std::vector<startup_directory::DirectoryLook>& looks, bool is_told) {
   bool wrong = !parsed.errors.empty() || !about_origins.empty();
@@ -145,7 +145,7 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
   if (!is_told) wrong = tell_unknown_variables() || wrong;
   for (std::size_t i = 0; i < looks.size() && !is_told; ++i) {
     const std::string& prefix = parsed.config.prefixes[i];
-    // Only a mount's prefix need exist.
+    // Only the prefix of a mount must exist.
     if (base::is_without_mount(parsed.config, prefix)) continue;
     const std::string line = complaint_about(prefix, looks[i], parsed.config.strict);
     if (line.empty()) continue;
@@ -155,19 +155,20 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
   if (wrong && parsed.config.strict) base::sys::raw(SYS_exit_group, 2);
 }
 
-// MemorySanitizer's interceptors treat data that an uninstrumented library has written as
-// uninitialized, and end the program.
+// If an uninstrumented library has written data, MemorySanitizer considers the data uninitialized,
+// and would end the program.
 bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != nullptr; }
 
-// When a thread is cancelled, or an exception of the program passes, the program's libgcc unwinds
-// our frames. That libgcc calls our copy of the C++ personality, which sets registers by our copy
-// of libgcc. Our copy aborts unless it has walked a stack before.
+// If a thread is cancelled, or an exception of the program passes through our frames, the program's
+// libgcc unwinds these frames. It calls our copy of the C++ personality routine, which sets
+// registers through our copy of libgcc. Our copy of libgcc aborts if it has never walked a stack.
+// So this function walks a stack.
 void ready_unwinder() {
   _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
 }
 
-// True if LD_PRELOAD names this library, that is, if the user wants files to be served. A library
-// that is linked, or named in /etc/ld.so.preload, may be meant for other programs.
+// True if LD_PRELOAD names this library, which shows that the user wants files to be served. If the
+// library is linked, or named in /etc/ld.so.preload, it may be meant for other programs.
 bool is_preloaded_by_variable() {
   const char* const list = getenv("LD_PRELOAD");
   Dl_info library{};
@@ -178,7 +179,8 @@ bool is_preloaded_by_variable() {
   return std::string_view(list).find(path.substr(path.rfind('/') + 1)) != std::string_view::npos;
 }
 
-// Warns once in a job that nothing is served, because the name of the setting may be misspelled.
+// Warns once in each job that nothing is served, because the user may have misspelled the name of
+// the setting.
 void complain_of_no_work() {
   if (!is_preloaded_by_variable()) return;
   base::remember_stderr();
@@ -199,7 +201,7 @@ void complain_of_no_work() {
 }
 
 void start_by_settings() {
-  // Never freed, because calls may still come after all destructors have run.
+  // Never freed, because the program may still make calls after all destructors have run.
   auto* const parsed = new (std::nothrow)
       base::ParsedConfig(base::parse_config([](const char* name) { return getenv(name); }));
   if (parsed == nullptr) return;
@@ -227,7 +229,7 @@ void start_by_settings() {
   at_quick_exit(lifecycle::leave);
   if (process::is_active()) loaded_calls::start();
   profile::start(parsed->config);
-  // Cancellation points reach the recorder only if this mark is set.
+  // Calls that are cancellation points reach the recorder only if this mark is set.
   if (profile::is_on()) g_may_be_cancelled.store(true, std::memory_order_release);
 }
 
@@ -236,9 +238,9 @@ void start_if_wanted() {
     const char* const text = getenv(name);
     return text != nullptr && *text != '\0';
   };
-  // /etc/ld.so.preload or a trusted directory may load us into a program with more rights than its
-  // caller (setuid, file capabilities). The caller controls the settings, and could name files that
-  // the program would then write.
+  // /etc/ld.so.preload or a trusted directory may load this library into a program that has more
+  // rights than its caller (setuid, file capabilities). The caller controls the settings, and could
+  // name files that the program would then overwrite.
   const bool is_privileged = getauxval(AT_SECURE) != 0;
   const bool has_work = is_set("CUBESHIM_PREFIXES") || is_set("CUBESHIM_PACKS") ||
                         is_set("CUBESHIM_BUCKETS") || is_set("CUBESHIM_PROFILE");
@@ -260,7 +262,7 @@ __attribute__((constructor)) void load() {
   real::resolve_all();
   real::find_stat_of_others();
   start_if_wanted();
-  // Pairs with the acquire in is_loaded().
+  // Release. Pairs with the acquire in is_loaded().
   process::g_is_loaded.store(true, std::memory_order_release);
   errno = saved_errno;
 }

@@ -13,8 +13,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// Directories that were found at their reported path within the last second. Each word is a hash of
-// the path, the directory and the time.
+// Directories whose reported path was confirmed within the last second. Each word is a hash of the
+// path, the directory and the time.
 constinit std::atomic<std::uint64_t> g_found[16]{};
 constinit std::atomic<std::uint32_t> g_renewals{0};
 
@@ -30,10 +30,10 @@ long read_fd_path(int fd, char* to) {
   return n <= 0 || to[0] != '/' ? -1 : n;
 }
 
-// True if the path that the kernel reports for an open directory still leads to it. By now a mount
-// may cover that path, another directory may have replaced it at the origin, and a path that ends
-// in " (deleted)" may be a valid name. The answer is kept for a second, because each check is a
-// request to the origin; it is not kept if every open asks the origin anyway.
+// True if the path that the kernel reports for an open directory still leads to this directory. It
+// may not: a mount may now cover the path, or another directory may have replaced the directory at
+// the origin. A path that ends in " (deleted)" may be valid. Each check is a request to the origin,
+// so the answer is kept for a second, except if every open asks the origin anyway.
 bool leads_to(std::string_view path, int dir) {
   const auto open = cache::stat_path(dir, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
   if (!open) return false;
@@ -67,7 +67,7 @@ std::string_view directory_of(int dir, char* buffer, Care care) {
     const long n = read_fd_path(dir, buffer);
     if (n > 0) path = {buffer, static_cast<std::size_t>(n)};
     buffer[path.size()] = '\0';
-    // Only we have this directory, so the kernel has nothing to check.
+    // The directory belongs to a pack or bucket, so the kernel has nothing to check.
     if (g_fds.kind(dir) == RowKind::unmounted_directory) return path;
   }
   return path.empty() || care == Care::thorough || leads_to(path, dir) ? path : std::string_view();

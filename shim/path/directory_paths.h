@@ -1,5 +1,5 @@
-// Finds the absolute path of the directory in which a relative path begins: the working directory,
-// or an open one. Thread-safe and async-signal-safe; allocates nothing.
+// Finds the absolute path of the directory in which a relative path begins: the working directory
+// or an open directory. Thread-safe and async-signal-safe; allocates nothing.
 #pragma once
 
 #include <string_view>
@@ -8,13 +8,13 @@
 
 namespace cube::shim::path_filter {
 
-// Returns what the kernel reports; empty if the directory was removed or lies outside the root.
-// `buffer` has PATH_MAX bytes, here and below.
+// Returns the path that the kernel reports; empty if the directory was removed or lies outside the
+// root. `buffer` must have PATH_MAX bytes, here and below.
 std::string_view working_directory(char* buffer);
 
-// Returns the null-terminated path of the directory in which relative paths begin; empty if there
-// is none, or if the path may not lead there. For changes, which must not be missed, the path that
-// the kernel reports suffices.
+// Returns the null-terminated path of the directory in which paths relative to `dir` begin. Empty
+// if there is no such path, or if the path may lead elsewhere. For changes, which must not be
+// missed, the path that the kernel reports suffices.
 std::string_view directory_of(int dir, char* buffer, Care care);
 
 }  // namespace cube::shim::path_filter

@@ -16,7 +16,7 @@ namespace sys = base::sys;
 
 namespace {
 
-// Room for "/proc/self/task/4194304/fd/1048576" and a little more; no longer path names an fd.
+// Room for "/proc/self/task/4194304/fd/1048576" and a little more. A longer path cannot name an fd.
 using FdName = char[96];
 
 // Returns the path without "//" and "/./"; empty if it is too long.
@@ -46,8 +46,8 @@ int named_fd(const char* path) {
     if (!text.starts_with("/dev/fd")) return -1;
     text.remove_prefix(7);
   } else if (text.starts_with("/proc/")) {
-    // /proc/self/fd, /proc/thread-self/fd, /proc/PID/fd, /proc/self/task/TID/fd, and fdinfo next to
-    // each.
+    // /proc/self/fd, /proc/thread-self/fd, /proc/PID/fd, /proc/self/task/TID/fd, and fdinfo in each
+    // of these directories.
     const std::size_t at = text.rfind("/fd");
     if (at == std::string_view::npos) return -1;
     text.remove_prefix(at + 3);
@@ -78,8 +78,8 @@ void materialize_named_slow(const char* path, int dir) {
   if (const int bare = fd < 0 ? bare_fd(path) : -1; g_fds.kind(bare) == RowKind::served) {
     struct ::statfs fs {};
     constexpr decltype(fs.f_type) k_proc = 0x9fa0;
-    // Must not open an fd: a signal handler could then park an fd above it, and the next open would
-    // return the parked one although the lower one is free again.
+    // Must not open an fd. If a signal handler parked a higher fd at that time, the next open would
+    // return the parked fd although a lower fd is free again.
     const long error = dir == AT_FDCWD ? sys::raw(SYS_statfs, sys::arg("."), sys::arg(&fs))
                                        : sys::raw(SYS_fstatfs, dir, sys::arg(&fs));
     if (!sys::failed(error) && fs.f_type == k_proc) fd = bare;

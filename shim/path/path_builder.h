@@ -1,5 +1,5 @@
-// A path in a buffer of its own, and a builder that puts it together from parts. Thread safety:
-// each object is for one thread.
+// A path in a fixed buffer, and a builder that assembles it from parts. Thread safety: each object
+// is for one thread.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ class PathBuilder {
  public:
   explicit PathBuilder(CoveredPath& out) : out_(out) { out_.length_ = 0; }
 
-  // Appends the path as it is, except for "." and "//". Returns false if it does not fit.
+  // Appends the path as it is, except for "." and "//". Returns false if the path does not fit.
   bool spell(std::string_view path) {
     for (std::size_t at = 0; at < path.size();) {
       const std::size_t end = std::min(path.find('/', at), path.size());
@@ -39,8 +39,8 @@ class PathBuilder {
     return true;
   }
 
-  // Returns false if the path does not fit, or if no record can have such a path: one with "..", or
-  // with a trailing slash or dot.
+  // Returns false if the path does not fit, contains "..", or ends in a slash or a dot. No record
+  // has such a path.
   bool append(std::string_view path, bool is_last) {
     for (std::size_t at = 0; at < path.size();) {
       const std::size_t end = std::min(path.find('/', at), path.size());
@@ -57,7 +57,7 @@ class PathBuilder {
     out_.text_[out_.length_] = '\0';
     return out_.length_ != 0;
   }
-  // Copies a path that needs no changes. Returns false if it ends in a slash or is too long.
+  // Copies a path that needs no changes. Returns false if the path ends in a slash or is too long.
   bool copy(std::string_view path) {
     if (path.back() == '/' || path.size() >= PATH_MAX) return false;
     std::memcpy(out_.text_, path.data(), path.size());
@@ -66,7 +66,7 @@ class PathBuilder {
     return true;
   }
 
-  // Resolves ".." by text alone, which is right unless the component before it is a link.
+  // Resolves ".." by text alone. The result is wrong if the component before ".." is a link.
   bool fold(std::string_view path) {
     for (std::size_t at = 0; at < path.size();) {
       const std::size_t end = std::min(path.find('/', at), path.size());

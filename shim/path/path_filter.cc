@@ -17,16 +17,16 @@ namespace sys = base::sys;
 namespace path_filter {
 namespace {
 
-// Returns an empty view if the kernel would refuse the path.
+// Returns the text of the path, or an empty view if the kernel would refuse the path.
 std::string_view text_of(const char* path) {
   if (!is_readable_pointer(path)) return {};
   const std::size_t length = strnlen(path, PATH_MAX);
   return length == PATH_MAX ? std::string_view() : std::string_view(path, length);
 }
 
-// The working directory when it was last read. It only serves to decide quickly that a relative
-// path is not covered; if a path seems covered, the kernel is asked again. Two buffers alternate,
-// so that a reader never sees one that is half written.
+// The working directory when it was last read. This note serves only to decide quickly that a
+// relative path is not covered. If a path seems covered, the kernel is asked again. Two buffers
+// alternate, so that a reader never sees a half-written buffer.
 struct WorkingDirectory {
   std::size_t length = 0;
   char text[PATH_MAX];
@@ -47,9 +47,9 @@ bool covered_by_prefix(std::string_view path) {
   return any_prefix([&](std::string_view prefix) { return base::is_below(path, prefix); });
 }
 
-// True if the path could be under a prefix once "." and "//" and ".." are resolved. A true may be
-// wrong, a false never is. Written so that the compiler vectorizes it: every open outside the
-// prefixes pays for it.
+// True if the path could be under a prefix after "." and "//" and ".." are resolved. True may be
+// wrong, but false never is. Written so that the compiler vectorizes it, because every open outside
+// the prefixes executes this code.
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("O3")))
 #endif
@@ -87,13 +87,13 @@ bool shares_with_prefix(std::string_view directory) {
   });
 }
 
-// True if "directory/relative", without "..", may be covered. Text only.
+// True if the text "directory/relative", which has no "..", may be covered.
 bool may_cover(std::string_view directory, std::string_view relative) {
   for (const auto& prefix : process::config().prefixes) {
     if (prefix == "/" || directory == prefix || base::is_below(directory, prefix)) return true;
     if (directory != "/" && !base::is_below(prefix, directory)) continue;
-    // The directory lies above the prefix, so a covered path begins with the part between them,
-    // unless it contains "." or "//".
+    // The directory lies above the prefix. So a covered path begins with the part between directory
+    // and prefix, or contains "." or "//".
     const std::string_view rest =
         std::string_view(prefix).substr(directory == "/" ? 1 : directory.size() + 1);
     if (relative.starts_with(rest) || relative.starts_with("./") || has_odd_parts(relative))
@@ -102,7 +102,8 @@ bool may_cover(std::string_view directory, std::string_view relative) {
   return false;
 }
 
-// Threads may have as little as 16 KB of stack, and callers already have paths on it.
+// A path off the stack. A thread may have as little as 16 KB of stack, and callers already have
+// paths on it.
 struct PathRoom {
   char text[PATH_MAX];
 };
@@ -111,8 +112,8 @@ auto with_room(Use&& use) {
   return base::use_off_stack<PathRoom>([&](PathRoom& room) { return use(room.text); });
 }
 
-// Calls use(directory) with the path of the directory at which relative paths begin. Returns false
-// if that path is not known, or if `use` returned false.
+// Calls use(directory) with the path of the directory in which relative paths begin. Returns false
+// if this path is unknown, or if use() returned false.
 template <typename Use>
 bool with_directory(int dir, Care care, Use&& use) {
   return with_room([&](auto& room) {
@@ -121,7 +122,7 @@ bool with_directory(int dir, Care care, Use&& use) {
   });
 }
 
-// Lets the kernel follow everything up to the last ".."; the rest is appended as text.
+// The kernel follows the path up to its last "..". The rest is appended as text.
 bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care care,
                      char (&head)[PATH_MAX]) {
   std::size_t cut = 0;
@@ -138,7 +139,7 @@ bool resolve_dot_dot(int dir, std::string_view path, CoveredPath& covered, Care 
   if (sys::failed(fd)) return false;
   const std::string_view resolved = directory_of(static_cast<int>(fd), head, care);
   sys::close(static_cast<int>(fd));
-  // A signal handler or another thread may have parked an fd above this one.
+  // A signal handler or another thread may have parked a higher fd.
   if (process::owns_table()) placeholder::fd_was_freed(static_cast<int>(fd));
   if (resolved.empty()) return false;
   PathBuilder builder(covered);
@@ -159,7 +160,7 @@ bool looks_covered_from_here(std::string_view path, CoveredPath& covered) {
       [&](auto& directory) { return looks_covered(working_directory(directory), path, covered); });
 }
 
-// The kernel is asked about a path with ".." only if it looks covered.
+// Asks the kernel about a path with ".." only if the text seems covered.
 bool covers_dot_dot(int dir, std::string_view directory, std::string_view path,
                     CoveredPath& covered, Care care) {
   return looks_covered(directory, path, covered) && resolve_dot_dot(dir, path, covered, care);
@@ -167,7 +168,7 @@ bool covers_dot_dot(int dir, std::string_view directory, std::string_view path,
 
 bool covers_absolute(std::string_view path, CoveredPath& covered, Care care) {
   if (!has_odd_parts(path)) {
-    // The common case: the path can be used as the program gives it.
+    // The common case: the path needs no change.
     PathBuilder builder(covered);
     return covered_by_prefix(path) && builder.copy(path);
   }
@@ -187,8 +188,8 @@ bool covers_from(int dir, std::string_view path, CoveredPath& covered, Care care
                         [&](std::string_view base) { return join_covered(base, path, covered); });
 }
 
-// True if this path seems to lead under no prefix, judging by the last known working directory or
-// by the row of `dir`. Does not ask the kernel.
+// True if the path seems to lead under no prefix, according to the last known working directory or
+// the row of `dir`. Does not ask the kernel.
 bool stays_outside(int dir, std::string_view path) {
   if (dir == AT_FDCWD) {
     const WorkingDirectory* const seen = last_seen_directory();
@@ -211,7 +212,8 @@ bool covers_relative(int dir, std::string_view path, CoveredPath& covered, Care 
       return covers_dot_dot(dir, {seen->text, seen->length}, path, covered, care);
   } else {
     if (care == Care::quick && stays_outside(dir, path)) return false;
-    // The kernel knows neither the entries nor the neighbors of a served directory.
+    // The kernel cannot follow ".." from a served directory, because the fd refers to an empty
+    // directory.
     if (has_dot_dot(path) && g_fds.kind(dir) == RowKind::unmounted_directory) return false;
     if (has_dot_dot(path)) return resolve_dot_dot(dir, path, covered, care);
   }
@@ -287,7 +289,7 @@ std::string_view prefix_spelled(std::string_view text) {
   return {};
 }
 
-// True if an absolute path is that of a prefix or of a directory above one.
+// True if an absolute path names a prefix or a directory above a prefix.
 bool names_prefix_or_above(std::string_view text) {
   while (text.size() > 1 && text.back() == '/') text.remove_suffix(1);
   // For most opens outside the prefixes, one comparison is enough.
@@ -307,7 +309,7 @@ bool covers_found(std::string_view path) { return covered_by_prefix(path); }
 bool passes_by(const char* path) {
   if (!is_readable_pointer(path) || *path != '/') return false;
   const std::string_view text(path);
-  // The prefix of a pack or bucket is not covered itself, but it is one of our paths.
+  // The prefix of a pack or bucket is one of our paths, although it is not covered.
   if (process::origin_metadata() != nullptr && process::origin_metadata()->of(text) != nullptr)
     return false;
   return !text.starts_with("/proc/") && !text.starts_with("/dev/") && !covered_by_prefix(text) &&

@@ -1,8 +1,9 @@
-// Turns a path as the program gives it into an absolute, normalized one, if a prefix covers it. "."
-// and "//" are removed by text; only the kernel follows "..", because the part before it may be a
-// link. A path that the filter does not recognize counts as not covered, which only costs time.
-// Cost if no prefix covers: one pass over the path, no system call (two with ".." in a path that
-// may lead to a prefix). Thread-safe and async-signal-safe; allocates nothing.
+// Converts a path that the program passes into an absolute, normalized path, if a prefix covers it.
+// The filter removes "." and "//" by text. The kernel must follow "..", because the part before
+// ".." may be a link. A path that the filter does not recognize counts as not covered, which only
+// costs time. A path that is not covered costs one pass over its text and no system call. If such a
+// path has ".." and may lead to a prefix, it costs two system calls. Thread-safe and
+// async-signal-safe; allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -17,60 +18,62 @@ namespace cube::shim {
 
 namespace path_filter {
 
-// `thorough` is for changes, which must not be missed: it asks the kernel about directories instead
-// of relying on what was noted.
+// `thorough` is for changes, which must not be missed. With `thorough`, the kernel is asked for the
+// paths of directories; noted paths are not used.
 enum class Care { quick, thorough };
 bool covers(int dir, const char* path, CoveredPath& covered, Care care = Care::quick);
-// Like covers(), but false unless this process serves files.
+// Like covers(), but returns false if this process does not serve files.
 inline bool covers_served(int dir, const char* path, CoveredPath& covered,
                           Care care = Care::quick) {
   return process::is_active() && process::owns_table() && covers(dir, path, covered, care);
 }
-// Like a thorough covers(), but for a path that a call changes, and which may be a directory with a
-// trailing slash or dot.
+// Like a thorough covers(), but for a path that a call changes. The path may end in a slash or a
+// dot if it names a directory.
 bool covers_changed(int dir, const char* path, CoveredPath& covered);
 // False for a null or non-canonical pointer, which the kernel refuses.
 inline bool is_readable_pointer(const char* path) {
   const std::uintptr_t address = address_of(path);
   return address >= k_user_begin && address < k_user_end;
 }
-// True if the kernel would return EFAULT although the pointer looks valid. It costs a system call
-// for each page of the path, so it is for calls that go to the origin in any case; it costs none if
-// this process serves nothing.
+// True if the kernel would return EFAULT although the value of the pointer is valid. Costs a system
+// call for each page of the path, so use it only for calls that ask the origin anyway. If this
+// process serves nothing, makes no system call.
 bool is_unmapped(const char* path);
 // Accepts any pointer that a program may pass.
 inline bool is_absolute(const char* path) { return is_readable_pointer(path) && *path == '/'; }
-// Like covers(), but for directories: also true for the prefix itself, and for paths that end in a
-// slash or a dot. For paths that the kernel does not know (origin_metadata).
+// Like covers(), but also true for the prefix itself, and for paths that end in a slash or a dot.
+// Used for paths that the kernel does not know (origin_metadata).
 bool covers_directory(int dir, const char* path, CoveredPath& covered);
-// Makes a path with ".." absolute and leaves the ".." in it. For paths that the kernel does not
-// know: origin_metadata follows their "..". Returns false if there is no "..".
+// Makes a path with ".." absolute, but keeps the "..". Used for paths that the kernel does not
+// know, in which origin_metadata follows "..". Returns false if the path has no "..".
 bool spells_up(int dir, const char* path, CoveredPath& spelled);
 bool join(std::string_view prefix, std::string_view below, CoveredPath& joined);
 // If the path is a prefix, sets `prefix` to it and returns true.
 bool is_prefix(int dir, const char* path, std::string_view& prefix);
-// True if the path is a prefix, or a directory above one: renaming it changes what lies below.
-// Sets `prefix` to that prefix.
+// True if the path is a prefix or a directory above a prefix, so that a rename of it affects the
+// prefix. Sets `prefix` to that prefix.
 bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
-// Returns the prefix that the path names, with or without a trailing slash, or an empty view.
-// Compares text only, so "." and "//" are not recognized.
+// Returns the prefix that the path names, or an empty view. The path may end in a slash. Compares
+// only text, so a path with "." or "//" is not recognized.
 std::string_view prefix_named(const char* path);
-// True if a prefix covers an absolute path that was put together from cached metadata.
+// True if a prefix covers an absolute path that was assembled from cached metadata.
 bool covers_found(std::string_view path);
-// True if the text alone proves that the path is neither covered, nor a prefix or a directory above
-// one, nor that of an fd: it is absolute, has no ".", ".." or "//", and lies elsewhere.
+// True if the text alone proves that the path is not covered, is not a prefix or a directory above
+// a prefix, and does not name an fd. Such a path is absolute, has no ".", ".." or "//", and lies
+// elsewhere.
 bool passes_by(const char* path);
-// True if an open directory of this path leads, or may lead, under a prefix: it is a prefix, lies
-// below one, or contains one.
+// True if paths relative to this directory may lead under a prefix: the directory is a prefix, lies
+// below a prefix, or contains a prefix.
 bool may_lead_under_prefix(int dir, const char* path);
-// Like may_lead_under_prefix(), but for a path that may be that of a file: false unless the text
-// names a prefix or a directory above one, or begins at an open directory that may lead under one.
+// Like may_lead_under_prefix(), but for a path that may name a file. Returns true if the text names
+// a prefix or a directory above a prefix, or if the path is relative to an open directory that may
+// lead under a prefix. Otherwise returns false.
 bool may_name_prefix_or_above(int dir, const char* path);
 
-// Call it when a path may lead elsewhere from now on, because a file system was mounted or a
-// directory renamed.
+// Call this when paths may lead elsewhere, because a file system was mounted or a directory was
+// renamed.
 void forget_found_directories();
-// Call it when the working directory has changed.
+// Call this when the working directory has changed.
 void forget_working_directory();
 
 }  // namespace path_filter

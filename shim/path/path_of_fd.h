@@ -1,5 +1,5 @@
-// The real path of an open file, as the kernel reports it without asking the origin. Thread safety:
-// pure; async-signal-safe.
+// The real path of an open file. The kernel reports this path without asking the origin. Thread
+// safety: pure; async-signal-safe.
 #pragma once
 
 #include <climits>
@@ -10,7 +10,8 @@
 
 namespace cube::shim {
 
-// Returns the length, or -errno. `path` has room for PATH_MAX bytes, and gets no terminating null.
+// Returns the length or -errno. `path` must have room for PATH_MAX bytes. Writes no terminating
+// null.
 inline long read_path_of_fd(int fd, char* path) {
   return base::sys::readlink(base::ProcFdName(fd).c_str(), path, PATH_MAX);
 }

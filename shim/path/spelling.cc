@@ -28,7 +28,8 @@ using startup_directory::DirectoryLook;
 // destructors have run.
 constinit std::atomic<const std::vector<DirectoryLook>*> g_directories{nullptr};
 
-// Returns the path of the directory and closes its fd; empty if `opened` is an error.
+// Returns the path of the directory and closes its fd. Returns an empty view if `opened` is an
+// error.
 std::string_view path_and_close(long opened, char (&path)[PATH_MAX]) {
   const base::UniqueFd directory(static_cast<int>(opened));
   return directory ? path_of_fd(directory.get(), path) : std::string_view();
@@ -41,19 +42,19 @@ bool lies_below(std::string_view path, std::string_view directory) {
 struct PathKind {
   bool is_regular = false, may_be_remote = false;
 };
-// Returns what the kernel knows without asking a server. A file on a server has no local device.
+// Determines the kind of the file without asking a server. A file on a server has no local device.
 PathKind kind_of(int fd) {
   struct ::statx x {};
   const long error = sys::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &x);
   return sys::failed(error) ? PathKind() : PathKind{S_ISREG(x.stx_mode), x.stx_dev_major == 0};
 }
 
-// Returns the real path of a prefix, or an empty view if the kernel has not cached it. The kernel
-// has it after an open of a file below the prefix.
+// Returns the real path of a prefix, or an empty view if the kernel has not cached the path. After
+// an open of a file below the prefix, the kernel has cached it.
 std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
   const long opened = startup_directory::open_known(prefix.c_str());
   const std::string_view found = path_and_close(opened, path);
-  // A signal handler or another thread may have parked an fd above this one.
+  // A signal handler or another thread may have parked a higher fd.
   if (!sys::failed(opened) && process::owns_table())
     placeholder::fd_was_freed(static_cast<int>(opened));
   return found;
@@ -83,7 +84,8 @@ void start(const base::Config& config, std::vector<DirectoryLook> looks) {
 
 void look(int fd, const char* path) {
   const auto* const directories = g_directories.load(std::memory_order_acquire);
-  // A file was opened by a path that begins with a prefix, so the spellings agree.
+  // If the process is attached, it has opened a file by a path that begins with a prefix. So the
+  // program's spelling agrees with the settings.
   if (directories == nullptr || attachment::attached_cache() != nullptr) {
     g_opens.store(k_done, std::memory_order_relaxed);
     return;
@@ -91,13 +93,13 @@ void look(int fd, const char* path) {
   char room[PATH_MAX];
   const std::string_view real = path_of_fd(fd, room);
   const std::string_view spelled(path);
-  // A path that names an fd leads to a file that is already open.
+  // Such a path may name an fd, whose file was opened by another path.
   if (spelled.starts_with("/proc/") || spelled.starts_with("/dev/")) return;
   for (const auto& directory : *directories) {
     if (!lies_in(real, fd, directory)) continue;
     if (g_opens.exchange(k_done, std::memory_order_relaxed) == k_done) return;
     const KeepErrno keep;
-    // The note goes to the job's report, for which this process needs a cache.
+    // The job's report needs the note, so the process attaches.
     auto* const cache = attachment::cache();
     if (cache != nullptr)
       cache::note_misspelled(cache->region(), cache->region().own_job(),

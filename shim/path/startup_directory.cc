@@ -22,11 +22,12 @@ constexpr std::uint64_t k_resolve_cached = 0x20;
 
 namespace sys = base::sys;
 
-// Like the file systems of a server, these have no device, but they have no server, either.
+// These file systems have neither a device nor a server. Other file systems without a device may
+// have a server.
 constexpr std::string_view k_local_kinds[] = {"tmpfs", "overlay", "btrfs",
                                               "zfs",   "ramfs",   "devtmpfs"};
 
-// Spaces and the like are written as "\040". Works in place, and adds a null.
+// Converts escapes such as "\040" (a space) in place, and adds a null.
 std::size_t unescape(char* text, std::size_t n) {
   std::size_t out = 0;
   const auto digit = [&](std::size_t at) {
@@ -43,13 +44,13 @@ std::size_t unescape(char* text, std::size_t n) {
   return out;
 }
 
-// The mount points along a path, found by comparing text.
+// The mount points along a path, found by comparisons of text.
 struct Way {
   bool is_local = true;
-  std::size_t mount_length = 0;  // of the last mount point on it; 0: none
+  std::size_t mount_length = 0;  // of the path's last mount point; 0: none
 };
 
-// Takes one line: "36 35 98:0 /root /mount/point options - ext4 ...".
+// Evaluates one line: "36 35 98:0 /root /mount/point options - ext4 ...".
 void take_line(std::string_view line, std::string_view path, Way& way) {
   base::take_word(line);
   base::take_word(line);
@@ -75,12 +76,12 @@ void take_line(std::string_view line, std::string_view path, Way& way) {
     way.is_local = false;
 }
 
-// The kernel writes this table without asking any server.
+// Reads the table of mounts. The kernel writes this table without asking a server.
 Way way_to(std::string_view path) {
   const base::UniqueFd table(
       static_cast<int>(sys::open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC)));
   Way way;
-  // Holds the rest of an incomplete line, and what is read after it.
+  // Holds an incomplete line and the text read after it.
   char text[16 << 10];
   std::size_t held = 0;
   while (table.get() >= 0) {
@@ -106,9 +107,9 @@ long open_by_how(int dir, const char* path, std::uint64_t flags, std::uint64_t r
   return sys::raw(SYS_openat2, dir, sys::arg(path), sys::arg(&how), sizeof how);
 }
 
-// Opens a path without "." and ".." as an O_PATH fd if all file systems along it are this machine's
-// own. Returns -EREMOTE if the path lies on a file system of a server, and -EXDEV if a link leads
-// to any other file system.
+// Opens a path, which must not contain "." or "..", with O_PATH if all file systems along the path
+// are local. Returns -EREMOTE if the path lies on a file system of a server, and -EXDEV if a link
+// leads to another file system.
 long open_local(const char* path) {
   const Way way = way_to(path);
   if (!way.is_local || way.mount_length == 0) return -EREMOTE;
@@ -123,16 +124,15 @@ long open_local(const char* path) {
   const base::UniqueFd top(static_cast<int>(mount));
   // A link may lead to another file system.
   const long fd = open_by_how(top.get(), rest, 0, RESOLVE_NO_XDEV);
-  // The kernel is older than 5.6, or a filter refuses this call; it may do so with any of these
-  // errors.
+  // These errors mean that the kernel is older than 5.6, or that a filter refuses openat2.
   return fd == -ENOSYS || fd == -EPERM || fd == -EACCES
              ? sys::openat(top.get(), rest, O_PATH | O_CLOEXEC)
              : fd;
 }
 
-// Like open_local, but only for a directory that is below no mount except the root's and whose path
-// components the kernel has cached. No other mount may be crossed: the kernel may ask the server
-// for the root of a mount (NFS), cached or not.
+// Like open_local, but only for a directory on the root's file system whose path components the
+// kernel has cached. The path must not enter another mount, because the kernel may ask the server
+// for the root of a mount (NFS) even if the root is cached.
 long open_on_root(const char* path) {
   return open_by_how(AT_FDCWD, path, O_DIRECTORY, k_resolve_cached | RESOLVE_NO_XDEV);
 }

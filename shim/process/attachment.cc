@@ -20,24 +20,25 @@ constinit std::atomic<cache::FileCache*> g_cache{nullptr};
 
 namespace {
 
-// A process without a cache of its own may use this one for its buckets.
+// The spare cache, for the buckets of a process that has no other cache.
 constinit std::atomic<cache::FileCache*> g_spare{nullptr};
 constinit std::atomic<bool> g_has_told{false};
 
 enum class Attachment : int { none, busy, attached, failed, left };
 
 constinit std::atomic<Attachment> g_attachment{Attachment::none};
-// True if a child ended before there was a cache to report it to.
+// True if a child ended before this process was attached, so that its end is not reported yet.
 constinit std::atomic<bool> g_has_untold_child{false};
 constinit std::atomic<bool> g_is_child_of_attached{false};
-// How often the program has queried files without a cache, and when to search for a cache again
-// (monotonic clock).
+// The number of queries that the program has made without a cache, and the time of the next search
+// for a cache (monotonic clock).
 constinit std::atomic<std::uint32_t> g_looks{0};
 constinit std::atomic<std::uint64_t> g_next_look_ns{0};
 
 constinit thread_local bool t_attaching [[gnu::tls_model("initial-exec")]] = false;
 
-// Turns a failed allocation into an error, because no exception may pass through the host's frames.
+// Converts a failed allocation into an error, because no exception may pass through the program's
+// frames.
 base::Result<cache::FileCache*> try_attach(bool create, std::string& why) {
   try {
     return cache::FileCache::attach(process::config(), process::job(), create, why);
@@ -46,9 +47,9 @@ base::Result<cache::FileCache*> try_attach(bool create, std::string& why) {
   }
 }
 
-// Requests to the gateway need a region. The spare cache has room for requests and listings, does
-// not depend on the user's settings, and is shared by processes that cannot use their own cache:
-// its name or its slots may be taken, or its directory may be full.
+// Requests to the gateway need a region. If a process cannot use its own cache (the name or all
+// slots are taken, or the directory is full), it uses the spare cache. The spare cache has room for
+// requests and listings, does not depend on the user's settings, and is shared by such processes.
 base::Result<cache::FileCache*> attach_spare(std::string& why) {
   constexpr std::uint64_t k_bytes = 8 << 20;
   constexpr std::size_t k_longest_name = 40;
@@ -69,7 +70,7 @@ base::Result<cache::FileCache*> attach_spare(std::string& why) {
         cache::gateway_start::use_region(config.ram_dir, config.name);
         return cache;
       }
-      // After any other error, another name does not help.
+      // Another name can succeed only after these errors.
       if (cache.error().value != EBUSY && cache.error().value != EPERM &&
           cache.error().value != EACCES)
         break;
@@ -78,7 +79,7 @@ base::Result<cache::FileCache*> attach_spare(std::string& why) {
   return base::fail(EIO);
 }
 
-// Reports once, and not in each child, that this process has no cache.
+// Reports once that this process has no cache. Its children do not repeat the report.
 void go_without(std::string_view why) try {
   std::string line = fmt::format("files are read without a cache: {}", why), why_no_spare;
   if (process::has_buckets()) {
@@ -97,13 +98,13 @@ void go_without(std::string_view why) try {
 cache::FileCache* attach(bool create) {
   const auto state = g_attachment.load(std::memory_order_acquire);
   if (state != Attachment::none && state != Attachment::busy) return attached_cache();
-  // If a handler jumped out of this, all other threads would wait for this one forever.
+  // If a signal handler jumped out of this function, all other threads would wait forever.
   const base::BlockSignals block;
   auto expected = Attachment::none;
   while (!g_attachment.compare_exchange_strong(expected, Attachment::busy,
                                                std::memory_order_acq_rel)) {
-    // Waits while another thread attaches. If a signal handler or an allocator opens files while
-    // this thread itself attaches, the thread must not wait for itself.
+    // Waits while another thread attaches. A signal handler or an allocator may open files while
+    // this thread attaches; the thread must not wait for itself.
     if (expected != Attachment::busy || t_attaching) return attached_cache();
     sched_yield();
     expected = Attachment::none;
@@ -131,12 +132,12 @@ cache::FileCache* attach(bool create) {
 
 }  // namespace
 
-// owns_table() comes first, because it may notice a fork that bypassed the shim, and then switches
-// serving off.
+// owns_table() is called first. If it notices a fork that bypassed the shim, it switches serving
+// off.
 cache::FileCache* attach_to_serve() {
   if (!process::owns_table() || !process::is_active()) return nullptr;
-  // before_attaching() is called before anything is served, but not for a report at the end of the
-  // process, when other libraries may already be finalized.
+  // before_attaching() is called before anything is served. A report at the end of the process does
+  // not call before_attaching(), because destructors of other libraries may already have run.
   if (g_attachment.load(std::memory_order_relaxed) == Attachment::none)
     process::g_upcalls->before_attaching();
   return attach(true);
@@ -188,8 +189,8 @@ bool looks_through_names() {
 bool may_have_cache_to_look_at() {
   if (attached_cache() != nullptr || process::has_list()) return true;
   if (g_attachment.load(std::memory_order_relaxed) != Attachment::none) return false;
-  // A command that only stats a file or two does not attach. If there is no region, one query per
-  // second tries to attach.
+  // A command that only stats a few files does not attach. After the first few queries, one query
+  // per second tries to attach to a region.
   constexpr std::uint32_t k_few = 8;
   constexpr std::uint64_t k_pause_ns = 1'000'000'000;
   const std::uint32_t looks = g_looks.fetch_add(1, std::memory_order_relaxed);
@@ -202,7 +203,7 @@ bool may_have_cache_to_look_at() {
 }
 
 cache::FileCache* cache_to_look_at() {
-  // A program that queries this many files is worth a region.
+  // For a program that queries this many files, a region is worth its cost.
   return process::has_list() || looks_through_names() ? cache() : existing_cache();
 }
 
@@ -233,7 +234,7 @@ void become_child() {
   cache::FileCache* const spare = g_spare.exchange(nullptr, std::memory_order_acq_rel);
   if (spare != nullptr) spare->abandon();
   const auto was = g_attachment.load(std::memory_order_acquire);
-  // After a failed attach, the child does not try again, unless it needs a spare cache of its own.
+  // If the parent's attach failed, the child does not try again, except if it needs a spare cache.
   if (spare != nullptr || was != Attachment::failed)
     g_attachment.store(Attachment::none, std::memory_order_release);
 }

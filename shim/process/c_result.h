@@ -1,5 +1,5 @@
-// The only conversion of a kernel result (-errno) into libc's (-1 and errno). Thread safety: errno
-// is the thread's own.
+// The only conversion of a kernel result (-errno) into libc's convention (-1 and errno). Thread
+// safety: each thread has its own errno.
 #pragma once
 
 #include <cerrno>
@@ -14,7 +14,7 @@ inline long to_c(long kernel_result) {
   return -1;
 }
 
-// Keeps errno: a call that succeeds must not change errno.
+// Restores errno at the end of its scope, because a call that succeeds must not change errno.
 class KeepErrno {
  public:
   KeepErrno() : saved_(errno) {}

@@ -1,8 +1,8 @@
-// Cancellation (pthread_cancel): a call that is a cancellation point in libc is also one when it is
-// answered in user space. To check for a pending request, a thread has to make a call. So
-// pthread_cancel first sets a mark in the process, and without the mark no thread checks: a hit
-// pays one load. A pthread_cancel that bypasses the shim (dlvsym) is noticed by the next call that
-// libc answers. Thread-safe and async-signal-safe.
+// Cancellation points (pthread_cancel). A call that is a cancellation point in libc is also a
+// cancellation point when the shim answers it. A check for a pending request is a call, which a hit
+// cannot afford. So pthread_cancel first sets a mark in the process, and threads check only if the
+// mark is set. A hit then costs one more load. If a pthread_cancel bypasses the shim (dlvsym), the
+// next call that libc answers notices the request. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <pthread.h>
@@ -13,7 +13,7 @@ namespace cube::shim {
 
 extern constinit std::atomic<bool> g_may_be_cancelled;
 
-// Call it first in such a call, before anything has been read, moved or closed.
+// Call this at the start of a cancellation point, before anything has been read, moved or closed.
 inline void cancellation_point() {
   if (g_may_be_cancelled.load(std::memory_order_relaxed)) [[unlikely]]
     pthread_testcancel();

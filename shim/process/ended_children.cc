@@ -14,14 +14,16 @@ namespace sys = base::sys;
 
 void note_ended(std::uint32_t pid) {
   if (!process::is_active() || !process::owns_table()) return;
-  // The child may have made its own region, and reported its changes only there.
+  // If the region's file was removed, the child may have made another region and reported its
+  // changes only there.
   if (auto* const cache = attachment::attached_cache();
       cache != nullptr && !cache->region().is_named())
     return process::disable("the region's file was removed");
   attachment::note_child_ended(pid);
 }
 
-// True if the kernel reaps children. A wait that finds none then means that all have ended.
+// True if the kernel reaps children without a wait. A wait that finds no child then means that all
+// children have ended.
 bool are_reaped_unseen() {
   struct KernelAction {
     void (*handler)(int);

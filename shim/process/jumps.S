@@ -1,5 +1,5 @@
-// Hooks that cannot be C functions. Each calls a function of this library, which returns the
-// address of libc's function, and jumps there.
+// Hooks that cannot be C functions. Each hook calls a function of this library, which returns the
+// address of libc's function, and jumps to this address.
 //   vfork   A function around it would return twice over one stack frame. Before the jump, what the
 //           child would inherit is materialized, and the thread is marked (process.h).
 //   dlopen  Libc takes the library search path (RPATH) from the library that contains the return
@@ -7,7 +7,7 @@
 //   dlsym   RTLD_NEXT and RTLD_DEFAULT search from the library that contains the return address.
 //           Our function may also return the answer itself: the address that it returns is then
 //           null, and the answer is in the second register.
-// cube_shim_NAME is the same function, for this library alone.
+// cube_shim_NAME is the same function under a name that only this library uses.
 #if defined(__x86_64__)
         .text
         .globl  vfork

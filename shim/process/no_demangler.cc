@@ -1,6 +1,6 @@
-// Replaces the C++ library's demangler, which the handler of std::terminate would link in: 200
-// relocations of libstdc++ or 1,300 of libc++, and their pages, for which each program of a job
-// pays at its start. The linker takes this definition instead of the static library's, so the
+// Replaces the C++ library's demangler, which the handler of std::terminate would link in. The
+// demangler would add 200 relocations (libstdc++) or 1,300 (libc++) and their pages to the start of
+// each program of a job. The linker uses this definition instead of the static library's, so the
 // handler prints the mangled name of an exception. Hidden, because the program has its own
 // demangler. Thread safety: pure.
 #include <cstddef>

@@ -1,7 +1,7 @@
-// The functions that the C++ runtime calls to throw an exception, for this library alone (the
-// version script hides them). They use our own heap and libc's list of loaded libraries, even if a
-// preloaded library interposes malloc or dl_iterate_phdr. Our own threads throw when memory is
-// short, and must not run the host's code. Thread-safe.
+// The functions that the C++ runtime calls to throw an exception, for this library only (the
+// version script hides them). They use the library's own heap and libc's list of loaded libraries,
+// even if a preloaded library interposes malloc or dl_iterate_phdr. The library's threads throw
+// when memory is exhausted, and must not run code of the program. Thread-safe.
 #include <dlfcn.h>
 #include <link.h>
 
@@ -12,9 +12,9 @@
 
 #include "shim/process/real_libc.h"
 
-// A release is built with libc++abi, which has the two memory functions in the same object as the
-// rest of its exception code. A second definition would not link, so the exceptions of a release
-// take their memory from the host.
+// A release is built with libc++abi, which has the two memory functions in the same object file as
+// the rest of its exception code. A second definition would not link. So in a release, exceptions
+// use the program's malloc.
 #ifndef _LIBCPP_VERSION
 #define CUBE_OWN_EXCEPTION_MEMORY
 #endif
@@ -22,10 +22,10 @@
 namespace {
 
 #ifdef CUBE_OWN_EXCEPTION_MEMORY
-// The runtimes of gcc and clang expect their header, zeroed, before the exception.
+// The runtimes of gcc and clang expect a zeroed header before the exception.
 constexpr std::size_t k_header = 128;
 
-// Keeps room for exceptions that report a lack of memory; nearly all exceptions need only a few
+// Reserved room for exceptions that report a lack of memory. Nearly all exceptions need only a few
 // bytes.
 struct Reserve {
   std::atomic<bool> is_taken{false};
@@ -46,8 +46,9 @@ void* take_reserve(std::size_t size) {
 using Iterate = int (*)(int (*)(dl_phdr_info*, std::size_t, void*), void*);
 constinit std::atomic<Iterate> g_iterate{nullptr};
 
-// Runs before our other constructors, one of which walks a stack. A library that replaces the
-// function does not give it one of libc's symbol versions.
+// Runs before our other constructors, one of which walks a stack. Looks up the function by libc's
+// symbol version, because the same function of another preloaded library does not have this
+// version.
 __attribute__((constructor(101))) void find_iterate() {
   void* const found = dlvsym(RTLD_NEXT, "dl_iterate_phdr", cube::shim::real::k_first_libc_version);
   g_iterate.store(reinterpret_cast<Iterate>(found), std::memory_order_relaxed);
@@ -78,7 +79,8 @@ void __cxa_free_exception(void* exception) noexcept {
 #endif
 
 int dl_iterate_phdr(int (*callback)(dl_phdr_info*, std::size_t, void*), void* data) {
-  // The constructor of another library may run before ours, and throw.
+  // Before our constructor has run, the constructor of another library may call this library, which
+  // may throw.
   if (g_iterate.load(std::memory_order_relaxed) == nullptr) find_iterate();
   const Iterate iterate = g_iterate.load(std::memory_order_relaxed);
   return iterate != nullptr ? iterate(callback, data) : 0;

@@ -1,10 +1,10 @@
-// Memory of the library's own objects: operator new and delete, for this library alone (the version
-// script hides them). A signal handler may open a file while the code that it interrupts is inside
-// the host's malloc. So an open, a stat, a read or a close must not call malloc. Blocks of up to 64
-// KiB come from lists by size, larger ones from mmap. A list hands out freed blocks; if it is
-// empty, a block is cut from a chunk. Chunks are never unmapped. Invariants: a header of 16 bytes
-// lies before each block and says where it belongs; a list changes by one compare-and-swap.
-// Thread-safe, lock-free and async-signal-safe. A forked child may go on using what it inherits.
+// Memory of the library's own objects: operator new and delete, for this library only (the version
+// script hides them). A signal handler that has interrupted the program's malloc may open a file.
+// So an open, a stat, a read or a close must not call malloc. Blocks of up to 64 KiB come from
+// lists by size, larger blocks from mmap. A list holds freed blocks; if it is empty, a block is cut
+// from a chunk. Chunks are never unmapped. Invariants: Before each block is a header of 16 bytes
+// that names the block's list. A list changes by one compare-and-swap. Thread-safe, lock-free and
+// async-signal-safe. A forked child can use the blocks that it inherits.
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -22,17 +22,17 @@ constexpr std::size_t k_alignment = 16, k_least = 32, k_most = 64 << 10, k_chunk
 constexpr std::size_t k_lists = 12;  // 32 bytes, 64, ... 64 KiB, header included
 
 struct alignas(k_alignment) Header {
-  // The index of the list that the block came from, or the length of its own mapping, which is
-  // larger than any index.
+  // The index of the block's list, or the length of the block's own mapping, which is larger than
+  // any index.
   std::uint64_t kind;
-  // The next block of the list, or the beginning of the mapping. A thread that loses a race for the
-  // block also reads this.
+  // The next block of the list, or the beginning of the mapping. Atomic, because a thread that
+  // loses a race for the block also reads this.
   std::atomic<std::uint64_t> link;
 };
 static_assert(sizeof(Header) == k_alignment);
 
-// Address / 16 : 44 | changes : 20. The count of changes distinguishes an untouched list from one
-// that was changed and changed back.
+// Address / 16 : 44 | changes : 20. The count of changes shows whether a list was changed and then
+// changed back.
 constexpr int k_change_bits = 20;
 constinit std::atomic<std::uint64_t> g_lists[k_lists] = {};
 
@@ -67,7 +67,7 @@ Header* cut_from_chunk(std::size_t bytes) {
     }
     void* const fresh = map(k_chunk);
     if (fresh == nullptr) return nullptr;
-    // Release: a thread that loads the pointer sees the chunk initialized.
+    // Release, so that a thread that loads the pointer sees the initialized chunk.
     if (!g_chunk.compare_exchange_strong(chunk, new (fresh) Chunk, std::memory_order_acq_rel))
       sys::munmap(fresh, k_chunk);
   }
@@ -120,7 +120,7 @@ void release(void* data) {
   std::uint64_t head = list.load(std::memory_order_relaxed);
   do {
     block->link.store(reinterpret_cast<std::uintptr_t>(block_of(head)), std::memory_order_relaxed);
-    // Release: the next owner's writes come after ours; pairs with the acquire in take.
+    // Release, so that the next owner's writes come after ours. Pairs with the acquire in take.
   } while (!list.compare_exchange_weak(head, head_of(block, head), std::memory_order_release));
 }
 

@@ -1,4 +1,4 @@
-// The library itself, as the linker has laid it out. Thread safety: constants.
+// The addresses at which this library is loaded. Thread safety: constants.
 #pragma once
 
 #include <cstddef>

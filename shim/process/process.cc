@@ -13,7 +13,7 @@ constinit const base::Config* g_config = nullptr;
 constinit std::atomic<bool> g_active{false}, g_tells{false}, g_is_loaded{false};
 constinit std::atomic<Copies> g_serves_copies{Copies::no};
 constinit thread_local bool t_vforked [[gnu::tls_model("initial-exec")]] = false;
-// The signals that the thread blocked when it called vfork.
+// The signals that the thread had blocked when it called vfork.
 constinit thread_local std::uint64_t t_blocked_at_vfork [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local Forking t_forking [[gnu::tls_model("initial-exec")]] = Forking::no;
 constinit std::atomic<bool> g_memory_is_shared{false};
@@ -33,7 +33,7 @@ constinit std::atomic<int> g_owner{0};
 
 }  // namespace
 
-// The mark has a page of its own, which is zero in the child of a fork.
+// The mark has its own page, which the kernel wipes in the child of a fork.
 void make_fork_mark() {
   const long at = sys::mmap(base::own_place(4096), 4096, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -62,26 +62,28 @@ void expect_vfork() {
 }
 
 bool owns_table_slow() {
-  // Makes no system call, not even getpid, because this process no longer serves anything.
+  // A sealed process serves nothing and must make no system call, not even getpid.
   if (g_sealed.load(std::memory_order_relaxed)) return false;
   const std::uint32_t* const mark = g_fork_mark.load(std::memory_order_relaxed);
   if (mark != nullptr && *mark == 0) {
-    // A fork that bypassed the shim. Rows that another thread of the parent was changing are
-    // emptied first, as in every child, because a wait for them would never end.
+    // A fork that bypassed the shim has made this process. As in every child, first empty the rows
+    // that another thread of the parent was changing, because a wait for such a row would never
+    // end.
     note_owner();
     if (g_upcalls != nullptr) g_upcalls->become_child();
     if (is_forking()) {
       t_forking = Forking::is_child;
     } else {
       // In such a child, libc has the wrong thread id, and the kernel does not know the child's
-      // robust mutexes, so its death would go unnoticed.
+      // robust mutexes. So other processes would not notice the child's death.
       disable("a fork that bypassed libc");
       g_tells.store(false, std::memory_order_release);
     }
     return true;
   }
   if (sys::getpid() != g_owner.load(std::memory_order_relaxed)) return false;
-  // A handler, which blocks its own signal, may run before the child exists.
+  // The mark stays if the thread blocks further signals: a signal handler, which blocks its own
+  // signal, may run before the child exists.
   if (t_vforked && (base::blocked_signals() & ~t_blocked_at_vfork) == 0) t_vforked = false;
   return true;
 }

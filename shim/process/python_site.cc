@@ -18,9 +18,10 @@ namespace sys = base::sys;
 
 constexpr const char* k_python_path = "PYTHONPATH";
 
-// Paths of `site` relative to the directory of the library, in this order: PREFIX/lib or lib64
-// (also of a wheel's prefix), PREFIX/lib/MACHINE (Debian), a directory that holds both, and a build
-// directory. Relative to any other directory, the last path could lead somewhere else.
+// Paths of `site` relative to the directory of the library. The library may lie in PREFIX/lib or
+// PREFIX/lib64 (also of a wheel's prefix), in PREFIX/lib/MACHINE (Debian), beside `site`, or in a
+// build directory. If the library is not in a build directory, the last path could lead somewhere
+// else.
 constexpr const char* k_places[] = {"../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site",
                                     "../../" CUBESHIM_DATA_FOLDER "/cubeshim/python/site", "site",
                                     CUBESHIM_SITE_FROM_BUILD};
@@ -31,8 +32,9 @@ std::string link_target(const char* path) {
   return sys::failed(n) ? std::string() : std::string(text, static_cast<std::size_t>(n));
 }
 
-// In a directory that all users may write, such as /tmp, another user could have put files next to
-// the library, and every Python would run them. Code of the library's owner runs in every Python
+// The users whose files are trusted. If all users can write to the directory of the library (as in
+// /tmp), another user could have put files next to it, and every Python program would run these
+// files. The library's owner is trusted, because code of this owner runs in every Python program
 // anyway.
 class TrustedOwners {
  public:
@@ -51,8 +53,8 @@ class TrustedOwners {
   uid_t owner_;
 };
 
-// Returns the real path of `place`; empty if it is not a directory with a sitecustomize, or if
-// another user may have made it.
+// Returns the real path of `place`. Empty if it is not a directory with a sitecustomize, or if an
+// untrusted user may have made it.
 std::string real_site(const std::string& place, const TrustedOwners& owners) {
   const long opened = sys::open(place.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (sys::failed(opened)) return {};
@@ -95,7 +97,7 @@ bool is_interpreter(std::string_view name) {
     name.remove_prefix(std::min(name.find_first_not_of(set), name.size()));
   };
   drop("0123456789.");
-  drop("dmtu");  // the flags of its ABI: debug, pymalloc, no GIL, wide Unicode
+  drop("dmtu");  // flags of the ABI: debug, pymalloc, no GIL, wide Unicode
   return name.empty() || name == "-dbg" || name == "-debug" || name == "-c";
 }
 
@@ -103,10 +105,10 @@ void add(const std::string& site) {
   const char* const others = std::getenv(k_python_path);
   const std::string_view list = others != nullptr ? others : "";
   if (holds(list, site)) return;
-  // An empty entry at the end would be the working directory.
+  // An empty entry at the end would mean the working directory.
   const std::string value = list.empty() ? site : (site + ":").append(list);
-  // With a longer value, the program could not start any other program: the kernel accepts no
-  // string of more than 32 pages.
+  // The kernel accepts no string of more than 32 pages, so a program with a longer value could not
+  // start any other program.
   constexpr std::size_t k_longest = 32 * 4096 - sizeof "PYTHONPATH=";
   if (value.size() <= k_longest) setenv(k_python_path, value.c_str(), 1);
 }

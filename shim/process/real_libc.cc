@@ -34,20 +34,20 @@ constinit const Names k_names = {
 namespace {
 
 // Before glibc 2.36, RTLD_NEXT finds the oldest of several versions of a function (glibc bug
-// 14932): a realpath that accepts no null, or a posix_spawn that runs a file by a shell if it
-// cannot execute it.
+// 14932). The oldest realpath accepts no null, and the oldest posix_spawn uses a shell to run a
+// file that it cannot execute.
 bool finds_the_oldest() {
   static const bool result = !is_libc_from("2.36");
   return result;
 }
 
-// Never closed, because libc stays loaded anyway.
+// The handle is never closed, because libc stays loaded anyway.
 void* libc_handle() {
   static void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   return libc;
 }
 
-// Asks libc first, because dladdr searches a whole symbol table.
+// Asks libc first, because dladdr (in symbol_of_caller) searches a whole symbol table.
 void* newest_version(const char* name, void* symbol) {
   if (libc_handle() != nullptr && dlsym(libc_handle(), name) == symbol) return symbol;
   void* const newest = symbol_of_caller(name, symbol);
@@ -57,7 +57,7 @@ void* newest_version(const char* name, void* symbol) {
 }  // namespace
 
 bool is_hooked(const char* name) {
-  const char* wanted = name;  // null: the row is another name
+  const char* wanted = name;  // null: the row is an alias
   for (std::size_t i = 0; i < sizeof k_names; ++i) {
     const char c = reinterpret_cast<const char*>(&k_names)[i];
     if (wanted != nullptr && c != *wanted) wanted = nullptr;
@@ -73,7 +73,7 @@ bool is_hooked(const char* name) {
 }
 
 void* symbol_of_caller(const char* name, const void* caller) {
-  // A handler that jumps away would leave the loader's lock held.
+  // A signal handler that jumps out of this function would leave the loader's lock held.
   const base::BlockSignals block;
   ::Dl_info found{};
   if (dladdr(caller, &found) == 0) return nullptr;
@@ -96,10 +96,10 @@ void* JumpTarget::find() {
 void* dlsym_target() {
   static constinit std::atomic<void*> g_known{nullptr};
   void* known = g_known.load(std::memory_order_relaxed);
-  // A call of dlsym would reach our own, so this uses dlvsym. Newer versions of libc keep the first
+  // A call of dlsym would reach our dlsym, so this calls dlvsym. Newer libcs still have the first
   // version of the symbol.
   if (known == nullptr) {
-    // libc's own dlsym, which also finds the dlsym of a library after ours.
+    // libc's dlsym can also find the dlsym of a library after ours.
     auto* const libcs = reinterpret_cast<void* (*)(void*, const char*)>(
         dlvsym(RTLD_NEXT, "dlsym", k_first_libc_version));
     void* const next = libcs != nullptr ? libcs(RTLD_NEXT, "dlsym") : nullptr;
@@ -116,8 +116,8 @@ void* next_symbol(const char* name) {
 
 namespace {
 
-// True if the function after ours belongs to a library that is neither libc nor a sanitizer.
-// Compares with libc's own symbol first, like newest_version().
+// True if the function after ours belongs to a library that is neither libc nor a sanitizer. Like
+// newest_version(), first compares the function with libc's symbol.
 bool is_anothers(const char* name) {
   ::Dl_info found{}, libc{};
   const void* const symbol = next_symbol(name);
@@ -163,8 +163,8 @@ LoadedLibrary library_of(const void* address) {
   return wanted.found;
 }
 
-// The libraries whose functions come after ours in the lookup order, except libc. Written before
-// main; threads of other constructors that look up functions write the same values.
+// The libraries other than libc that provide functions after ours in the lookup order. Written
+// before main. If threads of other constructors also look up functions, they write the same values.
 constinit LoadedLibrary g_behind[8] = {};
 
 void note_behind(const void* function, const LoadedLibrary& libc) {
@@ -198,7 +198,7 @@ bool is_next_of_caller(const char* name, const void* caller) {
 
 void resolve_all() {
   static constinit std::atomic<bool> g_is_done{false};
-  // Acquire: pairs with the release below.
+  // Acquire. Pairs with the release below.
   if (g_is_done.load(std::memory_order_acquire)) return;
   g_vfork.find();
   g_dlopen.find();

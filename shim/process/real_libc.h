@@ -1,7 +1,8 @@
-// The functions after ours: real::NAME(...) for each row of hooks.def. The constructor resolves all
-// of them. Before that, those with a stand-in (stand_ins.h) are raw system calls, because
-// allocators and other constructors call them while dlsym may not be called yet; the others are
-// resolved by their first call. Thread safety: all threads write the same value to a pointer.
+// The functions that come after ours in the lookup order, usually libc's: real::NAME(...) for each
+// row of hooks.def. The constructor resolves all of them. Earlier, a function with a stand-in
+// (stand_ins.h) is a raw system call, because allocators and other constructors call it when dlsym
+// cannot be called yet. Any other function is resolved by its first call. Thread safety: all
+// threads write the same value to a pointer.
 #pragma once
 
 #include <atomic>
@@ -14,7 +15,7 @@
 
 namespace cube::shim::real {
 
-// The names of the functions in one string, because an array of pointers would need relocations.
+// The names of the functions, as one block of text. An array of pointers would need relocations.
 struct Names {
   char vfork[sizeof "vfork"], __vfork[sizeof "__vfork"];
   char dlopen[sizeof "dlopen"], dlsym[sizeof "dlsym"];
@@ -30,7 +31,7 @@ inline const char* name_at(NameOffset offset) {
 }
 
 // True if this library has a function of that name. Calls no function of libc, because a sanitizer
-// that is not fully started may have replaced it.
+// that has not fully started may have replaced it.
 bool is_hooked(const char* name);
 
 // The version of libc's oldest functions.
@@ -41,12 +42,13 @@ inline constexpr const char* k_first_libc_version = "GLIBC_2.17";
 #endif
 
 void* next_symbol(const char* name);
-// Searches the libraries of the caller for a function, even those that only their users see
-// (RTLD_LOCAL). Returns null if none has it.
+// Searches for a function in the libraries that the caller's code sees, including those loaded with
+// RTLD_LOCAL. Returns null if no library has the function.
 void* symbol_of_caller(const char* name, const void* caller);
 
-// libc's address for a hook that is a jump (jumps.S). Found without next_symbol(), which calls
-// dlopen; libc has one version of each.
+// The address of libc's function for a hook that is a jump (jumps.S). find() does not use
+// next_symbol(), which calls dlopen. It needs no version, because libc has only one version of each
+// such function.
 class JumpTarget {
  public:
   constexpr explicit JumpTarget(NameOffset name) : name_(name) {}
@@ -77,15 +79,15 @@ class Function {
     }
     return function(arguments...);
   }
-  // If libc does not have a function, keeps the old address (io_submit belongs to libaio,
-  // close_range is newer than glibc 2.33).
+  // Keeps the old address if no library has the function. io_submit belongs to libaio, and glibc
+  // before 2.34 lacks close_range.
   void resolve() {
     if (void* const symbol = next_symbol(name_at(name_)); symbol != nullptr) {
       function_.store(reinterpret_cast<Signature*>(symbol), std::memory_order_relaxed);
       is_found_.store(true, std::memory_order_relaxed);
     }
   }
-  // Null if there is no such function after ours.
+  // Returns null if no function comes after ours.
   const void* found() const {
     return is_found_.load(std::memory_order_relaxed)
                ? reinterpret_cast<const void*>(function_.load(std::memory_order_relaxed))
@@ -111,26 +113,27 @@ class Function {
 #define CUBE_HOOK(result, name, parameters) extern Function<result parameters> name;
 #include "shim/hooks.def"
 
-// Finds all functions, and the libraries after ours. Called by the constructor, or by an earlier
-// lookup from a library whose constructor runs first.
+// Finds all functions, and the libraries after ours. The constructor calls this, or an earlier
+// lookup by a library whose constructor runs before ours.
 void resolve_all();
 
 // True if this code belongs to a library that comes after ours in the lookup order.
 bool comes_after_us(const void* address);
-// True if the function of that name after ours belongs to the library of this code. Calls no
-// function that may be replaced by a library that is not fully started.
+// True if the next function of that name after ours belongs to the library that contains this code.
+// Calls no function that a library that has not fully started may have replaced.
 bool is_next_of_caller(const char* name, const void* caller);
 
-// True if this code belongs to a library other than libc that has one of the functions after ours.
-// Such a function may just call syscall(); if that led back to our function, the recursion would
-// never end. Async-signal-safe.
+// True if this code belongs to a library other than libc that provides one of the functions after
+// ours. A function of such a library may be a wrapper of syscall(). If that syscall() reached our
+// function, the recursion would never end. Async-signal-safe.
 bool is_behind(const void* address);
 
-// True if libc has this version ("2.36") or a newer one.
+// True if libc is of this version (such as "2.36") or newer.
 bool is_libc_from(const char* version);
 
-// True if another preloaded library after ours changes the results of stat (libfakeroot: other
-// owners), so that it must be called. The interceptors of sanitizers only observe.
+// True if another preloaded library after ours changes the results of stat, as libfakeroot changes
+// the owner. If so, stat of that library must be called. The interceptors of sanitizers do not
+// count, because they only observe.
 inline constinit std::atomic<bool> g_stat_is_anothers{false};
 void find_stat_of_others();
 inline bool stat_is_anothers() { return g_stat_is_anothers.load(std::memory_order_relaxed); }

@@ -48,7 +48,8 @@ int statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x
   return static_cast<int>(to_c(sys::statx(dir, path, flags, mask, x)));
 }
 ssize_t preadv2(int fd, const struct ::iovec* parts, int count, off_t at, int flags) {
-  // The kernel takes the offset in two halves; on 64 bits it reads only the first.
+  // The system call has two parameters for the offset. On 64-bit machines, the kernel reads only
+  // the first.
   return to_c(sys::raw(SYS_preadv2, fd, sys::arg(parts), count, at, 0, flags));
 }
 int close_range(unsigned first, unsigned last, int flags) {
@@ -57,7 +58,7 @@ int close_range(unsigned first, unsigned last, int flags) {
 void closefrom(int first) {
   const int least = first < 0 ? 0 : first;
   if (!sys::failed(sys::raw(SYS_close_range, least, ~0U, 0))) return;
-  // The kernel is older than 5.9.
+  // The kernel is older than 5.9, so close the fds one by one.
   struct ::rlimit64 limit {};
   sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, 0, sys::arg(&limit));
   for (long fd = least; fd < static_cast<long>(limit.rlim_cur); ++fd)

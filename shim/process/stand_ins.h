@@ -1,6 +1,7 @@
-// Stand-ins for functions of libc: raw system calls with libc's error convention. They are used
-// until our constructor has run, and permanently if an older libc lacks the function (`syscall`
-// leads to our exports, even if libc lacks the function). Thread-safe and async-signal-safe.
+// Stand-ins for functions of libc: raw system calls with libc's error convention. Stand-ins are
+// used until our constructor has run. If an older libc lacks the function, its stand-in is used
+// permanently, because `syscall` leads to our exports in any case. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include "shim/process/libc_types.h"

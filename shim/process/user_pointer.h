@@ -1,7 +1,7 @@
-// Recognizes, by their value, pointers that the kernel would refuse with EFAULT: those into the
-// first page, and those beyond the end of a program's addresses. The value does not show whether a
-// pointer leads to unmapped memory; path_filter::is_unmapped asks the kernel, for calls that can
-// afford it (doc/SEMANTICS.md). Thread safety: pure functions.
+// Recognizes, by their value, pointers that the kernel would refuse with EFAULT: pointers into the
+// first page, and pointers beyond a program's address range. The value does not show whether a
+// pointer leads to unmapped memory. path_filter::is_unmapped asks the kernel, for calls that can
+// afford a system call (doc/SEMANTICS.md). Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,12 @@
 
 namespace cube::shim {
 
-// No program has the first page mapped, to which null and small numbers lead.
+// Null and small numbers point into the first page, which no program has mapped.
 inline constexpr std::uintptr_t k_user_begin = 4096;
 #if defined(__x86_64__)
 inline constexpr std::uintptr_t k_user_end = 0x7ffffffff000, k_address_bits = ~std::uintptr_t{0};
 #else
-// The processor ignores the top byte, in which a program may keep a tag: that of an allocator (MTE)
-// or of HWASan.
+// The processor ignores the top byte, in which the allocator (MTE) or HWASan may keep a tag.
 inline constexpr std::uintptr_t k_user_end = 1ULL << 52, k_address_bits = (1ULL << 56) - 1;
 #endif
 

@@ -25,14 +25,14 @@ struct Search {
 
 constinit std::atomic<bool> g_is_kept_long{false};
 
-// Atomic, because other threads may take the lock at any time.
+// The load is atomic, because other threads may take the lock at any time.
 int now(const int& word) { return __atomic_load_n(&word, __ATOMIC_RELAXED); }
 bool is_free(const pthread_mutex_t& lock) {
   return now(lock.__data.__lock) == 0 && now(lock.__data.__owner) == 0;
 }
 
-// Finds a mutex that this thread holds, taken once. The loader's other locks look the same, but
-// they are free now, because no library is being loaded.
+// Finds a mutex that this thread has locked exactly once. The loader's other locks have the same
+// form, but are free now, because no library is being loaded.
 const pthread_mutex_t* held_one(const Search& search) {
   for (std::uintptr_t at = search.begin; at + sizeof(pthread_mutex_t) <= search.end;
        at += alignof(pthread_mutex_t)) {

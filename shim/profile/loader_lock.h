@@ -1,19 +1,19 @@
-// The loader's lock. libunwind takes it when it asks for the libraries of the process. Another
-// thread may hold it at a fork, and libc does not release it in the child: a thread of the child
-// that takes it waits forever. Another thread may also hold it in dl_iterate_phdr's callback, and
-// wait there for this thread. The loader does not publish its lock, so this code searches the
-// loader's data for a word that looks like a held lock. Thread-safe, except find();
-// async-signal-safe.
+// Tests whether the dynamic loader's lock is free. libunwind takes this lock when it asks for the
+// libraries of the process. In two cases, libunwind would wait forever. First, if another thread
+// holds the lock at a fork, libc does not release it in the child. Second, another thread may hold
+// the lock in the callback of dl_iterate_phdr and wait there for this thread. The loader does not
+// publish its lock, so find() searches the loader's data for a word that looks like a held lock.
+// Thread-safe, except find(). Async-signal-safe.
 #pragma once
 
 namespace cube::shim::profile::loader_lock {
 
-// Call it once. Finds nothing if the loader's lock has another form.
+// Call this once. Finds nothing if the loader's lock has another form.
 void find();
-// True if this thread could take the lock within 10 ms. If another thread keeps it for longer,
-// later calls no longer wait.
+// Waits up to 10 ms for the lock to become free, and returns true if it does. If the lock stays
+// held, later calls no longer wait.
 bool is_free_soon();
-// In the child of a fork, true if the lock is held by a thread that exists only in the parent.
+// For the child of a fork: true if a thread that exists only in the parent holds the lock.
 bool is_held_for_good();
 
 }  // namespace cube::shim::profile::loader_lock

@@ -26,21 +26,21 @@ constinit Backtrace* g_backtrace = nullptr;
 // The addresses of this library, from its first segment to its last.
 constinit std::uintptr_t g_own_begin = 0, g_own_end = 0;
 
-// A thread that walks increments the count and then loads the gate; a fork closes the gate and then
-// loads the count. So one of the two sees the other.
+// A walking thread increments the count and then loads the gate. A fork closes the gate and then
+// loads the count. So at least one of them sees the store of the other.
 constinit std::atomic<std::uint32_t> g_walkers{0};
 constinit std::atomic<bool> g_is_closed{false};
-// True in a child if a thread of the parent was inside libunwind or the loader at the fork: the
-// locks that it held are never released.
+// True in a child if a thread of the parent was inside libunwind or the loader at the fork. The
+// locks of that thread are never released in the child.
 constinit std::atomic<bool> g_is_broken{false};
 
 enum class Thread : std::uint8_t { is_new, ready, walking };
 constinit thread_local Thread t_thread [[gnu::tls_model("initial-exec")]] = Thread::is_new;
 
-// Enough stack for libunwind's frames, even if it has to read a library's tables first.
+// Enough stack for libunwind's frames, even if libunwind must first read a library's tables.
 constexpr std::uintptr_t k_room = 24 << 10;
-// The known part of this thread's stack. `is_whole` says that it includes the beginning of the
-// stack.
+// The known part of this thread's stack. `is_whole` is true if the part includes the beginning of
+// the stack.
 struct KnownStack {
   std::uintptr_t begin, end;
   bool is_whole;
@@ -66,7 +66,7 @@ void find_own_code() {
       nullptr);
 }
 
-// Replaces the pipe by which libunwind tests whether memory can be read (own_calls.h).
+// Replaces the pipe by which libunwind tests whether memory is readable (own_calls.h).
 constexpr int k_no_fd = -2;
 int pipe_of_libunwind(int* fds, int /*flags*/) {
   fds[0] = fds[1] = k_no_fd;
@@ -84,7 +84,7 @@ ssize_t read_of_libunwind(int fd, void* to, size_t n) {
   return -1;
 }
 int close_of_libunwind(int fd) { return fd != k_no_fd ? ::close(fd) : 0; }
-// libunwind also reads and writes through syscall().
+// libunwind also calls read and write through syscall().
 long syscall_of_libunwind(long number, long a, long b, long c, long d, long e, long f) {
   if (number == SYS_write)
     return write_of_libunwind(static_cast<int>(a), reinterpret_cast<const void*>(b),
@@ -98,8 +98,8 @@ long syscall_of_libunwind(long number, long a, long b, long c, long d, long e, l
   return -1;
 }
 
-// At the end of a thread, libunwind takes a lock and frees the thread's memory. By then
-// ThreadSanitizer has forgotten the thread, and its pthread_mutex_lock would crash.
+// At the end of a thread, libunwind takes a lock and frees the thread's memory. At that time,
+// ThreadSanitizer has already forgotten the thread, and its pthread_mutex_lock would crash.
 void take_locks_of_libc(const struct ::link_map& map) {
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   if (libc == nullptr) return;
@@ -126,7 +126,8 @@ bool make_quiet(void* library) {
   return take_calls(*map, others, std::size(others)) == 0 || has_write;
 }
 
-// Skips the first thread: its stack grows, and libc would have to read a file to find its size.
+// Does nothing in the first thread, whose stack grows. To find the size of that stack, libc would
+// have to read a file.
 void note_own_stack() {
   namespace sys = base::sys;
   pthread_attr_t all;
@@ -141,7 +142,8 @@ void note_own_stack() {
   pthread_attr_destroy(&all);
 }
 
-// An overflow may end the program, or overwrite what lies below a stack without a guard page.
+// False if a walk could overflow the stack. An overflow would end the program or, without a guard
+// page, overwrite the memory below the stack.
 bool has_room() {
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   stack_t other{};
@@ -159,8 +161,9 @@ bool has_room() {
   return true;
 }
 
-// While an object lives, this thread runs no handler, which could jump out of the walk, and is not
-// cancelled: libunwind opens files, which are cancellation points, while it holds its locks.
+// While an object exists, this thread runs no signal handlers, which could jump out of the walk.
+// The thread is also not cancelled, because libunwind reaches cancellation points (it opens files)
+// while it holds its locks.
 class Undisturbed {
  public:
   Undisturbed() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_before_); }
@@ -176,7 +179,8 @@ class Undisturbed {
 bool may_walk() {
   if (t_thread == Thread::walking || g_is_broken.load(std::memory_order_relaxed)) return false;
   if (t_thread == Thread::is_new) {
-    // A walk would make the loader allocate libunwind's thread-local data now.
+    // The first walk makes the loader allocate libunwind's thread-local data, which a handler must
+    // not do.
     if (base::may_be_in_handler()) return false;
     note_own_stack();
     t_thread = Thread::ready;
@@ -197,7 +201,7 @@ void start() {
   }
   find_own_code();
   loader_lock::find();
-  // Makes libunwind initialize itself, which opens files and calls the loader.
+  // The first walk initializes libunwind, which then opens files and calls the loader.
   Stack stack;
   walk(stack);
 }

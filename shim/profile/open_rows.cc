@@ -7,10 +7,10 @@
 namespace cube::shim::profile {
 namespace {
 
-constexpr std::uint32_t k_soon = 3;  // an open after fewer others belongs to the same item, even if
-                                     // there are few files
-constexpr std::uint32_t k_few_opens = 16;  // between two readings of a file: not another epoch
-constexpr std::uint64_t k_large_bytes = 16 << 20;  // CUBESHIM_MAX_FILE by default
+constexpr std::uint32_t k_soon = 3;        // a file that is opened again after at most this many
+                                           // opens belongs to the same item
+constexpr std::uint32_t k_few_opens = 16;  // reads with so few opens between: one epoch
+constexpr std::uint64_t k_large_bytes = 16 << 20;  // the default of CUBESHIM_MAX_FILE
 
 void make_empty(FdRow& row, std::uint32_t site, std::uint32_t flags) {
   row.site.store(site, k_relaxed);
@@ -22,7 +22,7 @@ void make_empty(FdRow& row, std::uint32_t site, std::uint32_t flags) {
     count->store(0, k_relaxed);
 }
 
-// Returns the row of the fd that this is a copy of, if that fd is still open.
+// Returns the row of the fd of which `copy` is a dup, or null if that fd is no longer open.
 FdRow* original_of(Tables& tables, const FdRow& copy, std::uint64_t path_hash) {
   const std::uint32_t number = copy.copy_of.load(k_relaxed);
   if (number == 0) return nullptr;
@@ -42,7 +42,8 @@ void add_to_original(FdRow& original, const FdRow& copy) {
                       k_relaxed);
 }
 
-// Notes that the whole file has been read. Returns true if it had also been opened a few opens ago.
+// Notes that the whole file has been read. Returns true if it had also been read whole a few opens
+// ago.
 bool note_whole(Tables& tables, std::uint64_t path_hash) {
   FileRow* const file = file_of(tables, path_hash);
   if (file == nullptr) return false;
@@ -88,7 +89,7 @@ void note_use(Tables& tables, std::uint64_t path_hash, const FileUse& use) {
   const bool is_memory = use.way == base::Way::memory, is_tier = use.way == base::Way::tier;
   const std::uint64_t ns = use.end_ns - use.begin_ns;
   add(counts[is_memory ? k_file_memory_ns : is_tier ? k_file_tier_ns : k_file_origin_ns], ns);
-  // If threads store this out of order, the error is less than one call.
+  // If threads store this out of order, the error is smaller than the time of one call.
   counts[k_last_ns].store(use.end_ns, k_relaxed);
   if (use.is_read) {
     add(counts[k_file_bytes], use.bytes);
@@ -114,7 +115,7 @@ void note_read(FdRow& row, std::int64_t at, std::size_t wanted, std::size_t got,
   if (got < wanted) row.flags.fetch_or(k_saw_end, k_relaxed);
   if (at < 0) row.position.store(from + got, k_relaxed);
   if (got != 0) row.last_end.store(from + got, k_relaxed);
-  // If the program never asked for the size, the bytes that were seen are a lower bound.
+  // If the program has not asked for the size, the end of the read is a lower bound of the size.
   if (from + got > row.size.load(k_relaxed)) row.size.store(from + got, k_relaxed);
   add(row.bytes, got);
   add(row.ns, ns);
@@ -145,7 +146,7 @@ void end_open(Tables& tables, FdRow& row) {
     size.store(std::max(size.load(k_relaxed), row.size.load(k_relaxed)), k_relaxed);
     if ((flags & k_mapped) != 0) add(file->counts[k_file_maps], 1);
   }
-  // The program may have read its copy, or the fd that it is a copy of, instead.
+  // If this fd has a copy or is a copy, the program may have read the other fd instead.
   if ((flags & (k_has_copy | k_mapped)) == k_has_copy && row.reads.load(k_relaxed) == 0) return;
   auto& counts = tables.sites[row.site.load(k_relaxed)].opens;
   const std::uint64_t reads = row.reads.load(k_relaxed), seeks = row.seeks.load(k_relaxed),
@@ -160,8 +161,8 @@ void end_open(Tables& tables, FdRow& row) {
   add(counts[k_read_bytes], bytes);
   add(counts[k_read_ns], ns);
   if (bytes == 0 && (flags & (k_mapped | k_saw_end | k_other_use)) == 0) add(counts[k_unread], 1);
-  // Without the size, and without a read that reached the end, it is unknown whether this is all of
-  // the file.
+  // Whether the program has read the whole file is known only if the size is known, or if a read
+  // reached the end.
   const bool is_whole = bytes != 0 && bytes >= size && (flags & (k_sized | k_saw_end)) != 0 &&
                         (flags & k_mapped) == 0;
   if (is_whole) add(counts[k_whole], 1);
@@ -194,7 +195,7 @@ void end_open(Tables& tables, FdRow& row) {
 
 void end_all(Tables& tables) {
   if (tables.opens.load(k_relaxed) == 0) return;
-  // In reverse, so that copies, which have higher fds, are ended first.
+  // In reverse order, so that copies, which usually have higher fds, end first.
   for (auto row = tables.fds.rbegin(); row != tables.fds.rend(); ++row) {
     if (row->file.load(k_relaxed) != 0) end_open(tables, *row);
   }

@@ -20,8 +20,8 @@ constexpr std::uint32_t k_jump_slot = R_X86_64_JUMP_SLOT, k_global_data = R_X86_
 constexpr std::uint32_t k_jump_slot = R_AARCH64_JUMP_SLOT, k_global_data = R_AARCH64_GLOB_DAT;
 #endif
 
-// The loader may have made the page read-only. It stays writable, because other data of the library
-// may lie there.
+// The loader may have made the page read-only. The page stays writable afterwards, because it may
+// also hold other data of the library.
 bool put(std::uintptr_t slot, void* function) {
   const std::size_t page = base::kernel_page();
   auto* const at =
@@ -45,7 +45,7 @@ std::size_t take_calls(const link_map& library, const OwnCall* calls, std::size_
     std::size_t bytes = 0;
   } tables[2];
   for (const ElfW(Dyn)* row = library.l_ld; row->d_tag != DT_NULL; ++row) {
-    // The loader has already turned these into addresses.
+    // The loader has already converted these values into addresses.
     const auto pointer = row->d_un.d_ptr;
     if (row->d_tag == DT_SYMTAB)
       symbols = reinterpret_cast<const ElfW(Sym)*>(pointer);  // NOLINT(performance-no-int-to-ptr)

@@ -1,8 +1,8 @@
-// Redirects one library's calls of libc to our functions, by changing that library's table of
-// addresses. This is for libunwind: to test whether memory is readable, it writes a byte of that
-// memory into a pipe. The program could close the pipe's fd and open a file under it, which would
-// then get the byte. In addition, libunwind's locks must be libc's own. Not thread-safe: call it at
-// the start of the process.
+// Redirects the libc calls of one library to our functions, by changing that library's table of
+// addresses. This is done to libunwind, which tests whether memory is readable by writing a byte of
+// the memory to a pipe. If the program closed the pipe's fd and opened a file under it, the byte
+// would be written to that file. In addition, libunwind must use libc's own locks. Not thread-safe:
+// call it at the start of the process.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ struct OwnCall {
   void* function;
 };
 
-// Redirects these calls. Returns how many of these functions the library calls.
+// Redirects these calls. Returns how many of the functions the library calls.
 std::size_t take_calls(const link_map& library, const OwnCall* calls, std::size_t count);
 
 }  // namespace cube::shim::profile

@@ -26,15 +26,16 @@ constinit std::atomic<bool> g_on{false};
 namespace {
 
 constinit const base::Config* g_profiled = nullptr;
-// The frame of the recorder that runs on this thread, or 0. A jump out of a handler may leave a
-// stale frame here, which is recognized by a later frame further up the stack.
+// The frame of the recorder that runs on this thread, or 0. A jump out of a signal handler may
+// leave a stale frame here. A later frame that lies further up the stack shows that the noted frame
+// is stale.
 constinit thread_local std::uintptr_t t_recorder [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_calls [[gnu::tls_model("initial-exec")]] = 0;
 constinit thread_local std::uint32_t t_not_walked [[gnu::tls_model("initial-exec")]] = 0;
-// How long the profiler's start took in this program; 0 after it was written.
+// The duration of the profiler's start in this program; 0 after it was written to the file.
 constinit std::uint64_t g_start_ns = 0;
 
-// Prevents recursion: while the recorder runs, libunwind's calls and those of handlers are not
+// Prevents recursion. While the recorder runs, calls of libunwind and of signal handlers are not
 // recorded.
 class Recording {
  public:
@@ -54,7 +55,7 @@ class Recording {
   bool is_entered_;
 };
 
-// A fork that bypassed libc has wiped the tables.
+// If a fork that bypassed libc has wiped the tables, prepares them again.
 Tables* tables_in_use() {
   Tables* const tables = g_tables.load(std::memory_order_acquire);
   if (tables != nullptr && tables->magic.load(k_relaxed) == 0) [[unlikely]]
@@ -62,7 +63,8 @@ Tables* tables_in_use() {
   return tables;
 }
 
-// With any other error, the path may point to unreadable memory.
+// True if the error shows that the kernel has read the path. After other errors, the path may point
+// to unreadable memory.
 bool has_read_path(int error) {
   constexpr int k_errors[] = {ENOENT, EACCES, ENOTDIR, EEXIST, EISDIR,
                               ELOOP,  EROFS,  EIO,     ESTALE, ETIMEDOUT};
@@ -71,7 +73,7 @@ bool has_read_path(int error) {
 
 bool is_to_be_read(int open_flags) { return (open_flags & (O_ACCMODE | O_PATH)) == O_RDONLY; }
 
-// Returns the row of the call site: walks the stack, or takes the row of the last such call with
+// Returns the row of the call site. Walks the native stack, or uses the row of the last call with
 // the same caller and the same Python functions.
 SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walked) {
   Stack stack;
@@ -84,8 +86,8 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walk
   auto& known = tables.quick[quick % Tables::k_quick];
   const std::uint64_t word = known.load(k_relaxed);
   const std::uint64_t high = quick >> 32 << 32;
-  // A caller is not known for an open. Without Python, nothing else would distinguish one call site
-  // from another.
+  // The caller of an open is unknown. Without Python functions, nothing would distinguish two call
+  // sites.
   const bool is_told = caller != nullptr || stack.pythons != 0;
   if (is_told && word != 0 && word >> 32 << 32 == high &&
       ++t_calls % g_profiled->profile_every != 0)
@@ -98,7 +100,7 @@ SiteRow* find_site(Tables& tables, Kind kind, const void* caller, bool& has_walk
   return row;
 }
 
-// A separate frame, because a path takes 4 KiB of stack, and libunwind must not run on top of it.
+// Not inlined, because a path needs 4 KiB of stack, and libunwind must not run on top of that.
 // Returns 0 if the call is not recorded.
 __attribute__((noinline)) std::uint64_t hash_of_path(const Subject& subject) {
   ProfiledPath path;
@@ -110,7 +112,7 @@ __attribute__((noinline)) std::uint32_t keep_path(Tables& tables, const Subject&
   return path.find(*g_profiled, subject.fd, subject.path) ? keep_text(tables, path.text()) : 0;
 }
 
-// Returns the shortest of several trials, which is the least disturbed.
+// Returns the time of the shortest of several trials, which was the least disturbed.
 std::uint64_t time_of_a_clock_reading() {
   constexpr std::uint64_t k_trials = 8, k_readings = 8;
   std::uint64_t least_ns = UINT64_MAX;
@@ -280,7 +282,7 @@ void Call::end(const Subject& subject, long result) {
 void Call::record_timed(const Subject& subject, long result, const Ending& ending) {
   record(subject, result, ending);
   if (!has_walked_ && ++t_not_walked % k_cost_sample != 0) return;
-  // Longer times are those of interrupted calls, during which other threads ran.
+  // A longer time means that other threads interrupted the call.
   constexpr std::uint64_t k_longest_ns = 20'000, k_longest_walk_ns = 5'000'000;
   auto& cost = tables_in_use()->cost;
   const std::uint64_t ns = base::monotonic_ns() - ending.ns;
@@ -299,7 +301,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
   if (subject.path != nullptr) {
     const bool opens = subject.kind == Kind::open || subject.kind == Kind::list;
     if (opens && !failed) row = row_of_fd(*tables, static_cast<int>(result));
-    // The fd was closed by a call that was not seen.
+    // If the row is in use, the fd was closed by a call that the profiler did not see.
     if (row != nullptr) end_open(*tables, *row);
     path_hash_ = failed && !has_read_path(error) ? 0 : hash_of_path(subject);
     if (path_hash_ == 0) return;
@@ -322,7 +324,7 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
               .end_ns = end_ns});
   if (subject.path != nullptr && site->example.load(k_relaxed) == 0)
     site->example.store(keep_path(*tables, subject), k_relaxed);
-  // For an open, the row still describes what its fd was before.
+  // For an open, the row still describes the earlier file of its fd.
   const bool is_of_directory = subject.kind == Kind::list || (subject.flags & O_DIRECTORY) != 0 ||
                                (subject.path == nullptr && row != nullptr &&
                                 (row->flags.load(k_relaxed) & k_directory) != 0);
@@ -336,7 +338,8 @@ void Call::record(const Subject& subject, long result, const Ending& ending) {
               .bytes = bytes});
   if (subject.path != nullptr) return note_path(*tables, *site, subject, row, failed, ns);
   if (row == nullptr) return;
-  // The path of an fd is not kept. The first path that its site opened is reported instead.
+  // The path of an fd is not stored. The first path that was opened at the site of the fd's open is
+  // reported instead.
   if (site->example.load(k_relaxed) == 0)
     site->example.store(tables->sites[row->site.load(k_relaxed)].example.load(k_relaxed),
                         k_relaxed);

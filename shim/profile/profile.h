@@ -1,10 +1,11 @@
-// The profiler (CUBESHIM_PROFILE) records each file call below the prefixes, by call site, and its
-// cost. The exports check is_on(), and pass a call to Call if it is. Invariants: nothing here
-// changes what a call does or returns, nor errno. All memory is one mapping of fixed size, made at
-// the start; what does not fit is counted. A forked child begins with empty tables, which the
-// kernel wipes, and writes a file of its own. Thread-safe. Async-signal-safe, except start(), and
-// not reentrant: the calls of a handler are recorded unless it interrupts the recorder. It takes no
-// locks and calls no malloc, except for libunwind's TLS at a thread's first call.
+// The profiler (CUBESHIM_PROFILE) records each file call below the prefixes with its call site and
+// its cost. The exports pass a call to Call if is_on() is true. Invariants: The profiler never
+// changes the effect or the result of a call, or errno. Its memory is one mapping of fixed size,
+// made at the start; calls that do not fit are counted. The kernel wipes the tables in a forked
+// child, which writes a file of its own. Thread-safe. Async-signal-safe, except start(), but not
+// reentrant: if a handler interrupts the recorder, the handler's calls are not recorded. The
+// recorder takes no locks. Its only malloc is for libunwind's thread-local data, at the first walk
+// in a thread.
 #pragma once
 
 #include <sys/types.h>
@@ -28,22 +29,23 @@ struct FdRow;
 enum class Kind : std::uint8_t { open, read, seek, stat, access, close, list, map, lock, k_count };
 
 extern constinit std::atomic<bool> g_on;
-// Relaxed: it is set before main, and a thread that sees it late starts to record late. Pairs with
-// start().
+// Relaxed suffices, because g_on is set before main, and a thread that sees it late only starts to
+// record late. Pairs with start().
 inline bool is_on() { return g_on.load(std::memory_order_relaxed); }
 
-// Called once, from the constructor of the library. Does nothing unless the settings ask for it.
+// The constructor of the library calls this. Does nothing if the settings do not switch the
+// profiler on.
 void start(const base::Config& config);
-// Writes the file and ends profiling for good. Called at the end of the process.
+// Call this at the end of the process. Writes the file and ends profiling for good.
 void leave();
-// Call it before an exec: writes the file, and starts over in case the exec fails.
+// Call this before an exec. Writes the file, and empties the tables in case the exec fails.
 void before_exec();
-// Called around a fork in the parent, and in the child.
+// Call these before a fork, after it in the parent, and in the child.
 void before_fork();
 void after_fork();
 void become_child();
 
-// What a call is about: a path, or an fd.
+// The subject of a call: a path or an fd.
 struct Subject {
   Kind kind;
   const void* caller;  // the return address of the export
@@ -51,17 +53,18 @@ struct Subject {
   const char* path = nullptr;
   int flags = 0;                      // of an open
   std::size_t wanted = 0;             // bytes of a read or a mapping
-  std::int64_t at = -1;               // where a pread reads
+  std::int64_t at = -1;               // the offset of a pread
   int whence = 0;                     // of a seek
-  const struct ::stat* st = nullptr;  // where a stat puts its answer
+  const struct ::stat* st = nullptr;  // the answer of a stat
 };
 
-// One call. It has no destructor, because a thread may be cancelled in the call or jump out of it.
+// The recording of one call. It has no destructor, because a thread may be cancelled in the call or
+// jump out of it.
 class Call {
  public:
   // Returns false if the call is not recorded.
   bool begin(const Subject& subject);
-  // `result` is as libc's, -1 for an error.
+  // `result` is libc's result; -1 means an error.
   void end(const Subject& subject, long result);
 
  private:
@@ -70,7 +73,7 @@ class Call {
     int error;
     base::Way way;
   };
-  // Also measures the time of the recorder.
+  // Records the call, and measures the time that this takes.
   void record_timed(const Subject& subject, long result, const Ending& ending);
   void record(const Subject& subject, long result, const Ending& ending);
   void note_path(Tables& tables, SiteRow& site, const Subject& subject, FdRow* row, bool failed,

@@ -9,7 +9,8 @@
 
 namespace cube::shim::profile {
 
-// The loader, allocators and libunwind read below these, and no data set lies there.
+// The loader, allocators and libunwind read files below these directories, but no data set lies
+// there.
 constexpr std::string_view k_never[] = {"/proc", "/sys", "/dev"};
 
 bool ProfiledPath::append(const char* path) {
@@ -33,7 +34,7 @@ bool ProfiledPath::find(const base::Config& config, int dir, const char* path) {
   namespace sys = base::sys;
   constexpr std::uintptr_t k_first_page = 4096;
   const auto address = reinterpret_cast<std::uintptr_t>(path);
-  // The kernel returns EFAULT for such a pointer.
+  // The kernel refuses such a pointer with EFAULT.
   if (address < k_first_page || address >> 47 != 0) return false;
   size_ = 0;
   if (*path != '/') {

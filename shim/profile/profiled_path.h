@@ -1,6 +1,6 @@
-// Decides whether the profiler records a path, by its text alone: absolute, or below the working
-// directory or an open directory. "." and "//" are removed, ".." stays. Thread-safe and
-// async-signal-safe.
+// Decides by the text of a path whether the profiler records it. The path may be absolute, or
+// relative to the working directory or an open directory. "." and "//" are removed; ".." is kept.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <climits>

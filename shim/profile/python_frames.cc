@@ -11,13 +11,13 @@ namespace {
 
 // Offsets in the interpreter's structures.
 struct Layout {
-  std::uint32_t version;     // 0x030b: 3.11
-  std::uint16_t frame;       // in a thread state: the innermost frame, or the structure that has it
-  bool is_behind_structure;  // _PyCFrame
-  std::uint16_t in_structure;                       // the innermost frame there
+  std::uint32_t version;       // 0x030b: 3.11
+  std::uint16_t frame;         // in a thread state: the innermost frame, or a structure with it
+  bool is_behind_structure;    // _PyCFrame
+  std::uint16_t in_structure;  // the innermost frame in that structure
   std::uint16_t code, previous, owner;              // of a frame; owner 0: there is none
   std::uint16_t first_line, file, name, qualified;  // of a code; qualified 0: there is none
-  std::uint16_t ascii, compact;                     // sizes of the heads of texts
+  std::uint16_t ascii, compact;                     // header sizes of strings
 };
 constexpr Layout k_layouts[] = {
     {0x0309, 24, false, 0, 32, 24, 0, 40, 104, 112, 0, 48, 72},
@@ -25,7 +25,7 @@ constexpr Layout k_layouts[] = {
     {0x030b, 56, true, 8, 32, 48, 0, 72, 112, 120, 128, 48, 72},
     {0x030c, 56, true, 0, 0, 8, 70, 68, 112, 120, 128, 40, 56},
 };
-// The owner of a frame that the interpreter inserts if there is C code between two Python frames.
+// The owner of a frame that the interpreter inserts between two Python frames for C code.
 constexpr std::uint8_t k_owned_by_c = 3;
 
 using Address = std::uintptr_t;
@@ -54,8 +54,7 @@ std::uint32_t version_of(const char* text) {
   return major << 8 | minor;
 }
 
-// Python 3.13 publishes these offsets itself (_Py_DebugOffsets). The numbers count fields of 8
-// bytes.
+// Python 3.13 publishes these offsets (_Py_DebugOffsets). The numbers count fields of 8 bytes.
 bool layout_of_itself(Layout& layout) {
   const auto at = reinterpret_cast<Address>(dlsym(RTLD_DEFAULT, "_PyRuntime"));
   if (at == 0 || std::memcmp(reinterpret_cast<const void*>(at), "xdebugpy", 8) != 0)
@@ -83,7 +82,8 @@ bool find_layout(const char* version_text) {
   return true;
 }
 
-// Returns a text of Python as UTF-8. Other characters become '?'.
+// Converts a Python string to UTF-8. Replaces control characters, and characters beyond U+FFFF, by
+// '?'.
 std::string_view text_of(Address text, char (&room)[512]) {
   const auto length = read<std::int64_t>(text + 16);
   const auto state = read<std::uint32_t>(text + 32);
@@ -113,8 +113,8 @@ std::string_view text_of(Address text, char (&room)[512]) {
   return {room, n};
 }
 
-// Returns the row of a code object, plus 1; 0 if the table is full. A code object may have been
-// freed and its memory reused for another one, so the key includes its name and its line.
+// Returns the row of a code object, plus 1, or 0 if the table is full. The key includes the name
+// and the line, because another code object may reuse the memory of a freed code object.
 std::uint32_t row_of(Tables& tables, Address code) {
   const auto name =
       read<Address>(code + (g_layout.qualified != 0 ? g_layout.qualified : g_layout.name));

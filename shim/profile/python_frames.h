@@ -1,18 +1,18 @@
-// The Python functions that led to a call: reads the frames of the calling thread's own interpreter
-// state as they lie in memory. They do not change while their thread is in a call of ours, with or
-// without the GIL. CPython 3.9 to 3.13 are supported; in other versions, and in one built without a
-// GIL, nothing is read. Only two functions of Python are called, and they only read a variable of
-// the thread. Thread-safe, except start(). Async-signal-safe, provided that the interpreter links a
-// frame after it is complete.
+// The Python functions that led to a call. This code reads the frames of the calling thread
+// directly from the memory of the interpreter. The frames do not change while the thread is in a
+// call of this library, even if another thread has the GIL. CPython 3.9 to 3.13 are supported. In
+// other versions, and in builds without a GIL, nothing is read. The code calls two functions of
+// Python, which only read a variable of the thread. Thread-safe, except start(). Async-signal-safe
+// if the interpreter completes a frame before it links it.
 #pragma once
 
 #include "shim/profile/tables.h"
 
 namespace cube::shim::profile::python {
 
-// Finds out whether the program is a Python, and of which version.
+// Determines whether the program is a Python interpreter, and its version.
 void start();
-// Stores the innermost frames, as rows of the table of codes.
+// Stores the innermost frames in `stack`, as rows of the code table.
 void walk(Tables& tables, Stack& stack);
 
 }  // namespace cube::shim::profile::python

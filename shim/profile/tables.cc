@@ -20,7 +20,7 @@ constexpr std::uint32_t k_magic = 0x70726f66;
 
 void make_ready(Tables& tables) {
   tables.start_ns = base::monotonic_ns();
-  tables.string_end.store(1, std::memory_order_relaxed);  // 0 is "none"
+  tables.string_end.store(1, std::memory_order_relaxed);  // 0 means "none"
   tables.magic.store(k_magic, std::memory_order_release);
 }
 

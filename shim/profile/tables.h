@@ -1,8 +1,8 @@
-// The memory of the profiler: fixed tables with open addressing in one private mapping that a fork
-// wipes (MADV_WIPEONFORK). A row of zeros is empty. Rows are taken by a compare-and-swap of their
-// key and are never freed; counters are relaxed, because no other data depend on them. Each `ready`
-// is stored with release, and loaded with acquire before a row's plain fields are read. Thread-safe
-// and async-signal-safe.
+// The memory of the profiler: fixed hash tables with open addressing, in one private mapping that
+// the kernel wipes in a forked child (MADV_WIPEONFORK). A row of zeros is empty. A thread takes a
+// row by a compare-and-swap of the row's key; rows are never freed. Counters are relaxed, because
+// no other data depend on them. `ready` is stored with release, and loaded with acquire before a
+// thread reads the row's plain fields. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ inline void add(Count& counter, std::uint64_t n) {
   counter.fetch_add(n, std::memory_order_relaxed);
 }
 
-// The stacks that lead to a call; with its kind, they make a call site.
+// The stacks that lead to a call. The stacks and the kind of a call identify a call site.
 struct Stack {
   std::array<std::uintptr_t, k_most_native> native{};
   std::array<std::uint32_t, k_most_python> python{};  // rows of the code table, innermost first
@@ -33,11 +33,11 @@ struct Stack {
 struct SiteRow {
   std::atomic<std::uint64_t> key;
   std::atomic<std::uint32_t> ready;
-  std::atomic<std::uint32_t> example;  // a path, in the strings
+  std::atomic<std::uint32_t> example;  // a path; an index of `strings`
   std::uint32_t kind;
   Stack stack;
   std::array<Count, k_site_counts> counts;  // SiteCount
-  std::array<Count, k_open_counts> opens;   // OpenCount, of a site that opens
+  std::array<Count, k_open_counts> opens;   // OpenCount, if the site opens files
   std::array<std::atomic<std::uint32_t>, k_latency_buckets> latency;
 };
 
@@ -53,16 +53,16 @@ struct CodeRow {
   std::uint32_t name, file, line;
 };
 
-// An open file, by its fd.
+// The row of an fd that refers to an open file.
 struct FdRow {
   std::atomic<std::uint64_t> file;  // the hash of its path; 0: not watched
-  std::atomic<std::uint32_t> site;  // of its open
+  std::atomic<std::uint32_t> site;  // the call site of its open
   std::atomic<std::uint32_t> flags;
   std::atomic<std::uint32_t> copy_of;  // an fd + 1; 0: no copy
   std::atomic<std::uint32_t> reads, seeks, tiny, jumps;
   Count bytes, position, last_end, size, ns, open_ns;
 };
-// k_other_use: not opened for reading alone.
+// k_other_use: the file was not opened only for reading.
 enum FdFlag : std::uint32_t {
   k_saw_end = 1,
   k_mapped = 2,
@@ -91,12 +91,12 @@ struct Tables {
   std::array<SiteRow, k_sites> sites;
   std::array<CodeRow, k_codes> codes;
   std::array<std::atomic<std::uint64_t>, k_quick>
-      quick;  // high half: of the key; low half: row of the site + 1
+      quick;  // high half: from the key; low half: row of the site + 1
   std::array<std::array<Bin, k_bins>, k_bin_levels> bins;
   std::array<FdRow, k_fds> fds;
   std::array<FileRow, k_files> files;
   std::array<char, k_strings> strings;
-  // The writer uses these, because it may run on a small stack.
+  // Buffers of the writer, which may run on a small stack.
   std::array<char, k_buffer> buffer;
   std::array<char, 2 * PATH_MAX> maps;
   char path[PATH_MAX];
@@ -107,21 +107,22 @@ extern constinit std::atomic<Tables*> g_tables;
 
 // Makes the mapping. Returns null if there is no memory.
 Tables* make_tables();
-// Empties the tables again; for a child, and after a write before an exec.
+// Empties the tables, in a forked child and after the write before an exec.
 void start_over(Tables& tables);
 
-// Returns where the copy of the text lies, or 0 if there is no room.
+// Copies the text. Returns the position of the copy for text_at(), or 0 if there is no room.
 std::uint32_t keep_text(Tables& tables, std::string_view text);
 inline const char* text_at(const Tables& tables, std::uint32_t at) {
   return at != 0 ? &tables.strings[at] : "";
 }
 
-// Returns the row of this key, made if necessary, or null if the table is full.
+// site_of and file_of return the row of this site or file, which they make if necessary, or null if
+// the table is full.
 SiteRow* site_of(Tables& tables, std::uint32_t kind, const Stack& stack);
 FileRow* file_of(Tables& tables, std::uint64_t path_hash);
 
-// Returns the row with this key. If there is none, takes a free row and sets `is_new`. Returns null
-// if the table is full near there.
+// Returns the row with this key. If there is no such row, takes a free row and sets `is_new`.
+// Returns null if there is no free row near the place of the key.
 template <typename Row, std::size_t N>
 Row* find_row(std::array<Row, N>& rows, std::uint64_t key, bool& is_new) {
   constexpr std::size_t k_most_steps = 64;
@@ -140,7 +141,7 @@ Row* find_row(std::array<Row, N>& rows, std::uint64_t key, bool& is_new) {
   return nullptr;
 }
 
-// Adds the time of one call of the origin to the bins of the time line.
+// Adds the time of one call to the origin to the bins of the time line.
 void add_to_time_line(Tables& tables, std::uint64_t begin_ns, std::uint64_t end_ns);
 
 }  // namespace cube::shim::profile

@@ -58,7 +58,7 @@ class RawWriter {
     if (error_ == 0 && n != static_cast<long>(size_)) error_ = ENOSPC;
     size_ = 0;
   }
-  // 0 if everything was written.
+  // Returns 0 if everything was written.
   int error() const { return error_; }
 
  private:
@@ -68,7 +68,8 @@ class RawWriter {
   int error_ = 0;
 };
 
-// Writes the executable mappings from /proc/self/maps, by which addresses are turned into names.
+// Writes the executable mappings from /proc/self/maps. Readers of the raw file use these mappings
+// to convert addresses into names.
 void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
   const long fd = sys::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (sys::failed(fd)) return;
@@ -88,7 +89,7 @@ void put_maps(RawWriter& out, std::array<char, 2 * PATH_MAX>& room) {
       }
       at += line.size() + 1;
     }
-    if (at == 0 && size == room.size()) size = 0;  // no such line is this long
+    if (at == 0 && size == room.size()) size = 0;  // skips the line, which is too long
     std::memmove(room.data(), room.data() + at, size - at);
     size -= at;
   }
@@ -164,8 +165,8 @@ void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
   out.flush();
 }
 
-// Containers that share a directory have processes with the same PID, which may end at the same
-// time. Returns 0 if the file is ours, or if locks do not work there.
+// Containers that share a directory may have processes with the same PID that end at the same time.
+// So this locks the file. Returns 0 if the file is now locked, or if the file system has no locks.
 int take_turn(int fd) {
   constexpr std::uint64_t k_longest_ns = 1'000'000'000;
   constexpr timespec k_pause{0, 2'000'000};
@@ -187,7 +188,7 @@ void note_raw_file(const base::Config& config) {
   char directory[PATH_MAX] = "";
   if (config.profile.front() != '/' && sys::failed(sys::getcwd(directory, sizeof directory)))
     return;
-  // Each process has a file of its own, except that all share a device or a pipe (/dev/null).
+  // Each process writes its own file. Only a device or a pipe (/dev/null) is shared.
   struct ::stat st {};
   const bool is_no_file = !sys::failed(sys::fstatat(AT_FDCWD, config.profile.c_str(), &st, 0)) &&
                           !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
@@ -204,7 +205,7 @@ bool write_raw(Tables& tables, const base::Config& config) {
     return site.ready.load(std::memory_order_acquire) != 0;
   };
   if (std::none_of(tables.sites.begin(), tables.sites.end(), is_used)) return true;
-  // One thread may end the process while another one is in exec.
+  // One thread may end the process while another thread makes an exec.
   if (g_is_writing.exchange(true, std::memory_order_acquire)) return false;
   const auto file = cache::open_report_file(g_raw_pattern,
                                             static_cast<std::uint32_t>(sys::getpid()), tables.path);

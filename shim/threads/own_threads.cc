@@ -27,13 +27,14 @@ namespace {
 
 constinit prefetch::Sidecar* g_sidecar = nullptr;
 
-// The number of the program's threads that are starting some of ours.
+// The number of threads of the program that are starting threads of this library.
 constinit std::atomic<int> g_starting{0};
 constinit prefetch::EventCount g_started;
 constinit thread_local bool t_is_starting [[gnu::tls_model("initial-exec")]] = false;
 
-// Lives from before the check whether a start is allowed until the started object is stored. end()
-// forbids new starts, and then waits for those under way. Signals are blocked while it lives.
+// The scope of a start. It begins before the check whether a start is allowed, and ends after the
+// started object is stored. end() first forbids new starts and then waits for the current starts.
+// Signals are blocked in the scope.
 class Starting {
  public:
   Starting() : is_outermost_(!std::exchange(t_is_starting, true)) {
@@ -54,7 +55,7 @@ class Starting {
     g_started.wait_until([own] { return g_starting.load(std::memory_order_seq_cst) <= own; },
                          k_patience_ns);
   }
-  // Call it in the child of a fork, where the other threads do not exist.
+  // Call this in the child of a fork, where the other threads do not exist.
   static void forget_others() {
     g_starting.store(t_is_starting ? 1 : 0, std::memory_order_relaxed);
   }
@@ -64,14 +65,14 @@ class Starting {
   bool is_outermost_;
 };
 
-// A crew that starts when it is first wanted.
+// A crew of threads that starts at its first use.
 template <typename Crew>
 class OnDemand {
  public:
-  // Null if there is none, or if it is being started or ended.
+  // Returns null if there is no crew, or while it is being started or ended.
   Crew* get() const { return crew_.load(std::memory_order_acquire); }
-  // Calls start(), which may return null, unless it was called before. `may_be_tried` returns false
-  // if it is too early for that.
+  // Returns the crew. If start() was not called before, calls it, which may return null.
+  // `may_be_tried` returns false if it is too early for a start.
   template <typename MayBeTried, typename Start>
   Crew* get_or_start(MayBeTried may_be_tried, Start start) {
     if (Crew* const crew = get(); crew != nullptr) return crew;
@@ -87,7 +88,7 @@ class OnDemand {
     crew_.store(crew, std::memory_order_release);
     return crew;
   }
-  // Returns whether a start was tried already.
+  // Returns true if a start was tried already.
   bool forbid() { return is_tried_.exchange(true, std::memory_order_seq_cst); }
   void allow() { is_tried_.store(false, std::memory_order_release); }
   void end() {
@@ -109,7 +110,8 @@ constinit OnDemand<prefetch::MetadataScout> g_scout;
 
 }  // namespace
 
-// Null if another process shows the job's progress, or none does. Never freed.
+// Returns null if another process or no process shows the job's progress. The object is never
+// freed.
 static cache::Progress* progress_to_show() {
   static constinit cache::Progress* progress = nullptr;
   const std::uint64_t seconds = process::config().progress;
@@ -132,7 +134,7 @@ static bool start_threads() {
       cache != nullptr ? prefetch::Sidecar::start(*cache, process::config(), progress_to_show())
                        : nullptr;
   g_sidecar = sidecar;
-  // An attachment that failed is not tried again.
+  // If attaching failed, it is not tried again.
   auto busy = State::busy;
   const State next = sidecar != nullptr ? State::running : State::over;
   if (!g_state.compare_exchange_strong(busy, next, std::memory_order_acq_rel) &&
@@ -154,7 +156,7 @@ bool start() {
 
 namespace {
 
-// The state of the cluster's thread: not in use, allowed to start, or not to be started now.
+// The state of the cluster's thread: not in use, allowed to start, or not allowed to start for now.
 enum class Cluster : int { unused, allowed, held };
 constinit std::atomic<Cluster> g_cluster{Cluster::unused};
 
@@ -163,14 +165,14 @@ bool may_start_cluster() {
          g_cluster.load(std::memory_order_seq_cst) == Cluster::allowed;
 }
 
-// Called by a miss, in the middle of a fetch.
+// A miss calls this in the middle of a fetch.
 void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
-  // While the thread is not allowed to start, no try is counted, so that the first try afterwards
-  // is not delayed.
+  // A try is not counted if the thread is not allowed to start, so that the first allowed try is
+  // not delayed.
   if (!may_start_cluster()) return;
-  // The check is as expensive as in start_if_due. It runs with only the program's own signals
-  // blocked, because with all signals blocked, stale words on the stack can look like the frame of
-  // a handler.
+  // may_be_in_handler() is expensive, as in start_if_due. This check must not run with all signals
+  // blocked, because stale words on the stack could then look like the frame of a handler. So it
+  // precedes the Starting object, which blocks all signals.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
@@ -181,13 +183,14 @@ void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
   tries.store(0, std::memory_order_relaxed);
 }
 
-// Returns false if the thread is unused, or if another caller already holds it back.
+// Forbids a start of the cluster's thread. Returns false if the thread is not in use, or if another
+// caller has already forbidden the start.
 bool hold_cluster() {
   auto allowed = Cluster::allowed;
   return g_cluster.compare_exchange_strong(allowed, Cluster::held, std::memory_order_seq_cst);
 }
 
-// Returns whether there was a thread.
+// Ends the cluster's thread. Returns true if the thread existed.
 bool end_cluster() {
   constexpr std::uint64_t k_patience_ns = 100'000'000;
   cache::FileCache* const cache = attachment::attached_cache();
@@ -197,9 +200,9 @@ bool end_cluster() {
   return true;
 }
 
-// Ends all threads and sets the state to `next`. Returns whether there were any.
+// Ends all threads and sets the state to `next`. Returns true if there were any threads.
 bool end(State next) {
-  // No thread starts while the state is anything but none.
+  // A thread starts only if the state is `none`.
   auto none = State::none, running = State::running;
   g_state.compare_exchange_strong(none, next, std::memory_order_seq_cst);
   const bool had_scout = g_scout.forbid(), had_reader = g_reader.forbid();
@@ -247,17 +250,17 @@ void allow_cluster() {
   g_cluster.store(Cluster::allowed, std::memory_order_release);
 }
 
-// Kept off the path of a hit.
+// Not inlined, to keep it off the path of a hit.
 [[gnu::noinline, gnu::cold]] static void start_if_due(cache::FileCache& cache) {
-  // No thread is made while a signal handler may have interrupted malloc. Later opens try again,
-  // but not every one, because the check is expensive.
+  // Starts no thread in a signal handler, which may have interrupted malloc. Later opens try again,
+  // but not every open does, because the check is expensive.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
   if (!is_due || base::may_be_in_handler()) return;
   const cache::FetchAhead& ahead = cache.ahead();
-  // A thread that so far only keeps room free for other users starts to prefetch as soon as a
-  // process wants that.
+  // If the thread is only needed to keep room free for other users, it does not prefetch until a
+  // process wants it to.
   const bool is_for_room = process::config().prefetch && ahead.wants_thread() &&
                            !ahead.is_wanted() && !process::has_list();
   is_for_room ? start_threads() : start();
@@ -266,12 +269,12 @@ void allow_cluster() {
 void offer_slow(cache::FileCache& cache) {
   const bool wants_thread =
       process::config().prefetch && (cache.ahead().wants_thread() || process::has_list());
-  // One process of the node writes to the disk. The others need no such thread until that process
-  // is gone.
+  // One process of the node writes to the disk. Until this process ends, all others need no thread
+  // for the disk.
   if (wants_thread || prefetch::DiskFlusher::is_wanted(cache)) start_if_due(cache);
 }
 
-// Returns any fd of the program that leads to the open file, or -1.
+// Returns an fd of the program that refers to the open file, or -1.
 static int fd_of(const cache::LargeFile& file) {
   for (int fd = 0, end = g_fds.end(); fd < end; ++fd) {
     if (g_fds.kind(fd) != RowKind::large) continue;
@@ -309,7 +312,7 @@ void end_for_good(Hanging hanging) {
   bool were_any = false;
   do {
     were_any |= end(State::over);
-    // If another thread has paused the threads, this one must not resume them.
+    // If another thread has paused the threads, its resume() must not start them again.
     auto busy = State::busy;
     g_state.compare_exchange_strong(busy, State::over, std::memory_order_acq_rel);
   } while (g_state.load(std::memory_order_acquire) != State::over);
@@ -317,8 +320,8 @@ void end_for_good(Hanging hanging) {
     prefetch::wait_for_background_threads(k_patience_ms);
 }
 
-// A destructor of thread-specific data runs whenever a thread ends without ending the process: at
-// pthread_exit, thrd_exit, cancellation, and the return of a thread that has forked.
+// The destructor of thread-specific data runs when the thread ends without ending the process: at
+// pthread_exit, thrd_exit and cancellation, and when a thread that has forked returns.
 void end_with_this_thread() {
   static const std::pair<pthread_key_t, bool> key = [] {
     pthread_key_t made{};
@@ -333,7 +336,7 @@ void become_child() {
   g_sidecar = nullptr;
   if (auto* const reader = g_reader.take(); reader != nullptr) reader->forget();
   g_scout.take();
-  // Also forgets the users of files: a thread of the parent may have been one.
+  // Also forgets the users of files, because threads of the parent may have been users.
   cache::LargeFile::forget_users();
   prefetch::forget_background_threads();
   Starting::forget_others();

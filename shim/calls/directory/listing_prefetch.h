@@ -1,8 +1,9 @@
-// Directories that the program has listed. If programs then read files of such a directory, others
-// of it are fetched ahead, in proportion to how many were read, unless a list or an announcement
-// gives a better order (CUBESHIM_PREFETCH). All processes of the node know which directories were
-// listed (cache/region/listings.h). Thread-safe; as async-signal-safe as an open, except note_miss,
-// which may start the sidecar.
+// Directories that the program has listed. When programs read files of a listed directory, the
+// cache fetches more files of the directory ahead, in proportion to the number of files read. If a
+// list or an announcement gives a better order, the listing is ignored (CUBESHIM_PREFETCH). All
+// processes of the node share the record of listed directories (cache/region/listings.h).
+// Thread-safe. note_listing is as async-signal-safe as an open; note_miss is not, because it may
+// start the sidecar.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,9 @@ class FileCache;
 
 namespace cube::shim::listing_prefetch {
 
-// Attaches to the cache, because processes other than the one that lists may read the files.
+// Attaches to the cache, so that other processes, which may read the files, learn of the listing.
 void note_listing(std::string_view directory);
-// The file was fetched for the program.
+// Call this after the file was fetched for the program.
 void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t bytes);
 
 }  // namespace cube::shim::listing_prefetch

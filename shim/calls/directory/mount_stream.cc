@@ -29,14 +29,14 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   if (!path_filter::covers_directory(dir, path, covered)) return k_kernels;
   auto* const cache = process::is_forking() ? nullptr : attachment::cache();
   if (cache == nullptr || !cache->metadata().is_on()) return k_kernels;
-  // Programs that search a tree call opendir on each entry to learn whether it is a directory.
+  // Some programs that search a tree call opendir on each entry to test whether it is a directory.
   if (cache->metadata().is_file(covered.key())) return -ENOTDIR;
   expect_new_fd();
   cache::MountMetadata::Listed listed = cache->metadata().list(covered.key(), covered.c_str());
   // Another thread, or a signal handler, may have parked an fd by now.
   placeholder::fd_was_freed(0);
   if (listed.listing == nullptr && !listed.fd) return k_kernels;
-  // A negative entry may be younger than the directory.
+  // The directory may have been made after its negative entry was cached.
   if (listed.is_from_origin)
     cache->corrections().learn(covered.key(), {.kinds = cache::Told::k_directory});
   is_kernels = listed.listing == nullptr;
@@ -49,7 +49,8 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
     g_fds.set_directory(fd);
   }
   if (listed.is_long) own_threads::wish_for(*cache, own_threads::Wish::list, covered.key());
-  // The program visits one directory after the other and has waited for this one.
+  // The program visits directories in order and had to wait for this listing, so the next directory
+  // is listed ahead.
   if (listed.was_worth_listing_ahead)
     own_threads::wish_for(*cache, own_threads::Wish::next, covered.key());
   listing_prefetch::note_listing(covered.key());
@@ -88,9 +89,10 @@ using cache::DirectoryData;
 // Bounds on the total number of opens tried and of entries visited.
 constexpr int k_most_opens = 256, k_most_entries = 100'000;
 
-// Finds a directory that another process or node has moved since a stream over its listing was
-// opened. Searches only where that is cheap: under other names in the old parent directory, and,
-// for each ancestor up to the prefix, under the same remaining path below the ancestor's siblings.
+// Finds a directory that another process or node has moved since its stream was opened. Searches
+// only where a search is cheap. First, the search tries other names in the old parent directory.
+// Then, for each ancestor up to the prefix, it tries the rest of the path below the siblings of the
+// ancestor.
 class Search {
  public:
   explicit Search(const cache::Listing& listing) : listing_(listing) {}
@@ -159,9 +161,9 @@ long open_moved(const cache::Listing& listing) {
   return -ENOENT;
 }
 
-// Opens the origin's own directory at the path with which the stream was opened or, if it was
-// renamed since, at its new path. Returns -errno on failure, -ENOENT if the directory cannot be
-// found or is gone.
+// Opens the origin's own directory by the path of the stream's open, or by its new path if it was
+// renamed. Returns the fd or -errno; -ENOENT means that the directory was removed or cannot be
+// found.
 long open_own(const OpenFile& file) {
   const cache::Listing& listing = *file.directory;
   const long real = sys::open(listing.path().data(), k_flags);
@@ -189,7 +191,8 @@ void hold(int fd) {
   const int own = static_cast<int>(real);
   std::uint64_t row = 0;
   if (g_fds.lock_if(fd, file.get(), row, RowKind::mount_stream)) {
-    // Stored first, so that from now on no new empty directory is opened through this fd.
+    // Stored before the fd changes, so that no new empty directory is opened through this fd from
+    // now on.
     file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
     put_over(own, fd, O_CLOEXEC);
     g_fds.unlock(fd, row);
@@ -208,18 +211,18 @@ int materialize_directory(int fd) {
   long real = fd;
   if (!is_own(*file, fd)) {
     real = base::within_lifted_fd_limit([&] { return open_own(*file); });
-    // Another thread has already put the directory there.
+    // Another thread has already put the directory over the fd.
     if (sys::failed(real) && is_own(*file, fd)) real = fd;
   }
   if (sys::failed(real)) return static_cast<int>(real);
   const int own = static_cast<int>(real);
   const auto position = tell(*file);
-  // Reads first, because on ext4 an fd that seeks to the end before any read lists nothing after a
-  // rewind.
+  // On ext4, an fd that seeks to the end before its first read lists nothing after a rewind. So
+  // this function reads first.
   char first[512];
   if (position != 0) sys::raw(SYS_getdents64, own, sys::arg(first), sizeof first);
   sys::lseek(own, position, SEEK_SET);
-  // The row need not be locked: a stream belongs to the thread that reads it.
+  // The row need not be locked, because only one thread at a time uses a stream.
   g_fds.forget(fd);
   if (own != fd) put_over(own, fd, O_CLOEXEC);
   g_fds.set_directory(fd);

@@ -19,12 +19,13 @@ namespace {
 
 namespace sys = base::sys;
 
-// The fd returned last. If it still refers to such a directory, the next one is opened through it.
+// The fd that was returned last. If this fd still refers to an empty directory, the next empty
+// directory is opened through it.
 constinit std::atomic<int> g_model{-1};
 constinit std::atomic<std::uint32_t> g_made{0};
 
-// Makes one directory within another and removes both right away, so that ".." leads nowhere
-// either.
+// Makes a directory within another, opens the inner directory, and removes both, so that ".." leads
+// nowhere, too.
 long make(int flags) {
   base::OffStack room;
   if (!room) return -ENOMEM;
@@ -45,8 +46,8 @@ long make(int flags) {
   return fd;
 }
 
-// Holds an fd of such a directory, which the program has open, so that the fd keeps its meaning
-// meanwhile.
+// Returns a reference to the open directory of the fd, or an empty reference. While the reference
+// exists, the OpenFile is not reused.
 OpenFileRef hold(int fd) {
   const RowKind kind = g_fds.kind(fd);
   const bool is_one = kind == RowKind::unmounted_directory || kind == RowKind::mount_stream;
@@ -62,8 +63,8 @@ long open_empty(int flags) {
   const int model = g_model.load(std::memory_order_relaxed);
   const OpenFileRef held = hold(model);
   long fd = held ? sys::openat(model, ".", flags) : -EBADF;
-  // The origin's own directory may have replaced the placeholder (mount_stream::hold_all marks the
-  // file before it does so).
+  // The origin's own directory may have replaced the empty directory. mount_stream::hold_all marks
+  // the file before it replaces the fd.
   if (!sys::failed(fd) && !held->is_placeholder()) {
     sys::close(static_cast<int>(fd));
     fd = -EBADF;

@@ -1,9 +1,10 @@
-// An open directory of a pack or a bucket: an fd of an empty directory that no path leads to, and
-// the listing, from which this process answers. So a call that bypasses us gets ENOENT, or an error
-// as from any directory (EISDIR, EBADF), but never the entries of another directory. The row of the
-// fd holds an OpenFile, whose offset is the position. mount_stream.h also uses serve() and the
-// functions after is_below(), for streams over directories of mounts. Thread-safe and
-// async-signal-safe, except that next_entry's result is valid only until the stream is closed.
+// An open directory of a pack or a bucket. This process answers calls on the directory from the
+// listing. The fd refers to an empty directory that no path leads to. So a call that bypasses this
+// library never sees entries of another directory. It fails with ENOENT, or as on any directory
+// (EISDIR, EBADF). The row of the fd holds an OpenFile, whose offset is the position.
+// mount_stream.h also uses serve() and the functions below is_below(), for streams over directories
+// of mounts. Thread-safe and async-signal-safe. The result of next_entry is valid until the stream
+// is closed.
 #pragma once
 
 #include <dirent.h>
@@ -17,10 +18,11 @@ namespace cube::shim::unmounted_directory {
 // Returns an fd, or -errno. `flags` are those of open(2). Takes ownership of the listing. For the
 // kind mount_stream, the fd is never 0, 1 or 2.
 int serve(cache::Listing* listing, RowKind kind, int flags);
-// Like serve() with the listing of one of our paths. The -errno may be that of Metadata::list.
+// Opens the directory `key` of a pack or bucket, like serve() with the listing from Metadata::list.
+// Returns the error of Metadata::list if that fails.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
-// Empty unless the fd is one of our paths.
+// Returns an empty reference unless the fd is an open directory of a pack or bucket.
 [[gnu::always_inline]] inline OpenFileRef acquire(int fd) {
   return g_fds.kind(fd) == RowKind::unmounted_directory
              ? g_fds.acquire_kind(fd, RowKind::unmounted_directory)
@@ -30,14 +32,15 @@ inline bool is_one(int fd) {
   return g_fds.kind(fd) == RowKind::unmounted_directory && process::owns_table();
 }
 
-// True for a path below such a directory, which the kernel does not know.
+// True if `dir` is an open directory of a pack or bucket and `path` lies below it. The kernel does
+// not know such a path.
 inline bool is_below(int dir, const char* path) {
   return is_one(dir) && path_filter::is_readable_pointer(path) && *path != '/' && *path != '\0';
 }
 
-// getdents64: returns bytes, 0 at the end, -EINVAL if no entry fits.
+// Like getdents64: returns a count of bytes, 0 at the end, or -EINVAL if no entry fits.
 long get_entries(OpenFile& file, void* to, std::size_t n);
-// Returns null at the end, or with errno set if the fd was opened with O_PATH.
+// Returns null at the end. Returns null and sets errno if the fd was opened with O_PATH.
 struct ::dirent* next_entry(OpenFile& file);
 // Returns the new position, or -EINVAL.
 long seek(OpenFile& file, std::int64_t offset, int whence);

@@ -22,8 +22,8 @@ constexpr std::size_t k_most_pieces = 2048, k_at_once = 32;
 
 constexpr std::uint64_t round_up(std::uint64_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-// The kernel makes the mapping if only the kernel can honour its flags, or if it reaches beyond the
-// last page of the file.
+// False if the kernel must make the mapping, because the flags need the kernel or because the
+// mapping extends beyond the file's last page.
 bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   const int type = request.flags & 0x0f;
   const bool is_shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
@@ -41,8 +41,8 @@ bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   return offset < size && round_up(request.length) <= round_up(size - offset);
 }
 
-// Maps at most `most` present pieces over the kernel's mapping at `at`. Returns how many pieces and
-// bytes it mapped, or nothing if a piece may show some other file.
+// show_pieces maps at most `most` present pieces over the kernel's mapping at `at`. Returns how
+// many pieces and bytes it mapped, or nothing if a piece may show some other file.
 struct Shown {
   std::size_t pieces = 0;
   std::uint64_t bytes = 0;
@@ -69,7 +69,7 @@ std::optional<Shown> show_pieces(cache::FileCache& cache, LargeFile& file,
                                 {to, piece.bytes, request.protection, flags, 0}, piece.in_region,
                                 is_shown))
         return {};
-      // If a piece cannot be shown, the kernel's own pages will do.
+      // If a piece cannot be mapped, the program sees the kernel's pages instead.
       if (!is_shown) continue;
       done.bytes += piece.bytes;
       cache.large().note_shown(file, {piece.at, piece.at + piece.bytes});
@@ -90,40 +90,43 @@ long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
   mappings::give_pieces_back(most - shown);
   if (pieces && mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown))
     return at;
-  // Without a row, a piece could later show the bytes that lie after it in the region.
+  // Without a row, a piece that grows would show the bytes that follow it in the region.
   mappings::give_pieces_back(shown);
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
   return sys::mmap(reinterpret_cast<void*>(at), request.length, request.protection, flags, fd,
                    request.offset);
 }
 
-// Our own mapping must leave the program enough address space, and enough of its limit of mappings,
-// for its next mapping.
+// The library's own mapping must leave the program enough address space and enough mappings for the
+// program's next mapping.
 bool may_map_twice() {
   rlimit limit{};
   return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_AS, 0, sys::arg(&limit))) &&
          limit.rlim_cur == RLIM_INFINITY;
 }
 
-// Returns how many bytes of the range the kernel has in memory, or all if it does not say.
+// Returns how many bytes of the range the kernel has in memory. If the kernel does not say, returns
+// the whole length.
 std::uint64_t bytes_in_kernel(int fd, const mappings::MapRequest& request) {
   constexpr long k_cachestat = 451;
   const std::uint64_t range[] = {static_cast<std::uint64_t>(request.offset), request.length};
-  std::uint64_t pages[5] = {};  // the first is the count in memory
+  std::uint64_t pages[5] = {};  // the first is the number of pages in memory
   if (sys::failed(sys::raw(k_cachestat, fd, sys::arg(range), sys::arg(pages), 0)))
     return round_up(request.length);
   return pages[0] * k_page;
 }
 
-// Returns false if there is no such mapping, or if no thread has taken it.
+// Maps the range a second time, for the library, and passes the mapping to the reader threads.
+// Returns false if one of these steps fails.
 bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
                      std::uint64_t before) {
   auto own = base::Mapping::private_view(fd, static_cast<std::uint64_t>(request.offset),
                                          round_up(request.length));
   if (!own) return false;
-  // A child would keep the open file and its locks, and has no thread to release them.
+  // A child would keep the file open and its locks alive, and has no thread that would release
+  // them.
   if (sys::failed(sys::madvise(own->data(), own->size(), MADV_DONTFORK))) return false;
-  // Our access to a page must not make the kernel read more of the file.
+  // An access by the library must not make the kernel read ahead.
   sys::madvise(own->data(), own->size(), MADV_RANDOM);
   auto* const reader = own_threads::reader();
   return reader != nullptr &&
@@ -139,7 +142,7 @@ bool may_keep_pages(const LargeFile& file) {
   return reader != nullptr && reader->may_follow_mappings() && may_map_twice() && !file.is_locked();
 }
 
-// Copies into the cache what the kernel reads of the file, for the next mapping.
+// Copies the pages that the kernel reads for this mapping into the cache, for the next mapping.
 void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, const void* at,
                 std::uint64_t before) {
   file.own_mappings().begin();
@@ -147,8 +150,8 @@ void keep_pages(int fd, LargeFile& file, const mappings::MapRequest& request, co
     file.own_mappings().end();
 }
 
-// Fetches a file that the program maps again and again. Until the whole file is present, a page
-// fault in the mapping reads only that page.
+// Fetches a file that the program maps repeatedly. Until the whole file is present, a page fault in
+// the mapping reads only one page.
 void bring_if_read_all_over(cache::FileCache& cache, LargeFile& file,
                             const mappings::MapRequest& request, void* at) {
   using AllOver = prefetch::MappedFiles::AllOver;
@@ -159,8 +162,8 @@ void bring_if_read_all_over(cache::FileCache& cache, LargeFile& file,
   sys::madvise(at, request.length, MADV_RANDOM);
 }
 
-// Reads all of a mapping for MAP_POPULATE. The threads that follow the mapping read ahead of the
-// kernel. Like the kernel, this reports no error.
+// Reads a whole mapping for MAP_POPULATE. The threads that follow the mapping read ahead of the
+// kernel. Like the kernel's, this read reports no error.
 void populate(void* at, const mappings::MapRequest& request) {
   constexpr int k_madv_populate_read = 22, k_madv_populate_write = 23;
   mappings::advised(at, request.length, MADV_WILLNEED);
@@ -169,7 +172,7 @@ void populate(void* at, const mappings::MapRequest& request) {
       (request.protection & PROT_WRITE) != 0 ? k_madv_populate_write : k_madv_populate_read);
 }
 
-// Counts a mapping that the kernel makes without our help.
+// Counts a mapping that the kernel makes alone.
 file_calls::Answer left_to_kernel(cache::FileCache& cache) {
   cache.large().note_mapping();
   return {};
@@ -197,12 +200,12 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
       cache->large().note_shown(*file->large, {begin, end});
       return at;
     }
-    // Without a row, it could later show the bytes that lie after it in the region.
+    // Without a row, a mapping that grows would show the bytes that follow it in the region.
     sys::munmap(reinterpret_cast<void*>(at), request.length);
     return left_to_kernel(*cache);
   }
   const bool may_keep = may_keep_pages(*file->large);
-  // Measured first, because a populated mapping has its pages as soon as it is made.
+  // Measured before the mapping is made, because a populated mapping has all its pages at once.
   const std::uint64_t before = may_keep ? bytes_in_kernel(fd, request) : 0;
   at = map_pieces(fd, *cache, *file->large, request);
   if (sys::failed(at)) return at;

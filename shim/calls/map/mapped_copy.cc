@@ -13,12 +13,13 @@ namespace {
 namespace sys = base::sys;
 
 constinit std::atomic<std::uint64_t> g_bytes{0};  // of all copies of this process
-// The machine's memory is checked again only above this total, because a check takes longer than a
-// copy.
+// The total up to which the machine's memory has been checked. Below this total there is no further
+// check, because a check takes longer than a copy.
 constinit std::atomic<std::uint64_t> g_looked_up_to{0};
 constexpr std::uint64_t k_between_looks = 16 << 20;
 
-// If a page cannot be allocated, the kernel calls the OOM killer.
+// True if the machine has memory for copies of this total size. Without enough memory, the kernel
+// would call the OOM killer.
 bool has_memory_for(std::uint64_t bytes) {
   const std::uint64_t looked = g_looked_up_to.load(std::memory_order_relaxed);
   if (bytes <= looked) return true;
@@ -29,8 +30,8 @@ bool has_memory_for(std::uint64_t bytes) {
   return true;
 }
 
-// The host may close an fd that it does not know, and put another file there. A check after the
-// mapping detects that.
+// Call this after the mapping. The program may have closed the fd of the copy and opened another
+// file under it; then returns false.
 bool is_copy_of(const OpenFile& file, int fd) {
   struct ::stat st {};
   return !sys::failed(sys::fstat(fd, &st)) && S_ISREG(st.st_mode) && st.st_nlink == 0 &&
@@ -47,7 +48,7 @@ long map_once(const OpenFile& file, const mappings::MapRequest& request) {
     sys::close(fd);
     return at;
   }
-  // The fd refers to another file now. The next try replaces what MAP_FIXED has put there.
+  // The fd refers to another file now. With MAP_FIXED, the next try replaces the wrong mapping.
   if (!sys::failed(at) && (request.flags & MAP_FIXED) == 0)
     sys::munmap(reinterpret_cast<void*>(at), request.length);
   return -EAGAIN;

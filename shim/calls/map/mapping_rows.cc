@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t k_entries = 4096;
 constinit MappingRow g_entries[k_entries];
 constinit std::atomic<std::size_t> g_used{0};  // entries below this may be in use
-// A process may have 65,530 mappings by default. Each piece is a mapping, and so is each gap
-// between two pieces; the rest is left for the program.
+// By default, the kernel allows a process 65,530 mappings. Each piece is a mapping, and so is each
+// gap between two pieces. The remaining mappings are left for the program.
 constexpr std::size_t k_most_pieces = 4096;
 constinit std::atomic<std::size_t> g_pieces{0};
 
@@ -108,7 +108,8 @@ void forget_rows() {
     MappingRow& entry = g_entries[i];
     entry.pin = {};
     entry.copy_bytes = 0;
-    // An entry that was being filled belonged to another thread, which the child does not have.
+    // Otherwise, another thread of the parent was filling the entry. The child does not have that
+    // thread.
     if (entry.begin.load(std::memory_order_relaxed) > 1) {
       ++count;
     } else {

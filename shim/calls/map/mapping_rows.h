@@ -1,6 +1,7 @@
-// The table of the program's mappings of served files: where each lies, and what keeps its pages.
-// For the sources of mappings.h only. Thread-safe and async-signal-safe. An entry whose `begin` a
-// thread has set to 1 belongs to that thread until it publishes or frees the entry.
+// The table of the program's mappings of served files: the addresses of each mapping, and the pin
+// or file that keeps its pages. Only the sources of mappings.h use it. Thread-safe and
+// async-signal-safe. A thread that sets an entry's `begin` to 1 owns the entry until it publishes
+// or frees it.
 #pragma once
 
 #include <atomic>
@@ -12,20 +13,21 @@
 
 namespace cube::shim::mappings {
 
-// A mapping, or several adjacent ones of one file. An entry is free if `begin` is 0. If `begin` is
-// 1, one thread fills or changes the entry and owns its plain fields. It has no destructor, which
-// would touch each row at the end of every program.
+// A mapping, or several adjacent mappings of one file. An entry whose `begin` is 0 is free. An
+// entry whose `begin` is 1 is being filled or changed by one thread, which owns its plain fields.
+// There is no destructor, because it would touch every row at the end of every program.
 struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
-  // The end of the file's last page, as if the whole file were mapped here. If `large` is set, its
-  // pages follow; `offset_of_end` is the offset of this end in that file.
+  // The address at which the file's last page would end if the whole file were mapped here. If
+  // `large` is set, pages of the large file follow, and `offset_of_end` is the file offset of this
+  // address.
   std::uintptr_t file_end = 0;
   cache::LargeFile* large = nullptr;
   std::uint64_t offset_of_end = 0;
-  bool is_copy = false;          // a mapping of a copy, not of the region
-  std::uint64_t copy_bytes = 0;  // size for which the copy counts
-  std::size_t pieces = 0;        // pieces of a large file for which the mapping counts
+  bool is_copy = false;          // maps a copy, not the region
+  std::uint64_t copy_bytes = 0;  // bytes that the copy counts for
+  std::size_t pieces = 0;        // pieces of a large file that it shows
   int protection = 0, flags = 0;
   cache::Pin::Kept pin;
 };
@@ -46,14 +48,15 @@ void free_entry(MappingRow& entry);
 void publish(MappingRow& entry, const PageRange& range);
 // Makes another entry for the same file.
 void copy_entry(const MappingRow& from, MappingRow& to);
-// Publishes a claimed entry with what is left of its range.
+// Removes `gone` from a claimed entry, whose range is `all`. Publishes the rest (in two entries, if
+// two parts are left), or frees the entry if nothing is left.
 void publish_without(MappingRow& entry, const PageRange& all, const PageRange& gone);
-// Returns the entry that covers this address, which the caller may change until it publishes it.
-// Sets `range` to the entry's range.
+// Claims the entry that covers this address and returns it. The caller can change the entry until
+// it publishes it. Sets `range` to the entry's range.
 MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range);
-// The program no longer has any of these pages.
+// Removes these pages, which the program no longer has, from all entries.
 void remove_rows(const PageRange& gone);
-// For a forked child, which has neither the pins nor the other threads of its parent.
+// For a forked child, which has neither the pins of its parent nor its other threads.
 void forget_rows();
 
 }  // namespace cube::shim::mappings

@@ -20,7 +20,7 @@ namespace {
 namespace sys = base::sys;
 using cache::k_page;
 
-// The copies of one process take at most the region's size divided by this.
+// The copies of one process use at most the region's size divided by this.
 constexpr std::uint64_t k_copies_share = 16;
 
 long map_through(int fd, const MapRequest& request, std::uint64_t offset) {
@@ -29,7 +29,8 @@ long map_through(int fd, const MapRequest& request, std::uint64_t offset) {
 }
 
 long map_file_of(cache::Region& region, const MapRequest& request, std::uint64_t offset) {
-  // With MAP_FIXED there is no second try, because the mapping that it replaces is gone.
+  // With MAP_FIXED, a first try through the kept fd would destroy the mapping that it replaces, so
+  // there could be no second try.
   const int kept = region_fd::kept();
   if (kept >= 0 && (request.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == 0) {
     const long at = map_through(kept, request, offset);
@@ -44,7 +45,7 @@ long map_file_of(cache::Region& region, const MapRequest& request, std::uint64_t
   return at;
 }
 
-// A pin on a record of this file that can be mapped.
+// Returns a pin on a record of this file that can be mapped.
 cache::Pin mappable_pin(cache::FileCache& cache, const OpenFile& file) {
   if (file.record->is_mappable()) return file.pin.duplicate();
   auto pin = cache.make_mappable(*file.record);
@@ -53,7 +54,7 @@ cache::Pin mappable_pin(cache::FileCache& cache, const OpenFile& file) {
 
 long map_into(MappingRow& entry, cache::FileCache& cache, const OpenFile& file,
               const MapRequest& request) {
-  // A forked child may have a record in memory of its own (keep_own_copies).
+  // A forked child may have the record in its own memory (keep_own_copies).
   entry.is_copy = !cache.region().holds(file.record) || cache.ahead().ring().holds(*file.record);
   if (entry.is_copy) {
     const std::uint64_t most = cache.region().layout().file_bytes / k_copies_share;
@@ -101,7 +102,7 @@ bool show_piece(cache::Region& region, int fd, const MapRequest& piece, std::uin
                 bool& is_shown) {
   const long at = map_through(fd, piece, offset);
   is_shown = !sys::failed(at);
-  // The host may have closed all fds, and opened a file of its own that got this number.
+  // The program may have closed all fds and opened a file under this fd.
   const bool is_ours = region.is_ours(fd);
   if (!is_ours) region_fd::forget(fd);
   return is_ours;
@@ -131,7 +132,7 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
   const bool plain =
       (request.flags & ~(0x0f | MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_POPULATE | MAP_NORESERVE)) ==
       0;
-  // The kernel makes the mapping if only the kernel can honour its flags, or if it reaches beyond
+  // The kernel must make the mapping if the flags need the kernel, or if the mapping extends beyond
   // the last page of the file.
   if ((!is_private && !is_shared) || !plain ||
       (request.protection & ~(PROT_READ | PROT_WRITE)) != 0)
@@ -139,8 +140,7 @@ MapResult map(OpenFile& file, const MapRequest& request, long& result) {
   if (request.length == 0 || request.offset < 0 ||
       request.offset % static_cast<std::int64_t>(k_page) != 0)
     return MapResult::not_here;
-  // The data of a record begins and ends at a boundary of 4 KiB. With larger pages, the mapping
-  // would also show the next record.
+  // Records are aligned to 4 KiB. With larger pages, the mapping would also show the next record.
   if (base::kernel_page() != k_page) return MapResult::not_here;
   const auto offset = static_cast<std::uint64_t>(request.offset);
   if (offset >= file.size || round_up(request.length) > round_up(file.size - offset))

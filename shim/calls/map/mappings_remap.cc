@@ -1,4 +1,5 @@
-// mappings: mremap, which moves, resizes or duplicates a mapping that may consist of several.
+// mappings: mremap, which moves, resizes or duplicates a mapping. To the kernel, the mapping may
+// consist of several parts.
 #include <algorithm>
 #include <cerrno>
 #include <optional>
@@ -15,8 +16,8 @@ namespace {
 namespace sys = base::sys;
 using cache::k_page;
 
-// Past a file's last page, the region holds another record. From there on, the mapping is of an
-// empty file or, for a large file, of the origin's file.
+// Replaces the part of a mapping past the file's last page, where the region holds another record.
+// The part then maps an empty file or, for a large file, the origin's file.
 void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& entry,
                     int protection, int file, std::uint64_t offset) {
   auto* const at = reinterpret_cast<void*>(from);
@@ -26,8 +27,8 @@ void end_mapping_at(std::uintptr_t from, std::uintptr_t end, const MappingRow& e
     sys::munmap(at, end - from);
 }
 
-// Returns the protection of these pages, or nothing if it differs among them, if it cannot be read,
-// or if a page is not mapped.
+// Returns the protection of these pages. Returns nothing if the pages differ, if a page is not
+// mapped, or if the protection cannot be read.
 std::optional<int> protection_of(const PageRange& range) {
   std::optional<int> found;
   std::uintptr_t end = range.begin;
@@ -43,8 +44,8 @@ std::optional<int> protection_of(const PageRange& range) {
   return is_read && is_one && end >= range.end ? found : std::nullopt;
 }
 
-// Moves the parts of a mapping one after the other, and returns how many bytes have moved. The
-// kernel does not say where a part ends.
+// Moves the parts of a mapping one by one. Returns how many bytes were moved. The kernel does not
+// report where a part ends, so this finds the ends by trying.
 std::uint64_t move_parts(std::uintptr_t from, std::uintptr_t to, std::uint64_t size, int flags) {
   const long at = sys::raw(SYS_mremap, static_cast<long>(from), static_cast<long>(size),
                            static_cast<long>(size), flags | MREMAP_MAYMOVE | MREMAP_FIXED,
@@ -60,8 +61,8 @@ long reserve(std::uintptr_t at, std::uint64_t size, int flags) {
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
 
-// The kernel grows or moves one mapping, but a mapping that shows parts of the region and of the
-// origin's file consists of several. The added part has no pages yet.
+// Grows or moves a mapping that shows parts of both the region and the origin's file. The kernel's
+// mremap refuses it, because it consists of several mappings. The added part has no pages yet.
 long remap_parts(const RemapRequest& request) {
   const auto at = reinterpret_cast<std::uintptr_t>(request.at);
   const std::uint64_t old_size = round_up(request.old_size), size = round_up(request.new_size),
@@ -108,14 +109,13 @@ std::optional<long> remap(const RemapRequest& request) {
   const bool stays_there = request.old_size == 0 || (request.flags & MREMAP_DONTUNMAP) != 0;
   const bool is_all = !stays_there && old.begin == range.begin && old.end == range.end;
   MappingRow* const other = is_all ? entry : take_entry();
-  // The file is opened beforehand, because after the move it is too late to fail.
+  // Opens the file before the move, because after the move the call cannot fail any more.
   const std::uint64_t size = round_up(request.new_size), old_size = old.end - old.begin,
                       rest = entry->file_end - std::min(at, entry->file_end),
                       offset = entry->offset_of_end + at - entry->file_end;
-  // In the region, a piece is followed by another file's bytes, so the added part maps the origin's
-  // file.
+  // Another file's bytes follow a piece in the region, so the added part maps the origin's file.
   const std::uint64_t kept = entry->large != nullptr ? old_size : rest;
-  // The old range may reach into the program's next mapping.
+  // The old range may extend into another mapping of the program.
   const bool is_within = old.end <= range.end;
   const bool is_longer =
       !entry->is_copy && rest != 0 && is_within && size > std::max(kept, old_size);
@@ -128,7 +128,8 @@ std::optional<long> remap(const RemapRequest& request) {
   if (other != nullptr && (!is_longer || rest_of_file)) {
     if (is_longer) protection = protection_of({at, std::max(old.end, at + 1)});
     to = call();
-    // The program's own mprotect may have split the mapping, too. The kernel's error is right then.
+    // The program's mprotect may also have split the mapping. In that case, the kernel's error is
+    // right.
     if (to == -EFAULT && size <= old_size) protection = protection_of(old);
     if (to == -EFAULT && protection && old_size != 0 && is_within) to = remap_parts(request);
   }
@@ -145,7 +146,7 @@ std::optional<long> remap(const RemapRequest& request) {
       publish_without(*entry, range, stays_there ? PageRange{} : old);
       g_count.fetch_add(1, std::memory_order_acq_rel);
     }
-    // The row that remains may cover the pages that have been replaced.
+    // The remaining row may cover pages that the call has replaced.
     if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
     other->file_end = begin + rest;
     if (other->large != nullptr) other->offset_of_end = offset + rest;

@@ -29,8 +29,8 @@ Range range_of(std::span<const std::byte> memory) {
   return {begin, begin + memory.size()};
 }
 
-// Memory that the program's call neither counts nor locks: the library, its tables, the region.
-// Sorted by address.
+// The memory that is neither counted nor locked: the library, its tables, the region. Sorted by
+// address.
 class OwnRanges {
  public:
   OwnRanges() {
@@ -45,10 +45,10 @@ class OwnRanges {
         region_inode_ = st.st_ino;
     }
   }
-  // Calls act(range) for each part of the mapping that is not ours.
+  // Calls act(range) for each part of the mapping that lies outside these ranges.
   template <typename Act>
   void visit_others(const ProgramMapping& mapping, Act&& act) const {
-    // A window for filling a segment. A program's mapping of the region cannot be written to.
+    // Only the library's window for filling a segment is a writable mapping of the region.
     if (mapping.is_shared_and_writable && mapping.inode == region_inode_ && region_inode_ != 0)
       return;
     Range all = mapping.range;
@@ -79,8 +79,8 @@ bool is_exempt() {
   return (data[CAP_TO_INDEX(CAP_IPC_LOCK)].effective & CAP_TO_MASK(CAP_IPC_LOCK)) != 0;
 }
 
-// True if the program may lock its memory, not counting ours: it fits the limit, or the program is
-// exempt from the limit.
+// Whether the program may lock its memory, not counting the library's memory. `fits`: the memory
+// fits the limit. `exempt`: no limit applies to the program.
 enum class Right : std::uint8_t { no, fits, exempt };
 Right right_to_lock(const OwnRanges& own) {
   struct ::rlimit limit {};
@@ -120,8 +120,9 @@ int lock_all(int flags, int (*kernels)(int flags)) {
                         (flags & (MCL_CURRENT | MCL_FUTURE)) != 0;
   if (!is_known || !process::is_active() || !process::owns_table()) return kernels(flags);
   const bool future = (flags & MCL_FUTURE) != 0;
-  // The kernel also locks each later mapping that the library makes: a region would then be
-  // refused, or become resident. So the library makes its own mappings first.
+  // The kernel will also lock later mappings of the library. If the library mapped a region then,
+  // the kernel would refuse the mapping or make the region resident. So the library makes its own
+  // mappings now.
   if (future) {
     attachment::cache();
     open_files::reserve();
@@ -133,7 +134,8 @@ int lock_all(int flags, int (*kernels)(int flags)) {
     return result;
   }
   const OwnRanges own;
-  // If our count does not fit, the kernel, which counts more, refuses.
+  // If the program's own memory exceeds the limit, the kernel refuses the call, because the kernel
+  // counts the library's memory, too.
   const Right right = right_to_lock(own);
   if (right == Right::no) return kernels(flags);
   if (future) {

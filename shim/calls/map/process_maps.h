@@ -26,8 +26,8 @@ struct ProgramMapping {
   std::uint64_t inode = 0;
 };
 
-// Parses BEGIN-END PERMISSIONS OFFSET DEVICE INODE, as the kernel writes it. Returns false for
-// anything else.
+// Parses "BEGIN-END PERMISSIONS OFFSET DEVICE INODE", as the kernel writes it. Returns false for
+// any other text.
 inline bool parse(std::string_view line, ProgramMapping& mapping) {
   std::string_view fields[5];
   for (auto& field : fields) {
@@ -49,11 +49,11 @@ inline bool parse(std::string_view line, ProgramMapping& mapping) {
              std::errc{};
 }
 
-// Calls visit(mapping) for each, in the order of their addresses. Returns false if the mappings
+// Calls visit(mapping) for each mapping, in the order of addresses. Returns false if the mappings
 // cannot be read.
 template <typename Visit>
 bool visit_mappings(Visit&& visit) {
-  // Long enough for the fields; the path that may follow them can have any length.
+  // The fields of a line fit into this many bytes; the path after the fields can have any length.
   constexpr std::size_t k_most_fields = 128;
   const auto fd = base::open_fd("/proc/self/maps", O_RDONLY);
   if (!fd) return false;

@@ -50,8 +50,9 @@ Answer meaning_of(const PathCall& call, int error) {
       may_be_made(call) ? Answer() : Answer{Lesson::negative_entries_in_doubt, {}};
   switch (error) {
     case 0:
-      // If the call has made a name, no other file has that name any more. NameChange dropped the
-      // listing by the directory's inode, but the path may lead to another directory by now.
+      // If the call has made a name, no other file has this name any more. NameChange has dropped
+      // the listing of the old directory by its inode, but the path may now lead to another
+      // directory.
       if (call.wants == Wants::new_name) there.lesson = Lesson::new_name;
       there.told.kinds = kinds_wanted(call);
       return there;
@@ -79,7 +80,7 @@ Answer meaning_of(const PathCall& call, int error) {
       there.told.kinds = Told::k_link;
       return there;
     case EINVAL:
-      // The call may have failed before it looked up the path.
+      // The kernel may have refused the arguments before it looked up the path.
       if (call.wants != Wants::link) return in_doubt;
       there.told.kinds = Told::k_directory | Told::k_other;
       return there;
@@ -99,7 +100,7 @@ Answer meaning_of(const PathCall& call, int error) {
   }
 }
 
-// Finds the covering prefix in the same way as a query to the cache does.
+// Finds the prefix that covers the path in the same way as a query to the cache does.
 bool covers(const PathCall& call, CoveredPath& covered) {
   if (!process::owns_table() && !path_filter::is_absolute(call.path)) return false;
   if (call.is_change && path_filter::covers_changed(call.dir, call.path, covered)) return true;
@@ -107,8 +108,7 @@ bool covers(const PathCall& call, CoveredPath& covered) {
          path_filter::covers_directory(call.dir, call.path, covered);
 }
 
-// Finds the path under which the directory is cached, if the program has reached it by another
-// path.
+// Finds the path under which the directory is cached, if the program uses a different path.
 bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath& covered) {
   if (!cache.metadata().are_any()) return false;
   std::string_view text(call.path, strnlen(call.path, PATH_MAX));
@@ -128,7 +128,7 @@ bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath&
 }
 
 // A forked child of an attached process attaches for any call, because the answer may contradict
-// what its parent's region holds.
+// its parent's region.
 bool may_attach(const PathCall& call) {
   return call.is_change || attachment::is_child_of_attached();
 }
@@ -155,7 +155,7 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
     if (unmounted != nullptr && unmounted->of(covered.key()) != nullptr) return;
     if (is_covered) learn(cache->corrections(), covered.key());
     if (!may_ask) return;
-    // The path may lead there through links, and the directory may be cached under another path.
+    // The path may lead through links, so the directory may be cached under another path.
     base::use_off_stack<CoveredPath>([&](CoveredPath& by_inode) {
       if (!covers_by_inode(*cache, call, by_inode) ||
           (is_covered && by_inode.key() == covered.key()))
@@ -163,9 +163,9 @@ void with_key(const PathCall& call, bool may_ask, Learn&& learn) {
       learn(cache->corrections(), by_inode.key());
     });
   };
-  // A call that may attach, or that changes something and so has a path on its stack already, uses
-  // memory off the stack. Other calls do not, because a sanitizer of the host would report that
-  // memory as a data race.
+  // Two kinds of calls use memory off the stack: a call that may attach, and a change, which
+  // already has a path on its stack. Other calls use the stack, because a sanitizer in the program
+  // would report data races on memory off the stack.
   const bool may_attach_here =
       attachment::attached_cache() == nullptr && attachment::is_child_of_attached();
   call.is_change || may_attach_here ? base::use_off_stack<CoveredPath>(use)
@@ -185,12 +185,11 @@ void learn_stat(const PathCall& call, const Stat& kernels) {
 namespace kernel_answer {
 
 void learn(const PathCall& call, int error) {
-  // If the kernel could not read the path, neither can we.
+  // If the kernel could not read the path, this code cannot read it, either.
   if (!path_filter::is_readable_pointer(call.path) || error == EFAULT) return;
   const Answer answer = meaning_of(call, error);
   if (answer.lesson == Lesson::nothing) return;
-  // After a successful call that makes a name, NameChange has already asked the kernel for the
-  // directory.
+  // If a call has made a name, NameChange has already asked the kernel for the directory.
   const bool may_ask = call.is_change && (error != 0 || !may_be_made(call));
   with_key(call, may_ask, [&](cache::Corrections& corrections, std::string_view key) {
     switch (answer.lesson) {
@@ -201,8 +200,8 @@ void learn(const PathCall& call, int error) {
         return corrections.learn(key, answer.told);
       case Lesson::name_and_way: corrections.learn(key, answer.told); [[fallthrough]];
       case Lesson::way:
-        // If all directories on the path exist, ENOTDIR is about the last component, which exists
-        // then.
+        // If all directories on the path exist, ENOTDIR concerns the last component. So the last
+        // component exists.
         if (!corrections.learn_way_is_broken(key) && answer.lesson == Lesson::name_and_way)
           corrections.learn(key, {.no_follow = true});
         return;

@@ -1,6 +1,6 @@
-// Learns from the kernel's answers to calls with a path. A call that memory has not answered passes
-// its result through told(), which corrects memory before the program sees it
-// (cache/corrections.h):
+// Corrects the cache by the kernel's answers to calls with a path. A call that the cache did not
+// answer passes its result through told(), which corrects the cache before the program sees the
+// result (cache/corrections.h):
 //   return told(real::chdir(path), {.path = path, .wants = PathCall::Wants::directory});
 // Keeps errno. Thread-safe and async-signal-safe.
 #pragma once
@@ -13,35 +13,35 @@
 namespace cube::shim {
 
 struct PathCall {
-  // What the call requires of the name at the end of the path.
+  // The call's requirement for the name at the end of the path.
   enum class Wants : std::uint8_t {
     name,       // the name exists
     directory,  // the name is a directory
     file,       // the name is not a directory
     link,       // the name is a link
     new_name,   // the name does not exist
-    any_name,   // nothing: the name is created if it is not there
+    any_name,   // no requirement: a missing name is created
   };
   int dir = AT_FDCWD;
   const char* path = nullptr;
   Wants wants = Wants::name;
   bool no_follow = false;
-  // ENOENT may be about another path, or about the content of the file.
+  // ENOENT may concern another path, or the content of the file.
   bool has_other_reasons = false;
-  // The call changes names: a process that has no cache attaches to an existing region to correct
-  // it.
+  // The call changes names. A process without a cache then attaches to an existing region, to
+  // correct it.
   bool is_change = false;
 };
 
 namespace kernel_answer {
 
-// Like told(), for a result of another form. `error` is 0 for success.
+// Like told(), for a call that does not return -1 and errno. `error` is 0 for success.
 void learn(const PathCall& call, int error);
 
 }  // namespace kernel_answer
 
-// `result` is libc's: -1 and errno, or no failure. ENOENT becomes the error that our paths give
-// (metadata.h).
+// `result` is libc's: -1 (with errno) for a failure. Replaces ENOENT by the more precise error of a
+// pack or bucket, if there is one (metadata.h).
 long told(long result, const PathCall& call);
 inline int told(int result, const PathCall& call) {
   return static_cast<int>(told(static_cast<long>(result), call));
@@ -52,10 +52,10 @@ inline long told(long result, int dir, const char* path, bool no_follow) {
 inline int told(int result, int dir, const char* path, bool no_follow) {
   return told(result, {.dir = dir, .path = path, .no_follow = no_follow});
 }
-// stat(2) and its kin. `st` is null if another library may have written it.
+// For stat(2) and its variants. `st` is null if another library may have written the result.
 int told_stat(int result, int dir, const char* path, bool no_follow, const struct ::stat* st);
 int told_statx(int result, int dir, const char* path, bool no_follow, const struct ::statx* x);
-// readlink(2), into this room.
+// For readlink(2) into a buffer of `room` bytes.
 long told_link(long length, int dir, const char* path, const char* to, std::size_t room);
 
 }  // namespace cube::shim

@@ -21,8 +21,8 @@ namespace sys = base::sys;
 
 namespace {
 
-// For root the owner does not matter, because root is never refused. Without this exception,
-// extracting an archive as root would drop records at each change of owner.
+// Root is never refused, so a change of the owner does not matter to root. Without this exception,
+// an archive that root extracts would drop records at each change of the owner.
 bool has_lost(const Passage& before, const cache::FileStat& after) {
   constexpr std::uint32_t k_search = S_IXUSR | S_IXGRP | S_IXOTH;
   const bool is_given_away = before.user != after.user || before.group != after.group;
@@ -30,7 +30,8 @@ bool has_lost(const Passage& before, const cache::FileStat& after) {
          (is_given_away && sys::raw(SYS_geteuid) != 0);
 }
 
-// A child of vfork uses its parent's fds, and changes files like any other process.
+// Returns the cache to which changes are reported. A child of vfork cannot attach, so it uses its
+// parent's cache.
 cache::FileCache* cache_of_changes() {
   return process::owns_table() ? attachment::existing_cache() : attachment::attached_cache();
 }
@@ -41,23 +42,25 @@ NameChange::NameChange(int dir, const char* path, Of of)
     : of_(of), name_(of == Of::name ? path : nullptr), dir_(dir) {
   if (!process::tells()) return;
   materialize_named(path, dir);
-  // The file of the fd itself.
+  // The subject is the file of the fd.
   by_fd_ =
       dir >= 0 && (path == nullptr || (path_filter::is_readable_pointer(path) && *path == '\0'));
   if (by_fd_) materialize_to_change(dir, "fchownat");
   auto* const cache = attachment::existing_cache();
   was_empty_ = cache == nullptr || cache->changes().is_empty();
   if (was_empty_) return;
-  // Done now, because the path may lead through the name itself, and may not exist afterwards.
+  // The path may lead through the name that changes, and may not exist afterwards. So find the
+  // directory now.
   if (name_ != nullptr) directory_ = directory_of(dir, path);
   covered_ = process::owns_table() && path_filter::covers_changed(dir, path, path_);
-  // An uncovered path may lead to a covered file, and a covered path may be a link to another file.
+  // A link may lead from an uncovered path to a covered file, or from a covered path to another
+  // file.
   if (of == Of::file) followed_ = path;
   if (!covered_ && of != Of::file && path_filter::is_prefix_or_above(dir, path, prefix_)) {
     materialize_below(prefix_);
     mount_stream::hold_all();
   }
-  // Done while the name still leads to the file.
+  // The name still leads to the file.
   if (covered_) materialize_below(path_.key());
   if (of == Of::file || !prefix_.empty()) return;
   const KeepErrno keep;
@@ -69,15 +72,14 @@ NameChange::NameChange(int dir, const char* path, Of of)
   is_tree_ = type == S_IFDIR || type == S_IFLNK;
   if (!is_tree_) return;
   if (of != Of::file_or_link) mount_stream::hold_all();
-  // The path may lead through links, but the files of the tree may be cached under their real
-  // paths. Records that were cached under a path through links are dropped whenever any tree
-  // changes.
+  // The files of the tree may be cached under their real paths, although this path may lead through
+  // links. A change of any tree drops the records that were cached under paths with links.
   knows_tree_ = take_real_path(dir, path);
   if (knows_tree_ && !covered_) materialize_below(path_.key());
 }
 
-// Determines the real path while the name still leads there. Returns false if there is no fd for
-// that.
+// Determines the real path while the name still leads to it. Returns false if that fails, for
+// example because no fd is free.
 bool NameChange::take_real_path(int dir, const char* path) {
   const int follow = of_ == Of::mount_point ? 0 : O_NOFOLLOW;
   const long fd = base::open_path_only(dir, path, follow);
@@ -89,8 +91,8 @@ bool NameChange::take_real_path(int dir, const char* path) {
          path_filter::join({real.data(), static_cast<std::size_t>(n)}, {}, path_);
 }
 
-// Attributes of a directory elsewhere matter only if they remove the right to reach what is below
-// it.
+// A change of the attributes of an uncovered directory matters only if it removes the right to
+// reach the files below.
 bool NameChange::changes_tree(const Passage& before) const {
   if (of_ != Of::file_or_link || covered_ || !knows_tree_) return true;
   const auto after = cache::stat_path(AT_FDCWD, path_.c_str(), AT_SYMLINK_NOFOLLOW);
@@ -118,12 +120,12 @@ std::optional<cache::FileStat> NameChange::directory_of(int dir, const char* pat
                                                                      : text.substr(0, slash);
   std::memcpy(above.data(), directory.data(), directory.size());
   above.data()[directory.size()] = '\0';
-  // Only its inode and its device are needed, which the kernel knows.
+  // Only the inode and the device are needed. The kernel knows both without asking a server.
   const auto stat = cache::stat_path(dir, above.data(), AT_STATX_DONT_SYNC);
   return stat ? std::optional(*stat) : std::nullopt;
 }
 
-// Drops the listing by the inode of the directory, so that it is found under all paths.
+// Drops the listing by the inode of the directory, because it may be cached under several paths.
 void NameChange::drop_listing(const cache::FileStat& directory) {
   const KeepErrno keep;
   auto* const cache = cache_of_changes();
@@ -135,7 +137,8 @@ void NameChange::note_entry(int dir, const char* path) {
   if (const auto directory = directory_of(dir, path); directory) drop_listing(*directory);
 }
 
-// A link at the end of the path may have led to another directory; the fd shows which one.
+// The path may end in a link to a file in another directory. The path of the fd shows that
+// directory.
 void NameChange::note_entry_of(int fd, int dir, const char* path) {
   if (!process::tells()) return;
   const KeepErrno keep;
@@ -167,8 +170,8 @@ void NameChange::commit(const Passage& before) {
       cache->changes().all_changed();
     }
   }
-  // Metadata may be cached below the name although nothing was there, because another node has
-  // removed the directory.
+  // Metadata may still be cached below the name, if another node has removed a directory of this
+  // name.
   if (is_new_tree_ && !is_tree_) {
     knows_tree_ = take_real_path(dir_, name_);
     is_tree_ = covered_ || knows_tree_;
@@ -184,13 +187,13 @@ void NameChange::commit(const Passage& before) {
   } else {
     cache->changes().content_changed(key, nullptr);
   }
-  // Drops everything if the tree is not known.
+  // If the tree is unknown, drops everything.
   if (is_tree_ && changes_tree(before))
     cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
 }
 
-// Nothing was cached when the call began, but since then a process may have begun the very first
-// fetch: of the file to which the name used to lead.
+// Nothing was cached when the call began. But during the call, a process may have begun the very
+// first fetch, for the file that the name used to lead to.
 void NameChange::commit_of_unlooked() const {
   const KeepErrno keep;
   auto* const cache = attachment::existing_cache();
@@ -198,7 +201,8 @@ void NameChange::commit_of_unlooked() const {
 }
 
 long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
-  // Like a new name, a removed one proves that its parents are intact and that nothing is below it.
+  // A removed name, like a new name, proves that its parent directories exist and that nothing lies
+  // below it.
   const bool is_gone = result == 0 && of == NameChange::Of::name;
   const bool no_follow = of == NameChange::Of::name || of == NameChange::Of::file_or_link;
   const auto wants = is_gone ? PathCall::Wants::new_name : PathCall::Wants::name;
@@ -207,7 +211,8 @@ long told_of_change(long result, int dir, const char* path, NameChange::Of of) {
       result == 0 ? 0 : errno);
   const bool may_be_other = result == 0 && !is_gone && of != NameChange::Of::mount_point;
   if (!may_be_other || attachment::attached_cache() == nullptr) return result;
-  // Success does not show what kind of file it is, so ask the kernel, which has just looked it up.
+  // Success does not show the type of the file, so ask the kernel, which has just looked up the
+  // file.
   const KeepErrno keep;
   struct ::statx now {};
   const int flags = AT_STATX_DONT_SYNC | (no_follow ? AT_SYMLINK_NOFOLLOW : 0);
@@ -225,7 +230,7 @@ long told_of_new_name(long result, int dir, const char* path) {
 }
 
 void told_of_source(long result, int dir, const char* path, bool no_follow) {
-  // EEXIST, ENOTEMPTY and the like are about the other path.
+  // All other errors, such as EEXIST and ENOTEMPTY, concern the target of the rename.
   const bool is_of_this =
       result == 0 || errno == ENOENT || errno == ENOTDIR || errno == EACCES || errno == EPERM;
   if (!is_of_this) return;
@@ -274,7 +279,7 @@ Passage passage_by_attribute(int dir, const char* path, const char* name) {
 
 void note_changed(int fd, const Passage& before) {
   if (!process::tells()) return;
-  // Attaches if needed: a forked child may change files before it has opened any.
+  // Attaches if necessary, because a forked child may change files before it has opened any.
   auto* const cache = cache_of_changes();
   if (cache == nullptr || cache->changes().is_empty()) return;
   const KeepErrno keep;
@@ -286,7 +291,7 @@ void note_changed(int fd, const Passage& before) {
   // The listing of a directory holds its stat.
   if (!stat->is_regular() && is_known) cache->changes().content_changed({}, &*stat);
   if (!before.is_known || (stat->mode & S_IFMT) != S_IFDIR || !has_lost(before, *stat)) return;
-  // The mount on which a prefix lies may be below a directory of another device.
+  // The directory may be on another device, and the mount of a prefix may lie below it.
   const std::string_view directory = path_of_fd(fd, path);
   std::string_view prefix;
   if (directory.size() < sizeof path) path[directory.size()] = '\0';

@@ -1,5 +1,5 @@
-// Calls that change what a name refers to or what its file holds. A change is noted before the call
-// and committed after its success. Thread-safe and async-signal-safe.
+// Calls that change the target of a name or the content of its file. The caller notes the change
+// before the call and commits it after the call has succeeded. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <optional>
@@ -9,40 +9,40 @@
 
 namespace cube::shim {
 
-// The right to pass through a directory, noted before a call that may take it away. If the call
-// does take it away, nothing cached below the directory may be served until the kernel has granted
+// The right to pass through a directory, noted before a call that may remove this right. If the
+// call removes it, cached files below the directory are not served until the kernel has granted
 // access. Empty if the path is not a directory, or if nothing is cached.
 struct Passage {
   bool is_known = false, is_lost = false;
   std::uint32_t mode = 0, user = 0, group = 0;
 };
 Passage passage_of(int dir, const char* path);
-// An access list may override the mode, so the right counts as lost.
+// For a change of an extended attribute. An access control list may override the mode, so the right
+// counts as lost.
 Passage passage_by_attribute(int dir, const char* path, const char* name);
 
 class NameChange {
  public:
   // The subject of the change.
   enum class Of : std::uint8_t {
-    name,          // the name itself, which then leads elsewhere or nowhere: rename, unlink
-    mount_point,   // the directory that it leads to, by links too
-    file,          // the file that it leads to, by links too: truncate, chmod
-    file_or_link,  // like file, but a final link itself: lchown
+    name,          // the name, which afterwards leads elsewhere or nowhere: rename, unlink
+    mount_point,   // the directory that the name leads to, also through links
+    file,          // the file that the name leads to, also through links: truncate, chmod
+    file_or_link,  // like file, but a final link is not followed: lchown
   };
   static constexpr Of file_by(bool follows_links) {
     return follows_links ? Of::file : Of::file_or_link;
   }
   NameChange(int dir, const char* path, Of of = Of::name);
-  // Notes that the name now leads to the subject of `from`. If that is a directory, the same holds
-  // for all names below it. Call this after a rename, and before the commit.
+  // Notes that the name now leads to the subject of `from`. If the subject is a directory, all
+  // names below it have moved, too. Call this after a rename and before the commit.
   void leads_to(const NameChange& from) { is_new_tree_ = from.is_tree_; }
   // The subject has another name after the call.
   void moves() { is_moved_ = true; }
   void commit(const Passage& before = {});
-  // An uncached name was made or removed, which changes the entries of its directory.
+  // Notes that an uncached name was made or removed, which changes the entries of its directory.
   static void note_entry(int dir, const char* path);
-  // Like note_entry, but for a file that an open has made, or may have made, and that is open as
-  // `fd`.
+  // Like note_entry, but for a file that is open as `fd` and that its open may have made.
   static void note_entry_of(int fd, int dir, const char* path);
 
  private:
@@ -53,14 +53,14 @@ class NameChange {
   void commit_of_unlooked() const;
 
   Of of_;
-  bool was_empty_ = false;  // nothing was cached when it began, so nothing was examined
+  bool was_empty_ = false;  // nothing was cached at the beginning, so nothing was examined
   bool covered_ = false;
   bool by_fd_ = false;  // AT_EMPTY_PATH
   bool is_moved_ = false;
   const char* followed_ = nullptr;            // the path, if the call follows a link at its end
   const char* name_ = nullptr;                // the path, if an entry of a directory changes
   std::optional<cache::FileStat> directory_;  // the directory that has the entry, before the change
-  std::string_view prefix_;                   // the prefix that the path is or lies above
+  std::string_view prefix_;                   // set if the path is this prefix or lies above it
   int dir_ = AT_FDCWD;
   std::optional<cache::FileStat> before_;
   bool is_tree_ = false;      // a directory or a link: more than one name changes
@@ -69,15 +69,16 @@ class NameChange {
   CoveredPath path_;
 };
 
-// Call it after the commit of a change: learns from the kernel's answer to it. Returns `result`.
+// Call this after the commit of a change. Corrects the cache by the kernel's answer. Returns
+// `result`.
 long told_of_change(long result, int dir, const char* path, NameChange::Of of);
-// Like told_of_change, but for a call that makes a name, which has no NameChange of its own.
+// Like told_of_change, but for a call that makes a name, and so has no NameChange.
 long told_of_new_name(long result, int dir, const char* path);
 // Like told_of_change, but for the two paths of a failed rename, and for the first path of a link.
 void told_of_source(long result, int dir, const char* path, bool no_follow);
 void told_of_target(long result, int dir, const char* path, unsigned flags);
 
-// Call it if a file was changed through an fd that is not open for writing (fchmod).
+// Call this after a change of a file through an fd that is not open for writing (fchmod).
 void note_changed(int fd, const Passage& before = {});
 
 }  // namespace cube::shim

@@ -24,14 +24,14 @@ cache::FileCache* cache_to_look_at() {
   return cache;
 }
 
-// Notes a query that memory could not answer. If a directory has many such misses, its stats are
-// worth gathering.
+// Notes a query that memory could not answer. If a directory has many such misses, gathers the
+// stats of its entries.
 Known note_miss(cache::FileCache& cache, std::string_view key) {
   if (cache.metadata().note_miss(key)) own_threads::gather_metadata_near(cache, key);
   return Known::unknown;
 }
 
-// Answers the stat of a prefix itself, for which there is no cached directory above.
+// Answers the stat of the prefix itself, which has no cached parent directory.
 Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& stat) {
   const std::string_view prefix = path_filter::prefix_named(path);
   if (prefix.empty() || !process::owns_table() || !attachment::may_have_cache_to_look_at())
@@ -40,7 +40,7 @@ Known stat_of_prefix(const char* path, const StatWish& wish, cache::FileStat& st
   if (cache == nullptr) return Known::unknown;
   const Known known = cache->metadata().stat(prefix, wish.no_follow, wish.with_mount, stat);
   if (known != Known::unknown) return known;
-  // The key with which scouts find the whole prefix: the prefix and a slash.
+  // The key by which scouts recognize the whole prefix: the prefix and a slash.
   base::OffStack room;
   if (!room || prefix.size() + 1 > PATH_MAX) return Known::unknown;
   std::memcpy(room.data(), prefix.data(), prefix.size());
@@ -75,9 +75,9 @@ void note_answer(cache::FileCache& cache, std::string_view key) {
   if (cache.metadata().is_first_in_directory(key)) own_threads::follow_metadata(key);
 }
 
-// Replaces the path by the target of its final symbolic links, as far as they are cached, or by an
-// empty path if the target is under no prefix. Returns unknown if the path does not end in a link,
-// or if a link on the way is not cached.
+// Replaces the path by the target of its final symbolic link, as far as links are cached. If the
+// target is under no prefix, makes the path empty. Returns unknown if the path does not end in a
+// link, or if one of the links is not cached.
 Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
   base::OffStack room;
   if (!room) return Known::unknown;
@@ -91,8 +91,9 @@ Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
   return is_ours || known == Known::absent ? known : Known::unknown;
 }
 
-// The directory in which a relative path begins exists even if its name has changed, because the
-// program has it open. A listing of its parent may be a second old and lack the new name.
+// True if a negative answer for a relative path was derived from a directory above, and so is not
+// reliable. The directory in which the path begins exists, because the program has it open. But it
+// may have been renamed, and a cached listing of its parent may lack the new name.
 bool is_negative_from_above(const cache::FileCache& cache, const char* path,
                             const CoveredPath& covered) {
   return !path_filter::is_absolute(path) && !cache.metadata().has_listing_beside(covered.key());
@@ -127,7 +128,7 @@ Known stat_of_name(int dir, const char* path, bool no_follow, cache::FileStat& s
   return may_be_read ? Known::present : Known::unknown;
 }
 
-// Returns the cache to ask about links, and sets the path. Returns null if the kernel must answer.
+// Returns the cache to ask about links, and sets `covered`. Returns null if the kernel must answer.
 cache::FileCache* cache_of_links(int dir, const char* path, CoveredPath& covered) {
   if (!process::is_active() || process::origin_metadata() != nullptr ||
       path_filter::passes_by(path) || real::stat_is_anothers())
@@ -180,7 +181,7 @@ Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::F
   bool ignored = false;
   bool& readable = may_be_read != nullptr ? *may_be_read : ignored;
   if (!process::is_active()) return Known::unknown;
-  // The prefix above our paths is not covered itself.
+  // The prefix of a pack or bucket is one of our paths, but is not covered.
   if (path_filter::passes_by(path)) return stat_of_name(dir, path, wish.no_follow, stat, readable);
   materialize_named(path, dir);
   const Known known =
@@ -194,7 +195,7 @@ Known access_from_record(int dir, const char* path, int mode) {
   bool may_be_read = false;
   const Known known = stat_from_record(dir, path, {}, stat, &may_be_read);
   if (known == Known::unknown) return known;
-  // A file is known to be readable only after an open for reading.
+  // Only an earlier open for reading proves that a file can be read.
   if (known == Known::present && mode != F_OK && !may_be_read) return Known::unknown;
   return base::access_has_own_rights() ? known : Known::unknown;
 }

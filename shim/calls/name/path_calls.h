@@ -1,4 +1,4 @@
-// Calls that ask about a path of a mount and are answered from its record; all others are left to
+// Answers queries about paths of a mount from memory. If memory has no answer, the caller asks
 // libc. unmounted_paths.h answers for paths that no mount has. Thread-safe; a hit is
 // async-signal-safe.
 #pragma once
@@ -12,23 +12,23 @@
 
 namespace cube::shim {
 
-// What the cache knows about a path.
+// The answer of the cache about a path.
 using Known = cache::MountMetadata::Says;
 
-// Answers the stat of a path from its record, from the metadata of a mount, or as one of our paths.
-// `no_follow`: the stat of a link itself.
+// Answers a stat from the path's record, from cached metadata of the mount, or from a pack or
+// bucket. `no_follow` asks for the stat of the link itself.
 struct StatWish {
   bool no_follow = false, with_mount = false;
 };
 Known stat_from_record(int dir, const char* path, const StatWish& wish, cache::FileStat& stat,
                        bool* may_be_read = nullptr);
-// Answers access(F_OK or R_OK) for a cached file, or for a negative entry. `mode` is that of
-// access(2).
+// Answers access(2) with F_OK or R_OK for a cached file or a negative entry.
 Known access_from_record(int dir, const char* path, int mode);
 
-// readlink(2): returns bytes, or -errno. Returns nothing if memory does not know the link.
+// Like readlink(2): returns a count of bytes or -errno. Returns nothing if the link is not in
+// memory.
 std::optional<long> readlink_from_record(int dir, const char* path, char* to, std::size_t n);
-// realpath(3) of an existing path. Returns false if libc must find out.
+// Like realpath(3) of an existing path. Returns false if libc must answer.
 bool realpath_from_record(const char* path, char (&to)[PATH_MAX]);
 
 }  // namespace cube::shim

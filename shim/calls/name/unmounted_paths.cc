@@ -21,7 +21,7 @@ constexpr Metadata::Follow as_follow(bool follows) {
 
 bool is_directory(const cache::FileStat& stat) { return (stat.mode & S_IFMT) == S_IFDIR; }
 
-// Resolves a path with ".." whose links lead along our paths.
+// Resolves a path with ".." by following the links among our paths.
 const Metadata* of_path_that_goes_up(const cache::AllMetadata& all, int dir, const char* path,
                                      CoveredPath& covered) {
   if (!path_filter::spells_up(dir, path, covered)) return nullptr;
@@ -35,8 +35,8 @@ const Metadata* of_path_that_goes_up(const cache::AllMetadata& all, int dir, con
 
 }  // namespace
 
-// Only a path that may name a directory is checked twice. In a child of vfork, the known working
-// directory is the parent's.
+// Checks a path a second time only if it may name a directory. In a child of vfork, the noted
+// working directory is that of the parent.
 const Metadata* of_slow(int dir, const char* path, CoveredPath& covered) {
   const cache::AllMetadata* const all = process::origin_metadata();
   if (!process::is_active()) return nullptr;
@@ -58,7 +58,7 @@ bool stat(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return false;
-  // With a trailing slash, the path means the link's target, which must be a directory.
+  // A path with a trailing slash means the target of a link, which must be a directory.
   const bool wants_directory = asks_for_directory(path);
   const auto found = metadata->stat(covered.key(), as_follow(!no_follow || wants_directory));
   if (!found || (wants_directory && !is_directory(*found))) return false;
@@ -81,7 +81,7 @@ std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n)
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return std::nullopt;
-  // With a trailing slash, the path means the link's target, which is not a link.
+  // A path with a trailing slash means the target of a link, which is not a link.
   if (asks_for_directory(path)) {
     const auto found = metadata->stat(covered.key(), Metadata::Follow::last);
     return found && is_directory(*found) ? std::optional<long>(-EINVAL) : std::nullopt;
@@ -139,7 +139,7 @@ bool statfs(int dir, const char* path, struct ::statfs& s) {
     metadata = process::origin_metadata()->of(directory->directory->path());
   }
   if (metadata == nullptr) return false;
-  // Reported as a file system in user space, which some programs treat differently.
+  // Reports the type FUSE, because some programs treat a file system in user space differently.
   constexpr int k_fuse_magic = 0x65735546;
   const Metadata::Volume volume = metadata->volume();
   s = {};
@@ -194,7 +194,7 @@ int error_of_name(const cache::AllMetadata& all, int dir, const char* path, bool
 int error_of(int dir, const char* path, bool no_follow) {
   const cache::AllMetadata* const all = process::origin_metadata();
   if (all == nullptr || !process::is_active()) return ENOENT;
-  // The caller has a CoveredPath on its stack.
+  // Off the stack, because the caller already has a CoveredPath on its stack.
   return base::use_off_stack<CoveredPath>(
       [&](CoveredPath& covered) { return error_of_name(*all, dir, path, no_follow, covered); });
 }
@@ -213,7 +213,7 @@ bool is_read_only(int dir, const char* path) {
 
 bool is_read_only(int fd) {
   if (process::origin_metadata() == nullptr || !process::owns_table()) return false;
-  // The kernel itself refuses an fd opened with O_PATH.
+  // The kernel refuses changes through an fd that was opened with O_PATH.
   if (const OpenFileRef directory = unmounted_directory::acquire(fd))
     return (directory->flags & O_PATH) == 0;
   const OpenFileRef file = g_fds.acquire(fd);

@@ -1,7 +1,7 @@
-// Paths that no mount has, such as those in a pack. This process answers for them itself
-// (cache/metadata); other files call them "our paths". A path that lies elsewhere, or that does not
-// exist below such a prefix, is left to the kernel. path_calls.h answers for paths of mounts.
-// Thread-safe and async-signal-safe.
+// Paths that no mount has, such as the paths of a pack. Other files call them "our paths". This
+// process answers calls with such a path (cache/metadata). The kernel answers for all other paths.
+// If a path below such a prefix does not exist, the kernel answers, too. path_calls.h answers for
+// paths of mounts. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/statvfs.h>
@@ -17,17 +17,19 @@
 
 namespace cube::shim::unmounted_paths {
 
-// Returns null if the kernel must answer for the path; otherwise sets `covered`.
+// Returns the metadata that has the path, and sets `covered`. Returns null if the kernel must
+// answer.
 const cache::Metadata* of_slow(int dir, const char* path, CoveredPath& covered);
 [[gnu::always_inline]] inline const cache::Metadata* of(int dir, const char* path,
                                                         CoveredPath& covered) {
   return process::origin_metadata() == nullptr ? nullptr : of_slow(dir, path, covered);
 }
-// True if the path itself asks for a directory: it ends in a slash or a dot.
+// True if the path can only name a directory, because it ends in a slash or a dot.
 bool asks_for_directory(std::string_view path);
 
 bool stat(int dir, const char* path, bool no_follow, cache::FileStat& stat);
-// access(2): returns 0 or -errno. Returns nothing if the path is not ours, or if `mode` is invalid.
+// Like access(2): returns 0 or -errno. Returns nothing if this is not one of our paths, or if
+// `mode` is invalid.
 std::optional<long> access(int dir, const char* path, int mode, bool no_follow = false);
 std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n);
 bool realpath(const char* path, char (&to)[PATH_MAX]);
@@ -35,13 +37,13 @@ bool realpath(const char* path, char (&to)[PATH_MAX]);
 bool statfs(int dir, const char* path, struct ::statfs& s);
 bool statvfs(int dir, const char* path, struct ::statvfs& s);
 
-// True for a relative path below a served directory. The caller must then return ENOENT itself,
-// because for the kernel that fd is another directory.
+// True for a relative path below a served directory. The caller must then return ENOENT without
+// asking the kernel, for which `dir` is another directory.
 bool is_below_served(int dir, const char* path);
-// Returns the error for a path that neither the kernel nor we have: ENOENT, or the more precise
-// error of the pack (ENOTDIR, ELOOP).
+// Returns the error for a path that exists neither in the kernel nor among our paths: ENOENT, or
+// the more precise error of the pack (ENOTDIR, ELOOP).
 int error_of(int dir, const char* path, bool no_follow);
-// Returns the kernel's result, with that error if the kernel returned ENOENT.
+// Returns the kernel's `result`. If the kernel's error is ENOENT, sets errno to error_of().
 template <typename Result>
 [[gnu::always_inline]] inline Result with_error(Result result, int dir, const char* path,
                                                 bool no_follow) {
@@ -50,11 +52,12 @@ template <typename Result>
   return result;
 }
 
-// For mkdir and the like: returns EEXIST or EROFS, or 0 for the kernel's paths.
+// For mkdir and similar calls: returns EEXIST or EROFS for one of our paths, and 0 for all others.
 int error_of_new(int dir, const char* path);
-// True for one of our paths, even if no such file exists. Nothing there can be changed: EROFS.
+// True if the path lies among our paths, even if no such file exists. No such path can be changed
+// (EROFS).
 bool is_read_only(int dir, const char* path);
-// Like is_read_only by path, but for an open file or directory. False if a copy has replaced such a
+// Like is_read_only by path, but for an open file or directory. False if a copy has replaced the
 // file.
 bool is_read_only(int fd);
 

@@ -26,7 +26,7 @@ constexpr int k_needs_kernel =
     O_DIRECT | O_PATH | O_DIRECTORY | (O_TMPFILE & ~O_DIRECTORY) | O_ASYNC | O_NOATIME;
 constexpr int k_may_change = O_CREAT | O_TRUNC;
 
-// Returns the flags that fcntl(F_GETFL) reports later.
+// Returns the flags that fcntl(F_GETFL) must report.
 int status_flags(int flags) {
   // The kernel sets O_LARGEFILE on every open of a 64-bit process, where libc's O_LARGEFILE is 0.
 #if defined(__aarch64__)
@@ -59,8 +59,8 @@ OpenPlan::OpenPlan(int dir, const char* path, int flags)
   if (metadata_ != nullptr && answered_ && result_ < 0) prefer_limit();
 }
 
-// On our paths, O_DIRECT and O_NOATIME do not need the kernel, because our reads use no page cache
-// and change no access time.
+// For our paths, O_DIRECT and O_NOATIME do not need the kernel, because reads by this library use
+// no page cache and change no access time.
 bool OpenPlan::needs_kernel() const {
   const int flags = metadata_ != nullptr ? flags_ & ~(O_DIRECT | O_NOATIME) : flags_;
   return (flags & k_needs_kernel) != 0;
@@ -106,14 +106,15 @@ void OpenPlan::plan_outside() {
                       : path_filter::may_name_prefix_or_above(dir_, program_path_)))
     return;
   follow_ = Follow::directory;
-  // A program that lists a directory above the prefix has not listed the prefix.
+  // A directory above the prefix does not count as a listing of the prefix.
   if (for_directory) path_filter::is_prefix(dir_, program_path_, listed_);
 }
 
 void OpenPlan::plan_change() {
   follow_ = Follow::writer;
   count_unserved(Counter::bypassed_write);
-  // Afterwards, a truncated file cannot be told from a new one that has reused its inode.
+  // After the open, a truncated file could not be distinguished from a new file that has reused the
+  // inode.
   cache::FileCache* const cache = attachment::attached_cache();
   if ((flags_ & k_may_change) == 0 || cache == nullptr ||
       !cache->parts().ram.has_any(path_.key(), base::hash_path(path_.key())))
@@ -127,23 +128,23 @@ void OpenPlan::plan_directory() {
   listed_ = path_.key();
 }
 
-// The kernel opens the file. If it is large, its reads with O_DIRECT are answered from blocks.
+// The kernel opens the file. If the file is large, reads with O_DIRECT are answered from blocks.
 void OpenPlan::plan_kernel_flags() {
   const bool is_direct = (flags_ & k_needs_kernel) == O_DIRECT;
   if (is_direct && !process::is_forking() && attachment::cache() != nullptr) {
     follow_ = Follow::direct;
   } else {
     count_unserved(Counter::bypassed_flags);
-    // The path may be that of a directory.
+    // The path may name a directory.
     if ((flags_ & O_PATH) != 0) follow_ = Follow::directory;
   }
 }
 
-// Looks the path up in our own tables first, and asks the kernel only if it is not there.
+// Looks up the path in the pack or bucket first, and asks the kernel only if the path is not there.
 void OpenPlan::plan_name() {
   if (may_write()) return answer(-error_of_change());
   const bool asks_for_directory = unmounted_paths::asks_for_directory(program_path_);
-  // With a trailing slash, the path means the link's target.
+  // A path with a trailing slash means the target of a link.
   if (asks_for_directory) flags_ &= ~O_NOFOLLOW;
   open_directory();
   if (answered_) return;
@@ -156,7 +157,7 @@ void OpenPlan::plan_name() {
   plan_file();
 }
 
-// The kernel cannot open a path that only we have.
+// Opens a copy, because the kernel cannot open one of our paths.
 void OpenPlan::plan_name_without_table() {
   if (!unmounted_paths::asks_for_directory(program_path_)) open_copy();
 }
@@ -180,16 +181,16 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   serve(std::move(outcome));
   if (is_kernels_error && result_ == -ENOENT && cache.metadata().note_miss(path_.key()))
     own_threads::gather_metadata_near(cache, path_.key());
-  // Has the stats of the directory gathered for later opens. A large directory is left out, because
-  // the program may open only a few of its files.
+  // Gathers the stats of the directory for later opens. Skips a large directory, because the
+  // program may open only a few of its files.
   if (has_waited_for_stat && cache.metadata().note_look(path_.key())) {
     const std::string_view key = path_.key();
     own_threads::wish_for(cache, own_threads::Wish::gather, key.substr(0, key.rfind('/')));
   }
   if (is_kernels_error) learn(-result_);
   if (metadata_ != nullptr && result_ == -EISDIR) open_directory();
-  // If a file cannot be opened by its absolute path, the program's own path may still work, or
-  // gives the right error.
+  // If a file cannot be opened by its absolute path, the program's path may still work, or give the
+  // right error.
   const bool is_kernels =
       metadata_ == nullptr ||
       (result_ == -ENOENT && !unmounted_directory::is_below(dir_, program_path_));
@@ -204,8 +205,8 @@ void OpenPlan::open_cached(cache::FileCache& cache) {
   process::report_if_due(cache);
 }
 
-// The kernel looks for a free fd before it examines the path. If no fd is free, answers with the
-// kernel's error and returns true.
+// If no fd is free, answers with the kernel's error and returns true. The kernel, too, looks for a
+// free fd before it examines the path.
 bool OpenPlan::prefer_limit() {
   expect_new_fd();
   const long fd = sys::open("/", O_PATH | O_CLOEXEC);
@@ -234,7 +235,8 @@ int OpenPlan::error_of_change() const {
   return is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? EISDIR : EROFS;
 }
 
-// If we do not have the directory, the kernel may have it, unless we have a file of that name.
+// If the directory is not one of our paths, the kernel may have it, unless one of our files has
+// this name.
 void OpenPlan::open_directory() {
   int result = unmounted_directory::open(*metadata_, path_.key(), flags_);
   if (result >= 0) listing_prefetch::note_listing(path_.key());
@@ -246,8 +248,8 @@ void OpenPlan::open_directory() {
   if (result != -ENOENT) answer(result);
 }
 
-// Refuses a link as the last component of one of our paths, because the kernel knows nothing of
-// them.
+// Refuses one of our paths whose last component is a link (ELOOP). The kernel does not know our
+// paths and so cannot refuse them.
 bool OpenPlan::refuse_link() {
   if ((flags_ & O_NOFOLLOW) == 0 || metadata_ == nullptr) return false;
   const auto found = metadata_->stat(path_.key(), cache::Metadata::Follow::nothing);
@@ -266,7 +268,7 @@ void OpenPlan::open_copy() {
     result = copy ? copy->release() : -copy.error().value;
     if (result >= 0 && process::owns_table()) g_fds.forget(result);
   }
-  // We have no such file, or it is a directory.
+  // Either our paths have no such file, or the path names a directory.
   if (result == -EISDIR && process::owns_table()) open_directory();
   if (result != -ENOENT && result != -EISDIR) answer(result);
 }
@@ -283,14 +285,14 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     }
     return;
   }
-  // The name itself is a link: the kernel returns ELOOP.
+  // The last component is a link, so the kernel must return ELOOP.
   const bool is_in_kernel = outcome.pin->is_in_kernel();
   if ((flags_ & O_NOFOLLOW) != 0 && !outcome.pin->is_physical() && is_in_kernel) {
     answered_ = false;
     return;
   }
-  // This open used an fd and freed it again. In between, a signal handler or another thread may
-  // have parked a higher one.
+  // The cache has used an fd for this open and freed it again. While that fd was in use, a signal
+  // handler or another thread may have parked a higher fd.
   if (outcome.freed_fd >= 0) placeholder::note_freed(outcome.freed_fd);
   OpenFileRef file = open_files::make();
   if (process::serves_copies()) loaded_calls::look_if_doubted();
@@ -300,12 +302,11 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
                  : real ? kernel_file::copy_bytes_of(*outcome.pin)
                         : placeholder::acquire();
   if (fd < 0 || !g_fds.is_within(fd) || fd <= STDERR_FILENO) {
-    // There is no fd, or one that the table does not reach: the kernel's own open returns the right
-    // error. libc's own streams read fds 0 to 2 with internal calls that bypass us.
+    // Without an fd, the kernel's open returns the right error. The table has no row for a high fd.
+    // libc's streams read fds 0 to 2 with internal calls that bypass this library.
     if (fd >= 0) sys::close(fd);
     answered_ = false;
-    // If no fd is free, there is none for a copy, either, and reading the copy's bytes would be
-    // wasted.
+    // If no fd is free, do not read the bytes of a copy, which needs an fd, too.
     if (!is_in_kernel && (fd >= 0 || !prefer_limit())) open_copy();
     return;
   }
@@ -313,7 +314,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   file->kind = OpenFile::Kind::served;
   file->record = &*outcome.pin;
   file->data = outcome.pin->data();
-  // Prepares for the first read, which will come soon: loads the page into the TLB and its first
+  // The first read will come soon. So this loads the page's translation into the TLB, and its first
   // lines into the processor's cache.
   for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
   file->size = outcome.pin->data_size;
@@ -325,7 +326,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   result_ = fd;
 }
 
-// Reads of the object are answered from its blocks.
+// Serves an object whose reads are answered from blocks.
 void OpenPlan::serve_object(cache::LargeFile& object) {
   OpenFileRef file = open_files::make();
   const int fd = file ? placeholder::acquire() : -ENFILE;
@@ -347,14 +348,14 @@ void OpenPlan::serve_object(cache::LargeFile& object) {
   result_ = fd;
 }
 
-// Reads of the file are answered as its bytes arrive. The fd is the origin's own, and the kernel
-// knows its offset (materialize.h).
+// Serves a file whose reads are answered as its bytes arrive. The fd refers to the origin's own
+// file, and the kernel knows its offset (materialize.h).
 bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   if (!g_fds.is_within(fd) || fd <= STDERR_FILENO) return false;
   OpenFileRef file = open_files::make();
   if (!file) return false;
   const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
-  // The row decides what an exec passes on.
+  // The kernel's flag is always set, because the row holds the program's flag.
   if (!close_on_exec) sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
   g_fds.forget(fd);
   file->kind = OpenFile::Kind::served;
@@ -369,8 +370,8 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   return true;
 }
 
-// Serves the reads of an fd that the kernel has opened from blocks. If its file is not large,
-// counts the open under `otherwise`.
+// The kernel has opened `fd`. If its file is large, serves its reads from blocks; otherwise counts
+// the open under `otherwise`.
 void OpenPlan::serve_in_blocks(int fd, Counter otherwise) {
   const KeepErrno keep;
   const bool is_large =
@@ -379,7 +380,7 @@ void OpenPlan::serve_in_blocks(int fd, Counter otherwise) {
   auto* const cache = attachment::cache();
   if (cache == nullptr) return;
   cache->stats().count(Counter::large_opens);
-  // Every other file was fetched, which has already counted its open.
+  // For every other file, the fetch has already counted the open.
   if (otherwise == Counter::bypassed_flags) cache->stats().count(Counter::origin_opens);
 }
 

@@ -1,10 +1,10 @@
-// OpenPlan decides whether the shim answers an open. If not, libc opens the file and note() records
-// the fd:
+// OpenPlan decides whether the shim answers an open. If the shim does not, libc opens the file and
+// note() records the fd:
 //   OpenPlan plan(dir, path, flags);
 //   if (plan.is_answered()) return plan.result();
 //   return plan.note(real::open(...));
-// Thread safety: an object belongs to one call; any number of them at a time. A hit is
-// async-signal-safe.
+// Thread safety: each object belongs to one call; any number of objects may exist at a time. A hit
+// is async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,22 +23,22 @@ class OpenPlan {
   bool is_answered() const { return answered_; }
   // An fd, or -1 and errno.
   int result() const { return static_cast<int>(to_c(result_)); }
-  // libc has opened the file, or has failed (-1 and errno): notes what the new fd is. Returns the
-  // fd.
+  // Call this with the result of libc's open (-1 and errno if it failed). Records the use of the
+  // new fd. Returns the fd.
   int note(int fd);
 
  private:
-  // The subject of an open. Most have a function below.
+  // The subject of an open. Most kinds have a plan_... function below.
   enum class Kind : std::uint8_t {
-    name_without_table,  // one of our paths (name/unmounted_paths.h), in a child of vfork and the
-                         // like, whose fds we do not know
-    name,          // one of our paths, for a change, as a directory, or for an fd of its path only
-    below_served,  // a path that is not ours, but lies below a served directory
-    outside,       // no prefix covers it
-    change,        // a file below a prefix, for writing
-    directory,     // a directory below a prefix
-    kernel_flags,  // an open with flags that only the kernel can follow
-    file           // a file below a prefix, for reading
+    name_without_table,  // one of our paths (name/unmounted_paths.h), in a child of vfork or a
+                         // similar child, whose fds the table does not describe
+    name,                // one of our paths, opened to change it, as a directory, or with O_PATH
+    below_served,        // below a served directory, but not one of our paths
+    outside,             // no prefix covers it
+    change,              // a file below a prefix, for writing
+    directory,           // a directory below a prefix
+    kernel_flags,        // an open with flags that only the kernel can follow
+    file                 // a file below a prefix, for reading
   };
   Kind classify();
   void plan(Kind kind);
@@ -73,7 +73,7 @@ class OpenPlan {
     nothing,
     outside,
     writer,
-    stranger,  // opened for writing by an uncovered path; the file may also have a covered one
+    stranger,  // opened for writing by an uncovered path; a covered path may lead to it, too
     directory,
     direct  // opened with O_DIRECT
   };
@@ -84,8 +84,8 @@ class OpenPlan {
   bool answered_ = false;
   int result_ = -1;  // an fd or -errno
   Follow follow_ = Follow::nothing;
-  const cache::Metadata* metadata_ = nullptr;  // the metadata that has the path; null: the kernel
-                                               // has it
+  const cache::Metadata* metadata_ = nullptr;  // the metadata that has the path; null if the
+                                               // kernel has the path
   std::string_view listed_;                    // of Follow::directory
   CoveredPath path_;
 };

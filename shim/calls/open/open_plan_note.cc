@@ -1,5 +1,5 @@
-// OpenPlan after libc's own open: notes which file the new fd refers to, and corrects memory by the
-// kernel's answer.
+// The part of OpenPlan that follows libc's open: notes which file the new fd refers to, and
+// corrects the cache by the kernel's answer.
 #include "shim/calls/directory/listing_prefetch.h"
 #include "shim/calls/name/kernel_answer.h"
 #include "shim/calls/name/name_change.h"
@@ -11,14 +11,16 @@
 
 namespace cube::shim {
 
-// True only for the listed file itself, not for a link to it or an earlier file of this name.
+// True if `fd` refers to the listed file. False for the target of a listed link, and for a new file
+// that has replaced the listed file.
 bool OpenPlan::is_listed(const cache::FileCache& cache, int fd) const {
   const KeepErrno keep;
   const auto stat = cache::stat_path(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
   return stat && cache.metadata().was_listed(path_.key(), *stat);
 }
 
-// Notes a name that the open has made. A file that the directory's listing already had is not new.
+// Notes a name that the open has made. A file that was already in the directory's listing is not
+// new.
 void OpenPlan::note_new_name(int fd) {
   constexpr int k_nameless = O_TMPFILE & ~O_DIRECTORY;
   if ((flags_ & O_CREAT) == 0 || (flags_ & k_nameless) != 0) return;
@@ -28,7 +30,7 @@ void OpenPlan::note_new_name(int fd) {
   NameChange::note_entry_of(fd, dir_, program_path_);
 }
 
-// Learns from the kernel's answer.
+// Corrects the cache by the kernel's answer.
 void OpenPlan::learn(int error) const {
   using Wanted = PathCall::Wants;
   const bool for_path_only = (flags_ & O_PATH) != 0,

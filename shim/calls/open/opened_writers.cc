@@ -23,7 +23,8 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
       !key.empty() ? attachment::attached_cache() : attachment::cache_of_device(stat->device());
   if (cache == nullptr) return;
   OpenFileRef file = g_fds.is_within(fd) ? open_files::make() : OpenFileRef();
-  // Without a row, nothing notices the last close.
+  // Without a row, the last close goes unnoticed, so the file counts as being written until this
+  // process ends.
   if (file)
     cache->changes().writing_begins(key, *stat);
   else
@@ -32,15 +33,15 @@ void note_writer(int fd, std::string_view key, bool close_on_exec) {
   char real_path[PATH_MAX];
   const std::string_view real = path_of_fd(fd, real_path);
   cache->changes().bytes_changed(real, *stat);
-  // The program may have used a link; a negative entry may be younger than the file.
+  // The program may have used a link, and memory may hold a negative entry for the real path.
   cache->corrections().learn(real, {.kinds = cache::Told::k_other});
   if (file) {
     file->kind = OpenFile::Kind::writer;
     file->written = *stat;
     g_fds.set(fd, RowKind::writer, std::move(file), close_on_exec);
   }
-  // The program's other fds of the file must show what it writes, even if the file is then
-  // unlinked.
+  // Reads through the program's other fds of the file must return the written bytes, even if the
+  // file is unlinked later.
   materialize_other_names(*stat, "open");
 }
 

@@ -1,5 +1,5 @@
-// Answers an O_PATH open of a file or a link among our paths (name/unmounted_paths.h) with a
-// similar file or link of the kernel. Thread-safe and async-signal-safe.
+// O_PATH opens of files and links among our paths (name/unmounted_paths.h). The program gets an fd
+// of a similar file or link that the kernel has. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <string_view>
@@ -8,8 +8,8 @@
 
 namespace cube::shim::path_only_fd {
 
-// Returns an fd, or -errno. A file is opened as a copy in memory, a link as a real one whose name
-// was removed.
+// Returns an fd or -errno. For a file, the fd refers to a copy in memory; for a link, to a real
+// link whose name was removed.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
 }  // namespace cube::shim::path_only_fd

@@ -20,7 +20,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// A copy that may be executed, far above the program's own fds.
+// Returns a copy that can be executed, under an fd far above the program's fds.
 base::Result<base::UniqueFd> open_program(const cache::Metadata& metadata, std::string_view key) {
   expect_new_fd();
   auto copy = metadata.open_copy(key, O_CLOEXEC);
@@ -38,7 +38,8 @@ const cache::Metadata* metadata_of(const char* path, CoveredPath& covered) {
   return is_path ? unmounted_paths::of(AT_FDCWD, path, covered) : nullptr;
 }
 
-// A library that was copied for the loader. Rows are never removed, because libraries stay loaded.
+// A library that was copied for the loader. Rows are never removed, because the library may stay
+// loaded.
 struct LoadedCopy {
   std::uint64_t path_hash = 0;
   std::uint64_t device = 0, inode = 0;  // of the copy
@@ -51,7 +52,7 @@ constexpr std::uint32_t k_loaded_copies = 512;
 constinit LoadedCopy g_loaded[k_loaded_copies];
 constinit std::atomic<std::uint32_t> g_loaded_count{0};
 
-// The program may have closed the fd.
+// False if the program has closed the fd of the copy.
 bool is_there(const LoadedCopy& copy) {
   struct ::stat st {};
   return !sys::failed(sys::fstat(copy.fd, &st)) && st.st_dev == copy.device &&
@@ -79,7 +80,7 @@ ProgramFile::ProgramFile(const char* path) {
   auto copy = open_program(*metadata, covered.key());
   if (!copy) {
     const int error = copy.error().value;
-    // The kernel may have a file of that name.
+    // After ENOENT, the kernel may have a file of this name.
     error_ = error == EISDIR ? EACCES : error == ENOENT ? 0 : error;
     return;
   }
@@ -88,8 +89,8 @@ ProgramFile::ProgramFile(const char* path) {
   read_head();
 }
 
-// Reads the line that names a script's interpreter, as the kernel does: a word, and the rest of the
-// line.
+// Parses the first line of a script as the kernel does: the first word is the interpreter, and the
+// rest of the line is its argument.
 void ProgramFile::read_head() {
   char head[sizeof interpreter_] = {};
   const long got = sys::pread(copy_.get(), head, sizeof head - 1, 0);

@@ -1,6 +1,6 @@
-// Programs and libraries that only we have (unmounted_paths.h), for the kernel and the loader,
-// whose opens bypass us: they get the name of a copy in /proc/self/fd. Thread-safe. ProgramFile is
-// async-signal-safe, and may be used in a child of vfork.
+// Programs and libraries among our paths (unmounted_paths.h). The kernel and the loader, whose
+// opens bypass this library, get the name of a copy in /proc/self/fd. Thread-safe. ProgramFile is
+// async-signal-safe and works in a child of vfork.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +10,23 @@
 
 namespace cube::shim {
 
-// The file of an exec. A script is not copied: its interpreter opens it by its own name, through
-// this library.
+// The file of an exec. A script is not copied, because its interpreter opens it by its own name
+// through this library.
 class ProgramFile {
  public:
   explicit ProgramFile(const char* path);
   ProgramFile(const ProgramFile&) = delete;
   ProgramFile& operator=(const ProgramFile&) = delete;
 
-  // The errno with which the exec fails, or 0.
+  // The errno with which the exec must fail, or 0.
   int error() const { return error_; }
   bool is_script() const { return interpreter_[0] != '\0'; }
-  // The name to execute instead of `path`. If the kernel has the file, that is `path`.
+  // Returns the name to execute instead of `path`. If the kernel has the file, returns `path`.
   const char* to_execute(const char* path) const {
     return is_script() ? interpreter_ : copy_ ? copy_name_.c_str() : path;
   }
-  // The arguments of a script's interpreter, in a buffer of room_for() bytes.
+  // put_arguments() writes the arguments of a script's interpreter into `room`, which has
+  // room_for() bytes.
   static std::size_t room_for(char* const* arguments);
   char* const* put_arguments(const char* path, char* const* arguments, void* room) const;
 
@@ -39,9 +40,9 @@ class ProgramFile {
   const char* argument_ = nullptr;  // of the first line, in interpreter_
 };
 
-// Returns the name to load instead of this library, or `path` if the kernel has the library. The
-// name stays the same while the object is unchanged, because the loader tells libraries apart by
-// their files.
+// Returns the name to load instead of the library `path`. If the kernel has the library, returns
+// `path`. While the object is unchanged, the name stays the same, because the loader distinguishes
+// libraries by their files.
 const char* name_for_loader(const char* path);
 
 }  // namespace cube::shim

@@ -13,7 +13,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// An action as libc keeps it.
+// An action in the layout of libc.
 struct SpawnAction {
   enum Tag : int { close, dup2, open, chdir, fchdir };
   struct Open {
@@ -35,8 +35,8 @@ const SpawnAction* actions_of(const posix_spawn_file_actions_t& list) {
   return static_cast<const SpawnAction*>(actions);
 }
 
-// True if libc lays out a list of known actions as we expect. If libc has no actions that enter a
-// directory, the list holds only the first one.
+// True if libc lays out a list of known actions as expected. If libc has no actions that change the
+// directory, the list holds only the first action.
 bool try_out() {
   posix_spawn_file_actions_t list;
   if (::posix_spawn_file_actions_init(&list) != 0) return false;
@@ -83,7 +83,7 @@ bool may_change(int flags) {
   return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_TRUNC | O_CREAT)) != 0;
 }
 
-// It is not known which files the actions open.
+// For a list whose layout is unknown: the child may change any file.
 void note_any_change() {
   if (auto* const cache = attachment::attached_cache(); cache != nullptr)
     cache->changes().tree_changed("/");
@@ -95,8 +95,8 @@ void note_spawned_writers(const posix_spawn_file_actions_t* actions) {
   if (actions == nullptr || actions->__used == 0 || !process::owns_table()) return;
   const KeepErrno keep;
   if (!is_layout_known()) return note_any_change();
-  // The directory in which relative paths begin after a change of directory. The fd of an fchdir is
-  // assumed to be an fd of this process.
+  // The directory in which relative paths begin. The fd of an fchdir action is assumed to be an fd
+  // of this process.
   int directory = AT_FDCWD;
   base::UniqueFd entered;
   for (int i = 0; i < actions->__used; ++i) {

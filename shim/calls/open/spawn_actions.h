@@ -1,16 +1,16 @@
 // Finds the files that a spawned child opens for writing before it executes its program
-// (posix_spawn_file_actions_addopen), because libc opens them with internal calls that bypass us.
-// The list is libc's own and opaque; its layout has not changed since 2004, and is checked before
-// it is used. If the layout differs, a spawn with such a list invalidates everything that is
-// cached. Thread-safe. Calls malloc, as libc's functions of that kind do.
+// (posix_spawn_file_actions_addopen). libc opens them with internal calls that bypass this library.
+// The list of actions is opaque. Its layout in libc has not changed since 2004, and is checked
+// before use. If the layout differs, a spawn with such a list invalidates the whole cache.
+// Thread-safe. Calls malloc, as libc's posix_spawn_file_actions_* functions do.
 #pragma once
 
 #include <spawn.h>
 
 namespace cube::shim {
 
-// Call it after the spawn, whatever its result: a child may have truncated a file before it failed
-// to find its program.
+// Call this after the spawn even if it failed, because the child may have truncated a file before
+// it failed to find its program.
 void note_spawned_writers(const posix_spawn_file_actions_t* actions);
 
 }  // namespace cube::shim

@@ -1,5 +1,5 @@
 // cubeshim bench: measures the time per file on a mount and on this machine, and forecasts a job.
-// It writes nothing to the mount.
+// Writes nothing to the mount.
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -38,7 +38,7 @@ struct Bench {
   bool json = false;
 };
 
-// Shows on a terminal what is being measured.
+// Shows the current step of the measurement on a terminal.
 class Step {
  public:
   explicit Step(std::string_view what) {
@@ -54,7 +54,7 @@ class Step {
   static bool is_shown() { return isatty(STDERR_FILENO) != 0; }
 };
 
-// Each pass has its own files, so that no pass warms the cache for another.
+// Each pass reads its own files, so that no pass warms a cache for another.
 void measure_mount(const Bench& bench, BenchResult& result) {
   const auto after = [&](unsigned percent) {
     return base::monotonic_ns() + bench.seconds * 10'000'000ULL * percent;
@@ -73,7 +73,7 @@ void measure_mount(const Bench& bench, BenchResult& result) {
                        .max_file = result.max_file,
                        .drop_pages = drop};
   };
-  // With few files, all of them are read one at a time.
+  // If there are few files, all of them are read one at a time.
   const auto one = quarter == 0 ? files : files.subspan(0, quarter);
   step.emplace("bench 2/5: reading files, one at a time");
   result.read_one = read_files(one, options(1, true));

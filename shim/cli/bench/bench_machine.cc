@@ -34,10 +34,9 @@ namespace {
 // Larger than most processor caches, so that a hit copies from memory.
 constexpr std::uint64_t k_most_bytes = 64 << 20;
 constexpr std::size_t k_most_files = 2048;
-constexpr std::size_t k_on_disk = 256;  // read from the disk
+constexpr std::size_t k_on_disk = 256;  // the number of files to read from the disk
 
-// A temporary directory. The destructor removes the directory with everything that this command has
-// put there.
+// A temporary directory. The destructor removes it, with all files that this command has put there.
 class BenchScratch {
  public:
   explicit BenchScratch(const std::string& parent) : path_(parent + "/cubeshim-bench-XXXXXX") {
@@ -66,7 +65,7 @@ class BenchScratch {
       const std::uint64_t size = sizes[i % sizes.size()];
       if (size > left) continue;
       left -= size;
-      // Not zeros, which a disk may handle faster.
+      // The files are not full of zeros, which a disk may handle faster.
       for (std::size_t at = bytes.size(); at < size; ++at)
         bytes.push_back(static_cast<char>(at * 2654435761U >> 13));
       make_file(fmt::format("{}/files/{}", path_, i),
@@ -75,8 +74,8 @@ class BenchScratch {
     if (why_.empty() && files_.empty()) why_ = "no file that was read is small enough";
     return why_.empty();
   }
-  // Waits until the files may be cached. Shortly after a change they may not, because another
-  // change could go unnoticed. Gives up if the file system's clock is ahead.
+  // Waits until the library may cache the files. The library caches no file shortly after a change,
+  // because a second change could go unnoticed. Gives up if the clock of the file system is ahead.
   void wait_until_trusted() const {
     const std::uint64_t until_ns =
         base::monotonic_ns() + (cache::k_racy_seconds + 1) * 1'000'000'000ULL;
@@ -101,7 +100,7 @@ class BenchScratch {
       is_well = n > 0;
       if (is_well) bytes.remove_prefix(static_cast<std::size_t>(n));
     }
-    // Pages that have not been written to the disk cannot be dropped.
+    // The kernel cannot drop pages before they are written to the disk.
     if (!is_well || (files_.size() <= k_on_disk && fdatasync(fd.get()) != 0))
       why_ = fmt::format("{}: {}", path, base::text_of_error(errno));
   }
@@ -116,7 +115,7 @@ std::string text_of_file(const std::string& path) {
   return {text.data(), base::sys::failed(n) ? 0 : static_cast<std::size_t>(n)};
 }
 
-// The environment of a job with a cache of its own, for these files only. The user's cache is not
+// Sets the environment of a job with a separate cache for these files. The user's cache is not
 // used.
 void set_up_child(const base::Config& config, const BenchScratch& scratch,
                   const std::string& library, std::uint64_t room) {
@@ -134,7 +133,7 @@ void set_up_child(const base::Config& config, const BenchScratch& scratch,
   put_in_front("LD_PRELOAD", library);
 }
 
-// Returns the status of the child, or -1.
+// Returns the exit status of the child, or -1.
 int run_child(const base::Config& config, const BenchScratch& scratch, const std::string& library,
               std::uint64_t room) {
   const std::string times = scratch.path() + "/times", errors = scratch.path() + "/errors",
@@ -156,7 +155,7 @@ int run_child(const base::Config& config, const BenchScratch& scratch, const std
 
 struct ServedOpens {
   std::uint64_t hits = 0;
-  std::string others;  // "busy 9": the reasons for opens that were not served
+  std::string others;  // the reasons for opens that were not served: "busy 9"
 };
 
 ServedOpens served_in(const std::string& report) {
@@ -188,7 +187,7 @@ Pass parse_times(const std::string& text) {
   return pass;
 }
 
-constexpr unsigned k_hit_rounds = 4;  // the first round fetches, the others hit
+constexpr unsigned k_hit_rounds = 4;  // the first round fetches the files; all others hit
 
 void measure_hits(const base::Config& config, const BenchScratch& scratch, BenchMachine& machine) {
   const std::string library = find_library();
@@ -208,7 +207,7 @@ void measure_hits(const base::Config& config, const BenchScratch& scratch, Bench
   if (served.hits < wanted)
     machine.unserved = fmt::format("{} of {} opens{}{}", wanted - served.hits, wanted,
                                    served.others.empty() ? "" : ": ", served.others);
-  // A few may find no room in the cache.
+  // A few files may find no room in the cache.
   if (status == 0 && served.hits >= wanted - wanted / 20) {
     machine.hits = parse_times(text_of_file(scratch.path() + "/times"));
     return;

@@ -1,6 +1,7 @@
-// Measures this machine for `cubeshim bench`: the room for a cache, and the costs of files of the
-// same sizes on a local disk and as hits of the library. Everything is written to one temporary
-// directory, which is removed. Thread safety: one caller.
+// Measures this machine for `cubeshim bench`: the room for a cache, and the time per file on a
+// local disk and as a hit of the library. The measured files have the sizes of the mount's files.
+// All files are written to one temporary directory, which is removed afterwards. Thread safety: one
+// caller.
 #pragma once
 
 #include <span>
@@ -17,7 +18,7 @@ struct BenchMachine {
                 group_limit = UINT64_MAX;  // the control groups' limit; UINT64_MAX: unknown or none
   std::uint64_t cache_room = 0;            // the size that CUBESHIM_RAM gives a region
   std::string disk;                        // the parent of the temporary directory
-  std::string why_no_disk, why_no_hits;    // empty if it was measured
+  std::string why_no_disk, why_no_hits;    // empty if it was measured successfully
   Pass cold, warm, hits;
   std::string unserved;  // expected hits that were not served, and the reasons; empty: none
 };
@@ -25,8 +26,8 @@ struct BenchMachine {
 // Makes files of these `sizes` in the directory that `config` names, and measures them.
 BenchMachine measure_machine(const base::Config& config, std::span<const std::uint64_t> sizes);
 
-// Runs in a child that has the library preloaded: reads all files below the directory several
-// times, and prints the figures of the last pass.
+// Runs in a child with the preloaded library. Reads all files below the directory several times,
+// and prints the figures of the last pass.
 int read_hits(const std::string& directory);
 
 }  // namespace cube::cli

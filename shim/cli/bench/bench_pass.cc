@@ -17,7 +17,7 @@
 namespace cube::cli {
 namespace {
 
-// A worker's buffer, and its part of the result.
+// The buffer of a worker thread, and its part of the result.
 struct BenchWorker {
   std::vector<char> buffer;
   Pass part;
@@ -29,7 +29,7 @@ struct BenchWorker {
 
 using Operation = void (*)(const std::string&, const PassOptions&, BenchWorker&);
 
-// Calls libc's functions by name, so that a preloaded library answers them.
+// Calls libc's functions by name, so that a preloaded library can answer.
 void read_one(const std::string& path, const PassOptions& options, BenchWorker& worker) {
   const std::uint64_t began = base::monotonic_ns();
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);

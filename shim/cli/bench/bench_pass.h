@@ -1,5 +1,6 @@
-// One pass of `cubeshim bench`: performs an operation on each path, with a given number in flight,
-// and times each one. Thread safety: pure functions, which start threads of their own.
+// One pass of `cubeshim bench`: performs an operation on each path, with a given number of
+// operations in flight, and measures the time of each operation. Thread safety: pure functions,
+// which start their own threads.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace cube::cli {
 
-// Nanoseconds of each operation.
+// The times of operations, in nanoseconds.
 class Timings {
  public:
   void add(std::uint64_t ns) { all_.push_back(ns); }
@@ -17,7 +18,7 @@ class Timings {
     all_.insert(all_.end(), others.all_.begin(), others.all_.end());
   }
   std::size_t count() const { return all_.size(); }
-  // Returns the quantile `q` of the operations' times in microseconds, or 0 if there were none.
+  // Returns the quantile `q` of the times in microseconds, or 0 if there are no times.
   double us(double q) const;
   const std::vector<std::uint64_t>& all() const { return all_; }
 
@@ -27,10 +28,9 @@ class Timings {
 
 struct PassOptions {
   unsigned in_flight = 1;
-  std::uint64_t until_ns = UINT64_MAX;  // monotonic; operations under way are completed
+  std::uint64_t until_ns = UINT64_MAX;  // monotonic clock; operations in flight are completed
   std::uint64_t max_file = UINT64_MAX;  // larger files are closed unread
-  bool drop_pages =
-      false;  // asks the kernel to forget the bytes between the open and the first read
+  bool drop_pages = false;              // asks the kernel, after the open, to drop the file's pages
 };
 
 struct Pass {
@@ -39,7 +39,7 @@ struct Pass {
   std::vector<std::uint64_t> sizes;  // the sizes of the files that were read
   std::uint64_t bytes = 0, too_large = 0, failed = 0;
   std::string first_failure;
-  double seconds = 0;  // wall time from the first operation to the last
+  double seconds = 0;  // wall time from the start of the first operation to the end of the last
 
   double per_second() const {
     return seconds > 0 ? static_cast<double>(whole.count()) / seconds : 0;

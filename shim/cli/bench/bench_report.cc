@@ -41,7 +41,7 @@ std::string row_text(const BenchRow& row) {
   if (row.timings->count() == 0)
     return fmt::format("  {:<11} {:>9} {:>8}  not measured: too few files or too little time\n",
                        row.name, row.pass->in_flight, 0);
-  // Only whole files have a speed.
+  // The speed is shown only for whole files.
   const bool is_whole = row.timings == &row.pass->whole;
   return fmt::format("  {:<11} {:>9} {:>8} {:>11.1f} {:>11.1f} {:>9} {:>9}\n", row.name,
                      row.pass->in_flight, row.timings->count(), row.timings->us(0.5),
@@ -50,7 +50,7 @@ std::string row_text(const BenchRow& row) {
                      is_whole && row.pass->bytes != 0 ? megabytes(*row.pass) : "");
 }
 
-// Each pass needs files of its own, so it gets a share of --files.
+// Each pass needs its own files, and so gets a share of --files.
 std::string share_text(const BenchResult& r) {
   const std::string many = fmt::format("{} at once", r.read_many.in_flight);
   std::string text;
@@ -119,7 +119,7 @@ std::string fit_text(const BenchResult& r) {
   const std::uint64_t mean = std::max<std::uint64_t>(r.mean_size(), 1);
   const std::uint64_t room = r.machine.cache_room;
   const std::uint64_t all = mean * r.sample.files_seen;
-  // Estimated from the mean of the sample.
+  // `all` is an estimate from the mean of the sample, so leave a margin.
   if (r.sample.is_whole && all <= room - room / 16)
     return fmt::format("All {} files have about {}: they fit into the {} of memory.\n",
                        r.sample.files_seen, in_units(all), in_units(room));

@@ -12,12 +12,12 @@ namespace cube::cli {
 struct BenchResult {
   std::string directory, file_system;
   BenchSample sample;
-  Pass read_one, read_again, read_many;  // one at a time, the same files again, many in flight
+  Pass read_one, read_again, read_many;  // one at a time; the same files again; many in flight
   Pass stat_one, stat_many;
   BenchMachine machine;
   std::uint64_t max_file = 0;
 
-  // Returns the mean over the files that were read.
+  // Returns the mean size of the files that were read.
   std::uint64_t mean_size() const;
   std::string text() const;
   std::string json() const;

@@ -24,7 +24,7 @@ unsigned char type_of(const dirent& entry, const std::string& path) {
   return S_ISREG(st.st_mode) ? DT_REG : S_ISDIR(st.st_mode) ? DT_DIR : DT_LNK;
 }
 
-// The listing of one directory, made by one thread.
+// The listing of one directory, which one thread makes.
 struct BenchListing {
   std::vector<std::string> files, below;
   std::uint64_t ns = 0;
@@ -72,8 +72,8 @@ class BenchWalk {
     waiting_.push_back(root);
     while (!waiting_.empty() && files_.size() < limits_.listed &&
            base::monotonic_ns() < limits_.until_ns && interrupted_by() == 0) {
-      // If there are enough directories, some are listed many at a time and the others one at a
-      // time; none is listed twice.
+      // If there are enough directories, some are listed many at a time, and all others one at a
+      // time. No directory is listed twice.
       const bool is_many = waiting_.size() >= 2 * limits_.in_flight &&
                            sample_.list_many.whole.count() < k_many_listings;
       list(is_many ? std::min(waiting_.size() / 2, k_many_listings) : 1,
@@ -113,7 +113,7 @@ class BenchWalk {
         pass.first_failure = directory + ": " + base::text_of_error(listing.error);
       return;
     }
-    // A listing that was cut short is not timed.
+    // The time of an incomplete listing does not count.
     if (!listing.is_cut) pass.whole.add(listing.ns);
     is_cut_ |= listing.is_cut;
     std::move(listing.files.begin(), listing.files.end(), std::back_inserter(files_));
@@ -122,7 +122,7 @@ class BenchWalk {
 
   void choose() {
     sample_.files_seen = files_.size();
-    // Chooses the same files each time.
+    // A constant seed, so that each run chooses the same files.
     std::mt19937_64 random(
         1);  // NOLINT(bugprone-random-generator-seed,cert-msc32-c,cert-msc51-cpp)
     std::shuffle(files_.begin(), files_.end(), random);

@@ -1,4 +1,5 @@
-// cubeshim bench for s3:// names: latency and bandwidth of whole objects at 1, 8 and 64 in flight.
+// cubeshim bench for s3:// names: the latency and bandwidth of whole objects, with 1, 8 and 64
+// requests in flight.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -20,7 +21,7 @@ constexpr std::uint64_t k_most_object = 16 << 20, k_ns = 1'000'000'000;
 
 struct BucketPass {
   unsigned in_flight = 0;
-  std::vector<double> seconds;  // of each object
+  std::vector<double> seconds;  // the time of each object
   std::uint64_t bytes = 0, retries = 0, failed = 0;
   double elapsed = 0;
   std::string trouble;
@@ -32,7 +33,8 @@ struct BucketPass {
   }
 };
 
-// Each pass has its own objects, if there are enough, because a store may cache what it has sent.
+// If there are enough objects, each pass reads its own objects, because a store may cache objects
+// that it has sent.
 BucketPass measure_pass(BucketSession& session, const s3::ObjectName& name,
                         const std::vector<s3::ListedObject>& objects, std::size_t pass_number,
                         unsigned seconds) {

@@ -26,7 +26,7 @@ using End = cache::PackBuilder::End;
 constexpr std::size_t k_most_of_batch = 256;
 constexpr std::uint64_t k_bytes_of_batch = 64 << 20, k_large = 16 << 20;
 
-// A slash sorts before all other bytes, so that the contents of a directory are adjacent.
+// A slash sorts before all other bytes, so that the entries of a directory are adjacent.
 bool is_before_in_pack(std::string_view a, std::string_view b) {
   const auto rank = [](char c) { return c == '/' ? 0 : int{static_cast<unsigned char>(c)}; };
   return std::ranges::lexicographical_compare(a, b, {}, rank, rank);
@@ -37,7 +37,8 @@ std::string_view parent_of(std::string_view path) {
   return path.substr(0, slash == std::string_view::npos ? 0 : slash);
 }
 
-// Returns the bytes of an object in order. While some are missing, lets the client work.
+// Returns the bytes of an object in order. If the next bytes are missing, runs the client until
+// they arrive.
 class OrderedBytes final : public s3::ObjectSink {
  public:
   OrderedBytes(s3::Client& client, const cache::ObjectInfo& object)
@@ -57,7 +58,7 @@ class OrderedBytes final : public s3::ObjectSink {
     ranges_[first].has_come = true;
     return is_stopped_ ? ECANCELED : 0;
   }
-  // The caller needs no more bytes.
+  // Call this if no more bytes are needed.
   void stop() { is_stopped_ = true; }
   void end(const s3::Outcome& outcome) {
     is_over_ = true;
@@ -96,7 +97,7 @@ class OrderedBytes final : public s3::ObjectSink {
   s3::Client& client_;
   const cache::ObjectInfo object_;
   std::map<std::uint64_t, Range> ranges_;
-  std::size_t at_ = 0;  // in the first range
+  std::size_t at_ = 0;  // the position in the first range
   bool has_given_ = false, is_over_ = false, is_stopped_ = false;
   int error_ = 0;
 };
@@ -128,7 +129,7 @@ void BucketPacker::add_page(s3::ListPage& page) {
     std::string path = object.key.substr(directory_.size());
     const bool is_directory = path.ends_with('/');
     if (is_directory) path.pop_back();
-    if (path.empty() && !is_directory) continue;  // the marker of the directory itself
+    if (path.empty() && !is_directory) continue;  // the marker of the root directory
     if (!cache::is_pack_path(path) || path.empty()) {
       build_.skipped(PackSkip::no_path, object.key, 0);
       continue;
@@ -139,7 +140,7 @@ void BucketPacker::add_page(s3::ListPage& page) {
   }
 }
 
-// Sorted in the order of a pack. A directory hides an object of the same name.
+// Sorts the rows in the order of a pack. A directory hides an object of the same name.
 void BucketPacker::sort() {
   std::ranges::sort(rows_, [](const Row& a, const Row& b) {
     return a.path == b.path ? a.is_directory < b.is_directory : is_before_in_pack(a.path, b.path);
@@ -189,13 +190,13 @@ End BucketPacker::run(std::string& why) {
   writer_ = std::move(*writer);
   levels_.emplace_back();
   bool is_well = true;
-  // For a new pack, the next batch is requested before the wait for this one, so that the store
-  // always has requests. For a continued pack this is impossible, because only the writing shows
-  // which rows it keeps.
+  // For a new pack, the next batch is requested before the wait for this batch, so that the store
+  // always has requests. For a resumed pack this is impossible: only the writing shows which rows
+  // the pack already has.
   const bool is_new = writer_->old() == nullptr;
   Batch batch = begin_batch(0);
   while (is_well && batch.first < rows_.size()) {
-    // An interrupted run still writes the batch that it has requested.
+    // After an interrupt, the requested batch is still written.
     const bool goes_on = build_.go_on(writer_->header());
     std::optional<Batch> next;
     if (goes_on && is_new) next = begin_batch(batch.end);
@@ -338,7 +339,7 @@ base::Result<void> BucketPacker::add_large(const Row& row) {
   return added;
 }
 
-// Leaves and enters directories, up to the one of this row.
+// Leaves and enters directories until the current directory is `directory`.
 bool BucketPacker::go_to(std::string_view directory) {
   const auto is_above = [&](const std::string& path) {
     return path.empty() || base::is_at_or_below(directory, path);

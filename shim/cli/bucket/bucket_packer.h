@@ -1,6 +1,6 @@
-// Packs what lies below an s3:// name, as PackBuilder packs a directory: one listing finds all
-// objects, many of them are fetched at a time, and they are written in the order of a pack. The
-// files have the same stats as below a prefix of CUBESHIM_BUCKETS. Thread safety: one thread.
+// Packs the objects below an s3:// name, as PackBuilder packs a directory. One listing finds all
+// objects. Many objects are fetched at a time and written in the order of a pack. The files have
+// the same stats as below a prefix of CUBESHIM_BUCKETS. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class BucketPacker {
   // `build.root` is the s3:// name, without a trailing slash.
   BucketPacker(s3::Client& client, s3::ObjectName name, const cache::PackBuild& build);
   cache::PackBuilder::End run(std::string& why);
-  const cache::PackHeader& header() const { return writer_->header(); }  // after done
+  const cache::PackHeader& header() const { return writer_->header(); }  // after run() was done
   std::uint64_t resumed() const { return resumed_; }
   std::uint64_t objects() const { return rows_.size(); }
 
@@ -29,7 +29,7 @@ class BucketPacker {
   struct Row {
     std::string path;
     cache::ObjectInfo object;
-    bool is_directory = false;  // the marker of one
+    bool is_directory = false;  // the marker object of a directory
   };
   struct DirectoryRecord {
     std::string path, listing;
@@ -38,11 +38,11 @@ class BucketPacker {
     std::string path;
     cache::TreeNames names;
     bool is_whole = true;
-    // Written together, as PackBuilder does.
+    // Written together, as in PackBuilder.
     std::vector<DirectoryRecord> done;
   };
   struct Fetched;
-  // Rows that are fetched together.
+  // Rows whose objects are fetched together.
   struct Batch {
     std::size_t first = 0, end = 0;
     std::vector<Fetched> fetched;
@@ -55,9 +55,9 @@ class BucketPacker {
   bool leave();
   bool write(const DirectoryRecord& record);
   std::size_t end_of_batch(std::size_t first) const;
-  // Asks for the objects of the batch that begins with this row.
+  // Requests the objects of the batch that begins with this row.
   Batch begin_batch(std::size_t first);
-  // Waits for these objects and writes them.
+  // Waits for the objects of the batch and writes them.
   bool take_batch(Batch& batch);
   void fetch(const Row& row, Fetched& fetched);
   bool take(const Row& row, Fetched& fetched);
@@ -69,7 +69,7 @@ class BucketPacker {
 
   s3::Client& client_;
   const s3::ObjectName name_;
-  const std::string directory_;  // the beginning of all keys
+  const std::string directory_;  // the common beginning of all keys
   const cache::PackBuild build_;
   const cache::BucketMount mount_;
   std::unique_ptr<cache::PackWriter> writer_;

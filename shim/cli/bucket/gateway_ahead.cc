@@ -43,7 +43,7 @@ void use_gateway(cache::FileCache& cache, const base::Config& config) {
   g_region_of_buckets = cache.bucket_region(config);
   cache::Bucket::use_region([] { return g_region_of_buckets; });
   cache::Bucket::use_start(cache::gateway_start::start);
-  // If two gateways start, a lock decides which one stays.
+  // If two gateways start at the same time, a lock decides which one continues.
   if (!cache::Mailbox(cache.region(), cache::BucketMount::store()).has_gateway())
     cache::gateway_start::start();
 }

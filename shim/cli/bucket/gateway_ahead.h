@@ -1,5 +1,5 @@
-// Lets a command that fills a cache use that cache's gateway, and start one if there is none.
-// Thread safety: one thread.
+// For commands that fill a cache: uses the cache's gateway to read buckets, and starts a gateway if
+// none is running. Thread safety: one thread.
 #pragma once
 
 #include <map>
@@ -11,11 +11,11 @@
 
 namespace cube::cli {
 
-// Call it before a bucket is opened: the environment determines the store and the credentials. The
-// gateway gets the variables of the environment that it may have, and belongs to `job`.
+// Call this before a bucket is opened. `environment` determines the store and the credentials. The
+// gateway belongs to `job`, and gets only the variables that a gateway may have.
 void prepare_gateway(const base::Config& config, const base::ProcessId& job,
                      std::map<std::string, std::string> environment);
-// Starts the gateway unless there is one. `cache` and `config` must outlive all use of buckets.
+// Starts the gateway if none is running. `cache` and `config` must outlive all use of buckets.
 void use_gateway(cache::FileCache& cache, const base::Config& config);
 
 }  // namespace cube::cli

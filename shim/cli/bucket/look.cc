@@ -29,7 +29,7 @@ void print_object(const s3::ListedObject& object, std::string_view name, bool is
   fmt::print("{:>14} {:>16} {}\n", object.size, time, shown_name(name));
 }
 
-// Writes the ranges of an object in their order.
+// Writes the ranges of an object to standard output in order.
 class ToStdout final : public s3::ObjectSink {
  public:
   int begin(const s3::Outcome& /*first*/) override {
@@ -78,7 +78,7 @@ int list_bucket(const std::string& uri, bool is_long, bool is_recursive) {
     for (const auto& prefix : page.prefixes)
       print_object({}, std::string_view(prefix).substr(directory.size()), is_long);
     for (const auto& object : page.objects) {
-      // The key of the directory itself is its marker.
+      // An object with the key of the directory is the directory's marker.
       if (object.key != directory)
         print_object(object, std::string_view(object.key).substr(directory.size()), is_long);
     }
@@ -90,7 +90,7 @@ int list_bucket(const std::string& uri, bool is_long, bool is_recursive) {
           print_page, outcome))
     return complain_of(uri, outcome);
   if (found != 0 || name->key.empty()) return 0;
-  // Nothing lies below that name, which may be an object.
+  // Nothing lies below the name, but an object may have this name.
   const auto print_exact = [&](s3::ListPage& page) {
     for (const auto& object : page.objects) {
       if (object.key != name->key) continue;

@@ -1,5 +1,5 @@
-// The parts that a command needs to talk to a bucket: AWS's settings and ours, credentials, a
-// client. Thread safety: one thread.
+// The parts that a command needs to access a bucket: the settings of AWS and of cubeshim,
+// credentials, a client. Thread safety: one thread.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 namespace cube::cli {
 
 struct BucketSession {
-  // Returns null, after one line on stderr, if there is no libcurl or if a setting of the
-  // environment is wrong.
+  // If libcurl is missing, or if a setting in the environment is wrong, prints a line on stderr and
+  // returns null.
   static std::unique_ptr<BucketSession> open(unsigned most_in_flight = 256);
   static std::unique_ptr<BucketSession> open(const base::Config& config,
                                              unsigned most_in_flight = 256);
@@ -28,18 +28,19 @@ struct BucketSession {
   s3::Client client;
 };
 
-// Keeps the secrets of this process out of core dumps, and from other processes of the user.
+// Keeps the secrets of this process out of core dumps, and hides them from other processes of the
+// user.
 void hide_secrets();
-// Returns the settings, from the environment only. If one is wrong, prints a line on stderr and
-// returns null.
+// Returns the settings in the environment. Options do not count. If a setting is wrong, prints a
+// line on stderr and returns nothing.
 std::optional<base::Config> bucket_config();
 
-// Asks for all pages of a listing, one after the other. On failure, returns false; `outcome` says
-// why.
+// Requests all pages of a listing, one by one. On failure, returns false, and `outcome` gives the
+// reason.
 using TakePage = std::function<bool(s3::ListPage&)>;  // false: no more pages are wanted
 bool list_pages(s3::Client& client, s3::ListWish wish, const TakePage& take, s3::Outcome& outcome);
 
-// bench, doctor, ls and cat for s3:// names. They return the status of the command.
+// bench, ls and cat for s3:// names. They return the exit status of the command.
 struct BucketBench {
   s3::ObjectName name;
   std::size_t files = 0;

@@ -24,7 +24,7 @@ namespace {
 constexpr std::size_t k_samples = 32;
 constexpr int k_deepest = 8;
 
-// Finds the first few regular files below a directory.
+// Finds a few regular files below a directory.
 void find_samples(const std::string& directory, int depth, std::vector<std::string>& samples) {
   DIR* const stream = opendir(directory.c_str());
   if (stream == nullptr) return;
@@ -44,8 +44,8 @@ void find_samples(const std::string& directory, int depth, std::vector<std::stri
   }
 }
 
-// Returns the microseconds that it takes to open and read a whole file: the median over some files
-// that are probably not cached.
+// Returns the time in microseconds to open and read a whole file: the median of a few files that
+// are probably not cached.
 double cost_of_a_file(const std::vector<std::string>& samples) {
   std::vector<double> costs;
   std::vector<char> buffer(1 << 20);
@@ -62,7 +62,7 @@ double cost_of_a_file(const std::vector<std::string>& samples) {
   return costs[costs.size() / 2];
 }
 
-// Files above CUBESHIM_MAX_FILE are read in blocks or without the cache.
+// Reports files above CUBESHIM_MAX_FILE, which are read in blocks or without the cache.
 void check_sizes(const std::string& prefix, const std::vector<std::string>& samples,
                  const base::Config& config, Findings& findings) {
   std::size_t looked_at = 0, too_large = 0;
@@ -161,7 +161,7 @@ void check_settings(const base::ParsedConfig& parsed, Findings& findings) {
   }
   for (const auto& line : base::unknown_variables(environ))
     say(findings, Health::slow, "it has no effect", "{}", line);
-  // A wrong prefix has already been reported.
+  // A wrong prefix was already reported above.
   if (parsed.config.prefixes.empty() && !has_wrong_prefixes)
     say(findings, Health::broken, "set it to the directories of the slow mount, or give --prefix",
         "CUBESHIM_PREFIXES is not set: nothing is served");
@@ -234,7 +234,7 @@ void check_memory_group(const base::Config& config, Findings& findings) {
   const base::GroupMemory group = base::memory_of_groups();
   if (group.limit == UINT64_MAX) return;
   const std::uint64_t wanted = wanted_ram(config, base::available_memory());
-  // Both the cache and the job count towards the limit.
+  // The memory of the cache and of the job counts towards the same limit.
   const bool is_tight = wanted > group.left / 4 * 3;
   say(findings, is_tight ? Health::slow : Health::well,
       is_tight ? "the job also needs memory: raise the limit (docker run --memory), or set a lower "

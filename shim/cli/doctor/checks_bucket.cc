@@ -40,7 +40,7 @@ bool check_keys(s3::KeptCredentials& credentials, Findings& findings) {
 }
 
 void check_clock(const s3::Outcome& outcome, Findings& findings) {
-  // Stores refuse a signature if its time is off by 15 minutes.
+  // Stores refuse a signature whose time is wrong by 15 minutes.
   constexpr std::time_t k_much = 300;
   const std::time_t date = outcome.http.date();
   if (date == 0) return;

@@ -1,4 +1,4 @@
-// cubeshim doctor: the servers of CUBESHIM_CLUSTER.
+// cubeshim doctor: checks the servers of CUBESHIM_CLUSTER.
 #include <fmt/ranges.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ NodeNote note_of(const base::Config& config) {
   return note;
 }
 
-// Asks all servers at the same time, so that a server that hangs delays no other.
+// Asks all servers at the same time, so that a server that hangs does not delay the others.
 std::vector<ServerProbe> look_at_all(const base::Config& config, const std::string& login,
                                      const NodeNote& own) {
   const auto& names = config.cluster.texts;
@@ -51,7 +51,7 @@ std::vector<ServerProbe> look_at_all(const base::Config& config, const std::stri
   return looks;
 }
 
-// Returns false if there is nothing more to say about this server.
+// Returns false if no further check of this server is possible.
 bool check_answers(const ServerProbe& look, bool has_login, Findings& findings) {
   if (look.was_refused) {
     say(findings, Health::broken,
@@ -132,8 +132,8 @@ std::string text_of(const std::map<std::string, std::string>& roots) {
   return fmt::format("{}", fmt::join(all, ", "));
 }
 
-// A node whose ids differ from this node's never finds what this node has shared, and nothing else
-// would report that.
+// Compares the ids of the nodes. A node with other ids never finds the files that this node has
+// shared, and no other check would report that.
 void check_nodes(const std::vector<ServerProbe>& looks, const NodeNote& own, Findings& findings) {
   std::map<std::string, NodeNote> nodes;
   std::string no_notes;

@@ -1,4 +1,4 @@
-// cubeshim doctor: the directory on disk.
+// cubeshim doctor: checks the directory on disk.
 #include <linux/magic.h>
 #include <sys/statfs.h>
 #include <unistd.h>

@@ -34,7 +34,7 @@ class CallChecks {
   }
 
   void run() {
-    // Most of these calls exist in every kernel, so a failure most likely comes from a seccomp
+    // Most of these calls exist in every kernel, so the cause of a failure is most likely a seccomp
     // filter.
     if (file_) {
       constexpr const char* k_no_region = "nothing is cached without it";
@@ -52,7 +52,7 @@ class CallChecks {
       check("fcntl(F_OFD_SETLK)", "3.15", raw(SYS_fcntl, file_.get(), F_OFD_SETLK, arg(&lock)),
             Health::broken, "nothing is cached: the death of a process would go unnoticed");
     }
-    // An empty name is invalid; if that is the kernel's answer, the call is allowed.
+    // An empty name is invalid. If the kernel says so (ENOENT), the call is allowed.
     const long link = raw(SYS_linkat, AT_FDCWD, arg(""), AT_FDCWD, arg(""), 0);
     check("linkat", "2.6", link == -ENOENT ? 0 : link, Health::broken,
           "nothing is cached: the region gets its name through it");
@@ -143,7 +143,7 @@ void check_kernel(const base::Config& config, Findings& findings) {
 
 void check_limits(const base::Config& config, Findings& findings) {
   const std::uint64_t wanted = wanted_ram(config, base::available_memory());
-  // The region does not grow beyond the room for it.
+  // The region never grows beyond the room in its directory.
   const auto room = base::shared_room(config.ram_dir.c_str());
   const std::uint64_t region =
       room ? std::min(wanted, room->most_for_region(config.ram.is_percent)) : wanted;

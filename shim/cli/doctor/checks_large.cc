@@ -1,5 +1,5 @@
-// cubeshim doctor: checks what files served in blocks need: the settings, room in memory, copies of
-// fds for reading ahead, and a mount on which repeated stats of a file agree.
+// cubeshim doctor: checks whether files can be served in blocks. This needs certain settings, room
+// in memory, copies of fds for reading ahead, and a mount on which repeated stats of a file agree.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -22,10 +22,11 @@
 namespace cube::cli {
 namespace {
 
-// Enough memory for four times the most that is fetched ahead of one reader of a file.
+// Enough memory: four times the maximum that is fetched ahead for one reader of a file.
 constexpr std::uint64_t k_enough = 64 << 20;
 
-// Returns the first call that reading ahead needs and that fails; empty if all succeed.
+// The first call that fails among the calls that reading ahead needs. `call` is empty if all
+// succeed.
 struct NoCopies {
   std::string call;
   int error = 0;
@@ -41,7 +42,7 @@ NoCopies try_copies(int number) {
   return copy ? NoCopies{} : NoCopies{"pidfd_getfd", copy.error().value, "5.6"};
 }
 
-// Copies an fd as the library does in a program, in a thread with its own fd table.
+// Copies an fd in a thread with its own fds, as the library does in a program.
 void check_copies(Findings& findings) {
   const auto number = base::open_fd("/dev/null", O_RDONLY);
   if (!number) return;
@@ -79,7 +80,7 @@ void check_copies(Findings& findings) {
 std::string why_no_blocks(const base::Config& config) {
   if (config.block == 0) return "CUBESHIM_BLOCK=0";
   if (config.mode != base::Mode::virtual_files) return "CUBESHIM_MODE";
-  // Skipped, because no mount has the paths of packs and buckets.
+  // Packs and buckets have no mount, so the check is skipped.
   if (!config.origins.empty()) return "CUBESHIM_PACKS";
   return config.buckets.empty() ? "" : "CUBESHIM_BUCKETS";
 }

@@ -1,4 +1,5 @@
-// cubeshim doctor: the locks of HDF5, which locks each file that it opens, even for reading.
+// cubeshim doctor: checks the locks for HDF5, which locks each file that it opens, even for
+// reading.
 #include <fcntl.h>
 #include <sys/file.h>
 

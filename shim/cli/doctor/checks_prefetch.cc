@@ -1,5 +1,5 @@
-// cubeshim doctor: checks what prefetching needs: an engine, threads and fds for the fetches that
-// may be in flight, and a list that can be read.
+// cubeshim doctor: checks the conditions for prefetching: an engine, threads and fds for the
+// fetches in flight, and a readable list.
 #include <sys/resource.h>
 
 #include "prefetch/engine/thread_engine.h"
@@ -13,7 +13,7 @@
 namespace cube::cli {
 namespace {
 
-// Nothing is submitted.
+// A client that is never called, because nothing is submitted.
 struct NoClient final : prefetch::FetchClient {
   prefetch::Room room_for(prefetch::Fetch&, const cache::FileAtOrigin&) override {
     return prefetch::Room::decline(0);
@@ -79,7 +79,7 @@ void check_prefetch(const base::Config& config, Findings& findings) {
                "CUBESHIM_PREFETCH=0: nothing is fetched ahead");
   check_engine(config, findings);
   check_announcements(config, findings);
-  // Leaves room for the job's own threads and files.
+  // The limits must also leave room for the job's own threads and files.
   constexpr std::uint64_t k_for_the_job = 256;
   const std::uint64_t needed = config.prefetch_depth + k_for_the_job;
   check_limit(findings, RLIMIT_NPROC, needed, "threads and processes of this user", "-u");

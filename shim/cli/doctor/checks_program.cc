@@ -1,5 +1,5 @@
-// cubeshim doctor: checks the program, the C library and the other preloaded libraries. Only the
-// program's own loader could load our library.
+// cubeshim doctor: checks the program, the C library and other preloaded libraries. The program's
+// loader must be able to load libcubeshim.so.
 #include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <sys/stat.h>
@@ -63,7 +63,7 @@ void check_executable(const std::string& path, Findings& findings) {
       elf->interpreter);
 }
 
-// Preloaded libraries that affect cubeshim, by name, and how.
+// The names of preloaded libraries that affect cubeshim, and their effects.
 struct Neighbour {
   std::string_view name;
   Health health;

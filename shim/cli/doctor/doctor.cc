@@ -1,4 +1,4 @@
-// cubeshim doctor: checks whether cubeshim will work here, and how well.
+// cubeshim doctor: checks whether cubeshim will work on this machine, and how well.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 struct Doctor {
   Settings settings;
-  std::vector<std::string> program;  // with its arguments
+  std::vector<std::string> program;  // the program and its arguments
   bool json = false;
 };
 

@@ -21,8 +21,8 @@ constexpr int k_round_trips = 21, k_tries = 8;
 constexpr std::int64_t k_day_s = 86'400;
 constexpr std::size_t k_most_notes = 256;
 
-// Returns the median round trip in microseconds, or a negative number if the server does not know
-// the command.
+// Returns the median of several round trips in microseconds, or a negative number if the server
+// does not know the command.
 double round_trip_us(PoolTalk& talk, Clock::time_point end) {
   std::vector<double> all;
   std::string line;
@@ -35,7 +35,7 @@ double round_trip_us(PoolTalk& talk, Clock::time_point end) {
   return all[k_round_trips / 2];
 }
 
-// Makes a server's text safe to print: it may contain anything.
+// Makes a text from a server, which may contain arbitrary bytes, safe to print.
 void make_plain(std::string& text) {
   constexpr std::size_t k_longest = 200;
   text.resize(std::min(text.size(), k_longest));
@@ -59,7 +59,7 @@ std::vector<NodeNote> parse_notes(const std::string& text) {
   const auto list = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!list.is_array()) return notes;
   for (const auto& one : list) {
-    // Any program that reaches the server can write there.
+    // Any program that can reach the server can write this value.
     try {
       notes.push_back({one.at("node"), one.at("servers"), one.at("roots"), one.at("time")});
     } catch (const nlohmann::json::exception&) {
@@ -80,14 +80,14 @@ std::string text_of(const std::vector<NodeNote>& notes) {
   return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// Reads the notes of other nodes and adds `own`. If another node does so at the same time, the
-// later of the two starts over.
+// Reads the notes of other nodes and adds `own`. If another node stores its note at the same time,
+// the later node starts over.
 std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNote& own,
                            std::vector<NodeNote>& notes, Clock::time_point end) {
   std::string line, value;
   for (int i = 0; i < k_tries; ++i) {
-    // Any program that reaches the server can write there. A value that is too long for notes is
-    // replaced unread.
+    // Any program that can reach the server can write this value. If the value is too long for
+    // notes, replaces it without reading it.
     if (!talk.ask(fmt::format("mg {} s c", key), line, end)) return talk.trouble();
     cache::MetaAnswer found = cache::parse_meta_answer(line);
     const bool is_short =
@@ -108,7 +108,7 @@ std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNot
     if (notes.size() >= k_most_notes) notes.erase(notes.begin(), notes.end() - k_most_notes + 1);
     notes.push_back(own);
     value = text_of(notes);
-    // Drops the oldest notes.
+    // Drops the oldest notes until the rest fits.
     for (; value.size() > PoolTalk::k_longest_value && notes.size() > 1; value = text_of(notes))
       notes.erase(notes.begin(), notes.end() - static_cast<std::ptrdiff_t>((notes.size() + 1) / 2));
     const std::string how = is_there ? fmt::format("C{}", found.cas) : std::string("ME");
@@ -117,7 +117,8 @@ std::string exchange_notes(PoolTalk& talk, const std::string& key, const NodeNot
     if (!talk.send(parts, end) || !talk.read_line(line, end)) return talk.trouble();
     const cache::MetaAnswer kept = cache::parse_meta_answer(line);
     if (kept.kind == Kind::done) return {};
-    // If it was refused, another node changed or removed the value in between.
+    // A refusal means that another node has changed or removed the value since it was read. So try
+    // again.
     if (kept.kind != Kind::refused && kept.kind != Kind::none) return line;
   }
   return "other nodes write there all the time";

@@ -1,4 +1,4 @@
-// cubeshim gateway: the process that fetches objects for a job. The library starts it.
+// cubeshim gateway: the process that fetches objects for a job. The library starts this process.
 #include <fmt/core.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -31,7 +31,7 @@ base::ProcessId job_of_environment() {
                                                                 : base::current_process();
 }
 
-// The programs get the reason, because our stderr leads nowhere.
+// Sends the reason to the programs, because the stderr of this process leads nowhere.
 void refuse_all(cache::Mailbox& mailbox, const std::string& why) {
   for (;;) {
     const auto request = mailbox.take();

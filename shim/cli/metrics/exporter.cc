@@ -36,8 +36,8 @@ struct Exporter {
   bool once = false, list = false;
 };
 
-// Reports each problem once while it lasts, because a cache that is read every second would fill
-// the log.
+// Reports each problem only once while it lasts. A cache that is read every second would otherwise
+// fill the log.
 void tell_of(const std::vector<std::string>& troubles) {
   static std::mutex mutex;
   static std::set<std::string> told;
@@ -57,7 +57,7 @@ sigset_t signals_of_the_end() {
   return signals;
 }
 
-// Waits at most `seconds` for a signal that ends the command. Returns true if a signal came.
+// Waits at most `seconds` for a signal that ends the command. Returns true if there was a signal.
 bool wait_for_the_end(unsigned seconds) {
   const sigset_t signals = signals_of_the_end();
   const timespec patience{static_cast<time_t>(seconds), 0};
@@ -104,16 +104,17 @@ int write_files(const Exporter& options, CacheMetrics& metrics) {
                        file));
   if (file == "-" && options.every != 0)
     return complain(2, "--textfile - is standard output, which needs --once");
-  // A file that can never be written is reported at once. A full disk may have room again later.
+  // If the first write fails, ends the command. Later failures may be temporary, such as a full
+  // disk.
   const int status = write_once(options, metrics);
   if (status != 0 || options.every == 0) return status;
   while (!wait_for_the_end(options.every)) write_once(options, metrics);
-  // Removes the file, because its figures would no longer be updated.
+  // Removes the file, because its figures would become outdated.
   unlink(file.c_str());
   return 0;
 }
 
-// The table of doc/deploy/METRICS.md.
+// Prints the table of doc/deploy/METRICS.md.
 int list_metrics() {
   constexpr const char* k_kinds[] = {"counter", "gauge", "histogram"};
   fmt::print("| metric | type | labels | unit and meaning |\n| --- | --- | --- | --- |\n");
@@ -139,7 +140,7 @@ base::ParsedConfig parse_cache(const std::string& name, const std::string& ram_d
   return base::parse_config(lookup, base::IfWrong::end);
 }
 
-// A line about a setting names the option if the user gave it as an option.
+// Returns a line about a setting. If the user gave the setting as an option, names the option.
 std::string named_as_given(const std::string& line, const Exporter& options) {
   const std::string variable = line.substr(0, line.find('='));
   const bool is_given =
@@ -157,7 +158,7 @@ int exporter(Exporter options) {
   if (options.once && options.every != 0)
     return complain(2, "give either --once or --every, not both");
   if (!options.textfile.empty() && !options.once && options.every == 0) options.every = 15;
-  // As in a job, the settings name the cache and its directory.
+  // As in a job, the variables name the cache and its directory.
   const char* const name = std::getenv("CUBESHIM_NAME");
   if (options.names.empty() && name != nullptr && *name != '\0') options.names.emplace_back(name);
   std::string directory;
@@ -177,8 +178,8 @@ int exporter(Exporter options) {
                             options.once ? "" : " yet: its metrics come when a job makes it"));
 
   BusGuard::install();
-  // Blocks the signals before any thread exists: every thread inherits the mask, and the thread
-  // that waits gets the signal.
+  // Blocks the signals before the first thread starts. Every thread inherits the mask, so only the
+  // waiting thread gets the signals.
   const sigset_t signals = signals_of_the_end();
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);

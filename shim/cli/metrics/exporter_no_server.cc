@@ -1,4 +1,4 @@
-// Replaces exporter_server.cc in a build without prometheus-cpp.
+// Replaces exporter_server.cc in builds without prometheus-cpp.
 #include "shim/cli/metrics/exporter_server.h"
 
 namespace cube::cli {

@@ -14,7 +14,7 @@
 namespace cube::cli {
 namespace {
 
-// A client that is slow or silent occupies a thread for this long.
+// A slow or silent client occupies one of the threads for this long.
 constexpr const char *k_answering_threads = "16", *k_client_patience_ms = "2000";
 
 constexpr std::string_view k_page = R"(<!DOCTYPE html>
@@ -32,8 +32,8 @@ constexpr std::string_view k_page = R"(<!DOCTYPE html>
 </html>
 )";
 
-// Answers `/`, for people who open the address of the exporter in a browser. civetweb calls this
-// for each request; the result 0 leaves the request to the metrics.
+// Answers `/`, for people who open the exporter's address in a browser. civetweb calls this for
+// each request. The result 0 passes the request on to the metrics.
 int answer_with_page(mg_connection* connection) {
   const mg_request_info* const request = mg_get_request_info(connection);
   const std::string_view method = request->request_method;
@@ -73,13 +73,13 @@ prometheus::MetricFamily converted(const MetricFamily& family) {
   return result;
 }
 
-// The library calls this at each scrape.
+// prometheus-cpp calls this at each scrape.
 class Collector : public prometheus::Collectable {
  public:
   Collector(CacheMetrics& metrics, void (*tell_of)(const std::vector<std::string>&))
       : metrics_(&metrics), tell_of_(tell_of) {}
 
-  // Called from a thread of the server's C code, through which no exception may pass.
+  // The C code of the server calls this. No exception may pass through C code.
   std::vector<prometheus::MetricFamily> Collect() const noexcept override {
     try {
       std::vector<std::string> troubles;
@@ -89,7 +89,7 @@ class Collector : public prometheus::Collectable {
       tell_of_(troubles);
       return result;
     } catch (const std::exception&) {
-      return {};  // no memory
+      return {};  // out of memory
     }
   }
 
@@ -115,7 +115,7 @@ class Server : public ExporterServer {
   }
 
  private:
-  // Both must outlive the exposer's threads.
+  // collector_ and callbacks_ must outlive the threads of exposer_.
   std::shared_ptr<Collector> collector_;
   const PageCallbacks callbacks_;
   prometheus::Exposer exposer_;
@@ -131,7 +131,7 @@ std::unique_ptr<ExporterServer> start_exporter_server(
   try {
     return std::make_unique<Server>(address, metrics, tell_of);
   } catch (const std::exception&) {
-    // civetweb gives no reason, and the address was free a moment ago.
+    // civetweb gives no reason, although the address was free a moment ago.
     why = fmt::format(
         "cannot listen on {}: {}", address,
         address.starts_with('[')

@@ -1,6 +1,6 @@
-// Answers Prometheus' scrapes by HTTP, with prometheus-cpp. A build without that library uses
-// exporter_no_server.cc. Thread safety: one thread starts and ends it; it answers with threads of
-// its own.
+// Answers the scrapes of Prometheus by HTTP, with prometheus-cpp. A build without prometheus-cpp
+// uses exporter_no_server.cc. Thread safety: one thread starts and ends the server, which answers
+// in its own threads.
 #pragma once
 
 #include <memory>
@@ -13,14 +13,14 @@ namespace cube::cli {
 class ExporterServer {
  public:
   virtual ~ExporterServer() = default;
-  // The port that the server listens on, chosen by the kernel if the address had port 0.
+  // The port on which the server listens. If the address has port 0, the kernel chooses the port.
   virtual int port() const = 0;
 };
 
 // False in a build without prometheus-cpp.
 bool has_exporter_server();
-// Returns null on failure; `why` says why. `metrics` must outlive the server. `tell_of` gets the
-// messages of collect() about caches that cannot be read.
+// On failure, returns null and sets `why`. `metrics` must outlive the server. The server passes the
+// messages of collect() about caches that cannot be read to `tell_of`.
 std::unique_ptr<ExporterServer> start_exporter_server(
     const std::string& address, CacheMetrics& metrics,
     void (*tell_of)(const std::vector<std::string>&), std::string& why);

@@ -50,8 +50,8 @@ std::optional<ListenAddress> parse_listen_address(const std::string& text) {
 std::string why_not_listening(const ListenAddress& address) {
   const int fd = socket(address.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return base::text_of_error(errno);
-  // The server sets this option, too, so that a previous server's connections that are still
-  // closing do not matter.
+  // The server also sets this option, so that closing connections of an earlier server do not
+  // prevent it from listening.
   const int yes = 1;
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   const bool can =

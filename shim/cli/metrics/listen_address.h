@@ -15,9 +15,9 @@ struct ListenAddress {
   socklen_t bytes = 0;
 };
 
-// Empty if the text is not such an address.
+// Returns nothing if the text is not such an address.
 std::optional<ListenAddress> parse_listen_address(const std::string& text);
-// Returns why listening there fails now, or an empty string if it works.
+// Tries to listen on the address. Returns why that fails, or an empty string.
 std::string why_not_listening(const ListenAddress& address);
 
 }  // namespace cube::cli

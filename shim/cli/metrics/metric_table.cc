@@ -16,7 +16,7 @@ using base::Counter;
 using cache::JobTotals;
 using cache::Unit;
 
-// The help text of figures that form one family.
+// The help text of several figures that form one family.
 struct SharedHelp {
   std::string_view family, help;
 };
@@ -88,7 +88,7 @@ MetricRow row_of_counter(Counter counter, std::string_view place, Unit unit,
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const base::TierKind& kind = base::k_tier_kinds[i];
     const bool is_hits = kind.hits == counter, is_blocks = kind.blocks == counter;
-    // All fields in the object of a tier belong to that tier.
+    // All fields in a tier's object belong to the tier.
     if (!is_hits && !is_blocks && place.substr(0, place.find('.')) != kind.name) continue;
     tier = i;
     if (is_blocks) name = "blocks.fetched";
@@ -120,7 +120,7 @@ MetricRow row_of_bypassed(Counter counter, std::string_view place, std::string_v
 
 void add_figure(std::vector<MetricRow>& rows, std::string_view place, Unit unit,
                 std::string_view help, std::function<double(const JobTotals&)> value_of) {
-  // Figures in these units are computed from the others.
+  // Figures in these units are computed from other figures.
   constexpr Unit k_made[] = {Unit::opens, Unit::share, Unit::us, Unit::ns, Unit::ms};
   if (std::ranges::find(k_made, unit) != std::end(k_made)) return;
   constexpr std::string_view k_ram = "ram.";

@@ -1,8 +1,9 @@
-// The families of metrics by name, and those of stats.def with their values. A figure's place in
-// stats.def gives its name: origin.bytes is cubeshim_origin_bytes_total, hits.ram is
-// cubeshim_hits_total{tier="ram"}, ram.used is cubeshim_tier_used_bytes{tier="ram"}. Total opens,
-// hit rates and quantiles are not metrics: Prometheus computes them from the others
-// (doc/deploy/alerts.yaml). Thread safety: constants.
+// The families of metrics: their names and, for those of stats.def, their values. The path of a
+// figure in stats.def determines the name: origin.bytes becomes cubeshim_origin_bytes_total,
+// hits.ram becomes cubeshim_hits_total{tier="ram"}, ram.used becomes
+// cubeshim_tier_used_bytes{tier="ram"}. Total opens, hit rates and quantiles are not metrics,
+// because Prometheus computes them from other metrics (doc/deploy/alerts.yaml). Thread safety:
+// constants.
 #pragma once
 
 #include <functional>
@@ -18,17 +19,17 @@ namespace cube::cli {
 struct MetricRow {
   std::string family, help;
   MetricKind kind = MetricKind::counter;
-  std::string label, value;  // a label besides `cache`; empty: there is none
-  std::string detail;        // describes this row, if the family has several
+  std::string label, value;  // the label besides `cache`; empty if there is none
+  std::string detail;        // describes this row, if the family has several rows
   // False if the cache has no such tier.
   std::function<bool(const cache::JobTotals&)> is_in;
   std::function<double(const cache::JobTotals&)> value_of;
 };
 
-// One row for each figure of stats.def; figures of tiers have one row for each tier.
+// A row for each figure of stats.def. A figure of tiers has a row for each tier.
 const std::vector<MetricRow>& metric_rows();
 
-// Names of the families that are not in stats.def.
+// The names of families that are not in stats.def.
 inline constexpr std::string_view k_cache_up = "cubeshim_cache_up",
                                   k_start_time = "cubeshim_cache_start_time_seconds",
                                   k_processes = "cubeshim_processes", k_jobs = "cubeshim_jobs",

@@ -26,7 +26,7 @@ using base::Histogram;
 using Labels = std::vector<std::pair<std::string, std::string>>;
 using Counts = std::array<std::uint64_t, Histogram::k_buckets>;
 
-// Bounds of the reported buckets, powers of two in nanoseconds: 256 ns to 17 s.
+// The bounds of the reported buckets are powers of two, from 256 ns to 17 s.
 constexpr unsigned k_first_bound = 8, k_last_bound = 34;
 
 MetricFamily& family_of(std::vector<MetricFamily>& families, std::string_view name) {
@@ -89,7 +89,7 @@ Users users_of(const cache::Region& region) {
   return users;
 }
 
-// Makes a text safe as the value of a label, because another process wrote it into the region.
+// Makes a text safe as the value of a label. Another process wrote the text into the region.
 std::string label_text(const std::string& text) {
   std::string result;
   for (const char c : text)
@@ -137,7 +137,7 @@ void add_region(std::vector<MetricFamily>& families, const std::string& cache,
   add(families, k_metadata_memory, labels, header.metadata_bytes.load());
   add(families, k_ring, labels,
       std::uint64_t{header.ring_segments.load()} * region.layout().segment_bytes);
-  // A killed leader leaves its last depth behind.
+  // A killed leader leaves its last depth in the region.
   add(families, k_depth, labels,
       users.processes == 0 ? std::uint64_t{0} : header.lead_depth.load());
   add_servers(families, cache, region);
@@ -155,7 +155,8 @@ void CacheMetrics::collect_cache(const std::string& name, std::vector<MetricFami
   if (region == nullptr) {
     const int error = found.error().value;
     const bool is_wanted = std::find(names_.begin(), names_.end(), name) != names_.end();
-    // The cache was removed after the directory was read, or another one is being made there.
+    // The cache was removed after the directory was read, or a new cache is being made under this
+    // name.
     if ((error == ENOENT || error == EEXIST) && !is_wanted) return;
     add(families, k_cache_up, {{"cache", name}}, 0.0);
     if (error == ENOENT || error == EEXIST) return;
@@ -166,8 +167,8 @@ void CacheMetrics::collect_cache(const std::string& name, std::vector<MetricFami
   const std::uint64_t created_ns = region->header().created_ns;
   cache::JobTotals job = cache::collect_all(*region);
   if (seen.created_ns != created_ns) {
-    // At the first sample of a cache, takes another one: a sample may miss counters for a moment,
-    // but two samples are unlikely to miss the same ones.
+    // At the first sample of a cache, takes a second sample. A sample may briefly miss some
+    // counters, but two samples are unlikely to miss the same counters.
     seen = {created_ns, looks_, job.totals};
     job = cache::collect_all(*region);
   }

@@ -1,7 +1,6 @@
-// Reports the counts and the state of a user's caches, in the form that Prometheus reads
-// (doc/deploy/METRICS.md): each figure of stats.def and some of the region, with a label for the
-// cache. Each sample maps the regions again, so no series and no memory of a removed cache remain.
-// Thread-safe.
+// Collects the counts and the state of a user's caches for Prometheus (doc/deploy/METRICS.md): each
+// figure of stats.def and some figures of the region, with a label for the cache. Each sample maps
+// the regions again, so a removed cache leaves neither series nor memory behind. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +19,11 @@ enum class MetricKind { counter, gauge, histogram };
 struct MetricSample {
   struct Bucket {
     double bound = 0;
-    std::uint64_t count = 0;  // the count of all values up to the bound
+    std::uint64_t count = 0;  // the number of values up to the bound
   };
-  std::vector<std::pair<std::string, std::string>> labels;  // name and value in UTF-8
+  std::vector<std::pair<std::string, std::string>> labels;  // name and value, in UTF-8
   double value = 0;
-  // Only a histogram has these.
+  // Only a histogram has these members.
   std::vector<Bucket> buckets;
   std::uint64_t count = 0;
   double sum = 0;
@@ -37,24 +36,24 @@ struct MetricFamily {
   std::vector<MetricSample> samples;
 };
 
-// All families that exist, without samples.
+// Returns all families, without samples.
 std::vector<MetricFamily> metric_families();
 
 class CacheMetrics {
  public:
-  // `names` are the caches to report; if it is empty, all caches of this user in the directory.
+  // Reports the caches of these `names`. If `names` is empty, reports all caches of this user in
+  // the directory.
   CacheMetrics(std::string directory, std::vector<std::string> names)
       : directory_(std::move(directory)), names_(std::move(names)) {}
 
-  // Leaves out families without a sample. `troubles` gets a line for each cache that cannot be
-  // read.
+  // Omits families without samples. Adds a line to `troubles` for each cache that cannot be read.
   std::vector<MetricFamily> collect(std::vector<std::string>& troubles);
   // Returns the given names that have no cache now.
   std::vector<std::string> absent() const;
 
  private:
-  // The counters of a region at the last sample. The reported counters never fall, even though the
-  // counters of an ending process are in no row for a moment.
+  // The counters of a region at the last sample. With these counters, a reported counter never
+  // falls, although the counters of an ending process are in no row for a moment.
   struct Seen {
     std::uint64_t created_ns = 0, look = 0;
     base::Totals totals;

@@ -1,6 +1,6 @@
-// cubeshim extract: restores the files of a pack. Nothing is written outside the directory, even if
-// the pack is hostile: its reader refuses paths that are invalid in a pack, no directory is entered
-// through a link, and links are made last.
+// cubeshim extract: restores the files of a pack. Even for a malicious pack, nothing is written
+// outside the directory: the reader refuses paths that are invalid in a pack, no directory is
+// entered through a link, and links are made last.
 #include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,8 +34,8 @@ struct Extract {
 
 class Extractor {
  public:
-  // `is_new` means that the root was made for this pack and gets its rights and times. An existing
-  // root keeps its own.
+  // `is_new` is true if the root was made for this pack. A new root gets the rights and times in
+  // the pack; an existing root keeps its own.
   Extractor(const cache::PackReader& pack, int root, bool is_new, bool force, Progress& progress)
       : pack_(pack), root_(root), is_new_(is_new), force_(force), progress_(progress) {}
 
@@ -50,7 +50,7 @@ class Extractor {
       fail(path, error);
     }
   }
-  // Makes the links and sets the rights and times of directories, which must come last.
+  // Call this last. Makes the links, and sets the rights and times of directories.
   void finish() {
     for (const auto& [path, entry] : links_) {
       if (const int error = make_link(entry, path); error != 0) fail(path, error);
@@ -64,9 +64,9 @@ class Extractor {
   std::uint64_t files() const { return files_; }
   std::uint64_t bytes() const { return bytes_; }
   std::uint64_t failures() const { return failures_; }
-  // Files that already exist, which --force would replace.
+  // The number of existing files that --force would replace.
   std::uint64_t files_in_the_way() const { return force_ ? 0 : in_the_way_; }
-  // Failures that were not reported on their own line.
+  // The number of failures that were not reported on a separate line.
   std::uint64_t failures_untold() const { return failures_ - std::min(failures_, k_shown); }
 
  private:
@@ -74,7 +74,7 @@ class Extractor {
   void fail(const std::string& path, int error) {
     if (error == EEXIST) ++in_the_way_;
     if (failures_++ >= k_shown) return;
-    progress_.clear();  // otherwise the text would follow the bar
+    progress_.clear();  // otherwise the text would be on the line of the bar
     complain(1, fmt::format("{}: {}", shown(path), pack_error(error)));
   }
 
@@ -84,7 +84,7 @@ class Extractor {
     return slash == std::string::npos ? "" : path.substr(0, slash);
   }
 
-  // Makes parent_ this directory, step by step from the root. Returns 0 or an errno.
+  // Opens this directory as parent_, component by component from the root. Returns 0 or an errno.
   int enter(const std::string& directory) {
     if (parent_ && directory == parent_path_) return 0;
     base::UniqueFd at(openat(root_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -101,7 +101,7 @@ class Extractor {
     return 0;
   }
 
-  // Sets the owner first, because a change of owner clears bits of the mode.
+  // Sets the owner before the mode, because a change of the owner clears bits of the mode.
   static bool dress(int fd, const cache::FileStat& stat) {
     mode_t mode = stat.mode & 07777;
     if (fchown(fd, stat.user, stat.group) != 0) mode &= ~static_cast<mode_t>(S_ISUID | S_ISGID);
@@ -110,17 +110,19 @@ class Extractor {
     return fchmod(fd, mode) == 0 && futimens(fd, times) == 0;
   }
 
-  // The temporary name of a new file that may replace another one.
+  // Returns the name under which a new file is made: with --force a temporary name, because the
+  // file may replace another file.
   std::string first_name(const std::string& name) const {
     return force_ ? fmt::format(".cubeshim-extract-{}", getpid()) : name;
   }
-  // Returns 0 or an errno; after an error nothing of the new file is left.
+  // Gives a new file its final name. Returns 0 or an errno. After an error, the new file is
+  // removed.
   int give_name(const std::string& name, int error) const {
     const std::string first = first_name(name);
     if (error == 0 && force_ &&
         renameat(parent_.get(), first.c_str(), parent_.get(), name.c_str()) != 0)
       error = errno;
-    // If both names are links to one file, the rename has left both in place.
+    // If both names are links to the same file, rename does nothing and leaves the temporary name.
     if (error != 0 || force_) unlinkat(parent_.get(), first.c_str(), 0);
     return error;
   }
@@ -140,7 +142,7 @@ class Extractor {
     if (!file) return errno;
     int error = write_data(entry, file.get());
     if (error == 0 && !dress(file.get(), entry.stat)) error = errno;
-    // Some mounts report a lack of space only at close.
+    // Some mounts report a full disk only at close.
     if (close(file.release()) != 0 && error == 0) error = errno;
     error = give_name(name, error);
     if (error != 0) return error;
@@ -164,7 +166,7 @@ class Extractor {
     return 0;
   }
 
-  // Long runs of zeros become holes.
+  // Writes long runs of zeros as holes.
   int write_data(const PackEntry& entry, int file) const {
     if (ftruncate(file, static_cast<off_t>(entry.data_size)) != 0) return errno;
     return read_checked(
@@ -194,7 +196,7 @@ class Extractor {
     if (error != 0) return error;
     if (target.empty() || target.find('\0') != std::string::npos) return EBADMSG;
     if (symlinkat(target.c_str(), parent_.get(), first_name.c_str()) != 0) return errno;
-    // The link is usable even if its owner cannot be set.
+    // Ignores errors, because the link works even if its owner cannot be set.
     (void)!fchownat(parent_.get(), first_name.c_str(), entry.stat.user, entry.stat.group,
                     AT_SYMLINK_NOFOLLOW);
     const timespec times[2] = {

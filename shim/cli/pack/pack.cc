@@ -1,5 +1,4 @@
-// cubeshim pack: makes one file from a directory and everything below it, or from what a list
-// names.
+// cubeshim pack: makes one file from a directory tree, or from the files that a list names.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -85,7 +84,7 @@ struct Report {
   }
 };
 
-// Only a pack may be replaced.
+// An existing file may be replaced only if it is a pack.
 bool may_be_written(const std::string& file, std::string& why) {
   if (file.empty() || file.ends_with('/')) {
     why = fmt::format("\"{}\" is not a name of a file", file);
@@ -99,8 +98,8 @@ bool may_be_written(const std::string& file, std::string& why) {
   return false;
 }
 
-// The directory as the user spelled it, if that leads through links, because a list may use the
-// same spelling; otherwise "".
+// If the directory as the user spelled it leads through links, returns this spelling, which a list
+// may also use. Otherwise returns "".
 std::string other_name_of(const std::string& root, const std::string& given) {
   char here[PATH_MAX], same[PATH_MAX];
   const char* const shell = std::getenv("PWD");
@@ -114,7 +113,7 @@ std::string other_name_of(const std::string& root, const std::string& given) {
   return "";
 }
 
-// Takes the paths of the list, relative to the root.
+// Reads the paths of the list, relative to the root.
 bool take_list(const NamedInput& input, const std::vector<std::string>& roots,
                cache::TreePaths& paths, std::unique_ptr<NamedPaths>& named, std::string& why) {
   named = NamedPaths::open(input, why);
@@ -152,7 +151,7 @@ int verify(const Pack& pack) {
   return found.problems == 0 ? 0 : 1;
 }
 
-// Verifies the pack if the user asked for it, and prints the report.
+// Verifies the pack if the user requested it, and prints the report.
 int end_well(const Pack& pack, Report& report, std::uint64_t began) {
   const int status = pack.verify ? verify(pack) : 0;
   report.seconds = static_cast<double>(base::monotonic_ns() - began) / 1e9;
@@ -270,7 +269,7 @@ int pack(const Pack& pack) {
   if (end != cache::PackBuilder::End::done) return end_of(pack, end, why);
   if (named != nullptr) {
     for (auto& row : Skipped().rows(*named)) {
-      // The pack command has no prefixes.
+      // The pack command has no prefixes, so name the directory instead.
       if (row.reason == prefetch::Refusals::name_of(prefetch::Refusal::outside))
         row.reason = "outside " + pack.directory;
       add_row(report.skipped, std::move(row));

@@ -68,7 +68,7 @@ class Check {
     return listing;
   }
 
-  // Opens it without following links, as pack did.
+  // Opens the directory without following links, as the pack command does.
   base::Result<base::UniqueFd> directory_of(const std::string& path) const {
     base::UniqueFd at(
         static_cast<int>(sys::openat(root_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
@@ -159,7 +159,7 @@ class Check {
     std::string_view packed;
     cache::PackName row{};
     bool has_packed = names.next(packed, row);
-    // Both listings are sorted by bytes.
+    // This loop merges the two listings, which are both sorted by bytes.
     for (std::size_t i = 0; i < there->size(); ++i) {
       while (has_packed && packed < there->text(i)) has_packed = names.next(packed, row);
       if (has_packed && packed == there->text(i)) continue;

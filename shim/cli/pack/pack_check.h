@@ -1,5 +1,5 @@
-// Checks whether a pack holds what was written to it, and whether it agrees with a directory. It
-// reads the whole pack: the index, each record, each byte of data. Thread safety: one thread.
+// Checks whether a pack is undamaged, and whether it agrees with a directory. The check reads the
+// whole pack: the index, each record, each byte of data. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace cube::cli {
 struct PackFindings {
   std::uint64_t files = 0, entries = 0, bytes = 0;
   std::uint64_t problems = 0;
-  std::vector<std::string> first;  // of the problems, one line each
+  std::vector<std::string> first;  // the first problems, one line each
   bool was_interrupted = false;
 
   void add(std::string line) {
@@ -24,7 +24,7 @@ struct PackFindings {
   }
 };
 
-// `against` is a directory that should hold the same, or an empty fd.
+// `against` is a directory to compare with, or an empty fd.
 PackFindings check_pack(const cache::PackReader& pack, base::UniqueFd against, Progress& progress);
 
 }  // namespace cube::cli

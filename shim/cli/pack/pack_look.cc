@@ -1,5 +1,4 @@
-// cubeshim ls, cat and verify: show what is in a pack. ls and cat of s3:// names are in
-// shim/cli/bucket.
+// cubeshim ls, cat and verify for packs. ls and cat for s3:// names are in shim/cli/bucket.
 #include <dirent.h>
 #include <fmt/core.h>
 #include <sys/stat.h>
@@ -55,7 +54,7 @@ std::string time_text(std::int64_t seconds) {
   return text;
 }
 
-// On a terminal, names are made printable; elsewhere they are printed unchanged.
+// Returns the name as it is, or in printable form if the output is a terminal.
 std::string line_of(std::string_view name) {
   return isatty(STDOUT_FILENO) != 0 ? printable(name) : std::string(name);
 }

@@ -71,7 +71,7 @@ int read_checked(const cache::PackReader& pack, const cache::PackEntry& entry, c
     if (!read) return read.error().value;
     return entry.data_size == 0 ? 0 : take(room.get(), entry.data_size, 0);
   }
-  // Data that does not fit into memory is read twice: once to check it, and once to pass it on.
+  // The data does not fit into memory, so it is read twice: first to check it, then to pass it on.
   const int error = go_through(pack, entry, room.get(), ignore);
   return error != 0 ? error : go_through(pack, entry, room.get(), take);
 }

@@ -19,7 +19,7 @@ std::uint64_t most_read(const ObservedFile& file, double epochs) {
 }
 
 // Simulates how RamTier (cache/region/ram) and Chunks (cache/region/large) fill the part of a
-// region that keeps its files.
+// region that is not reused.
 class Rooms {
  public:
   Rooms(const cache::RegionLayout& layout, std::uint32_t segments, std::size_t windows)
@@ -53,7 +53,7 @@ class Rooms {
   std::uint32_t places() const { return places_; }
 
  private:
-  // Equals k_worth_leasing of ram_tier_reserve.cc.
+  // Must equal k_worth_leasing of ram_tier_reserve.cc.
   static constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
   bool next_segment(std::uint64_t& fill, std::uint64_t path, std::uint64_t size) {
@@ -78,18 +78,18 @@ class Rooms {
 
   const cache::RegionLayout layout_;
   std::uint32_t free_, free_chunks_ = 0, places_ = 0;
-  std::vector<std::uint64_t> fills_;  // the fill of each process's segment
-  std::vector<std::uint64_t> left_;   // the fills of segments that no process has leased
+  std::vector<std::uint64_t> fills_;  // the fill level of each process's segment
+  std::vector<std::uint64_t> left_;   // the fill levels of segments that no process has leased
   bool is_full_ = false;
 };
 
-// For each file, the part that memory keeps, 0 to 1.
+// For each file, the share that memory keeps, 0 to 1.
 struct Kept {
   std::vector<double> shares;
   bool is_all = true;
 };
 
-// There is a ring if there is prefetching or a disk.
+// True if a region has a ring, because there is prefetching or a disk.
 bool makes_ring(const Observed& observed, std::uint64_t disk) {
   const auto ahead = std::count_if(observed.files.begin(), observed.files.end(),
                                    [](const auto& file) { return file.was_fetched_ahead(); });
@@ -103,9 +103,9 @@ Kept keep_in_memory(const Observed& observed, std::uint64_t ram, bool has_ring,
   const std::uint64_t ring_bytes =
       config.ring.is_percent ? layout.file_bytes * config.ring.value / 100 : config.ring.value;
   const std::uint32_t ring = has_ring ? cache::Ring::segments_for(layout, ring_bytes) : 0;
-  // The first listing takes a whole segment.
+  // The first listing occupies a whole segment.
   const std::uint32_t names = config.metadata && observed.lists && layout.segment_count > 1 ? 1 : 0;
-  constexpr double k_most_readers = 1024;  // process slots of a region
+  constexpr double k_most_readers = 1024;  // the number of process slots in a region
   Rooms rooms(layout, layout.segment_count - std::min(layout.segment_count, ring + names),
               static_cast<std::size_t>(std::lround(std::min(observed.readers, k_most_readers))));
   Kept kept;
@@ -130,7 +130,7 @@ Kept keep_in_memory(const Observed& observed, std::uint64_t ram, bool has_ring,
     kept.is_all = kept.is_all && share == 1;
     kept.shares.push_back(share);
   }
-  // Once a chunk has found no free place, some of the places are used in turn.
+  // If chunks do not find a free place, they use some of the places in turn.
   const double passing =
       wanted_chunks == placed
           ? 0
@@ -147,7 +147,8 @@ std::uint64_t bytes_on_disk(const Observed& observed, const ObservedFile& file) 
       .end;
 }
 
-// How an open is answered in the epoch that is forecast: shares of the file, which add up to 1.
+// The shares of a file that memory, a tier and the origin answer in the forecast epoch. They add up
+// to 1.
 struct Ways {
   double memory = 0, tier = 0, origin = 0;
 };
@@ -162,8 +163,8 @@ class Sum {
     const double opens = file.number(recorded::k_file_opens) / epochs,
                  firsts = file.first_opens() / epochs;
     const bool is_large = file.at(recorded::k_file_size) > config_.max_file;
-    // Fetched ahead as in the observed run. A later open of the same epoch finds the file in the
-    // ring; without a ring, it asks the origin again.
+    // The file is fetched ahead if it was fetched ahead in the observed run. A later open in the
+    // same epoch finds the file in the ring or, without a ring, asks the origin again.
     const bool is_ahead = !is_large && observed_.has_cache && file.was_fetched_ahead();
     const double asks = is_ahead ? 0 : ways.origin * (has_ring || is_large ? firsts : opens);
     opens_ += opens;
@@ -173,14 +174,14 @@ class Sum {
     add_to_origin(file, ways.origin * (is_ahead || has_ring ? firsts : opens));
     add_to_tier(file, ways.tier * firsts);
     is_at_least_ = is_at_least_ || (ways.memory != 0 && !observed_.has_cache);
-    // The kernel reads a mapping at page faults, which the profiler does not see.
+    // The kernel reads a mapped file at page faults, which the profiler does not see.
     lacks_ = lacks_ || (!observed_.has_cache && file.at(recorded::k_file_maps) != 0);
   }
 
   Epoch epoch() const {
     double of_run = 0;
     for (const ObservedFile& file : observed_.files) of_run += file.all_ns();
-    // The rest of the program takes the same time under all settings.
+    // The rest of the program's time is the same under all settings.
     const double in_calls = (of_run / 1e9 + observed_.profiler_seconds) / observed_.readers;
     const double own = std::max(observed_.seconds - in_calls, 0.0);
     Epoch epoch;
@@ -213,12 +214,12 @@ class Sum {
     ns_ += opens *
            (own != 0 ? file.number(recorded::k_file_tier_ns) / own : observed_.tier_ns.value_or(0));
   }
-  // Opens of large files always go to the kernel.
+  // The kernel answers every open of a large file.
   void add_large(const ObservedFile& file, const Ways& ways) {
     const double reads = file.number(recorded::k_file_read_ns);
     ns_ += (file.number(recorded::k_file_origin_ns) - reads) / observed_.epochs;
-    // If everything fits, only the first epoch read from the origin. Without a cache, no blocks
-    // were read ahead.
+    // If all files fit, only the first epoch of the observed run read from the origin. Without a
+    // cache, no blocks were read ahead.
     ns_ += ways.origin * reads;
     lacks_ = lacks_ || !observed_.has_cache || ways.tier != 0 || wish_.has_pack ||
              file.at(recorded::k_file_maps) != 0;

@@ -1,6 +1,6 @@
 // Predicts an epoch of an observed run under other settings. The model places the files in the
-// order of their first opens, with the layout of a real region of that size and of real records. It
-// follows the cache's policy: a full tier keeps its files. Thread safety: pure functions.
+// order of their first opens, in a region with the real layout for its size and with real records.
+// As in the cache, a full tier keeps its files. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -12,30 +12,30 @@
 namespace cube::cli {
 
 struct Wish {
-  std::uint64_t ram = 0, disk = 0;  // bytes; disk 0: none
-  unsigned nodes = 1;  // each reads another part of the files in each epoch, and has this memory
+  std::uint64_t ram = 0, disk = 0;  // bytes; 0: no disk
+  unsigned nodes = 1;  // each node has this memory and reads another part in each epoch
   bool has_pack = false;
 };
 
 struct Epoch {
   double hit_ratio = 0;  // of opens; a file above CUBESHIM_MAX_FILE counts by its bytes
-  // Empty if a latency that it depends on was not measured.
+  // Empty if a necessary latency was not measured.
   std::optional<double> seconds;
-  // Hits were not measured, so their time is missing in `seconds`.
+  // True if hits were not measured, so that `seconds` lacks their time.
   bool is_at_least = false;
 };
 
 struct Forecast {
-  Epoch first;  // nothing is cached
-  Epoch later;  // the tiers are as full as they can be
+  Epoch first;  // begins with nothing cached
+  Epoch later;  // begins with the tiers as full as they can be
 };
 
 // Uses CUBESHIM_MAX_FILE, CUBESHIM_BLOCK, CUBESHIM_RING and CUBESHIM_METADATA of `config`.
 Forecast forecast(const Observed& observed, const Wish& wish, const base::Config& config);
 
-// Returns the least memory that holds all files, or 0 if no size does.
+// Returns the smallest memory that holds all files, or 0 if no size holds them.
 std::uint64_t ram_for_all(const Observed& observed, const base::Config& config);
-// Returns the room that all files take on a disk.
+// Returns the room that all files need on a disk.
 std::uint64_t disk_for_all(const Observed& observed);
 
 }  // namespace cube::cli

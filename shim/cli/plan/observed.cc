@@ -26,12 +26,12 @@ void add_use(ObservedFile& file, const RawUse& use) {
   }
 }
 
-// Returns how long a process read: from its first call to the end of its last one, or the time of
-// all its calls if several threads read.
+// Returns the time that a process spent reading: from its first call to the end of its last call
+// or, if several threads read, the sum of all its calls.
 double reading_ns(const RawSection& section, double all_opens) {
   ObservedFile sum;
   for (const RawUse& use : section.files) add_use(sum, use);
-  constexpr double k_least_part = 0.01;  // a process that reads only its labels is not a reader
+  constexpr double k_least_part = 0.01;  // a process that reads only labels is not a reader
   if (sum.number(recorded::k_file_opens) < k_least_part * all_opens) return 0;
   return std::max(sum.number(recorded::k_last_ns) - sum.number(recorded::k_first_ns), sum.all_ns());
 }
@@ -52,8 +52,8 @@ void note_sites(const std::vector<RawFile>& files, Observed& observed) {
   if (paths != 0) observed.path_length = static_cast<double>(letters) / static_cast<double>(paths);
 }
 
-// A file that is opened all the time, such as an index, counts like any other file that is read
-// often.
+// Estimates the number of epochs: the mean number of opens per file. A file that is opened very
+// often, such as an index, counts at most twice the median.
 double epochs_of(const std::vector<ObservedFile>& files) {
   std::vector<double> opens(files.size());
   std::transform(files.begin(), files.end(), opens.begin(),
@@ -85,7 +85,8 @@ void measure(Observed& observed) {
   observed.origin_ns = mean(sum.number(recorded::k_file_origin_ns), sum.slow_opens());
   observed.memory_ns = mean(ns_of_hits, hits);
   observed.tier_ns = mean(sum.number(recorded::k_file_tier_ns), sum.number(recorded::k_from_tier));
-  // An open in a pack is one read. With the cache, the reads are part of the open.
+  // An open of a file in a pack costs one read. With the cache, the reads are part of the open, so
+  // their time is unknown.
   if (!observed.has_cache)
     observed.packed_ns = mean(sum.number(recorded::k_file_read_ns), sum.slow_opens());
 }

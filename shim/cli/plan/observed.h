@@ -1,5 +1,5 @@
-// An observed run, for `cubeshim plan`: how each file was used, from the raw files of the profiler
-// (shim/profile/raw_format.h). Thread safety: pure functions.
+// An observed run for `cubeshim plan`: the use of each file, read from the raw files of the
+// profiler (shim/profile/raw_format.h). Thread safety: pure functions.
 #pragma once
 
 #include <array>
@@ -12,13 +12,14 @@
 
 namespace cube::cli {
 
-// One file, summed over all processes.
+// The use of one file, summed over all processes.
 struct ObservedFile {
   std::array<std::uint64_t, shim::profile::k_file_counts> counts{};  // FileCount
 
   std::uint64_t at(shim::profile::FileCount which) const { return counts[which]; }
   double number(shim::profile::FileCount which) const { return static_cast<double>(counts[which]); }
-  // Opens of the file that begin an epoch, that is, not shortly after another open.
+  // Opens that were not shortly after another open of the file. Each of them begins an epoch for
+  // the file.
   double first_opens() const {
     return number(shim::profile::k_file_opens) - number(shim::profile::k_soon_again);
   }
@@ -39,18 +40,18 @@ struct Observed {
   std::vector<ObservedFile> files;  // in the order of their first opens
   std::uint64_t bytes = 0;          // size of all files
   std::uint64_t processes = 0;
-  bool has_cache = false;       // false: --observe, nothing was served
+  bool has_cache = false;       // false: a run with --observe, in which nothing was served
   bool lists = false;           // the program has read directories
   double path_length = 0;       // mean
-  double epochs = 1;            // how often a file was read, on average
-  double readers = 1;           // how many of the processes read at a time, on average
+  double epochs = 1;            // how many times a file was read, on average
+  double readers = 1;           // how many processes read at the same time, on average
   double seconds = 0;           // from the first open to the last call
-  double profiler_seconds = 0;  // the profiler's own time in these calls, of all processes
-  // Nanoseconds for each open, with the other calls on its file. Empty if not measured.
+  double profiler_seconds = 0;  // the profiler's own time in the calls of all processes
+  // Nanoseconds per open, including the other calls on the opened file. Empty if not measured.
   std::optional<double> origin_ns, memory_ns, tier_ns, packed_ns;
 };
 
-// Returns false if these files are not an observed run; `why` gives the reason in one line.
+// Returns false if these files are not an observed run; `why` then gives the reason in one line.
 // `epochs` is 0 if unknown.
 bool observe(const std::vector<RawFile>& files, double epochs, Observed& observed,
              std::string& why);

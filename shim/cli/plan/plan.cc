@@ -29,7 +29,7 @@ struct PlanCommand {
   bool is_json = false;
 };
 
-// Returns what is wrong with them; empty on success.
+// Parses sizes. Returns an error, or an empty string on success.
 std::string read_sizes(const char* option, const std::vector<std::string>& texts,
                        std::uint64_t least, std::vector<std::uint64_t>& sizes) {
   for (const auto& text : texts) {
@@ -63,7 +63,7 @@ std::string read_run(const PlanCommand& command, Observed& observed) {
 
 std::string mebibytes(std::uint64_t bytes) { return fmt::format("{}M", ((bytes - 1) >> 20) + 1); }
 
-// For a small job, several parts may round to the same size.
+// Removes duplicates, because several shares of a small job may round to the same size.
 std::vector<std::uint64_t> once_each(std::vector<std::uint64_t> sizes) {
   sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
   return sizes;
@@ -96,8 +96,8 @@ Plans make_plans(const Observed& observed, std::vector<std::uint64_t> rams,
        once_each({part(1), part(2), part(3), part(4), part(5), part(6), part(7), most}))
     plans.curve.push_back(plan({.ram = ram}));
   if (all == 0) return plans;
-  // A percentage in CUBESHIM_RAM takes at most half of the free room in CUBESHIM_RAM_DIR; a plan
-  // likewise takes at most half of the free memory.
+  // A percentage in CUBESHIM_RAM uses at most half of the free room in CUBESHIM_RAM_DIR. Likewise,
+  // a plan uses at most half of the free memory.
   const std::uint64_t half_of_free = base::available_memory() / 2;
   plans.settings["CUBESHIM_RAM"] = mebibytes(std::min(all, half_of_free));
   if (all > half_of_free) {

@@ -32,7 +32,7 @@ std::string plan_row(const Planned& plan) {
                      seconds_text(forecast.later));
 }
 
-// A bar for the hit ratio, in ASCII for terminals of any encoding.
+// Draws a bar for the hit ratio in ASCII, which terminals of any encoding can show.
 std::string point_text(const Planned& plan) {
   constexpr double k_bar = 40;
   const Epoch& epoch = plan.forecast.later;

@@ -36,12 +36,12 @@ namespace {
 constexpr const char* k_loopback = "127.0.0.1";
 constexpr std::uint64_t k_mib = 1 << 20;
 // The largest item must fit into half of the memory. extstore writes pages of 64 MiB, and needs
-// some of them to compact.
+// several free pages for compaction.
 constexpr std::uint64_t k_least_memory = 64 * k_mib, k_least_storage = 512 * k_mib;
 constexpr rlim_t k_connections = 8192, k_other_fds = 128;
 constexpr int k_start_ms = 60000, k_pause_ms = 20;
 
-// Returns the first line that a program prints; empty if the program cannot be run.
+// Returns the first line that a program prints, or an empty string if the program cannot be run.
 std::string first_line_of(const std::string& program, const char* flag) {
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(
       popen(fmt::format("'{}' {} 2>&1", program, flag).c_str(), "re"), pclose);
@@ -58,7 +58,8 @@ bool is_address(const std::string& text) {
          inet_pton(AF_INET6, text.c_str(), &room) == 1;
 }
 
-// The unprivileged account under which root runs memcached. Empty if memcached runs as this user.
+// Returns the unprivileged account under which root runs memcached. Empty if memcached runs as this
+// user.
 std::string account() {
   if (geteuid() != 0) return {};
   for (const char* const name : {"memcache", "memcached", "nobody"})
@@ -71,7 +72,7 @@ struct Plan {
   PoolState state;
 };
 
-// Determines the room on the disk. If there is none, returns the reason.
+// Determines the path and the size of the file on disk. Returns the reason if that fails.
 std::string storage_of(const base::Config& config, const PoolWish& wish, std::string& path,
                        std::uint64_t& size) {
   struct ::stat st {};
@@ -98,7 +99,7 @@ std::string storage_of(const base::Config& config, const PoolWish& wish, std::st
   return {};
 }
 
-// Returns a line that says what is wrong, or an empty string if `plan` is complete.
+// Completes `plan`. Returns an error line, or an empty string on success.
 std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& plan) {
   std::uint64_t memory = 0;
   if (wish.memory.empty())
@@ -125,7 +126,7 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
                        version.empty() ? "no memcached" : version);
   rlimit files{};
   rlim_t connections = k_connections;
-  // A memcached that root starts raises the limit itself.
+  // If root starts memcached, memcached raises the limit.
   if (geteuid() != 0 && getrlimit(RLIMIT_NOFILE, &files) == 0 &&
       files.rlim_max < k_connections + k_other_fds)
     connections = std::max<rlim_t>(files.rlim_max, 2 * k_other_fds) - k_other_fds;
@@ -161,8 +162,8 @@ std::string make_plan(const base::Config& config, const PoolWish& wish, Plan& pl
   return {};
 }
 
-// Starts memcached in a session of its own, which writes its ProcessId and then its errors to
-// `trouble`. Returns 0 if it cannot be started.
+// Starts memcached in a new session. The child writes its ProcessId and then the errors of
+// memcached to the pipe `trouble`. Returns 0 if memcached cannot be started.
 pid_t launch(const std::vector<std::string>& words, const PoolStorage& storage,
              base::UniqueFd& trouble) {
   int ends[2];
@@ -191,7 +192,7 @@ pid_t launch(const std::vector<std::string>& words, const PoolStorage& storage,
   _exit(127);
 }
 
-// Reads what is available or, with `to_end`, everything up to the end.
+// Reads the available text or, if `to_end` is true, all text up to the end.
 void read_trouble(int fd, bool to_end, std::string& text) {
   fcntl(fd, F_SETFL, to_end ? 0 : O_NONBLOCK);
   char some[1024];
@@ -199,7 +200,8 @@ void read_trouble(int fd, bool to_end, std::string& text) {
     text.append(some, static_cast<std::size_t>(n));
 }
 
-// True if a memcached answers, and is this process.
+// Waits until the memcached with this PID answers. Returns false if memcached has ended or does not
+// answer in time.
 bool comes_up(pid_t pid, const PoolState& state, int fd, std::string& text, bool& has_ended) {
   for (int waited = 0; waited < k_start_ms; waited += k_pause_ms) {
     has_ended = waitpid(pid, nullptr, WNOHANG) == pid;
@@ -236,7 +238,7 @@ bool is_new_memcached(std::string_view version) {
   for (std::size_t i = 0; i < numbers.size() && i < parts.size(); ++i)
     std::from_chars(parts[i].data(), parts[i].data() + parts[i].size(), numbers[i]);
   constexpr std::array<unsigned, 3> k_least{1, 6,
-                                            18};  // the meta protocol as the cluster tier speaks it
+                                            18};  // the meta protocol that the cluster tier needs
   return numbers >= k_least;
 }
 
@@ -250,7 +252,7 @@ int start_pool(const base::Config& config, const PoolWish& wish) {
   if (const std::string why = make_plan(config, wish, plan); !why.empty()) return complain(1, why);
   PoolStorage storage;
   if (!plan.state.storage.empty()) {
-    // memcached opens the file after it has switched to this account.
+    // The account must own the file, because memcached opens it after switching to this account.
     if (const std::string why = storage.take(plan.state.storage, account()); !why.empty())
       return complain(1, why);
   }

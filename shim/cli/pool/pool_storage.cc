@@ -24,7 +24,7 @@ bool is_at(const std::string& path, const struct ::stat& file) {
 }  // namespace
 
 std::string PoolStorage::take(const std::string& path, const std::string& account) {
-  // Between the open and the lock, another pool may have ended and unlinked the file.
+  // Between the open and the lock, another pool may end and unlink the file. So try again.
   for (int tries = 0; tries < k_takes; ++tries) {
     base::UniqueFd fd(
         open(path.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
@@ -41,8 +41,8 @@ std::string PoolStorage::take(const std::string& path, const std::string& accoun
     if (!is_at(path, st)) continue;
     const passwd* const entry = account.empty() ? nullptr : getpwnam(account.c_str());
     const bool is_own = st.st_uid == geteuid() || (entry != nullptr && st.st_uid == entry->pw_uid);
-    // A user who made the file could still have it open, or have another link to it, and read and
-    // change what the nodes share.
+    // If another user made the file, that user could still have it open or have another link to it.
+    // That user could then read and change the files that the nodes share.
     if (!is_own || st.st_nlink != 1 || (st.st_mode & (S_IRWXG | S_IRWXO)) != 0)
       return fmt::format("{}: others may read or change it; remove it", path);
     if (entry != nullptr && fchown(fd.get(), entry->pw_uid, entry->pw_gid) != 0)

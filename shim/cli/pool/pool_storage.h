@@ -1,7 +1,7 @@
-// The file on NVMe of one memcached. Invariants: the file is locked as long as that memcached
-// lives, because memcached inherits the fd; only the holder of the lock unlinks the file; no other
-// user could ever open it. So two memcacheds never write to one file, even if they belong to two
-// users, two region names or two containers. Thread safety: one thread.
+// A memcached's file on NVMe. Invariants: The file is locked while the memcached lives, because the
+// memcached inherits the fd. Only the holder of the lock unlinks the file. No other user can ever
+// open it. So two memcacheds never write to the same file, even if they belong to different users,
+// region names or containers. Thread safety: one thread.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ namespace cube::cli {
 
 class PoolStorage {
  public:
-  // Makes and locks the file for `account`, or for this user if that is empty. Returns a line with
-  // the reason if it cannot; empty on success.
+  // Makes and locks the file for `account`, or for this user if `account` is empty. Returns a line
+  // with the reason on failure, or an empty string.
   std::string take(const std::string& path, const std::string& account);
-  // Keeps the fd and its lock across the exec of this process.
+  // Keeps the fd, and so the lock, open across an exec.
   void keep_at_exec() const;
-  // Does nothing if there is no file.
+  // Removes the file, if there is one.
   void remove();
 
  private:
@@ -25,7 +25,7 @@ class PoolStorage {
   base::UniqueFd fd_;
 };
 
-// Removes the file of a memcached that has ended, unless another memcached has it by now.
+// Removes the file of a memcached that has ended, unless another memcached has locked it.
 void remove_unused_storage(const std::string& path);
 
 }  // namespace cube::cli

@@ -9,7 +9,7 @@
 namespace cube::cli {
 namespace {
 
-// Returns the position after the closing bracket that matches the one at `at`.
+// Returns the position after the closing bracket that matches the opening bracket at `at`.
 std::size_t behind_bracket(std::string_view text, std::size_t at) {
   int depth = 0;
   for (; at < text.size(); ++at) {
@@ -50,7 +50,7 @@ std::string plain_function(std::string_view demangled) {
       has_arguments = c == '(' && inside != k_anonymous && !plain.empty();
       at = end;
     } else {
-      // A nested function, which may follow, has arguments of its own.
+      // A nested function, with its own arguments, may follow.
       has_arguments = false;
       plain += c;
       ++at;
@@ -60,7 +60,7 @@ std::string plain_function(std::string_view demangled) {
 }
 
 std::string name_of_symbol(const std::string& symbol) {
-  // A name without the prefix of C++ is not mangled; demangling would turn a function "f" into
+  // A name without the prefix "_Z" is not mangled. The demangler would convert a function "f" into
   // "float".
   if (!symbol.starts_with("_Z")) return symbol;
   int status = 0;

@@ -6,9 +6,10 @@
 
 namespace cube::cli {
 
-// A C++ function without its arguments and its return type; long template arguments become "<..>".
+// Returns the name of a C++ function, and omits the arguments and the return type. Replaces long
+// template arguments by "<..>".
 std::string plain_function(std::string_view demangled);
-// Like the above, but takes the mangled name of a symbol in a library.
+// Like plain_function, but for the mangled name of a symbol in a library.
 std::string name_of_symbol(const std::string& symbol);
 
 }  // namespace cube::cli

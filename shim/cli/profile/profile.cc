@@ -26,7 +26,7 @@ namespace {
 struct ProfileCommand {
   Run run;
   std::string directory = k_profile_directory;
-  std::vector<std::string> raw_files;  // read these and run nothing
+  std::vector<std::string> raw_files;  // if not empty, read these and run nothing
   unsigned every = 16;
   bool observes = false, has_all = false;
 };

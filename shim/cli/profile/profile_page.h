@@ -7,7 +7,7 @@
 
 namespace cube::cli {
 
-// `json`: the result of profile_as_json.
+// `json` is the result of profile_as_json.
 std::string profile_as_page(std::string_view json);
 
 }  // namespace cube::cli

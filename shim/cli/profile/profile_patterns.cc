@@ -9,11 +9,11 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::uint64_t k_few = 2;              // fewer may be chance
-constexpr std::uint64_t k_part_worth_it = 100;  // one part in this many of the wall time
+constexpr std::uint64_t k_few = 2;              // a smaller count may be chance
+constexpr std::uint64_t k_part_worth_it = 100;  // costs below 1/100 of the wall time are minor
 constexpr const char* k_locks = "locks that materialize files";
 
-// Compares with a share of the files, because rare cases are not a pattern.
+// True if `count` is at least `percent` of `of`. Rare cases are not a pattern.
 bool is_many(std::uint64_t count, std::uint64_t of, std::uint64_t percent) {
   return count >= k_few && count * 100 >= of * percent;
 }
@@ -114,7 +114,7 @@ void look_at_calls(const ProfileSite& site, std::vector<Pattern>& found) {
   }
 }
 
-// Returns the program's function that waits longest for the origin, with its most expensive site.
+// The program's function that waits longest for the origin: its most expensive site and its time.
 struct Waiting {
   const ProfileSite* most = nullptr;
   std::uint64_t ns = 0;
@@ -135,7 +135,7 @@ Waiting find_waiting(const Profile& profile) {
       ->second;
 }
 
-// Finds out whether at most one call of the origin is in flight at a time.
+// Adds a pattern if usually at most one call to the origin is in flight.
 void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
   std::uint64_t busy = 0, calls = 0;
   for (const auto& bin : profile.bins) {
@@ -144,8 +144,7 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
   }
   constexpr std::uint64_t k_worth_it_ns = 50'000'000, k_many_calls = 32;
   if (busy < k_worth_it_ns || calls < k_many_calls) return;
-  // The imports before the first call, and everything after the last one, do not belong to the
-  // epoch.
+  // The time before the first call (imports) and after the last call does not belong to the epoch.
   const std::uint64_t with_calls = profile.bins.size() * profile.bin_width_ns;
   const std::uint64_t span =
       profile.bins.back().at_ns - profile.bins.front().at_ns + profile.bin_width_ns;
@@ -164,8 +163,7 @@ void look_at_time_line(const Profile& profile, std::vector<Pattern>& found) {
        waiting.example, calls, busy});
 }
 
-// Merges the sites of a function, because a pattern covers all the ways in which a function makes
-// calls.
+// Merges the sites of each function, because a pattern describes all calls that a function makes.
 std::vector<ProfileSite> by_function(const Profile& profile) {
   std::map<std::pair<std::size_t, std::string>, ProfileSite> sites;
   for (const auto& site : profile.sites) {
@@ -190,7 +188,7 @@ std::vector<Pattern> find_patterns(const Profile& profile) {
     look_at_calls(site, found);
   }
   if (!profile.sites.empty()) look_at_time_line(profile, found);
-  // A lock is cheap, but materializing its file is not.
+  // The pattern of locks is never minor: a lock is cheap, but to materialize its file is not.
   for (Pattern& one : found)
     one.is_minor =
         one.cost_ns < (profile.end_ns - profile.start_ns) / k_part_worth_it && one.name != k_locks;

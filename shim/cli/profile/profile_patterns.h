@@ -1,5 +1,5 @@
-// Patterns of reading that cost time, found in a profile: what each one costs, and what to do about
-// it. Thread safety: pure functions.
+// Finds slow access patterns in a profile. Each pattern has a cost and advice. Thread safety: pure
+// functions.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace cube::cli {
 
 struct Pattern {
   std::string name;  // "seek storm"
-  std::string site;  // text_of_site; empty: the whole job
+  std::string site;  // text_of_site; empty for a pattern of the whole job
   std::string seen;  // "120 of 120 files, 30 reads and 9 seeks each"
   std::string advice;
   std::string example;      // a path
@@ -20,7 +20,7 @@ struct Pattern {
   bool is_minor = false;  // less than a hundredth of the wall time
 };
 
-// The most expensive pattern comes first.
+// Returns the patterns, the most expensive first.
 std::vector<Pattern> find_patterns(const Profile& profile);
 
 }  // namespace cube::cli

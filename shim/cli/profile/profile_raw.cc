@@ -11,7 +11,7 @@ namespace {
 
 using base::number_of;
 
-// Small enough that a sum of such counts over many sites still fits.
+// Small enough that the sum of such counts over many sites does not overflow.
 constexpr std::uint64_t k_largest_count = 1ULL << 53;
 constexpr std::size_t k_most_rows = 1 << 20;
 
@@ -23,7 +23,7 @@ std::vector<std::string_view> split(std::string_view text, char between, std::si
     if (end == std::string_view::npos) return parts;
     text.remove_prefix(end + 1);
   }
-  parts.clear();  // more than the limit
+  parts.clear();  // there are more parts than the limit
   return parts;
 }
 
@@ -40,7 +40,7 @@ std::string plain(std::string_view text) {
   return out;
 }
 
-// Returns false unless the text consists of exactly N numbers.
+// Returns true if the text consists of exactly N numbers.
 template <std::size_t N>
 bool read_counts(std::string_view text, std::array<std::uint64_t, N>& counts) {
   const auto parts = split(text, ',', N + 1);
@@ -64,7 +64,7 @@ bool read_list(std::string_view text, int base, std::size_t most, std::vector<Nu
   return !list.empty();
 }
 
-// "BEGIN-END r-xp OFFSET DEVICE INODE   PATH"
+// Parses "BEGIN-END r-xp OFFSET DEVICE INODE PATH".
 bool read_map(std::string_view line, RawSection& section) {
   const std::size_t slash = line.find('/'), dash = line.find('-'), space = line.find(' ');
   if (slash == std::string_view::npos || dash >= space) return false;
@@ -149,7 +149,7 @@ std::optional<RawSection> read_head(const std::vector<std::string_view>& f) {
 
 RawFile parse_raw(std::string_view text) {
   RawFile file;
-  bool is_ours = false;  // a section of another version is left out as a whole
+  bool is_ours = false;  // false in a section of another version, which is skipped
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);

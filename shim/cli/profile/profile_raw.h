@@ -1,6 +1,6 @@
-// Reads the profiler's raw files (shim/profile/raw_format.h). A file may contain anything: lines
-// that are not understood are counted and left out, and counts that would not fit are cut. Thread
-// safety: pure functions.
+// Reads the profiler's raw files (shim/profile/raw_format.h). A file may contain arbitrary bytes.
+// Lines that cannot be parsed are counted and skipped; counts that are too large are limited.
+// Thread safety: pure functions.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ struct RawCode {
   std::string function, file;
 };
 struct RawSite {
-  std::size_t kind = 0;  // of k_kind_names
+  std::size_t kind = 0;  // an index of k_kind_names
   std::string example;
   std::vector<std::uint64_t> native;
   std::vector<std::uint32_t> python;
@@ -39,7 +39,7 @@ struct RawBin {
   std::size_t level = 0;
   std::uint64_t number = 0, busy_ns = 0, calls = 0;
 };
-// A process, or one program of a process.
+// The section of a process, or of one program of a process (exec).
 struct RawSection {
   std::uint64_t pid = 0, start_ns = 0, end_ns = 0, every = 1;
   bool observes = false, is_whole = false;
@@ -54,7 +54,7 @@ struct RawSection {
 struct RawFile {
   std::vector<RawSection> sections;
   std::uint64_t bad_lines = 0;
-  std::uint64_t other_versions = 0;  // sections of another version of the library
+  std::uint64_t other_versions = 0;  // sections that another version of the library wrote
 };
 
 RawFile parse_raw(std::string_view text);

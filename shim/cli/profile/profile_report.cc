@@ -19,7 +19,7 @@ std::string in_time(std::uint64_t ns) {
                     : fmt::format("{:.1f} s", us / 1e6);
 }
 
-// The profiler's own cost as a share of the wall time.
+// Returns a text about the profiler's own cost as a share of the wall time.
 std::string text_of_cost(const Profile& profile) {
   const ProfileCost& cost = profile.cost;
   const std::uint64_t wall = std::max<std::uint64_t>(profile.end_ns - profile.start_ns, 1);
@@ -31,7 +31,7 @@ std::string text_of_cost(const Profile& profile) {
       in_time(cost.call_ns), in_time(cost.stack_ns), cost.stacks, in_time(cost.start_and_end_ns));
 }
 
-// All kinds of calls of one function.
+// The calls of one function, of all kinds.
 struct Row {
   std::map<std::size_t, std::uint64_t> calls_by_kind;
   std::uint64_t calls = 0, bytes = 0, ns = 0, origin_ns = 0;
@@ -71,7 +71,7 @@ nlohmann::json json_of(const ProfileSite& site) {
           {"latency", site.latency}};
 }
 
-// The calls of each function, those with the most time at the origin first.
+// Returns the calls of each function, the function with the most time at the origin first.
 std::vector<std::pair<std::string, Row>> rows_of(const Profile& profile) {
   std::vector<std::pair<std::string, Row>> rows;
   std::map<std::string, std::size_t> numbers;

@@ -1,8 +1,7 @@
 // The findings of `cubeshim profile`: a table, folded stacks, and JSON for pages and programs.
 // Thread safety: pure functions.
 //
-// profile.json is one object. Times are in ns, and of CLOCK_MONOTONIC if their name begins with
-// `at`:
+// profile.json is one object. Times are in ns; times named `at` are of CLOCK_MONOTONIC:
 //   version 1, observed, processes, cut_off (sections without an end), bad_lines, wall,
 //   total     {calls, bytes, time, origin_calls, origin_time}
 //   dropped   {sites, files, texts, codes, native}
@@ -28,7 +27,7 @@
 namespace cube::cli {
 
 std::string profile_as_table(const Profile& profile, const std::vector<Pattern>& patterns);
-// "main;load;read 1234": for flamegraph.pl and speedscope, in microseconds.
+// Returns lines such as "main;load;read 1234" (in microseconds) for flamegraph.pl and speedscope.
 std::string profile_as_folded(const Profile& profile);
 std::string profile_as_json(const Profile& profile, const std::vector<Pattern>& patterns);
 

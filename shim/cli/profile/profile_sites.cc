@@ -11,11 +11,11 @@
 namespace cube::cli {
 namespace {
 
-// Names addresses by the symbols of the mapped files.
+// Finds the names of addresses in the symbols of the mapped files.
 class Symbols {
  public:
   ProfileFrame frame_of(const RawSection& section, std::uint64_t return_address) {
-    const std::uint64_t address = return_address - 1;  // the call itself
+    const std::uint64_t address = return_address - 1;  // an address within the call instruction
     const auto map = std::find_if(section.maps.begin(), section.maps.end(), [&](const auto& m) {
       return address >= m.begin && address < m.end;
     });
@@ -66,12 +66,13 @@ std::vector<ProfileFrame> frames_of(const RawSection& section, const RawSite& si
     return !is_in_interpreter(frame) && !is_of_libc(frame);
   };
   if (!site.python.empty()) {
-    // A stripped interpreter has no function name at which to stop, and its frames are useless.
+    // If the interpreter is stripped, the loop above found no function name to stop at. The
+    // interpreter's frames are useless, so remove them.
     frames.erase(std::find_if(frames.begin(), frames.end(), is_in_interpreter), frames.end());
   } else if (const auto library = std::find_if(frames.begin(), frames.end(), is_of_library);
              library != frames.end()) {
-    // If a library reads the file in a thread of its own, the site has no Python function, only
-    // functions of the library.
+    // A library that reads the file in its own thread has no Python function in the stack. Such a
+    // site keeps only functions of the library.
     if (std::any_of(frames.begin(), library, is_in_interpreter))
       frames.erase(frames.begin(), library);
   }
@@ -95,7 +96,7 @@ void add_cost(ProfileCost& sum,
   const auto mean = [&](shim::profile::CostCount ns, shim::profile::CostCount timed) {
     return cost[timed] == 0 ? 0.0 : of(ns) / of(timed);
   };
-  // Forged counts give a large sum, but do no other harm.
+  // Forged counts can only make the sum large.
   constexpr double k_most = 1ULL << 53;
   const auto whole = [&](double ns) { return static_cast<std::uint64_t>(std::min(ns, k_most)); };
   const double reading_ns = of(shim::profile::k_clock_ns);
@@ -110,8 +111,8 @@ void add_cost(ProfileCost& sum,
   sum.start_and_end_ns += cost[shim::profile::k_start_ns] + cost[shim::profile::k_write_ns];
 }
 
-// Chooses the finest bins with which a page can show the time from the first process's start to the
-// last one's end.
+// Chooses the level with the finest bins that cover the whole time, from the first process's start
+// to the last process's end.
 std::size_t level_for(const Profile& profile) {
   std::size_t level = 0;
   while (level + 1 < shim::profile::k_bin_levels &&
@@ -189,7 +190,7 @@ Profile make_profile(const std::vector<RawFile>& files) {
 std::string text_of_frame(const ProfileFrame& frame) {
   if (!frame.is_python())
     return frame.file.empty() ? frame.function : fmt::format("{} ({})", frame.function, frame.file);
-  // The last two components of the path identify the file well enough.
+  // The last two components of the path suffice to identify the file.
   std::size_t slash = frame.file.rfind('/');
   if (slash != std::string::npos && slash != 0) slash = frame.file.rfind('/', slash - 1);
   return fmt::format("{} ({}:{})", frame.function,
@@ -229,7 +230,7 @@ std::string text_of_site(const ProfileSite& site) {
 }
 
 std::string native_leaf(const ProfileSite& site) {
-  // Without Python, native functions describe the site already.
+  // Without Python functions, text_of_site already shows native functions.
   if (std::none_of(site.frames.begin(), site.frames.end(),
                    [](const auto& frame) { return frame.is_python(); }))
     return "";
@@ -238,7 +239,7 @@ std::string native_leaf(const ProfileSite& site) {
        ++frame) {
     if (is_of_libc(*frame)) continue;
     if (leaf == nullptr) leaf = &*frame;
-    // A named function is more useful than a nameless one that it has called.
+    // Prefer a function with a name to a nameless function that it has called.
     if (frame->function.starts_with('+')) continue;
     leaf = &*frame;
     break;

@@ -1,5 +1,5 @@
-// Call sites with names, of all processes of a profile. The same stack of functions is one site.
-// Thread safety: one thread.
+// The call sites of all processes of a profile, with the names of functions. Calls with the same
+// stack of functions belong to the same site. Thread safety: one thread.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 namespace cube::cli {
 
 struct ProfileFrame {
-  std::string function, file;  // file: for a native function, its library
-  std::uint32_t line = 0;      // the first line of a Python function; 0: native
+  std::string function, file;  // `file` of a native function is its library
+  std::uint32_t line = 0;      // the first line of a Python function; 0 for a native function
   bool is_python() const { return line != 0; }
 };
 
 struct ProfileSite {
   std::size_t kind = 0;
-  // Outermost first. Frames of the interpreter itself occur only above the last Python function.
+  // Outermost first. A site with Python functions has no frames of the interpreter.
   std::vector<ProfileFrame> frames;
   std::string example;  // a path
   std::array<std::uint64_t, shim::profile::k_site_counts> counts{};
@@ -25,16 +25,16 @@ struct ProfileSite {
   std::array<std::uint64_t, shim::profile::k_open_counts> opens{};
 };
 
-// On average, busy_ns / width_ns calls are in flight in the bin.
+// A bin of the time line. On average, busy_ns / (width of the bin) calls are in flight in it.
 struct ProfileBin {
   std::uint64_t at_ns = 0, busy_ns = 0, calls = 0;
 };
 
-// The profiler's own cost in all threads, estimated from the calls that it timed.
+// The profiler's own cost in all threads, estimated from the calls whose cost it measured.
 struct ProfileCost {
-  std::uint64_t call_ns = 0;  // the time in calls, without walking stacks
+  std::uint64_t call_ns = 0;  // the time in calls, without stack walks
   std::uint64_t stacks = 0, stack_ns = 0;
-  std::uint64_t start_and_end_ns = 0;  // of processes
+  std::uint64_t start_and_end_ns = 0;  // of all processes
   std::uint64_t total_ns() const { return call_ns + stack_ns + start_and_end_ns; }
 };
 
@@ -43,8 +43,8 @@ struct Profile {
                 bin_width_ns = 0;
   bool observes = false;
   ProfileCost cost;
-  std::vector<ProfileSite> sites;  // most time at the origin first
-  std::vector<ProfileBin> bins;    // ordered by time, without bins that have no calls
+  std::vector<ProfileSite> sites;  // the most time at the origin first
+  std::vector<ProfileBin> bins;    // in the order of time; only bins with calls
   std::array<std::uint64_t, shim::profile::k_drop_counts> dropped{};
 
   std::uint64_t total(std::size_t count) const;
@@ -52,16 +52,16 @@ struct Profile {
 
 Profile make_profile(const std::vector<RawFile>& files);
 
-// "read_image (train.py:12)", "cv::imread (libopencv_imgcodecs.so.406)".
+// Returns a text such as "read_image (train.py:12)" or "cv::imread (libopencv_imgcodecs.so.406)".
 std::string text_of_frame(const ProfileFrame& frame);
-// The innermost Python function that belongs to no library; null if there is none.
+// Returns the innermost Python function of the program, not of a library; null if there is none.
 const ProfileFrame* own_function(const ProfileSite& site);
-// The innermost Python function and at most two of its callers: "open (PIL/Image.py:3200) < load
-// (train.py:8)". The program's own innermost function is among them, after ".." if functions
-// between are left out. Without Python, these are native functions.
+// Returns the innermost Python function and at most two of its callers: "open (PIL/Image.py:3200) <
+// load (train.py:8)". own_function() is always among these functions; ".." stands for omitted
+// functions before it. For a site without Python functions, returns native functions.
 std::string text_of_site(const ProfileSite& site);
-// For a site with Python, returns the innermost native function outside libc, or its library if the
-// function has no name. Empty if there is none.
+// For a site with Python functions, returns the innermost native function outside libc, or its
+// library if the function has no name. Otherwise empty.
 std::string native_leaf(const ProfileSite& site);
 
 }  // namespace cube::cli

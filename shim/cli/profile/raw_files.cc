@@ -30,7 +30,7 @@ bool read_raw(const std::string& path, std::vector<RawFile>& files) {
   return true;
 }
 
-// The directory belongs to the user, and other files in it may have such names.
+// Checks the content, because the directory belongs to the user, whose files may have such names.
 bool is_raw_file(const std::string& path) {
   const auto fd = base::open_fd(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   struct stat st {};

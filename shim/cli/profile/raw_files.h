@@ -1,4 +1,4 @@
-// The raw files of a profile in their directory. Thread safety: that of the kernel's calls.
+// Finds and reads the raw files of a profile. Thread safety: that of the kernel's calls.
 #pragma once
 
 #include <string>
@@ -11,10 +11,11 @@ namespace cube::cli {
 inline constexpr const char* k_profile_directory = "cubeshim-profile";
 inline constexpr const char* k_raw_name = "raw.";
 
-// Returns the files that have the name and the first word of a raw file, because the directory
-// belongs to the user, and other files in it may have such names.
+// Returns the files with the name and the first word of a raw file. The name does not suffice,
+// because the directory belongs to the user, whose files may have such names.
 std::vector<std::string> raw_files_in(const std::string& directory);
-// Returns a line that says why a file cannot be read; empty on success.
+// On failure, returns a line that says why a file cannot be read. On success, returns an empty
+// string.
 std::string read_raw_files(const std::vector<std::string>& paths, std::vector<RawFile>& files);
 
 }  // namespace cube::cli

@@ -1,4 +1,5 @@
-// cubeshim report: shows the figures of jobs side by side, from the reports that they have written.
+// cubeshim report: shows the figures of jobs side by side. The figures come from the reports that
+// the jobs have written.
 #include <fmt/core.h>
 
 #include <memory>

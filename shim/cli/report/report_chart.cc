@@ -12,7 +12,7 @@ constexpr double k_chart_width = 760, k_chart_height = 220, k_left = 64, k_right
                  k_bottom = 30;
 constexpr int k_most_ticks = 5;
 
-// 1, 2 or 5 times a power of ten.
+// Returns a step of 1, 2 or 5 times a power of ten.
 double tick_step(double top) {
   const double rough = std::max(top, 1e-9) / k_most_ticks,
                power = std::pow(10, std::floor(std::log10(rough)));

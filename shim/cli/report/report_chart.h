@@ -1,4 +1,4 @@
-// A chart of values over the time of a job, as SVG. Thread safety: pure functions.
+// A chart (SVG) of values over the time of a job. Thread safety: pure functions.
 #pragma once
 
 #include <string>
@@ -9,20 +9,20 @@ namespace cube::cli {
 struct ChartLine {
   struct Point {
     double seconds = 0, value = 0;
-    bool is_joined = false;  // to the previous point
+    bool is_joined = false;  // by a line to the previous point
   };
   std::string name;
   std::vector<Point> points;
 };
 
 struct Chart {
-  std::string title, unit;  // the unit follows each value: " %"
-  double least_top = 0;     // the axis reaches at least this far
+  std::string title, unit;  // `unit` follows each value: " %"
+  double least_top = 0;     // the axis reaches at least this value
   std::vector<ChartLine> lines;
 };
 
 std::string chart_svg(const Chart& chart);
-// Escapes text for text and attributes of HTML and SVG.
+// Escapes a string for the text and the attributes of HTML and SVG.
 std::string html_text(const std::string& text);
 
 }  // namespace cube::cli

@@ -17,7 +17,8 @@ namespace cube::cli {
 namespace {
 
 constexpr std::size_t k_most_of_report = 1 << 30;
-// Without these there is nothing to compare. Older versions had no "milliseconds".
+// A report without these figures cannot be compared. ("milliseconds" is not among them, because
+// older versions lack it.)
 constexpr const char* k_needed[] = {"opens", "misses", "hits.ram", "origin.opens"};
 
 // Reads the file into `text`. Returns an error, or an empty string on success.
@@ -37,13 +38,13 @@ std::string read_text(const std::string& path, std::string& text) {
   return {};
 }
 
-// Returns false if a count, a time or a share is impossible.
+// Stores the figures of the object in `values`. Returns false if a figure has an impossible value.
 bool flatten(const nlohmann::json& object, const std::string& before,
              std::map<std::string, double>& values) {
   constexpr double k_largest = 0x1p64;
   for (const auto& [name, value] : object.items()) {
     if (value.is_object()) {
-      // Objects of a report are two levels deep.
+      // The objects of a report are two levels deep. Deeper objects are ignored.
       if (std::count(before.begin(), before.end(), '.') < 3 &&
           !flatten(value, before + name + ".", values))
         return false;
@@ -55,7 +56,7 @@ bool flatten(const nlohmann::json& object, const std::string& before,
   return true;
 }
 
-// Reads the line into `values`. Returns an error, or an empty string on success.
+// Parses the line into `values`. Returns an error, or an empty string on success.
 std::string read_line(std::string_view line, std::map<std::string, double>& values) {
   const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (line.starts_with("cubeshim: "))

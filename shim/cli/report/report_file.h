@@ -1,6 +1,7 @@
-// Reports of jobs that CUBESHIM_STATS has written with CUBESHIM_STATS_FORMAT=json: one JSON object
-// on each line. A job that reports while it runs (CUBESHIM_STATS_INTERVAL) has many lines, which
-// show how its figures developed. Thread safety: pure functions.
+// Reads the reports of jobs that ran with CUBESHIM_STATS_FORMAT=json and wrote the report to a file
+// (CUBESHIM_STATS). A report has one JSON object per line. If a job reported at intervals
+// (CUBESHIM_STATS_INTERVAL), its report has many lines, which show the course of its figures.
+// Thread safety: pure functions.
 #pragma once
 
 #include <map>
@@ -18,23 +19,23 @@ struct CoursePoint {
 
 struct JobReport {
   std::string path;
-  std::size_t jobs_in_file = 1;  // `path` has the reports of this many jobs; this is the last
+  std::size_t jobs_in_file = 1;  // the number of jobs in the file, of which this is the last
   std::map<std::string, double>
-      values;  // of its last line, by the names in doc/CONFIG.md: "origin.opens"
-  std::vector<CoursePoint> course;  // one point for each line, after one of zeros
+      values;  // of the last line, by the names in doc/CONFIG.md: "origin.opens"
+  std::vector<CoursePoint> course;  // a point of zeros, then a point for each line
 
   // Returns 0 if the report has no such figure.
   double value(const std::string& name) const;
-  // The sum of an object such as "hits".
+  // Returns the sum of the figures in an object such as "hits".
   double sum_of(std::string_view object) const;
   double hits() const { return sum_of("hits"); }
   double requests() const;
-  // The cache's own requests to the origin, for files and for metadata, and opens that were not
-  // served. The report does not show what the kernel read for those opens.
+  // Returns the number of the cache's own requests to the origin, for files and for metadata, plus
+  // the opens that were not served. The report does not show the kernel's reads after such opens.
   double origin_operations() const;
 };
 
-// Returns false on failure; `why` says in one line what is wrong with the file.
+// On failure, returns false, and `why` says in one line what is wrong with the file.
 bool read_report(const std::string& path, JobReport& report, std::string& why);
 
 }  // namespace cube::cli

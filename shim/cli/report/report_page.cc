@@ -10,7 +10,7 @@
 namespace cube::cli {
 namespace {
 
-// A longer history is drawn in this many steps.
+// A history with more points is drawn in this many steps.
 constexpr std::size_t k_most_points = 400;
 
 constexpr const char* k_head = R"(<!DOCTYPE html>
@@ -46,8 +46,8 @@ std::vector<CoursePoint> thinned(const std::vector<CoursePoint>& course) {
   return some;
 }
 
-// Returns a value for each interval between two points; missing if nothing was opened in the
-// interval.
+// Returns a line with a value for each interval between two points. An interval without opens has
+// no value.
 template <typename ValueOf>
 ChartLine line_of(const JobReport& job, std::size_t number, ValueOf value_of) {
   ChartLine line{fmt::format("{}: {}", letter_of(number), title_of(job)), {}};
@@ -56,7 +56,7 @@ ChartLine line_of(const JobReport& job, std::size_t number, ValueOf value_of) {
   for (std::size_t i = 1; i < course.size(); ++i) {
     const CoursePoint &from = course[i - 1], &to = course[i];
     double value = 0;
-    // Processes that end together write reports with the same time.
+    // Processes that end at the same time write reports with the same time.
     if (to.seconds - from.seconds < 1e-3) continue;
     const bool is_known = value_of(from, to, value);
     if (is_known) line.points.push_back({to.seconds, value, is_joined});
@@ -102,7 +102,7 @@ std::string table(const std::vector<JobReport>& jobs) {
     group = row.group;
     html += fmt::format("<tr><td>{}</td>", html_text(row.name));
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-      // A word next to the colour, for readers who cannot tell the colours apart.
+      // A word in addition to the colour, for readers who cannot distinguish the colours.
       const char* const mark = row.marks[i] == ReportRow::Mark::better  ? "better"
                                : row.marks[i] == ReportRow::Mark::worse ? "worse"
                                                                         : "";

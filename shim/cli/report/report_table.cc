@@ -41,7 +41,7 @@ enum class Better { neither, more, less };
 
 constexpr const char* k_summary = "Summary";
 
-// The headings of the groups of figures, by the figure's object.
+// The headings of the groups of figures, by the object of a figure.
 constexpr struct {
   std::string_view object;
   const char* heading;
@@ -67,7 +67,7 @@ std::string heading_of(std::string_view object) {
   return "Other";
 }
 
-// Figures for which one direction is better in any job. Shorter times are always better.
+// Figures of which more is better in any job. Shorter times are always better.
 constexpr std::string_view k_more_is_better[] = {
     "hits.ram",       "hits.disk",   "hits.cluster",      "hit_rate",
     "stat_hits",      "calls_saved", "metadata.listings", "metadata.stats",
@@ -104,13 +104,14 @@ Better better_of(std::string_view group, const std::string& name, Unit unit) {
              : Better::neither;
 }
 
-// A value is missing if a job has no such figure, or if too little was measured.
+// A key row of the table. A value is missing if a job lacks the figure, or if too little was
+// measured.
 struct KeyRow {
   const char* name;
   Unit unit;
   Better better;
   Value (*value)(const JobReport& job);
-  std::set<std::string> figures = {};  // the figures that it stands for
+  std::set<std::string> figures = {};  // the figures that this row represents
 };
 
 const std::vector<KeyRow>& key_rows() {
@@ -164,7 +165,8 @@ const std::vector<KeyRow>& key_rows() {
   return rows;
 }
 
-// Counts vary by chance, latencies by the width of their buckets.
+// True if two values differ by more than chance. Counts vary by chance; latencies vary by the width
+// of their buckets.
 bool differs(Unit unit, double least, double most) {
   const double by = most - least;
   switch (unit) {
@@ -183,7 +185,7 @@ std::string ratio_text(Unit unit, Value first, Value value) {
   return *first == 0 ? "" : fmt::format("x{:.2f}", *value / *first);
 }
 
-// True if counts of the two jobs can be compared.
+// True if the two jobs have opened about as many files, so that their counts can be compared.
 bool have_opened_alike(const JobReport& one, const JobReport& other) {
   return !differs(Unit::opens, std::min(one.value("opens"), other.value("opens")),
                   std::max(one.value("opens"), other.value("opens")));
@@ -212,10 +214,10 @@ ReportRow row_of_values(std::string group, const std::string& name, Unit unit, B
   return row;
 }
 
-// The first time at which files were not served because the memory was full.
+// Returns the time after which files were not served because the memory was full.
 std::string time_of_full(const JobReport& job) {
   if (job.value("bypassed.full") == 0) return "no";
-  // A job that reported only at its end has one point beside the point of zeros.
+  // A job that reported only at its end has one point after the point of zeros.
   const auto full = std::find_if(job.course.begin(), job.course.end(),
                                  [](const CoursePoint& point) { return point.is_full; });
   return job.course.size() <= 2 || full == job.course.end()
@@ -267,7 +269,7 @@ std::vector<ReportRow> report_rows(const std::vector<JobReport>& jobs) {
     rows.push_back(row_of_values(heading_of(figure.group), name, figure.unit,
                                  better_of(figure.group, name, figure.unit), values, jobs));
   }
-  // The rows under a heading come from several objects.
+  // The rows of a heading may come from several objects.
   std::vector<std::string> order;
   for (const ReportRow& row : rows) {
     if (std::find(order.begin(), order.end(), row.group) == order.end()) order.push_back(row.group);

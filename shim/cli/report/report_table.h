@@ -1,4 +1,4 @@
-// The table of `cubeshim report`: figures of jobs side by side. Thread safety: pure functions.
+// The table of `cubeshim report`: the figures of jobs side by side. Thread safety: pure functions.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 namespace cube::cli {
 
 struct ReportRow {
-  // Relative to the first job. Missing for counts if the jobs have opened different numbers of
-  // files.
+  // The comparison with the first job. Counts have no mark if the jobs have opened different
+  // numbers of files.
   enum class Mark { none, better, worse };
   std::string group;  // "Origin"; rows of a group are adjacent
   std::string name;
@@ -19,11 +19,11 @@ struct ReportRow {
   std::vector<Mark> marks;
 };
 
-// The most important figures first, then any others that differ by more than chance.
+// Returns the most important figures first, then all others that differ by more than chance.
 std::vector<ReportRow> report_rows(const std::vector<JobReport>& jobs);
 // Returns the name of a job in the table: "A", "B" ...
 std::string letter_of(std::size_t job);
-// "reports/a.json (the last of 3 jobs in it)"
+// Returns a text such as "reports/a.json (the last of 3 jobs in it)".
 std::string title_of(const JobReport& job);
 
 std::string report_table(const std::vector<JobReport>& jobs);

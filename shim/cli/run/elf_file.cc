@@ -100,7 +100,7 @@ class ElfReader {
     if (!all.empty()) std::memcpy(all.data(), bytes.data(), all.size() * sizeof(T));
     return all;
   }
-  // Converts an address of the running program to an offset in the file.
+  // Converts an address in the loaded file to an offset in the file.
   std::uint64_t offset_of(std::uint64_t address) const {
     for (const auto& program : programs_) {
       if (program.p_type == PT_LOAD && address >= program.p_vaddr &&
@@ -184,7 +184,7 @@ ElfSymbols::ElfSymbols(std::vector<Symbol> symbols) : symbols_(std::move(symbols
 const std::string* ElfSymbols::name_at(std::uint64_t offset) const {
   auto next = std::upper_bound(symbols_.begin(), symbols_.end(), offset,
                                [](auto at, const auto& symbol) { return at < symbol.offset; });
-  // Several symbols may begin at the same place, some of them without a size.
+  // Several symbols may begin at the same offset, and some may have no size.
   for (int i = 0; i < 4 && next != symbols_.begin(); ++i) {
     --next;
     if (offset - next->offset < std::max<std::uint64_t>(next->size, 1)) return &next->name;

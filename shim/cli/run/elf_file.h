@@ -1,6 +1,7 @@
-// Properties of an executable or a library that decide whether the loader can preload our library
-// into it. They are read from the file itself: headers, dynamic section, needed versions. All
-// offsets are checked, because the file may contain anything. Thread safety: pure functions.
+// The properties of an executable or a library that decide whether the loader can preload
+// libcubeshim.so. They are read from the headers, the dynamic section and the needed versions of
+// the file. All offsets are checked, because the file may contain arbitrary bytes. Thread safety:
+// pure functions.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +12,12 @@
 namespace cube::cli {
 
 struct ElfFile {
-  // For 64 bits and this processor. If false, the members below are not set.
+  // True for a 64-bit file of this processor. If false, the members below are not set.
   bool is_of_this_machine = false;
   std::string interpreter;          // the loader; empty if the file is static
   std::vector<std::string> needed;  // DT_NEEDED
   bool is_go = false;
-  unsigned glibc = 0;  // the newest version whose symbols it uses: 2036 is 2.36; 0: none
+  unsigned glibc = 0;  // the newest version whose symbols it uses: 2036 for 2.36; 0 for none
 
   bool needs_libc() const;
   bool is_musl() const;  // the file's loader is musl's
@@ -25,7 +26,7 @@ struct ElfFile {
 // Returns nothing if the file cannot be read, or is not an ELF file.
 std::optional<ElfFile> read_elf(const std::string& path);
 
-// The functions of a file, by the offset of their code in it.
+// The functions of a file, by the offset of their code in the file.
 class ElfSymbols {
  public:
   struct Symbol {
@@ -41,11 +42,11 @@ class ElfSymbols {
   std::vector<Symbol> symbols_;
 };
 
-// The symbols of the symbol table, or the exported ones if the file is stripped. Empty if it cannot
-// be read or has none.
+// Reads the symbol table or, if the file is stripped, the exported symbols. Returns an empty object
+// if the file cannot be read or has no symbols.
 ElfSymbols read_symbols(const std::string& path);
 
-// 2036 for "2.36"; 0 if it is not a version.
+// Returns 2036 for "2.36", and 0 if the text is not a version.
 unsigned glibc_number(std::string_view text);
 
 }  // namespace cube::cli

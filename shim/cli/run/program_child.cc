@@ -22,7 +22,7 @@
 namespace cube::cli {
 namespace {
 
-// Forks a child that is killed when this process ends, even by SIGKILL.
+// Forks a child. The kernel kills the child when this process ends, even if SIGKILL ends it.
 pid_t fork_bound(pid_t parent) {
   const pid_t child = fork();
   if (child != 0) return child;
@@ -33,7 +33,7 @@ pid_t fork_bound(pid_t parent) {
 
 std::uint64_t bit_of(int signal) { return std::uint64_t{1} << (signal - 1); }
 
-// The signals that the process has pending.
+// Returns the pending signals of a process.
 std::uint64_t pending_of(pid_t pid) {
   if (pid <= 0) return 0;
   char path[64], text[4096];
@@ -49,7 +49,8 @@ std::uint64_t pending_of(pid_t pid) {
   return mask;
 }
 
-// Closes pipes, so that the process at the other end sees when the program closes its end.
+// Closes this process's copies of the program's pipes, so that the process at the other end notices
+// when the program closes them.
 void let_go(bool keeps_stdout) {
   const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (nothing < 0) return;
@@ -63,14 +64,14 @@ class Supervisor {
   Supervisor() {
     struct sigaction action {};
     action.sa_handler = SIG_DFL;
-    // If SIGCHLD is ignored, the kernel reaps children itself, and wait() finds none.
+    // If SIGCHLD were ignored, the kernel would reap the children, and wait() would find none.
     sigaction(SIGCHLD, &action, &child_action_);
     sigfillset(&all_);
     sigprocmask(SIG_SETMASK, &all_, &mask_);
   }
   ~Supervisor() {
     end(witness_);
-    // Drops the signals that the program has already received.
+    // Drops pending signals, which the program has already received.
     while (drop(all_)) {
     }
     sigaction(SIGCHLD, &child_action_, nullptr);
@@ -122,8 +123,8 @@ class Supervisor {
     return sigtimedwait(&signals, nullptr, &k_no_time) > 0;
   }
 
-  // Starts a new witness: as the youngest process of the group, it is signaled by the kernel before
-  // this one.
+  // Starts a new witness. The new witness is the youngest process of the group, so the kernel
+  // signals the witness before this process.
   static pid_t start_witness() {
     const pid_t child = fork_bound(getpid());
     if (child != 0) return child;
@@ -138,10 +139,10 @@ class Supervisor {
     waitpid(witness, nullptr, 0);
   }
 
-  // Returns true if the signal that this process has just received was sent to the whole group, and
-  // then forgets it. The kernel signals a group before or after a fork, never in the middle of one.
-  // So a signal that only the old witness has pending has also reached the program and this
-  // process.
+  // Returns true if the signal that this process has just received was sent to the whole group.
+  // Then removes the signal from the witness. The kernel signals a group before or after a fork,
+  // never during a fork. So if only the old witness has a signal pending, the signal has also
+  // reached the program and this process.
   bool take_from_witness(int signal) {
     const std::uint64_t bit = bit_of(signal);
     sigset_t only;
@@ -150,8 +151,8 @@ class Supervisor {
     bool is_taken = (left_by_witness_ & bit) != 0;
     for (bool is_again = true; is_again && (pending_of(witness_) & bit) != 0;) {
       const pid_t old = std::exchange(witness_, start_witness());
-      // True if another such signal has arrived, either while the old witness still had the
-      // previous one pending, or after the new witness was started.
+      // True if the same signal has arrived again, either while the first was still pending in the
+      // old witness, or after the new witness was started.
       is_again = drop(only);
       const std::uint64_t got = pending_of(old);
       left_by_witness_ |= got & ~pending_of(witness_);
@@ -164,9 +165,9 @@ class Supervisor {
 
   void hand_on(const siginfo_t& info) {
     if (take_from_witness(info.si_signo)) return;
-    // A signal that the program sends to its parent is not meant for the program.
+    // A signal from the program to this process is not meant for the program.
     if (info.si_code > 0 || info.si_pid == program_) return;
-    // Some senders signal the processes of a group one after another.
+    // Some senders signal the processes of a group one by one, so wait for the witness's signal.
     constexpr timespec k_moment{0, 10'000'000};
     nanosleep(&k_moment, nullptr);
     if (!take_from_witness(info.si_signo)) kill(program_, info.si_signo);
@@ -179,8 +180,8 @@ class Supervisor {
       if (pid == witness_ && !WIFSTOPPED(status)) witness_ = -1;
       if (pid != program_) continue;
       if (!WIFSTOPPED(status)) return status;
-      // If SIGSTOP has stopped the program, this command goes on: a process that stops the program
-      // by its pid also continues it by its pid.
+      // If SIGSTOP has stopped the program, this command does not stop, because a process that
+      // stops the program by its PID will also continue it by its PID.
       const int signal = WSTOPSIG(status);
       if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) stop(signal);
     }
@@ -204,7 +205,7 @@ class Supervisor {
   struct sigaction child_action_ {};
   sigset_t all_{}, mask_{};
   pid_t program_ = -1, witness_ = -1;
-  // Signals that former witnesses have received: the program has received them, too, and for this
+  // Signals that earlier witnesses have received. The program has received them, too. In this
   // process they are pending.
   std::uint64_t left_by_witness_ = 0;
 };
@@ -213,7 +214,7 @@ class Supervisor {
 
 void close_fds_from(int first) {
   if (!base::sys::failed(base::sys::raw(SYS_close_range, first, ~0U, 0))) return;
-  // Needed before Linux 5.9.
+  // The kernel is older than Linux 5.9.
   constexpr int k_usual_limit = 65536;
   for (int fd = first; fd < k_usual_limit; ++fd) close(fd);
 }
@@ -242,7 +243,7 @@ int end_alike(int wait_status) {
   sigaddset(&only, signal);
   sigprocmask(SIG_UNBLOCK, &only, nullptr);
   kill(getpid(), signal);
-  // The kernel does not let that signal end the first process of a container.
+  // The signal has not ended this process, because it is the first process of a container.
   return shell_status(wait_status);
 }
 

@@ -1,14 +1,14 @@
-// Runs a program as a child of this command, which waits to see how the program ends. To the
-// process that started the command, the two look like one: signals to the command reach the
-// program, and the command stops, continues and ends as the program does. As the first process of a
-// container, the command reaps orphaned processes.
+// Runs a program as a child of this command, which waits for the end of the program. To the process
+// that started the command, the command and the program look like one process. Signals to the
+// command reach the program, and the command stops, continues and ends when the program does. If
+// the command is the first process of a container, it also reaps orphaned processes.
 //
-// The terminal sends its signals to the whole process group, as do other senders (kill(-group), a
-// service manager, Slurm). Such a signal has already reached the program. A third process of the
-// group, the witness, keeps its signals pending, and so shows which signals were not for the
-// command alone. As with any process, two signals of one number that come at almost the same time
-// can become one. SIGKILL for the command kills the program; SIGSTOP cannot be passed on. Thread
-// safety: one thread, in a process that has no other.
+// The terminal and other senders (kill(-group), a service manager, Slurm) send their signals to the
+// whole process group. Such a signal has already reached the program and must not be passed on. To
+// detect this, a third process of the group, the witness, keeps its signals pending. A signal that
+// the witness lacks was for the command alone. As in any process, two equal signals that arrive at
+// almost the same time can become one. SIGKILL for the command kills the program; SIGSTOP cannot be
+// passed on. Thread safety: the process must have only one thread.
 #pragma once
 
 #include <sys/types.h>
@@ -18,24 +18,24 @@
 
 namespace cube::cli {
 
-// Called by this process at intervals while it waits.
+// A function that this process calls at intervals during the wait.
 struct Tick {
   unsigned seconds = 0;  // 0: never
   std::function<void()> run = {};
 };
 
-// Runs `exec` in a child, which exits with the result of `exec` if that returns. Returns the status
-// of wait(); empty if no child could be made. Closes all fds of this process except stderr, and
-// stdout if it is kept, so that only the program has them.
+// Runs `exec` in a child. If `exec` returns, the child exits with its result. Returns the status of
+// wait(), or nothing if no child could be made. Closes all fds of this process except stderr (and
+// stdout, if `keeps_stdout`), so that only the program has them.
 std::optional<int> run_in_child(const std::function<int()>& exec, bool keeps_stdout,
                                 const Tick& tick = {});
 
 void close_fds_from(int first);
 
-// The status in the shell's form: the exit status, or 128 plus the number of the signal.
+// Returns the status in the shell's form: the exit status, or 128 plus the number of the signal.
 int shell_status(int wait_status);
-// Ends this process as the child ended: by the same signal, but without a core. Returns the status
-// to exit with.
+// Ends this process in the same way as the child. If a signal ended the child, raises this signal,
+// but without a core dump. Otherwise returns the exit status to use.
 int end_alike(int wait_status);
 
 }  // namespace cube::cli

@@ -12,7 +12,7 @@
 namespace cube::cli {
 namespace {
 
-// Returns the words of a first line such as "#!/usr/bin/env python3".
+// Returns the words of a script's first line, such as "#!/usr/bin/env python3".
 std::vector<std::string> interpreter_of_script(const std::string& path) {
   char head[256];
   const long n = base::sys::read_small_file(path.c_str(), head, sizeof head);

@@ -1,5 +1,5 @@
-// Finds the file that is executed when a user names a program. Thread safety: not while others
-// write to the environment.
+// Finds the file that will be executed if a user names a program. Thread safety: no other thread
+// may change the environment at the same time.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@ namespace cube::cli {
 
 std::vector<std::string> split_words(std::string_view text, std::string_view separators);
 
-// Returns the file that execvp finds; empty if it finds none.
+// Returns the file that execvp would execute, or an empty string.
 std::string find_program(const std::string& name);
 
-// Returns the executable that finally runs, after the interpreters of all scripts are resolved.
-// Empty if there is none.
+// Returns the executable that would run after the interpreters of all scripts are resolved, or an
+// empty string.
 std::string executable_of(const std::string& name);
 
 }  // namespace cube::cli

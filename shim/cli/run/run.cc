@@ -1,5 +1,5 @@
-// cubeshim run: runs a program in the environment that the library needs, and writes the report if
-// the program was killed.
+// cubeshim run: runs a program in the environment that the library needs, and writes the report of
+// the job if the program could not write it.
 #include <fcntl.h>
 #include <fmt/core.h>
 #include <poll.h>
@@ -40,8 +40,9 @@ namespace cube::cli {
 
 namespace {
 
-// Checks whether the path is a directory. Returns the errno if it is not; 0 also if the server does
-// not answer in time. A child asks, because a dead server would block this command forever.
+// Returns an errno if the path is not a directory. Returns 0 if it is, or if the server does not
+// answer in time. The check runs in a child, because a dead server would block this command
+// forever.
 int error_of_directory(const std::string& path) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return 0;
@@ -67,13 +68,13 @@ int error_of_directory(const std::string& path) {
          k_prefix_patience_ms / 1000);
     kill(child, SIGKILL);
   }
-  // A process that waits for the server may survive SIGKILL.
+  // A child that waits for the server may survive SIGKILL, so do not wait for it.
   waitpid(child, nullptr, has_answered ? 0 : WNOHANG);
   return has_answered ? error : 0;
 }
 
-// A prefix given as an option must exist. A prefix from the environment need not exist: it may be
-// meant for other programs, or this program may make the directory.
+// A prefix that is given as an option must exist. A prefix from the environment may be missing,
+// because it may be meant for other programs, or this program may make the directory.
 bool check_prefixes(const Run& run, const base::Config& config) {
   const auto given = run.settings.given();
   const bool is_option = given.contains("CUBESHIM_PREFIXES");
@@ -132,17 +133,18 @@ int check_run(Run& run) {
 
 namespace {
 
-// Runs in the child. Returns only if the program cannot be started.
+// Runs in the child. Returns if the program cannot be started.
 int exec_program(const Run& run, const base::ProcessId& job) {
   const std::string& library = run.library;
   for (const auto& [variable, value] : run.settings.given())
     setenv(variable.c_str(), value.c_str(), 1);
-  // A job of its own, even if this command runs inside another job.
+  // The program begins a new job, even if this command runs in another job.
   char text[80];
   base::format_job_variable({.first = job, .speaker = static_cast<std::uint32_t>(getpid())}, text,
                             sizeof text);
   setenv(base::k_job_variable, text, 1);
-  // musl's loader would end the program: the library needs symbols of glibc.
+  // Does not preload the library into a program that uses musl. The library needs symbols of glibc,
+  // so musl's loader would end the program.
   const std::string executable = executable_of(run.program.front());
   const auto elf = read_elf(executable);
   const bool is_preloaded = !elf || !elf->is_musl();
@@ -154,12 +156,12 @@ int exec_program(const Run& run, const base::ProcessId& job) {
         "not served\n",
         executable, elf->interpreter);
   }
-  // This command shows the progress, because the program's first process may be a shell that reads
-  // nothing.
+  // This command shows the progress. The program must not, because its first process may be a shell
+  // that reads nothing.
   setenv("CUBESHIM_PROGRESS", "off", 1);
   if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
   if (run.config.announce && !run.is_not_announced && is_preloaded) {
-    // The library does this itself in a Python, but not in a program that embeds one.
+    // The library does the same in a Python interpreter, but not in a program that embeds Python.
     const std::string site = shim::python_site::find_beside(library.c_str());
     if (!site.empty()) shim::python_site::add(site);
   }
@@ -174,8 +176,9 @@ int exec_program(const Run& run, const base::ProcessId& job) {
   return error == ENOENT ? 127 : 126;
 }
 
-// Continues in the background: as a child of init, in another session, without an fd that another
-// process might wait for.
+// Removes the region in the background, after its last process has left. The background process is
+// a child of init in a new session. It closes all fds, because another process might wait for the
+// end of a pipe.
 void retire_in_background(cache::Region& region) {
   const pid_t child = fork();
   if (child > 0) waitpid(child, nullptr, 0);
@@ -197,7 +200,7 @@ std::optional<std::uint32_t> row_of(cache::Region& region, const base::ProcessId
   return {};
 }
 
-// Shows on the terminal how the cache fills.
+// Shows the progress of the cache on the terminal.
 class JobProgress {
  public:
   JobProgress(const base::Config& config, const base::ProcessId& job)
@@ -215,13 +218,13 @@ class JobProgress {
  private:
   const base::Config& config_;
   const base::ProcessId job_;
-  // Each call ends one interval.
+  // Each call ends an interval.
   cache::Progress progress_{0};
   std::unique_ptr<cache::Region> region_;
 };
 
-// Writes the report after the end of the program, which may have been killed before it could do so
-// itself.
+// Writes the report after the end of the program, if the program was killed before it could write
+// the report.
 void end_job(const base::Config& config, const base::ProcessId& job) {
   std::string why;
   const std::unique_ptr<cache::Region> region(look_at_region(config, why));
@@ -230,7 +233,7 @@ void end_job(const base::Config& config, const base::ProcessId& job) {
   if (!row) return;
   cache::write_last_report(*region, *row, config);
   region->job_row(*row).reported.store(1, std::memory_order_relaxed);
-  // Other processes of the job may still be alive.
+  // If other processes of the job are still alive, the region is removed after they have ended.
   const bool stays = region->header().kept.load(std::memory_order_relaxed) != 0;
   if (!stays && !region->retire_if_unused() && getpid() != 1) retire_in_background(*region);
 }
@@ -257,7 +260,7 @@ void drop_separator_of_run(std::vector<std::string>& words) {
   if (words.empty() || (words.front() != "run" && words.front() != "profile")) return;
   std::size_t i = 1;
   while (i < words.size() && words[i].starts_with('-') && words[i] != "--") {
-    // Every option except these has a value: the rest of its word, or the next word.
+    // Every option except these has a value, which is the rest of the word or the next word.
     const bool is_alone =
         words[i] == "-h" || words[i] == "--help" || words[i] == "--help-all" ||
         words[i] == "--no-announce" ||
@@ -276,7 +279,7 @@ void add_run_options(CLI::App& command, Run& run, Settings::Which settings) {
             "libcubeshim.so, if it is not the one that came with this command");
   command.add_flag("--no-announce", run.is_not_announced,
                    "Let no data loader announce what it will read: --announce 0");
-  // The program's words begin at the first word that is not one of our options.
+  // The program begins at the first word that is not an option of this command.
   command.prefix_command();
 }
 

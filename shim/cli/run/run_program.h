@@ -10,7 +10,7 @@
 namespace cube::cli {
 
 struct Run {
-  const CLI::App* command = nullptr;  // the subcommand that was given; set by add_run_options
+  const CLI::App* command = nullptr;  // the subcommand; set by add_run_options
   Settings settings;
   std::string library;
   std::vector<std::string> program;
@@ -19,14 +19,14 @@ struct Run {
   base::Config config;  // set by check_run
 };
 
-// Adds the options that run and profile have in common. The rest of the command line is
-// the program.
+// Adds the options that run and profile have in common. The words after the options are the
+// program.
 void add_run_options(CLI::App& command, Run& run, Settings::Which settings);
 // Returns 0. On failure, prints the reason and returns the exit status.
 int check_run(Run& run);
-// Runs the program in a child until it ends; this process is the first of its job. Writes the
-// report of the job unless the program could do so itself, and removes the region when its last
-// process has gone. Returns the status of wait().
+// Runs the program in a child and waits for its end. This process is the first process of the job.
+// Writes the report of the job if the program has not written it. Removes the region after its last
+// process has left. Returns the status of wait().
 int run_program(const Run& run, bool keeps_stdout);
 
 }  // namespace cube::cli

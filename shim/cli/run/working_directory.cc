@@ -30,7 +30,7 @@ std::vector<std::string> absolute_names(const std::string& text) {
   for (const auto& directory : names_of_working_directory()) {
     std::string path;
     if (prefetch::fold_path(directory, text, path) != prefetch::Folded::ok) continue;
-    // A ".." after a symbolic link leads elsewhere.
+    // If a ".." follows a symbolic link, the folded path leads elsewhere.
     const auto found = cache::stat_path(AT_FDCWD, path.c_str(), 0);
     if (meant && (!found || !meant->same_file(*found))) continue;
     if (names.empty() || names.front() != path) names.push_back(std::move(path));

@@ -1,5 +1,6 @@
-// The names of the working directory. There are two if the shell entered it by a symbolic link: the
-// shell's, with links, and the kernel's. A job may use either. Thread safety: pure functions.
+// The names of the working directory. If the shell entered it by a symbolic link, there are two
+// names: the shell's (with links) and the kernel's. A job may use either name. Thread safety: pure
+// functions.
 #pragma once
 
 #include <string>
@@ -9,7 +10,8 @@ namespace cube::cli {
 
 // Returns the names, the shell's first.
 std::vector<std::string> names_of_working_directory();
-// Returns a path below it without ".." and ".", once for each name. Empty if no name leads to it.
+// Returns the absolute forms of a path below the working directory, without ".." and ".", one for
+// each name of the directory. Empty if no such form leads to the file.
 std::vector<std::string> absolute_names(const std::string& text);
 
 }  // namespace cube::cli

@@ -1,5 +1,5 @@
-// cubeshim completion bash|zsh|fish: prints the script. `make install` puts the three scripts
-// where the shells look for them.
+// cubeshim completion bash|zsh|fish: prints the completion script of a shell. `make install` puts
+// the three scripts into the shells' folders.
 #include "shim/cli/shell/completion.h"
 
 #include <fmt/core.h>

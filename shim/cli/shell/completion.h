@@ -1,5 +1,5 @@
-// Completion scripts for shells, made from the parser's own options (description.h). Thread safety:
-// pure functions.
+// Completion scripts for shells, generated from the parser's options (description.h). Thread
+// safety: pure functions.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace cube::cli {
 
-// `common`: the options before a subcommand.
+// `common` has the options before a subcommand.
 std::string bash_completion(const CommandText& common, const std::vector<CommandText>& commands);
 std::string zsh_completion(const CommandText& common, const std::vector<CommandText>& commands);
 std::string fish_completion(const CommandText& common, const std::vector<CommandText>& commands);

@@ -33,8 +33,8 @@ _cubeshim() {
   case $command in
 )";
 
-// Placed between the cases of the commands and those of the options. The words after the program
-// belong to the program.
+// The part of the script between the cases of the commands and the cases of the options. The words
+// after the program belong to the program.
 constexpr const char* k_middle = R"(    *) return ;;
   esac
   if [[ $rest == program ]]; then

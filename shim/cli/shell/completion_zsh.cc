@@ -5,7 +5,7 @@
 namespace cube::cli {
 namespace {
 
-// Escapes a text for '...[...]' and '...:...'.
+// Escapes a text for use in '...[...]' and '...:...'.
 std::string escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
@@ -30,7 +30,7 @@ std::string zsh_value_of(const OptionText& option) {
   return fmt::format(":{}:{}", escaped(option.value), escaped(action));
 }
 
-// One line of _arguments for each name of an option.
+// Returns a line of _arguments for each name of an option.
 std::string option_lines(const CommandText& command, const char* indent) {
   std::string text;
   for (const auto& option : command.options) {
@@ -69,7 +69,7 @@ std::string zsh_completion(const CommandText& common, const std::vector<CommandT
     }
     text += "      ;;\n";
   }
-  // Works both in a folder of completion functions and through `source`.
+  // The script works both in a folder of completion functions and through `source`.
   return text +
          "  esac\n}\n\nif [[ $funcstack[1] == _cubeshim ]]; then _cubeshim \"$@\"; else compdef "
          "_cubeshim cubeshim; fi\n";

@@ -1,4 +1,4 @@
-// cubeshim docs: lists the documents that came with this command, or prints one of them.
+// cubeshim docs: lists the documents that were installed with this command, or prints a document.
 #include <dirent.h>
 #include <fmt/core.h>
 #include <unistd.h>
@@ -22,14 +22,14 @@ namespace cube::cli {
 namespace {
 
 constexpr std::string_view k_ending = ".md";
-constexpr std::size_t k_widest = 100;  // columns of a paragraph
+constexpr std::size_t k_widest = 100;  // the most columns of a paragraph
 
 struct Document {
   std::string name;  // "prefetch", "recipes/jupyter"
   std::string path;
 
   std::string_view last_part() const {
-    return std::string_view(name).substr(name.rfind('/') + 1);  // npos + 1: all of it
+    return std::string_view(name).substr(name.rfind('/') + 1);  // npos + 1 is 0: the whole name
   }
 };
 
@@ -38,7 +38,8 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Adds the documents of this folder, and of those below it. `head`: "recipes/".
+// Adds the documents of this folder and of its subfolders. `head` is the beginning of their names,
+// such as "recipes/".
 void collect(const std::string& folder, const std::string& head, std::vector<Document>& found) {
   DIR* const entries = opendir(folder.c_str());
   if (entries == nullptr) return;
@@ -57,12 +58,13 @@ void collect(const std::string& folder, const std::string& head, std::vector<Doc
 
 std::vector<Document> all_documents() {
   std::vector<Document> found;
-  // Finds them as installed, or from a build folder of the source tree.
+  // Finds the folder of the installed documents. From a build folder, finds the documents of the
+  // source tree.
   const std::string folder =
       first_found({own_folder() + "../share/doc/cubeshim/doc", own_folder() + "../doc"});
   if (folder.empty()) return found;
   collect(folder, "", found);
-  // Documents in subfolders follow the others.
+  // Documents in subfolders come last.
   std::ranges::sort(found, {}, [](const Document& d) {
     return std::pair(d.name.find('/') != std::string::npos, d.name);
   });
@@ -80,7 +82,7 @@ const Document* find_document(const std::vector<Document>& documents, std::strin
   return found == documents.end() ? nullptr : &*found;
 }
 
-// Calls `take` for each line of the file until it returns false. Returns 0, or errno.
+// Calls `take` for each line of the file until `take` returns false. Returns 0 or an errno.
 template <typename Take>
 int read_lines(const std::string& path, Take take) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "re"),
@@ -124,7 +126,7 @@ int print_documents(const std::string& name) {
   }
   std::string text;
   const int error = read_lines(document->path, [&](const std::string& line) {
-    // Such lines are instructions to the tests of the documents.
+    // Lines that begin like this are instructions for the tests of the documents.
     if (!line.starts_with("<!--")) text += line;
     return true;
   });

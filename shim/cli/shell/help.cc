@@ -15,14 +15,14 @@ namespace cube::cli {
 namespace {
 
 constexpr std::size_t k_help_width = 80, k_help_column = 28;
-constexpr std::size_t k_few_options = 6;  // a command with at most this many options shows all of
-                                          // them
+constexpr std::size_t k_few_options = 6;  // --help shows all options of a command that has at
+                                          // most this many
 
-// The texts that --help of a command adds to the parser's own.
+// The texts that --help of a command adds to the texts of the parser.
 struct Page {
   std::string_view command;
   std::array<std::string_view, 3> examples;
-  std::string_view main_options;  // " --a --b ", empty: all
+  std::string_view main_options;  // " --a --b "; empty for all options
 };
 
 constexpr Page k_pages[] = {
@@ -95,8 +95,8 @@ constexpr Page k_pages[] = {
      ""},
 };
 
-// Groups the settings of --help-all by the first word of their options; the first row has all
-// others.
+// The groups of settings in --help-all, by the first words of their options. The first row has all
+// other settings.
 struct Subject {
   std::string_view heading, words;
 };
@@ -124,7 +124,8 @@ const Subject& subject_of(const OptionText& option) {
   return found == std::end(k_subjects) ? k_subjects[0] : *found;
 }
 
-// "  -p, --prefix DIRECTORY    Directories ...", with the text's lines below each other.
+// Returns "  -p, --prefix DIRECTORY    Directories ...", with the lines of the help below each
+// other.
 std::string row(const std::string& name, std::string_view help) {
   std::string text = "  " + name;
   if (text.size() + 2 > k_help_column) text += "\n";
@@ -137,7 +138,7 @@ std::string row(const std::string& name, std::string_view help) {
 }
 
 std::string row(const OptionText& option, HelpKind kind) {
-  // A long option starts after the column of the short one.
+  // An option without a short name is indented by the width of a short name.
   std::string name = option.names.front().starts_with("--") ? "    " : "";
   name += fmt::format("{}", fmt::join(option.names, ", "));
   if (!option.value.empty()) name += " " + option.value;
@@ -176,7 +177,7 @@ std::string help_of_command(const CommandText& command, HelpKind kind) {
                  if (kind == HelpKind::all) return !option.is_setting;
                  return shows_all || has_word(page->main_options, option.names.back());
                });
-  // On pages where settings matter most, they come first, in the order of the page.
+  // The options come in the order of main_options, in which important settings may come first.
   if (!shows_all) {
     std::stable_sort(options.begin(), options.end(), [&](const auto& a, const auto& b) {
       return page->main_options.find(a.names.back() + " ") <
@@ -207,7 +208,7 @@ std::string help_of_command(const CommandText& command, HelpKind kind) {
   return text;
 }
 
-// Commands that share one line at the end of the list.
+// Groups of commands that share a line at the end of the list.
 constexpr Subject k_joint_lines[] = {
     {"print the library's path, documents, completions", " library docs completion "},
     {"make a pack of files, check it, unpack it", " pack ls cat verify extract "},

@@ -1,6 +1,6 @@
-// The texts of --help and --help-all, 80 columns wide. --help fits on one screen: the purpose of
-// the command, examples, and the options that matter. --help-all has all options; the settings
-// among them are grouped by subject. Thread safety: pure functions.
+// The texts of --help and --help-all, 80 columns wide. --help fits on one screen and shows the
+// purpose of the command, examples, and the most important options. --help-all has all options and
+// groups the settings by subject. Thread safety: pure functions.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ namespace cube::cli {
 
 enum class HelpKind { brief, all };
 
-// Help on the subcommand of `app` that was parsed, or on `app` itself if none was.
+// Returns the help for the subcommand of `app` that was parsed. If there is none, returns the help
+// for `app`.
 std::string help_text(const CLI::App& app, HelpKind kind);
 
 }  // namespace cube::cli

@@ -1,5 +1,5 @@
-// cubeshim man: prints the man page cubeshim(1). Hidden: `make install` puts it where man looks for
-// it.
+// cubeshim man: prints the man page cubeshim(1). The command is hidden, because `make install`
+// installs the page.
 #include <cubeshim_date.h>
 #include <fmt/core.h>
 
@@ -13,7 +13,7 @@
 namespace cube::cli {
 namespace {
 
-// Escapes for roff: hyphens can still be copied as such, and backslashes stay backslashes.
+// Escapes a text for roff, so that hyphens remain ASCII hyphens and backslashes remain backslashes.
 std::string for_troff(std::string_view text) {
   std::string result;
   for (const char c : text) {
@@ -28,7 +28,7 @@ std::string for_troff(std::string_view text) {
   return result;
 }
 
-// Fills lines to a length that roff's checkers accept, and lets no line look like a request.
+// Fills lines to a length that roff's checkers accept. Escapes lines that look like a request.
 std::string filled(std::string_view text) {
   constexpr std::size_t k_width = 78;
   std::string result;
@@ -37,7 +37,7 @@ std::string filled(std::string_view text) {
   return result;
 }
 
-// "-p", "--prefix" DIRECTORY
+// Returns the roff text of "-p, --prefix DIRECTORY".
 std::string heading_of(const OptionText& option) {
   std::string text;
   for (const auto& name : option.names)
@@ -60,14 +60,15 @@ std::string part_of(const CommandText& command) {
   std::string text = fmt::format(".SS \"cubeshim {} {}\"\n{}", command.name,
                                  for_troff(command.usage()), filled(command.help + "."));
   text += rows_of(command.positionals) + rows_of(own);
-  // For most commands, the page only names the settings; it describes all of them once.
+  // If a command has many settings, the page only names them, because it describes all settings in
+  // one place.
   constexpr std::size_t k_few = 3;
   if (settings.size() > k_few) {
     text += ".PP\nIt takes all SETTINGS.\n";
   } else if (!settings.empty()) {
     text += ".PP\nOf the SETTINGS it takes ";
     for (std::size_t i = 0; i < settings.size(); ++i) {
-      // One line for each, because lines must stay short.
+      // A line for each setting, because lines must be short.
       const char* const before = i == 0 ? "" : i + 1 < settings.size() ? ",\n" : " and\n";
       text += fmt::format("{}\\fB{}\\fR", before, for_troff(settings[i].names.back()));
     }

@@ -9,15 +9,15 @@
 namespace cube::cli {
 namespace {
 
-// Returns the columns before the text of a list item, as in "- text" and "12. text"; 0 if the line
-// is none.
+// Returns the width of a list item's marker ("- text", "12. text"), or 0 if the line is not a list
+// item.
 std::size_t marker_of(std::string_view text) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   if (text.starts_with("- ") || text.starts_with("* ")) return 2;
   return digits != 0 && text.substr(digits).starts_with(". ") ? digits + 2 : 0;
 }
 
-// A paragraph or an item of a list, gathered from its lines.
+// A paragraph or a list item, collected line by line.
 struct Paragraph {
   std::string text;
   std::size_t indent = 0, marker = 0;

@@ -7,8 +7,8 @@
 
 namespace cube::cli {
 
-// The text of a document, with its paragraphs and list items refilled to `width` columns. Rows of
-// tables are broken at spaces; code and headings stay as they are.
+// Returns the text of a document with paragraphs and list items refilled to `width` columns. Breaks
+// the rows of tables at spaces. Leaves code and headings unchanged.
 std::string filled(std::string_view markdown, std::size_t width);
 
 }  // namespace cube::cli

@@ -9,11 +9,11 @@
 namespace cube::cli {
 namespace {
 
-// A place at which a line may be broken.
+// A place where a line can be broken.
 struct Break {
-  std::size_t at = 0;  // the byte of a space; 0: nowhere
+  std::size_t at = 0;  // the position of a space; 0: there is no such place
   std::size_t indent = 0;
-  bool is_needed = false;  // the line is wider
+  bool is_needed = false;  // the line is too wide
 };
 
 Break break_of(std::string_view line, std::size_t width) {
@@ -26,7 +26,7 @@ Break break_of(std::string_view line, std::size_t width) {
       in_escape = line[i] != 'm';
       continue;
     }
-    if ((static_cast<unsigned char>(line[i]) & 0xc0) == 0x80) continue;  // within a character
+    if ((static_cast<unsigned char>(line[i]) & 0xc0) == 0x80) continue;  // inside a character
     if (column == width && line[i] != '\n') {
       found.is_needed = true;
       if (line[i] == ' ') found.at = i;

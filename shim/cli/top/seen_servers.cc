@@ -10,7 +10,7 @@
 namespace cube::cli {
 namespace {
 
-// The leader updates this ten times a second, and asks each server every two seconds.
+// The leader updates its rows ten times a second, and asks each server every two seconds.
 constexpr std::uint64_t k_old_row_ns = 5 * base::k_ns_per_s, k_silent_ns = 6 * base::k_ns_per_s;
 
 std::string state_of(const base::ServerRow& row, std::uint64_t now) {

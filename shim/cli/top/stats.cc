@@ -1,4 +1,4 @@
-// cubeshim stats: shows what the jobs of a cache have done so far.
+// cubeshim stats: shows the counts of a cache's jobs since their start.
 #include <fmt/core.h>
 #include <poll.h>
 
@@ -20,7 +20,7 @@ namespace {
 struct StatsCommand {
   Settings settings;
   bool json = false;
-  unsigned watch = 0;  // seconds
+  unsigned watch = 0;  // seconds between two outputs
 };
 
 void print_region(cache::Region& region, bool json, bool classic) {

@@ -1,5 +1,5 @@
-// cubeshim top: shows what the jobs of a user's caches are doing, in rates over the last seconds.
-// It waits for a job to start, and after its end for the next one.
+// cubeshim top: shows the activity of the jobs in a user's caches, as rates over the last seconds.
+// If there is no job, waits for the next job.
 #include <fmt/core.h>
 #include <poll.h>
 #include <unistd.h>
@@ -29,15 +29,15 @@ struct Top {
   bool json = false;
 };
 
-// A terminal of unknown type, or a dumb one (in an editor or a CI), would print the sequences that
-// move the cursor.
+// False for a terminal of unknown type and for a dumb terminal (in an editor or a CI), which would
+// print the sequences that move the cursor.
 bool has_screen() {
   const char* const kind = std::getenv("TERM");
   return isatty(STDOUT_FILENO) != 0 && kind != nullptr && *kind != '\0' &&
          std::string_view(kind) != "dumb";
 }
 
-// Shows the text between two samples, on a terminal or elsewhere.
+// Shows a frame after each sample, on a terminal or as plain text.
 class TopScreen {
  public:
   explicit TopScreen(std::string place) : place_(std::move(place)) {}
@@ -49,7 +49,7 @@ class TopScreen {
       for (const auto& job : cache.jobs) {
         if (job.is_over) ended += line_of_ended(job);
       }
-      // The figures of a removed cache stay on display until there is another cache.
+      // On a terminal, the figures of a removed cache stay on display until there is another cache.
       if (cache.is_gone && is_terminal_) continue;
       is_any = is_any || !cache.is_gone;
       if (!cache.is_gone || !cache.jobs.empty()) tables += top_table(cache);
@@ -81,15 +81,15 @@ class TopScreen {
   std::deque<std::string> ended_;
 };
 
-// Reports each problem once, even if it recurs. On a terminal the screen shows it instead.
+// Reports each problem once, even if it recurs. Not used on a terminal, where the screen shows
+// problems.
 void tell_of(const std::vector<std::string>& troubles, std::set<std::string>& told) {
   for (const auto& trouble : troubles) {
     if (told.insert(trouble).second) complain(1, trouble);
   }
 }
 
-// In the first frame, when nothing was counted yet, shows the means since the jobs began instead of
-// rates.
+// For the first frame, which has no rates yet: shows the means since the start of each job instead.
 void show_totals(std::vector<CacheLook>& caches) {
   for (CacheLook& cache : caches) {
     for (JobRise& job : cache.jobs) {
@@ -145,8 +145,8 @@ int top(const Top& top) {
       screen.show(caches, troubles);
     }
     if (top.json || !has_screen()) tell_of(troubles, told);
-    // The output cannot be written, because its reader is gone or the disk is full; main reports
-    // it.
+    // The output cannot be written, because its reader is gone or the disk is full. main() reports
+    // this.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) return 1;
     if (top.count != 0 && shown + 1 >= top.count) return has_seen ? 0 : 1;
     poll(nullptr, 0, static_cast<int>(top.interval * 1000));
@@ -162,7 +162,7 @@ void add_top(CLI::App& app, int& status) {
       "On a terminal, keys sort and open a job and its processes; ? lists them");
   const auto options = std::make_shared<Top>();
   options->settings.add_to(*command, Settings::Which::of_the_region);
-  // This option has another default here.
+  // In this command, the option has another default.
   command->get_option("--name")->group("Options")->description(
       "Only the cache of this name; the default is all of this user");
   command

@@ -1,4 +1,4 @@
-// The bars of `cubeshim top`, and the short history beside them. Thread safety: pure functions.
+// The bars of `cubeshim top`, and the short histories beside them. Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace cube::cli {
 
-// The meaning of a part of a line: whether a figure is good, or that it matters less.
+// The meaning of a part of a line: a good, fair or bad figure, or a less important part.
 enum class Paint : std::uint8_t { none, good, fair, bad, faint };
 
 struct PaintedPart {
@@ -25,24 +25,24 @@ struct ScreenLine {
   std::vector<PaintedPart> parts = {};
 };
 
-// A value is missing if it was not measured.
+// A value is empty if it was not measured.
 using GaugeHistory = std::deque<std::optional<double>>;
 
 struct Gauge {
   const char* name;            // "memory"
-  std::optional<double> full;  // how much of the bar is filled, 0 to 1
-  std::string value;           // "5.3G/12.0G", in the bar
+  std::optional<double> full;  // the filled share of the bar, 0 to 1
+  std::string value;           // the text in the bar: "5.3G/12.0G"
   Paint paint = Paint::none;
-  std::string rest;        // after the bar
-  GaugeHistory history{};  // 0 to 1, the newest last; instead of `rest`
+  std::string rest;        // the text after the bar
+  GaugeHistory history{};  // replaces `rest`; 0 to 1, the newest last
 };
 
-// " hits   [|||||||||||      61.2%] __--==##". The line has at most `columns` characters.
+// Returns a line of at most `columns` characters, such as " hits [|||||| 61.2%] __--==##".
 ScreenLine line_of_gauge(const Gauge& gauge, std::size_t columns);
-// True if the terminal shows UTF-8: the history then uses block characters instead of ASCII.
+// If `is_utf8` is true, histories use block characters instead of ASCII.
 void draw_history_in_utf8(bool is_utf8);
 
-// Cuts the line to this many characters.
+// Truncates the line to this many characters.
 void cut(ScreenLine& line, std::size_t columns);
 
 }  // namespace cube::cli

@@ -50,7 +50,7 @@ JobRise rise_of(const JobSample& now, const JobSample& before, double seconds) {
           .processes = all_rises(now.processes, before.processes, seconds)};
 }
 
-// Returns by how much the counters rose, for living jobs and those that ended in between.
+// Returns the rise of the counters, for living jobs and for jobs that ended between the samples.
 std::vector<JobRise> all_rises(const std::vector<JobSample>& now,
                                const std::vector<JobSample>& before, double seconds) {
   std::vector<JobRise> all;
@@ -67,7 +67,7 @@ GatewayRise rise_of_gateway(cache::Region& region, cache::GatewayFigures& before
   GatewayRise look{.seconds = seconds, .rise = {}};
   const cache::GatewayFigures now = cache::figures_of_gateways(region, look.gateways);
   look.rise = now;
-  // The figures of a gateway are lost when it ends.
+  // When a gateway ends, its figures are lost, so the sums may fall.
   if (now.answers >= before.answers && now.bytes >= before.bytes) {
     look.rise.answers -= before.answers;
     look.rise.retries -= std::min(before.retries, now.retries);
@@ -109,7 +109,8 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
   for (auto& watched : watched_) {
     cache::Region& region = *watched.region;
     const BusGuard guard;
-    // Checked before the counters: the last counts arrive before the name is removed.
+    // Checked before the counters are read. The last counts are stored before the name is removed,
+    // so they are not missed.
     const bool is_gone = !region.is_named();
     auto now = sample_jobs(region);
     if (is_gone) {

@@ -1,6 +1,6 @@
-// The figures behind `cubeshim top`: the caches of a user, and for each job the rise of its
-// counters between two samples. A file that is truncated during the sample is left out, provided
-// that BusGuard is installed. Thread safety: one thread.
+// The figures of `cubeshim top`: the caches of a user, and the rise of each job's counters between
+// two samples. If BusGuard is installed, a region whose file is truncated during the sample is
+// skipped. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -17,28 +17,27 @@ namespace cube::cli {
 
 struct JobRise {
   std::uint32_t pid = 0;
-  bool is_over = false;  // it has ended since the last sample
+  bool is_over = false;  // the job has ended since the last sample
   double seconds = 1;
-  cache::JobTotals rise, totals;  // between the samples; since it began
-  std::vector<JobRise>
-      processes;  // living processes of the job that have the cache; empty for a process
+  cache::JobTotals rise, totals;   // between the samples; since the job began
+  std::vector<JobRise> processes;  // the job's living processes in this cache; empty for a process
 };
 
 struct GatewayRise {
-  std::uint32_t gateways = 0;  // that live
+  std::uint32_t gateways = 0;  // the number of living gateways
   double seconds = 1;
-  cache::GatewayFigures rise;  // between the samples; of the requests in flight, now
+  cache::GatewayFigures rise;  // between the samples; its requests in flight are the current ones
 };
 
 struct CacheLook {
   std::string name, path;
   std::uint64_t used = 0, capacity = 0, files = 0;
-  std::uint64_t large = 0;  // part of `used`: blocks of large files
+  std::uint64_t large = 0;  // the part of `used` that blocks of large files occupy
   std::uint32_t processes = 0;
   base::TierStatus tiers[base::k_tiers];
-  bool is_gone = false;             // its last process has ended; these are its last figures
-  std::vector<SeenServer> servers;  // of its cluster
-  GatewayRise gateway;              // of its buckets
+  bool is_gone = false;             // the last process has ended; these are the last figures
+  std::vector<SeenServer> servers;  // of the cache's cluster
+  GatewayRise gateway;              // of the cache's buckets
   std::vector<JobRise> jobs;
 };
 
@@ -49,15 +48,15 @@ struct JobSample {
   std::vector<JobSample> processes;
 };
 
-// A region stays mapped after its file is removed, so that the last figures of a job are not lost.
+// Samples the caches of a user. A region stays mapped after its file is removed, so that the last
+// figures of a job are not lost.
 class WatchedCaches {
  public:
-  // `only` selects the cache of this name; if it is empty, all caches of this user in the directory
-  // are shown.
+  // Watches the cache named `only`, or all caches of this user in the directory if `only` is empty.
   WatchedCaches(std::string directory, std::string only)
       : directory_(std::move(directory)), only_(std::move(only)) {}
-  // Covers the time since the last call; the first call only shows which jobs exist. `troubles`
-  // gets a line for each cache that cannot be read.
+  // Returns the figures since the last call. The first call only shows which jobs exist. Adds a
+  // line to `troubles` for each cache that cannot be read.
   std::vector<CacheLook> look(std::vector<std::string>& troubles);
 
  private:

@@ -25,7 +25,7 @@ constexpr TopColumn k_columns[] = {
     {"hit p99", 7, "/latency_us/hit_p99", "latency_us.hit", "p99"},
     {"miss p99", 8, "/latency_us/miss_p99", "latency_us.miss", "p99"},
 };
-// Large files get a table of their own once a job has opened some.
+// The separate table for large files, which is shown as soon as a job has opened large files.
 constexpr TopColumn k_large_columns[] = {
     {"hits/s", 8, "/large/hits_per_s", "blocks", "hits"},
     {"misses/s", 8, "/large/misses_per_s", "blocks", "misses"},
@@ -36,7 +36,7 @@ constexpr TopColumn k_large_columns[] = {
     {"ahead/s", 7, "/large/ahead_bytes_per_s", "blocks", "ahead"},
     {"used/s", 7, "/large/used_bytes_per_s", "blocks", "used"},
 };
-// So does the metadata of mounts, once a job has queried some.
+// The separate table for metadata of mounts, which is shown as soon as a job has queried metadata.
 constexpr TopColumn k_metadata_columns[] = {
     {"lists/s", 8, "/metadata/listings_per_s", "metadata", "listings"},
     {"stats/s", 8, "/metadata/stats_per_s", "metadata", "stats"},
@@ -119,7 +119,7 @@ std::string cell_of(const TopColumn& column, const JobRise& job) {
   return short_value(figure_of(column).unit, value_of(column, job));
 }
 
-// The state comes last because it may be long.
+// The state is the last column, because it may be long.
 std::string table_of_servers(const CacheLook& cache) {
   if (cache.servers.empty()) return {};
   std::string text =
@@ -132,7 +132,7 @@ std::string table_of_servers(const CacheLook& cache) {
   return text;
 }
 
-// Milliseconds to the first byte, or 0 if no answer came.
+// Returns the mean time to the first byte in milliseconds, or 0 if there was no answer.
 double latency_of(const GatewayRise& gateway) {
   return gateway.rise.answers == 0 ? 0
                                    : static_cast<double>(gateway.rise.first_byte_ns) / 1e6 /

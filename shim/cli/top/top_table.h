@@ -9,8 +9,8 @@
 
 namespace cube::cli {
 
-// A column of the table and a field of the JSON object. The figure covers the time between two
-// samples; counts are per second.
+// A column of the table, which is also a field of the JSON object. The figure covers the time
+// between two samples; counts are per second.
 struct TopColumn {
   const char* heading;
   int width;
@@ -23,23 +23,23 @@ inline constexpr TopSet k_top_sets[] = {TopSet::files, TopSet::large, TopSet::me
 std::span<const TopColumn> columns_of(TopSet set);
 double value_of(const TopColumn& column, const JobRise& job);
 std::string cell_of(const TopColumn& column, const JobRise& job);
-// "name: 12.0 MiB of 2.0 GiB used by 600 files, 3 processes"
+// Returns a line such as "name: 12.0 MiB of 2.0 GiB used by 600 files, 3 processes".
 std::string line_of_cache(const CacheLook& cache);
-// A line for each server after a line of headings; empty if the cache has no servers.
+// Returns a line of headings and a line for each server; empty if the cache has no servers.
 std::string table_of_servers(const CacheLook& cache);
-// Both are empty if no gateway is alive. The line has no newline.
+// Both return an empty string if no gateway is alive. line_of_gateway adds no newline.
 std::string table_of_gateway(const CacheLook& cache);
 std::string line_of_gateway(const CacheLook& cache);
-// "4.1k", "50.0M": at most four digits and a letter.
+// Returns at most four digits and a letter, such as "4.1k" or "50.0M".
 std::string short_count(double value);
 std::string short_bytes(double value);
 std::string short_value(cache::Unit unit, double value);
 
-// A line for the cache, one of headings, and one for each job.
+// Returns a line for the cache, a line of headings, and a line for each job.
 std::string top_table(const CacheLook& cache);
-// "job 4711 has ended: 9000 opens, 66.7% hits, 3000 misses, 1.2G from the origin"
+// Returns "job 4711 has ended: 9000 opens, 66.7% hits, 3000 misses, 1.2G from the origin".
 std::string line_of_ended(const JobRise& job);
-// One object; a null `cache` means that there is none.
+// Returns one object. `cache` is null if there is no cache.
 std::string top_json(const CacheLook* cache);
 
 }  // namespace cube::cli

@@ -15,13 +15,13 @@
 namespace cube::cli {
 namespace {
 
-// If nothing follows an escape within this time, it is the Escape key itself.
+// An escape byte that nothing follows within this time is the Escape key.
 constexpr int k_escape_delay_ms = 25;
 constexpr char k_interrupt = 3, k_suspend = 26, k_escape = 27, k_delete = 127;
 
 volatile std::sig_atomic_t g_end_signal = 0;
 
-// Interrupts the wait for a key.
+// The signal interrupts the wait for a key.
 void note_signal(int signal) {
   if (signal != SIGWINCH && signal != SIGCONT) g_end_signal = signal;
 }
@@ -48,7 +48,7 @@ TopKey key_of_letter(char c) {
   }
 }
 
-// The keys that send several bytes: ESC [ A, or ESC O A.
+// Returns the key for the bytes after ESC, as in "ESC [ A" or "ESC O A".
 TopKey key_of_sequence(std::string_view rest) {
   if (rest == "[A" || rest == "OA") return TopKey::up;
   if (rest == "[B" || rest == "OB") return TopKey::down;
@@ -83,7 +83,7 @@ const char* begin_of(ScreenLine::Look look) {
   }
 }
 
-// The line with its attributes. Lines in reverse video are not painted.
+// Returns the line with the sequences for its attributes. Lines in reverse video are not painted.
 std::string drawn(const ScreenLine& line, bool has_colors) {
   std::string text = begin_of(line.look);
   std::size_t at = 0;
@@ -113,7 +113,7 @@ bool is_set(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-// Output to a closed terminal fails; the next wait for a key notices that.
+// Ignores failures. If the terminal was closed, the next wait for a key notices it.
 void put(std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(STDOUT_FILENO, text.data(), text.size());
@@ -139,7 +139,7 @@ std::unique_ptr<TopTerminal> TopTerminal::open() {
   return terminal;
 }
 
-// Uses the terminal's second screen, so that the first one is unchanged afterwards.
+// Switches to the terminal's second screen, so that the first screen is unchanged afterwards.
 void TopTerminal::enter() {
   struct ::termios raw = before_;
   raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
@@ -191,12 +191,12 @@ TopKey TopTerminal::wait_for_key(int milliseconds) {
     constexpr std::size_t k_longest = 8;
     while (rest.size() < k_longest && has_input(0) && read(STDIN_FILENO, &c, 1) == 1) {
       rest += c;
-      // The first byte is '[' or 'O', and a letter or '~' ends the rest.
+      // The first byte is '[' or 'O'. A letter or '~' ends the sequence.
       if (rest.size() > 1 && (c == '~' || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'))) break;
     }
     return key_of_sequence(rest);
   }
-  // A closed terminal reports input immediately and forever.
+  // A closed terminal always reports input.
   pollfd input{STDIN_FILENO, POLLIN, 0};
   const bool is_gone =
       is_ready || (poll(&input, 1, 0) > 0 && (input.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0);

@@ -1,5 +1,5 @@
-// The terminal of `cubeshim top`, driven by sequences that all current terminals know. Thread
-// safety: one thread, one object.
+// The terminal of `cubeshim top`, controlled by sequences that all current terminals support.
+// Thread safety: one thread, one object.
 #pragma once
 
 #include <termios.h>
@@ -13,15 +13,16 @@ namespace cube::cli {
 
 class TopTerminal {
  public:
-  // Null if stdin or stdout is not a terminal.
+  // Returns null if stdin or stdout is not a terminal.
   static std::unique_ptr<TopTerminal> open();
   ~TopTerminal();  // restores the terminal
   TopTerminal(const TopTerminal&) = delete;
   TopTerminal& operator=(const TopTerminal&) = delete;
 
   void draw(TopView& view);
-  // Returns `none` if the time has passed, another key was pressed, or the size of the terminal has
-  // changed; `quit` also if a signal ends the command, or the terminal was closed.
+  // Returns `none` if the time has passed, if the pressed key has no meaning, or if the size of the
+  // terminal has changed. Returns `quit` also if a signal ends the command, or if the terminal was
+  // closed.
   TopKey wait_for_key(int milliseconds);
 
  private:

@@ -8,15 +8,15 @@
 
 namespace cube::cli {
 
-// Makes another process's words safe for a terminal.
+// Makes a text from another process safe for a terminal.
 std::string printed(std::string text);
 
-// The command line of a process; empty if it cannot be read.
+// Returns the command line of a process, or an empty string if it cannot be read.
 std::string command_of(std::uint32_t pid);
-// "python3 train.py" instead of "/usr/bin/python3 train.py".
+// Returns "python3 train.py" for "/usr/bin/python3 train.py".
 std::string without_folder(const std::string& command);
 
-// Adds the text in lines of at most `columns` characters. Wraps at spaces if there are any.
+// Adds the text in lines of at most `columns` characters. Breaks lines at spaces, if there are any.
 void add_wrapped(std::vector<std::string>& lines, std::string text, std::size_t columns);
 
 }  // namespace cube::cli

@@ -29,7 +29,7 @@ void TopView::update(const std::vector<CacheLook>& caches,
   commands_.clear();
   update_chosen(caches);
   is_waiting_ = here.empty();
-  // The figures of the last cache stay on display until there is another cache.
+  // If there is no cache, the figures of the last cache stay on display.
   if (!here.empty()) caches_ = std::move(here);
 }
 

@@ -1,6 +1,6 @@
-// The pages of `cubeshim top` on a terminal and the meaning of its keys, without the terminal. The
-// first page shows the caches and their jobs, the next the processes of a job, the last the figures
-// of a process. Lines fit a terminal of any size. Thread safety: one thread.
+// The pages of `cubeshim top` and the meaning of its keys. TopTerminal reads the keys and draws the
+// lines. The first page shows the caches and their jobs, the second the processes of a job, the
+// third the figures of a process. The lines fit a terminal of any size. Thread safety: one thread.
 #pragma once
 
 #include <deque>
@@ -35,7 +35,7 @@ class TopView {
   TopView(std::string place, unsigned interval) : place_(std::move(place)), interval_(interval) {}
 
   void update(const std::vector<CacheLook>& caches, const std::vector<std::string>& troubles);
-  // Returns false if the key ends the command.
+  // Handles the key. Returns false if the key ends the command.
   bool press(TopKey key);
   // Returns at most `rows` lines, each of at most `columns` characters.
   std::vector<ScreenLine> lines(std::size_t rows, std::size_t columns);
@@ -43,20 +43,20 @@ class TopView {
  private:
   using Look = ScreenLine::Look;
   enum class Page { jobs, job, process, help };
-  // The job or process that the user opened. It stays on display after its end.
+  // The job or process that the user has opened. It remains on display after its end.
   struct Chosen {
     std::string cache, command;
     CacheLook look;  // without its jobs
     JobRise rise;
-    bool is_over = true;  // also true before anything was opened
+    bool is_over = true;  // also true if the user has opened nothing yet
   };
   struct Row {
     std::string cache;  // its name
-    char mark = ' ';    // of the cache, if there are several
+    char mark = ' ';    // identifies the cache, if there are several
     const JobRise* rise = nullptr;
   };
 
-  // What the jobs of a cache have done together, one value for each update.
+  // The history of all jobs of a cache together, with one value for each update.
   struct Course {
     GaugeHistory hit_ratio, miss_us;
   };
@@ -81,18 +81,18 @@ class TopView {
 
   const std::string place_;
   const unsigned interval_;
-  std::vector<CacheLook> caches_;  // the last ones that existed
+  std::vector<CacheLook> caches_;  // the last caches that existed
   std::vector<std::string> troubles_;
   std::deque<std::string> ended_;
   bool is_waiting_ = true;
   Page page_ = Page::jobs, before_help_ = Page::jobs;
-  std::size_t set_ = 0, sort_ = 0;  // in k_top_sets; in its columns
+  std::size_t set_ = 0, sort_ = 0;  // an index of k_top_sets; an index of the columns of that set
   bool is_reversed_ = false;
   std::uint32_t cursor_ = 0;  // a pid
-  std::size_t scrolled_ = 0;  // lines of a text
+  std::size_t scrolled_ = 0;  // how many lines of the text
   std::size_t shown_rows_ = 1;
   Chosen job_, process_;
-  std::map<std::string, Course> courses_;          // by the cache's name
+  std::map<std::string, Course> courses_;          // by the name of the cache
   std::map<std::uint32_t, std::string> commands_;  // by pid
 };
 

@@ -1,4 +1,4 @@
-// TopView: the lines of its pages.
+// TopView: the lines of the pages.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::size_t k_mark_width = 9;  // of a mark and a pid
+constexpr std::size_t k_mark_width = 9;  // the width of a mark and a PID
 
 constexpr const char* k_help[] = {
     "Up, Down, PgUp, PgDn   choose a job or a process, or scroll",
@@ -30,7 +30,7 @@ constexpr const char* k_help_on_figures =
     "less than p99. The page of a job has more: files that were not served, and why, since "
     "it began. Directories are not counted: that would cost each hit some time.";
 
-// Adds a line for each tier and server, and one for the gateways.
+// Adds a line for each tier, a line for each server, and a line for the gateways.
 void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::size_t columns) {
   for (std::size_t i = 0; i < base::k_tiers; ++i) {
     const base::TierStatus& tier = cache.tiers[i];
@@ -49,7 +49,7 @@ void add_places(std::vector<std::string>& lines, const CacheLook& cache, std::si
   add_wrapped(lines, line_of_gateway(cache), columns);
 }
 
-// Returns as many columns as fit.
+// Returns as many columns of the set as fit.
 std::vector<TopColumn> columns_for(TopSet set, std::size_t columns) {
   std::vector<TopColumn> some;
   std::size_t width = k_mark_width - 1;
@@ -65,7 +65,7 @@ std::optional<double> last_of(const GaugeHistory& history) {
   return history.empty() ? std::nullopt : history.back();
 }
 
-// From 10 us to 1 s, on a logarithmic scale.
+// Converts a latency to a share of the scale, which is logarithmic, from 10 us to 1 s.
 std::optional<double> share_of_latency(std::optional<double> us) {
   constexpr double k_least_us = 10, k_factors = 5;
   if (!us) return us;
@@ -80,7 +80,7 @@ const char* name_of(TopSet set) {
 
 std::vector<ScreenLine> TopView::lines(std::size_t rows, std::size_t columns) {
   std::vector<ScreenLine> lines = {{title(), Look::strong}};
-  // The title, the keys, the heading and two rows come first.
+  // The title, the keys, the heading and two rows are always shown.
   constexpr std::size_t k_needed = 5;
   const std::size_t spare = rows - std::min(rows, k_needed);
   const auto foot = below(spare / 3);
@@ -121,7 +121,7 @@ std::string TopView::title() const {
                      caches_.size() == 1 ? "" : "s", jobs, jobs == 1 ? "" : "s", interval_);
 }
 
-// A line for each cache, followed by those of its tiers, servers and gateways.
+// Returns a line for each cache, followed by the lines of its tiers, servers and gateways.
 std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) const {
   std::vector<ScreenLine> lines;
   if (page_ == Page::job) {
@@ -131,7 +131,7 @@ std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) co
     for (std::size_t i = 0; i < caches_.size(); ++i) {
       const std::string mark =
           caches_.size() == 1 ? "" : fmt::format("{} ", static_cast<char>('a' + i % 26));
-      // The gauges of a cache take four lines.
+      // The gauges of a cache need four lines.
       constexpr std::size_t k_most_with_gauges = 2, k_lines = 4, k_for_others = 6;
       const bool has_gauges =
           caches_.size() <= k_most_with_gauges && k_lines * caches_.size() + k_for_others <= most;
@@ -152,7 +152,7 @@ std::vector<ScreenLine> TopView::above(std::size_t most, std::size_t columns) co
   return lines;
 }
 
-// Gauges of the memory, the hit ratio, and the origin's time for a file.
+// Adds gauges of the memory, the hit ratio, and the origin's time per file.
 void TopView::add_gauges(std::vector<ScreenLine>& lines, const CacheLook& cache,
                          std::size_t columns) const {
   const double used = static_cast<double>(cache.used),
@@ -226,8 +226,8 @@ std::vector<ScreenLine> TopView::body(std::size_t room, std::size_t columns) {
 
 std::vector<ScreenLine> TopView::table(std::size_t room, std::size_t columns) {
   const TopSet set = k_top_sets[set_];
-  // The command line of the job gets the room that the figures leave; some figures are dropped if
-  // that is too little.
+  // The command line of the job gets the rest of the width. If the rest is too small, some figures
+  // are omitted.
   constexpr std::size_t k_least_command = 16;
   constexpr std::size_t k_narrow = 64;
   const bool has_command = columns >= k_narrow;
@@ -253,7 +253,7 @@ std::vector<ScreenLine> TopView::table(std::size_t room, std::size_t columns) {
   return lines;
 }
 
-// A job that `cubeshim run` leads is named after its program.
+// If the first process of a job is `cubeshim run`, shows the command line of its program.
 const std::string& TopView::command_of_row(const JobRise& rise) {
   const auto [at, is_new] = commands_.try_emplace(rise.pid);
   if (!is_new) return at->second;

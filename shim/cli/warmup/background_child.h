@@ -1,6 +1,6 @@
-// A command that continues in a child. The parent stays until the child is ready or has failed, so
-// that wrong usage is reported as usual. Thread safety: one thread; split() before there is
-// another.
+// A command that continues in a child. The parent waits until the child is ready or has failed, so
+// that wrong usage is reported as usual. Thread safety: one thread. Call split() while the process
+// has no other thread.
 #pragma once
 
 #include <sys/types.h>
@@ -13,11 +13,11 @@ namespace cube::cli {
 
 class BackgroundChild {
  public:
-  // Returns nothing in the child. In the parent, returns the exit status, and sets `pid` to the
-  // child's, or to 0 if the child has ended.
+  // In the child, returns nothing. In the parent, returns the exit status, and sets `pid` to the
+  // child's PID, or to 0 if the child has ended.
   std::optional<int> split(pid_t& pid);
-  // Called in the child: lets the parent exit, and leaves its terminal and session. From then on,
-  // output to a terminal is lost.
+  // Call this in the child. The parent then exits, and the child leaves the parent's terminal and
+  // session. From then on, output to the terminal is lost.
   void ready();
 
  private:

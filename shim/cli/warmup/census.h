@@ -1,6 +1,6 @@
-// Counts the files of a warm-up while it runs: lists directories, without a request for each file.
-// If the origin hangs, the thread is abandoned and ends by itself. Thread safety: the functions by
-// one thread.
+// A thread that counts the files of a warm-up while the warm-up runs. The thread lists directories,
+// and makes no request for a single file. If the origin hangs, the thread is abandoned, and ends
+// when the origin answers. Thread safety: one thread calls the functions.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ class Census {
   explicit Census(std::unique_ptr<NamedPaths> paths);
   ~Census() { state_->is_unwanted.store(true, std::memory_order_relaxed); }
   std::uint64_t files() const { return state_->files.load(std::memory_order_relaxed); }
-  // Pairs with the release of the thread.
+  // Acquire. Pairs with the thread's release.
   bool is_over() const { return state_->is_over.load(std::memory_order_acquire); }
 
  private:

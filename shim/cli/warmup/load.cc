@@ -7,11 +7,11 @@
 namespace cube::cli {
 namespace {
 
-constexpr std::uint64_t k_look_ns = 100'000'000;  // between checks of the progress and of signals
+constexpr std::uint64_t k_look_ns = 100'000'000;  // the interval of checks of progress and signals
 constexpr unsigned k_patience_ms = 2000;          // for fetches in flight after an interrupt
 
-// Directories in a list are recognized only when they are opened, so the census does not count
-// their files.
+// The census does not count files of directories in a list, because such a directory is recognized
+// only when it is opened.
 Tally tally_of(const prefetch::PrefetchCounts& counts, std::uint64_t directories,
                const Census* census, bool all_is_offered) {
   Tally tally;
@@ -37,16 +37,15 @@ prefetch::PrefetchCounts load(NamedPaths& paths, prefetch::Prefetcher& prefetche
   std::uint64_t directories = 0;
   while (interrupted_by() == 0) {
     const std::uint32_t seen = prefetcher.progress().now();
-    // Checked before the refused files are taken, because the last refusal arrives before its fetch
-    // ends.
+    // This check precedes take_refused(), because the last refusal arrives before its fetch ends.
     const bool was_idle = prefetcher.is_idle();
     const auto refused = prefetcher.take_refused();
     for (const auto& one : refused) {
       if (one.why == prefetch::Refused::directory) ++directories;
       skipped.add(paths, one);
     }
-    // Otherwise fetches that end immediately (for lack of room, say) would keep this loop busy to
-    // the end of the list.
+    // The number of offers is limited. Otherwise, fetches that end immediately (for example, for
+    // lack of room) would keep this loop busy to the end of the list.
     constexpr int k_at_once = 1024;
     int offered = 0;
     while (offered < k_at_once && interrupted_by() == 0) {

@@ -10,7 +10,7 @@
 
 namespace cube::cli {
 
-// Runs until all files are handled, or the command is interrupted. `census` may be null.
+// Returns after all files are handled, or after an interrupt. `census` may be null.
 prefetch::PrefetchCounts load(NamedPaths& paths, prefetch::Prefetcher& prefetcher,
                               const Census* census, Skipped& skipped, Progress& progress);
 

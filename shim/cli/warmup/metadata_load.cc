@@ -23,10 +23,10 @@ namespace {
 constexpr std::chrono::milliseconds k_longest_gather{2000}, k_between_gathers{5};
 
 struct FoundMetadata {
-  bool is_listed = false;  // in the cache
-  int error = 0;           // of a directory that cannot be read
+  bool is_listed = false;  // the listing is in the cache
+  int error = 0;           // the errno of a directory that cannot be read
   std::uint64_t names = 0, stats = 0;
-  std::uint64_t bytes = 0;               // the room that the listing would take
+  std::uint64_t bytes = 0;               // the room that the listing would need
   std::vector<std::string> directories;  // paths
 };
 
@@ -42,8 +42,8 @@ std::string path_below(const std::string& directory, std::string_view name) {
   return path.append(name);
 }
 
-// Walks a directory even if the cache does not keep its listing, because there may be more below
-// it.
+// Lists a directory whose listing the cache does not keep, because its subdirectories must still be
+// loaded.
 FoundMetadata read_uncached(const std::string& directory) {
   FoundMetadata found;
   DIR* const stream = opendir(directory.c_str());
@@ -112,7 +112,7 @@ class MetadataLoad {
         loaded_.stats += stats;
         std::erase_if(gathers_, [&](const Gather& other) { return other.stats == gather.stats; });
       } else if (!waiting_.empty()) {
-        // Takes the directory that was found last, so that only few directories wait.
+        // Visits the directory that was found last, so that few directories wait.
         const std::string directory = std::move(waiting_.back());
         waiting_.pop_back();
         visit(directory, lock);
@@ -152,8 +152,8 @@ class MetadataLoad {
     shared_.changed.notify_all();
   }
 
-  // Returns null if another process has gathered them. Waits for a job that is gathering them, but
-  // not for long.
+  // Begins to gather the stats of a directory. If a job is gathering these stats, waits for some
+  // time. Returns null if another process has gathered the stats.
   std::shared_ptr<cache::StatGather> begin_gather(const std::string& directory,
                                                   FoundMetadata& found) {
     const auto until = std::chrono::steady_clock::now() + k_longest_gather;
@@ -179,7 +179,8 @@ class MetadataLoad {
     }
   }
 
-  // In the last thread that takes part, returns how many stats are valid; 0 in the others.
+  // Takes part in a gather. In the last thread that takes part, returns how many stats are valid;
+  // in all others, returns 0.
   std::uint64_t ask_for_stats(const Gather& gather) {
     take_part(*gather.stats);
     if (!gather.stats->is_just_over()) return 0;
@@ -187,7 +188,8 @@ class MetadataLoad {
     found.names = gather.names;
     found.stats = cache::StatGather::count_known(names_, gather.directory);
     if (are_nearly_all(found.stats, found.names)) return found.stats;
-    // If a job has listed the directory again in the meantime, the stats are outdated.
+    // If a job has listed the directory again during the gather, the stats are outdated, so gather
+    // them again.
     if (const auto again = begin_gather(gather.directory, found); again != nullptr) {
       take_part(*again);
       found.stats = cache::StatGather::count_known(names_, gather.directory);
@@ -214,9 +216,9 @@ class MetadataLoad {
 
   cache::MountMetadata& names_;
   const bool with_stats_;
-  SharedWork shared_;                 // guards the rest
+  SharedWork shared_;                 // guards the members below
   std::vector<std::string> waiting_;  // directories
-  std::vector<Gather> gathers_;       // gathers that have entries left to ask for
+  std::vector<Gather> gathers_;       // gathers with entries whose stats were not requested yet
   LoadedMetadata loaded_;
   unsigned under_way_ = 0;
 };

@@ -1,6 +1,6 @@
-// Loads the metadata of whole trees into the cache: the listing of each directory and, if wanted,
-// the stats of all its entries. It uses several threads, because a slow origin answers each request
-// late. Links are not followed. Thread safety: one caller.
+// Loads the metadata of whole trees into the cache: the listing of each directory and, if
+// requested, the stats of all its entries. Uses several threads, because a slow origin has a high
+// latency. Does not follow links. Thread safety: one caller.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 namespace cube::cli {
 
 struct LoadedMetadata {
-  std::uint64_t directories = 0;  // whose listings are cached
-  std::uint64_t names = 0;        // in these listings
-  std::uint64_t stats = 0;        // stats that are cached
+  std::uint64_t directories = 0;  // directories whose listings are cached
+  std::uint64_t names = 0;        // entries of these listings
+  std::uint64_t stats = 0;        // cached stats
   std::vector<SkippedRow> skipped;
 };
 
@@ -25,7 +25,7 @@ struct MetadataToLoad {
   bool with_stats = false;
 };
 
-// Ends early if the command is interrupted.
+// Returns early after an interrupt.
 LoadedMetadata load_metadata(cache::FileCache& cache, const MetadataToLoad& wanted,
                              Progress& progress);
 

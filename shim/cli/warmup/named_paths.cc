@@ -18,7 +18,7 @@
 namespace cube::cli {
 namespace {
 
-// Makes the system call itself, because libc has memfd_create only since 2.27.
+// Makes the system call directly, because libc has memfd_create only since 2.27.
 int own_memfd(const char* name) {
   return static_cast<int>(::syscall(SYS_memfd_create, name, MFD_CLOEXEC));
 }
@@ -37,7 +37,8 @@ std::string by_number(const base::UniqueFd& fd) {
   return fmt::format("/proc/self/fd/{}", fd.get());
 }
 
-// Returns the name by which a prefix covers the path, if one does.
+// Returns the absolute name by which a prefix covers the path. If no prefix covers it, returns any
+// absolute name.
 std::string absolute(const std::string& text, const std::vector<std::string>& prefixes) {
   std::string path, first;
   for (const auto& directory : names_of_working_directory()) {
@@ -58,7 +59,7 @@ bool NamedInput::prepare(const std::vector<std::string>& prefixes, std::string& 
   return (paths.empty() || take_paths(prefixes, why)) && (list.empty() || take_list(prefixes, why));
 }
 
-// Writes the paths into a list of our own, so that one reader handles all of them.
+// Writes the paths to a temporary list, so that one list reader handles all of them.
 bool NamedInput::take_paths(const std::vector<std::string>& prefixes, std::string& why) {
   paths_fd_ = base::UniqueFd(own_memfd("cubeshim-paths"));
   std::string text;
@@ -87,7 +88,7 @@ bool NamedInput::take_list(const std::vector<std::string>& prefixes, std::string
   const char* const directory = std::getenv("TMPDIR");
   list_fd_ = base::UniqueFd(
       ::open(directory != nullptr ? directory : "/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
-  // Not every file system supports files without a name.
+  // Some file systems do not support files without a name.
   if (!list_fd_) list_fd_ = base::UniqueFd(own_memfd("cubeshim-list"));
   bool is_well = static_cast<bool>(list_fd_);
   std::vector<char> block(64 << 10);

@@ -1,5 +1,5 @@
-// The paths that `cubeshim warmup` was told to load, one after the other: files, walked
-// directories, lists. Thread safety: one thread.
+// The paths that the user names to `cubeshim warmup`, in order: files, directories (which are
+// walked) and the entries of lists. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@
 
 namespace cube::cli {
 
-// The arguments as given; standard input is copied, so that it can be read twice.
+// The arguments of the command. Standard input is copied, so that it can be read twice.
 struct NamedInput {
   std::vector<std::string> paths;
   std::string list;  // "-": standard input
 
-  // The options of the list readers. Returns false on failure; `why` is then a sentence.
+  // Sets `lists` and `directories`. On failure, returns false and sets `why` to a sentence.
   bool prepare(const std::vector<std::string>& prefixes, std::string& why);
   std::vector<prefetch::PathListOptions> lists;
-  std::vector<std::string> directories;  // of the paths, absolute
+  std::vector<std::string> directories;  // the directories among `paths`, absolute
 
  private:
   bool take_paths(const std::vector<std::string>& prefixes, std::string& why);
@@ -32,8 +32,8 @@ class NamedPaths {
  public:
   static std::unique_ptr<NamedPaths> open(const NamedInput& input, std::string& why);
 
-  // Returns false if no path is left; walk() may still add a directory. walk() and refuse() need
-  // the `reader` that this sets.
+  // Returns false if no path is left, but walk() can then still add a directory. walk() and
+  // refuse() need the `reader` that next() sets.
   bool next(prefetch::PlannedFile& file);
   void walk(const prefetch::PlannedFile& directory) {
     lists_[directory.reader]->walk(directory.path);
@@ -42,7 +42,7 @@ class NamedPaths {
     lists_[file.reader]->refuse(reason, file.path, error);
   }
   const std::vector<std::unique_ptr<prefetch::PathList>>& lists() const { return lists_; }
-  // True if the user named this list, so that its line numbers mean something.
+  // True if the user named this list, so that its line numbers are meaningful.
   bool is_list(std::size_t i) const { return i >= first_list_; }
 
  private:

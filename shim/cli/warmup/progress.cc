@@ -105,7 +105,7 @@ void Progress::draw(const Tally& tally) {
   }
   const std::size_t width = terminal_width();
   std::string line;
-  // The room for "[", "] 100 % ", and the last column, at which some terminals wrap.
+  // The width of "[" and "] 100 % ", and the last column, at which some terminals wrap.
   constexpr std::size_t k_around = 10, k_widest = 20, k_narrowest = 6;
   if (text.size() + k_around + k_narrowest > width) text = progress_text(tally, rate_, true);
   const std::size_t bar = std::min(k_widest, width - std::min(width, text.size() + k_around));
@@ -121,7 +121,7 @@ void Progress::draw(const Tally& tally) {
     line = fmt::format("[{:<{}}] {:3} % ", std::string(done(bar), '#'), bar, done(100));
   }
   line = (line + text).substr(0, width - 1);
-  // Returns to the start of the line, and erases the rest of the old text.
+  // "\r" returns to the start of the line, and "\x1b[K" erases the rest of the old text.
   tell("\r{}\x1b[K", line);
   std::fflush(stderr);
   is_drawn_ = true;

@@ -1,5 +1,5 @@
-// The progress of a long command on stderr: a bar that is redrawn on a terminal, plain lines
-// elsewhere. Thread safety: one thread.
+// Shows the progress of a long command on stderr: as a bar that is redrawn if stderr is a terminal,
+// otherwise as plain lines. Thread safety: one thread.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,21 +10,21 @@
 namespace cube::cli {
 
 struct Tally {
-  std::uint64_t files = 0;  // files that were handled
+  std::uint64_t files = 0;  // files handled
   std::uint64_t bytes = 0;
   std::uint64_t total_files = 0;  // files counted so far
   bool is_total_final = false;
-  // Counts the large files in flight whose size is known, and their remaining bytes. Says whether
-  // there are large files, and whether all sizes are known.
+  // The number of large files in flight whose size is known, and their remaining bytes. `has_large`
+  // is true if there are large files; `is_bytes_final`, if all sizes are known.
   std::uint64_t measured_files = 0, bytes_to_come = 0;
   bool has_large = false, is_bytes_final = false;
 
-  // The remaining bytes, with an estimate for files of unknown size.
+  // Returns the remaining bytes, with an estimate for files of unknown size.
   double expected_bytes() const;
 };
 
-// Files and bytes per second over the last seconds only, so that a slow start does not count
-// forever.
+// The rate of files and bytes per second over the last few seconds, so that a slow start does not
+// count forever.
 class Rate {
  public:
   void add(const Tally& tally, std::uint64_t now_ns);
@@ -39,8 +39,8 @@ class Rate {
   double files_ = 0, bytes_ = 0;
 };
 
-// "412 of 1000 files, 1.2 GiB [of at least 7.0 GiB], 310.0 MiB/s, 2100 files/s, 0:05 left"
-// `is_short`: without the files per second.
+// Returns "412 of 1000 files, 1.2 GiB [of at least 7.0 GiB], 310.0 MiB/s, 2100 files/s, 0:05 left".
+// If `is_short` is true, omits the files per second.
 std::string progress_text(const Tally& tally, const Rate& rate, bool is_short = false);
 
 struct ProgressOptions {
@@ -48,7 +48,7 @@ struct ProgressOptions {
   unsigned interval = 10;  // seconds between lines if stderr is not a terminal
 };
 
-// Adds the options of all commands that show progress. `options` must outlive the parser.
+// Adds the common options of commands that show progress. `options` must outlive the parser.
 void add_progress_options(CLI::App& command, ProgressOptions& options);
 
 class Progress {

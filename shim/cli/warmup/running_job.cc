@@ -47,8 +47,8 @@ RunningJob find_running_job(const cache::Region& region) {
     job.leader = row.leader;
     job_row = i;
   }
-  // The job's first process is `cubeshim run`, but only its program has the settings that were
-  // given as options.
+  // If the job's first process is `cubeshim run`, settings that were given as options are only in
+  // the environment of its program.
   std::uint32_t pid = job.leader.pid;
   for (std::uint32_t i = 0; pid != 0 && i < cache::slots_reached(region); ++i) {
     const auto& slot = region.process_slot(i);

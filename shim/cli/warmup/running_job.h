@@ -1,4 +1,4 @@
-// The job that uses a cache now. A command that works for this job takes over the job's settings.
+// The job that currently uses a cache. A command that works for this job adopts the job's settings.
 // Thread safety: pure functions.
 #pragma once
 
@@ -12,11 +12,12 @@ namespace cube::cli {
 
 struct RunningJob {
   std::uint32_t processes = 0;  // attached processes of all jobs
-  base::ProcessId leader;       // of the oldest job whose first process is alive; pid 0: none
-  // The variables of the job's first process that a gateway gets, if they can be read.
+  base::ProcessId leader;       // the living first process of the oldest job; pid 0: none
+  // The variables of the job's first process that a gateway may get. Empty if the environment
+  // cannot be read.
   std::map<std::string, std::string> environment;
 
-  // The job's first process may be the only one, for example between two epochs.
+  // The job's first process may be the job's only process, for example between two epochs.
   bool is_there() const { return processes != 0 || leader.pid != 0; }
 };
 

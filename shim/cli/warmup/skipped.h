@@ -1,4 +1,4 @@
-// The files that a warm-up has left out, by reason. Thread safety: one thread.
+// The files that a warm-up has skipped, by reason. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ namespace cube::cli {
 struct SkippedRow {
   std::string reason;  // "missing"
   std::uint64_t count = 0;
-  std::string first;                     // an example, with its line of the list and its error
-  bool is_wanted = false;                // the list itself excludes it
-  std::uint64_t bytes = 0, missing = 0;  // of files without room, as far as it is known
+  std::string first;                     // the first file, with its line of the list and its error
+  bool is_wanted = false;                // the list itself excludes the files
+  std::uint64_t bytes = 0, missing = 0;  // of files without room, as far as known
 };
 
 // Adds the row, or merges it into the row of the same reason.
@@ -23,13 +23,12 @@ void add_row(std::vector<SkippedRow>& rows, SkippedRow row);
 
 class Skipped {
  public:
-  // Notes a file that the cache has not taken. A directory does not count, because its files
-  // follow.
+  // Notes a file that the cache has refused. A directory does not count, because its files follow.
   void add(NamedPaths& paths, const prefetch::RefusedFile& refused);
   void add(const char* reason, const std::string& path) {
     add_row(own_, {.reason = reason, .count = 1, .first = path});
   }
-  // Returns all rows, including what the lists have left out.
+  // Returns all rows, including those for files that the lists have skipped.
   std::vector<SkippedRow> rows(const NamedPaths& paths) const;
 
  private:

@@ -12,7 +12,7 @@ namespace {
 using prefetch::PlannedFile;
 using prefetch::Refused;
 
-// How much of a file is cached: `present` of `size` bytes.
+// The result for one file: `present` of `size` bytes are cached.
 struct FileLook {
   bool is_refused = false;
   std::uint64_t size = 0, present = 0;
@@ -24,7 +24,7 @@ FileLook refuse(Refused why, int error = 0) {
   return {.is_refused = true, .why = why, .error = error};
 }
 
-// The part that is wanted of a file that is served in blocks.
+// Looks up the wanted part of a file that is served in blocks.
 FileLook look_at_large(const std::string& path, const prefetch::ByteRange& range,
                        const cache::FileStat& stat, const SurveyPlace& place) {
   if (range.begin >= stat.size) return refuse(Refused::bad_range);
@@ -87,8 +87,8 @@ class Survey {
     while (!shared_.is_over) {
       PlannedFile file;
       if (!paths_.next(file)) {
-        // A path that another thread is checking may turn out to be a directory, whose files
-        // follow.
+        // The work is not over while another thread checks a path, because the path may be a
+        // directory, whose files follow.
         shared_.is_over = looking_ == 0;
         if (!shared_.is_over) shared_.changed.wait(lock);
         continue;
@@ -106,7 +106,7 @@ class Survey {
 
   void note(const PlannedFile& file, const FileLook& look) {
     if (look.is_refused) return skipped_.add(paths_, {file, look.why, look.error});
-    // A large file may be cached in part.
+    // A large file may be partly cached.
     ++(look.present == look.size || (place_.evict && look.present != 0) ? counts_.cached
                                                                         : counts_.absent);
     counts_.cached_bytes += look.present;
@@ -116,7 +116,7 @@ class Survey {
   NamedPaths& paths_;
   const SurveyPlace place_;
   Skipped& skipped_;
-  SharedWork shared_;  // guards the rest, the paths and what is skipped
+  SharedWork shared_;  // guards the members below, the paths and the skipped files
   SurveyCounts counts_;
   unsigned looking_ = 0;
 };

@@ -1,6 +1,6 @@
-// Counts how many of the named files are cached, and how large the rest is. It looks each file up
-// in the cache, and asks the origin for the size of those that are missing. Nothing is fetched. It
-// uses several threads, because a slow origin answers each request late. Thread safety: one caller.
+// Counts how many of the named files are cached, and the size of all others. Looks up each file in
+// the cache, and asks the origin for the size of a missing file. Fetches nothing. Uses several
+// threads, because a slow origin has a high latency. Thread safety: one caller.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ struct SurveyPlace {
   const cache::Origins* origins = nullptr;
   std::uint64_t max_file = 0;  // bytes
   bool serves_large = false;   // larger files are cached in blocks
-  bool evict = false;          // cached files are evicted
+  bool evict = false;          // evicts the cached files
 };
 
-// Ends early if the command is interrupted.
+// Returns early after an interrupt.
 SurveyCounts survey(NamedPaths& paths, const SurveyPlace& place, Skipped& skipped,
                     Progress& progress);
 

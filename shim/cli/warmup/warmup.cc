@@ -30,12 +30,12 @@ struct Warmup {
   NamedInput input;
   bool check = false, dry_run = false, evict = false, names = false, to_cluster = false,
        background = false, json = false;
-  // True if nothing is loaded and no cache is made.
+  // True if the command loads nothing and makes no cache.
   bool only_looks() const { return check || dry_run || evict; }
   ProgressOptions progress;
 };
 
-// If no prefix is known, every named path counts.
+// Returns the prefixes. If no prefix is set, returns a prefix that covers every path.
 std::vector<std::string> prefixes_or_all(const base::Config& config) {
   return config.prefixes.empty() ? std::vector<std::string>{""} : config.prefixes;
 }
@@ -54,7 +54,7 @@ void look(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skipped
       skipped, progress);
 }
 
-// Sets `census` if progress is shown. Returns false if the list cannot be read.
+// If progress is shown, starts `census`. Returns false if the list cannot be read.
 bool begin_census(const Warmup& warmup, const Progress& progress, std::unique_ptr<Census>& census,
                   std::string& why) {
   if (!progress.is_shown()) return true;
@@ -81,7 +81,7 @@ bool fetch(const Warmup& warmup, WarmupTarget& target, NamedPaths& paths, Skippe
   return true;
 }
 
-// Loads the metadata of the given directories.
+// Loads the metadata of the named directories.
 void fetch_names(const Warmup& warmup, WarmupTarget& target, WarmupReport& report) {
   MetadataToLoad wanted;
   wanted.with_stats = warmup.names;
@@ -136,7 +136,7 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
     return complain(2, "--metadata-only takes directories, and no --filelist");
   WarmupTarget target = find_target(warmup.settings, warmup.only_looks());
   if (tell_errors(target.parsed)) return 2;
-  // A command that only reports needs no cache.
+  // A command that only reports does not need a cache.
   if (target.cache == nullptr && (!warmup.only_looks() || target.is_broken))
     return complain(k_no_cache, target.why);
   std::string why;
@@ -182,7 +182,7 @@ int warmup_here(Warmup& warmup, BackgroundChild* child) {
   return status_of(report);
 }
 
-// Loads into the servers of the cluster, without using this node's cache.
+// Loads files into the servers of the cluster, without this node's cache.
 int warmup_cluster(Warmup& warmup, BackgroundChild* child) {
   const auto parsed = warmup.settings.parse();
   if (tell_errors(parsed)) return 2;

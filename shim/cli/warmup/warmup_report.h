@@ -1,5 +1,5 @@
-// The result of a warm-up, or of a preview of one: a few lines of text, or one JSON object. Thread
-// safety: pure functions.
+// The result of a warm-up, or of a preview of a warm-up, as a few lines of text or as one JSON
+// object. Thread safety: pure functions.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@
 namespace cube::cli {
 
 struct CacheRoom {
-  std::string region;  // empty: there is none
+  std::string region;  // empty if there is no region
   std::uint64_t capacity = 0, used = 0, files = 0;
 };
 CacheRoom room_of(const cache::Region& region);
@@ -24,7 +24,7 @@ struct WarmupReport {
   prefetch::PrefetchCounts loaded;  // of load
   ClusterLoadCounts cluster;        // of cluster
   LoadedMetadata names;             // of load and of names
-  SurveyCounts found;               // of the others
+  SurveyCounts found;               // of check, dry_run and evict
   std::vector<SkippedRow> skipped;
   CacheRoom room;
   double seconds = 0;

@@ -15,7 +15,7 @@
 namespace cube::cli {
 namespace {
 
-// The settings of a job that concern its data, not the job itself.
+// Returns the settings in a job's environment that concern its data.
 std::map<std::string, std::string> of_the_data(
     const std::map<std::string, std::string>& environment) {
   std::map<std::string, std::string> result;
@@ -30,7 +30,8 @@ std::map<std::string, std::string> of_the_data(
   return result;
 }
 
-// A relative path begins at the directory in which the job was started, as far as that is known.
+// Makes the paths of packs absolute. A relative path begins at the directory in which the job was
+// started, if that is known.
 void find_packs_of(const RunningJob& job, std::vector<base::OriginSetting>& packs) {
   for (auto& pack : packs) {
     if (pack.file.front() != '/')
@@ -38,8 +39,8 @@ void find_packs_of(const RunningJob& job, std::vector<base::OriginSetting>& pack
   }
 }
 
-// The environment of a gateway for this cache is that of the job, because it holds the job's
-// credentials. This command's settings take precedence over the job's.
+// Returns the environment of a gateway for this cache: the job's environment, which holds the job's
+// credentials, with the settings of this command.
 std::map<std::string, std::string> environment_of_gateway(const Settings& settings,
                                                           const RunningJob& job) {
   std::map<std::string, std::string> all = job.environment;
@@ -98,8 +99,8 @@ WarmupTarget find_target(const Settings& settings, bool only_look) {
     target.why = nothing_to_load_into(config, region != nullptr);
     return target;
   }
-  // A command that only inspects an unused cache must not remove it, although it is the last to
-  // leave it.
+  // A command that only inspects an unused cache is the last process to leave the cache, but must
+  // not remove it.
   if (only_look && !is_running) config.ram_keep = true;
   const auto cache =
       cache::FileCache::attach(config, job, /*create=*/!is_running && !only_look, target.why);

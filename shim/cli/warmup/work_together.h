@@ -1,5 +1,5 @@
-// Threads that share one task. The last thread to finish marks it as over. Thread safety: one
-// thread calls it.
+// Several threads that share one task. The last thread to finish marks the task as over. Thread
+// safety: one thread calls work_together().
 #pragma once
 
 #include <chrono>
@@ -13,14 +13,14 @@
 
 namespace cube::cli {
 
-// `mutex` guards `is_over` and what tally() counts.
+// `mutex` guards `is_over` and the counts that tally() returns.
 struct SharedWork {
   std::mutex mutex;
   std::condition_variable changed;
   bool is_over = false;
 };
 
-// Calls work() in several threads, and returns when all calls have returned. An interrupt sets
+// Calls work() in several threads, and returns after all calls have returned. An interrupt sets
 // `is_over`.
 template <typename Work, typename Counted>
 void work_together(SharedWork& shared, Progress& progress, Work&& work, Counted&& tally) {

@@ -1,5 +1,6 @@
-// Reads directories whose entries this process answers (unmounted_directory.h, mount_stream.h). The
-// stream is libc's own, made from the fd; readdir and the like return our entries instead.
+// Reads directories that this process answers from memory (unmounted_directory.h, mount_stream.h).
+// The stream is libc's, made from the fd. readdir and its variants return the entries from memory
+// instead of the kernel's.
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -27,7 +28,7 @@ namespace {
 
 struct OwnStream {
   shim::OpenFileRef file;  // empty: the stream is libc's
-  bool is_listed = false;  // the directory's listing, of a mount, is in memory
+  bool is_listed = false;  // true: of a directory of a mount whose listing is in memory
 };
 
 OwnStream stream_of(DIR* directory) {
@@ -37,8 +38,8 @@ OwnStream stream_of(DIR* directory) {
   return {served::acquire(fd)};
 }
 
-// Lets the kernel continue the stream at the same place. Returns 0 or -errno. -ENOENT: the
-// directory is gone from the origin, and the fd refers to an empty one.
+// Makes the kernel continue the stream at this place. Returns 0 or -errno. -ENOENT means that the
+// origin no longer has the directory, and the fd still refers to an empty directory.
 int materialize_directory(DIR* directory, long place) {
   const int error = listed::materialize_directory(real::dirfd(directory));
   if (error == 0) real::seekdir(directory, place);
@@ -89,8 +90,8 @@ void export_seekdir(DIR* directory, long position) {
 }
 void export_rewinddir(DIR* directory) {
   const OwnStream own = stream_of(directory);
-  // As in the kernel, a rewound stream shows the current entries. If that fails, the stream keeps
-  // the old listing.
+  // As in the kernel, a rewound stream shows the current entries. If the origin's directory cannot
+  // be opened, the stream keeps the old listing.
   if (own.is_listed) {
     if (const int error = materialize_directory(directory, 0); error != 0 && error != -ENOENT)
       listed::seek(*own.file, 0);
@@ -113,8 +114,8 @@ ssize_t export_getdents64(int fd, void* to, size_t n) {
 
 int export_dirfd(DIR* directory) {
   if (const OwnStream own = stream_of(directory); own.is_listed) {
-    // At the limit of fds, or if the process may no longer open the directory, dirfd fails, because
-    // an empty directory would hide entries that exist.
+    // dirfd fails if no fd is free, or if the process may no longer open the directory. An fd of
+    // the empty directory would hide entries that exist.
     const int error = materialize_directory(directory, listed::tell(*own.file));
     if (error != 0 && error != -ENOENT) return static_cast<int>(shim::to_c(error));
   }
@@ -149,7 +150,7 @@ DIR* open_directory(const char* path) {
         directory = real::opendir(path);
         return directory != nullptr ? real::dirfd(directory) : -1;
       });
-  // For one of our paths, there is only an fd so far, and no stream.
+  // For one of our paths, open_by made an fd, but no stream.
   return directory != nullptr ? directory : shim::stream_over(fd);
 }
 
@@ -169,8 +170,8 @@ DIR* export_opendir(const char* path) {
 int export_closedir(DIR* directory) {
   if (directory == nullptr) return real::closedir(directory);
   CUBE_PLAIN(int, {
-    // The next file that gets this fd is another one, so the row must go, even if this process no
-    // longer serves anything.
+    // The fd will refer to another file next. So clear its row, even if this process no longer
+    // serves anything.
     const auto held = shim::file_calls::note_close(real::dirfd(directory));
     return real::closedir(directory);
   });

@@ -1,6 +1,6 @@
-// Lists of entries: scandir and glob over directories whose entries are ours
-// (unmounted_directory.h) or whose listing may be in memory (mount_stream.h). libc's own functions
-// open directories with internal calls that bypass us.
+// scandir and glob over directories of packs and buckets (unmounted_directory.h), and over
+// directories of mounts whose listing may be in memory (mount_stream.h). libc's functions open
+// directories with internal calls that bypass this library.
 #include <glob.h>
 
 #include <cerrno>
@@ -36,7 +36,7 @@ std::optional<DIR*> open_stream(int dir, const char* path) {
   return shim::stream_over(export_openat(dir, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-// The result of scandir: entries that the caller frees one by one, and the list of them.
+// The result of scandir: a list of entries. The caller frees each entry and the list.
 class EntryList {
  public:
   EntryList() = default;
@@ -127,7 +127,7 @@ CUBE_SCANDIR(scandirat64, dir,
 
 namespace {
 
-// Runs libc's glob on our exports, which ask the kernel about other paths.
+// Runs libc's glob with our exports as callbacks, which also handle the kernel's paths.
 template <typename Call>
 int glob_through_us(int flags, ::glob_t* found, Call&& call) {
   shim::expect_new_fd();

@@ -24,7 +24,8 @@ using Clock = PoolTalk::Clock;
 using Kind = MetaAnswer::Kind;
 using std::chrono::milliseconds;
 
-// Long enough to read and send a file. If a node dies, another one takes over after this time.
+// The duration of a lease, which is long enough to read and send a file. If a node dies, another
+// node can fetch the file after this time.
 constexpr unsigned k_lease_s = 30, k_most_failures = 4;
 constexpr milliseconds k_patience(2000), k_send_patience(20'000), k_rest(2000), k_until_look(100),
     k_pause(5);
@@ -41,8 +42,8 @@ std::uint64_t sum_of(const cache::ClusterHead& head, std::uint64_t data) {
   return head.size + data + head.padding;
 }
 
-// The memory for files that were read and wait to be sent. All of it can be sent long before the
-// leases end.
+// Returns the memory for files that were read but not yet sent. The content of this memory can be
+// sent long before the leases end.
 std::uint64_t most_memory(const base::Config& config) {
   constexpr std::uint64_t k_most = 256 << 20, k_seconds = 8;
   return config.cluster_fill >= k_most
@@ -86,7 +87,7 @@ void ClusterFiller::server_failed(ClusterJob& job, std::size_t server) {
   Server& of = *fill_->servers[server];
   talks_[server].close();
   const std::uint64_t now = base::monotonic_ns();
-  // Other threads that fail at the same time do not prolong the pause.
+  // If several threads fail at the same time, only the first sets the end of the pause.
   if (now >= of.rests_until_ns)
     of.rests_until_ns = now + static_cast<std::uint64_t>(k_rest.count()) * base::k_ns_per_ms;
   if (++job.failures >= k_most_failures || !of.has_address)
@@ -123,7 +124,7 @@ void ClusterFiller::fill(ClusterJob& job) {
   if (!talk->send(parts, end) || !talk->read_line(line, end))
     return server_failed(job, lease.server);
   const MetaAnswer answer = cache::parse_meta_answer(line);
-  // A full server has no room for a lease, either, and says so in its answer.
+  // A full server has no room for a lease, either, and its answer says that it is full.
   if (answer.kind == Kind::none || answer.kind == Kind::full)
     return leave_out(job, NotShared::no_room);
   if (answer.kind != Kind::done || !answer.has_size || !answer.has_cas)
@@ -196,7 +197,7 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
                   got.error().value);
   ++fill_->read;
   fill_->read_bytes += content.stat.size;
-  // A file that is read in parts, or that was changed recently, may have changed during the fetch.
+  // If a file is read in parts or was changed recently, it may have changed during the fetch.
   const bool is_in_doubt = content.stat.size > k_one_request ||
                            is_recent(content.stat.modified, content.fetched_ns) ||
                            is_recent(content.stat.changed, content.fetched_ns);
@@ -210,7 +211,7 @@ void ClusterFiller::bring(ClusterJob& job, const cache::ClusterPaths::Place& pla
 }
 
 // Waits until the token bucket of CUBESHIM_CLUSTER_FILL allows this many bytes. Returns false if
-// the command is over.
+// the command ends first.
 bool ClusterFiller::pay(Server& server, std::uint64_t bytes) {
   while (!cache::TokenBucket::take(server.free_ns, base::monotonic_ns(), bytes,
                                    fill_->config.cluster_fill)) {
@@ -243,7 +244,7 @@ void ClusterFiller::send(ClusterJob& job, const cache::ClusterPaths::Place& plac
     const auto end = Clock::now() + k_send_patience;
     if (!talk.send(parts, end) || !talk.read_line(line, end))
       return server_failed(job, lease.server);
-    // The lease has expired, and no other node has taken one.
+    // The lease has expired, and no other node has taken a new lease.
     if (cache::parse_meta_answer(line).kind != Kind::none || !is_first) break;
     command = MetaCommand::add(lease.key.text(), k_token, size);
   }
@@ -252,7 +253,7 @@ void ClusterFiller::send(ClusterJob& job, const cache::ClusterPaths::Place& plac
       ++fill_->shared;
       fill_->shared_bytes += record.data_size;
       return fill_->jobs.done();
-    case Kind::refused:  // another node was quicker: it has stored the file, or will
+    case Kind::refused:  // another node was faster, and has stored the file or will store it
     case Kind::none: job.was_taken = true; return fill_->jobs.again(std::move(job), k_until_look);
     case Kind::full: {
       std::uint64_t from = server.full_from;

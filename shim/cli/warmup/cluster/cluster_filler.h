@@ -1,6 +1,6 @@
-// One thread of `cubeshim warmup --to-cluster`: it takes a file, asks the file's server for a
-// lease, reads the file at the origin and sends it. Thread safety: a ClusterFiller belongs to one
-// thread; all of them share a ClusterFill.
+// The work of one thread of `cubeshim warmup --to-cluster`. For each file, the thread asks the
+// file's server for a lease, reads the file from the origin, and sends it to the server. Thread
+// safety: a ClusterFiller belongs to one thread; all ClusterFillers share a ClusterFill.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,15 @@
 
 namespace cube::cli {
 
-// Shared by the threads. It lives until the last of them has ended.
+// The state that the threads share. It exists until the last thread has ended.
 struct ClusterFill {
   struct Server {
     std::string name;
     cache::ServerAddress address;
     bool has_address = false;
     std::atomic<std::uint64_t> free_ns{0};             // TokenBucket
-    std::atomic<std::uint64_t> rests_until_ns{0};      // the server is not asked until then
-    std::atomic<std::uint64_t> full_from{UINT64_MAX};  // the smallest refused value, in bytes
+    std::atomic<std::uint64_t> rests_until_ns{0};      // the server is not asked before this time
+    std::atomic<std::uint64_t> full_from{UINT64_MAX};  // bytes of the smallest refused value
   };
   explicit ClusterFill(const base::Config& config);
 
@@ -55,14 +55,14 @@ class ClusterFiller {
     std::uint64_t cas = 0;
   };
   void fill(ClusterJob& job);
-  // Reads the file and sends it.
+  // Reads the file from the origin and sends it.
   void bring(ClusterJob& job, const cache::ClusterPaths::Place& place, Lease& lease);
   void send(ClusterJob& job, const cache::ClusterPaths::Place& place, const cache::Record& record,
             Lease& lease);
   void give_back(const Lease& lease);
   void leave_out(ClusterJob& job, NotShared why, int error = 0);
   void server_failed(ClusterJob& job, std::size_t server);
-  // A connection, or null.
+  // Returns a connection to the server, or null.
   PoolTalk* talk_to(std::size_t server);
   bool is_public(std::string_view directory);
   bool pay(Server& server, std::uint64_t bytes);
@@ -70,7 +70,7 @@ class ClusterFiller {
   std::shared_ptr<ClusterFill> fill_;
   std::vector<PoolTalk> talks_;
   base::Mapping room_;
-  std::unordered_map<std::string, bool> directories_;  // whether all users may enter it
+  std::unordered_map<std::string, bool> directories_;  // true: all users may enter the directory
 };
 
 }  // namespace cube::cli

@@ -16,7 +16,8 @@ std::optional<ClusterJob> ClusterJobs::take() {
     const auto now = Clock::now();
     std::optional<ClusterJob> job;
     if (!waiting_.empty()) {
-      // In random order, because nodes with the same list would otherwise compete for each file.
+      // The order is random, because nodes with the same list would otherwise compete for each
+      // file.
       std::swap(waiting_[chance_() % waiting_.size()], waiting_.back());
       job = std::move(waiting_.back());
       waiting_.pop_back();

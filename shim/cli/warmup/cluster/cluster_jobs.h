@@ -1,4 +1,4 @@
-// The queue of files that threads send to the servers: those waiting, those to be tried again
+// The queue of files that threads send to the servers. It holds waiting files, files to try again
 // later, and the results. Thread-safe.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace cube::cli {
 struct ClusterJob {
   prefetch::PlannedFile file;
   bool was_taken = false;  // another node had the lease
-  unsigned failures = 0;   // of its server
+  unsigned failures = 0;   // failures of the file's server
 };
 
 enum class NotShared : std::uint8_t {
@@ -49,7 +49,8 @@ class ClusterJobs {
 
   // Returns false if enough files are waiting.
   bool offer(prefetch::PlannedFile& file);
-  // Returns nothing when the work is over. Each job that was taken must end with again() or done().
+  // Waits for a job. Returns nothing when the work is over. Every job that was taken must end with
+  // again() or done().
   std::optional<ClusterJob> take();
   void again(ClusterJob job, std::chrono::milliseconds pause);
   void done() { done({}); }
@@ -61,10 +62,10 @@ class ClusterJobs {
   // True if every offered file has ended.
   bool is_idle();
   std::uint64_t ended() const { return ended_.load(std::memory_order_relaxed); }
-  // Waits until a file has ended, but at most this long.
+  // Waits until another file has ended, or until the time has passed.
   void wait(std::chrono::milliseconds at_most);
 
-  // Reserves memory for a file that is to be read. All threads together exceed the limit by at most
+  // Reserves memory for a file before it is read. All threads together exceed the limit by at most
   // one file.
   bool take_memory(std::uint64_t bytes);
   void give_memory(std::uint64_t bytes);
@@ -73,7 +74,7 @@ class ClusterJobs {
   static constexpr std::size_t k_most_waiting = 4096;
 
   const std::uint64_t most_memory_;
-  std::mutex mutex_;  // guards the rest
+  std::mutex mutex_;  // guards the members below
   std::condition_variable work_, news_, memory_;
   std::minstd_rand chance_{std::random_device{}()};
   std::vector<ClusterJob> waiting_;

@@ -1,9 +1,9 @@
 // Sends files to the servers of CUBESHIM_CLUSTER, for `cubeshim warmup --to-cluster`. If several
-// nodes do so at the same time, they share the work: the server's lease decides which node reads a
-// file at the origin. A file is read, sent and forgotten; no cache of this node is used, and little
-// memory. Invariants: only files that programs would have shared are sent (cluster_record.h). If no
-// file is sent for a lease, the lease is given back. Thread safety: one thread calls; threads of
-// its own do the work.
+// nodes run this at the same time, they share the work: the server's lease decides which node reads
+// a file from the origin. A file is read, sent and freed, so no cache of this node is used, and
+// little memory. Invariants: Only files that programs would have shared are sent
+// (cluster_record.h). If no file is sent for a lease, the lease is given back. Thread safety: one
+// thread calls load_to_cluster, which works in its own threads.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@
 namespace cube::cli {
 
 struct ClusterLoadCounts {
-  std::uint64_t there = 0;      // present at the first check
-  std::uint64_t by_others = 0;  // shared by other nodes in the meantime
+  std::uint64_t there = 0;      // already on the servers at the first check
+  std::uint64_t by_others = 0;  // shared by other nodes after the first check
   std::uint64_t read = 0, read_bytes = 0, shared = 0, shared_bytes = 0;
 };
 
-// Runs until all files are handled, or the command is interrupted. `census` may be null. If it
+// Returns after all files are handled, or after an interrupt. `census` may be null. If the work
 // cannot begin, returns nothing and sets `why`.
 std::optional<ClusterLoadCounts> load_to_cluster(const base::Config& config, NamedPaths& paths,
                                                  const Census* census, Skipped& skipped,
