@@ -1,4 +1,4 @@
-# deb and rpm of the installed files. dist.py sets the architecture.
+# Makes a deb and an rpm of the installed files. dist.py sets the architecture.
 set(CPACK_PACKAGE_NAME cubeshim)
 set(CPACK_PACKAGE_VENDOR "The cubeshim authors")
 set(CPACK_PACKAGE_CONTACT "The cubeshim authors <cubeshim@localhost.invalid>")
@@ -6,7 +6,7 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "cache for training jobs that read from sl
 set(CPACK_PACKAGE_DESCRIPTION
     "A preload library serves the files of slow mounts to unchanged programs from\nmemory and a local disk that all processes of the node share, and fetches\nahead what they will read. The command runs jobs, warms the cache up and\nshows what it does.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
-# The linker has stripped them already.
+# The linker has already stripped the binaries.
 set(CPACK_STRIP_FILES OFF)
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -22,10 +22,10 @@ set(CPACK_RPM_PACKAGE_AUTOREQ OFF)
 set(CPACK_RPM_PACKAGE_REQUIRES "glibc >= 2.17, libgcc_s.so.1()(64bit)")
 set(CPACK_RPM_SPEC_MORE_DEFINE "%define __strip /bin/true\n%define _build_id_links none\n%define use_source_date_epoch_as_buildtime 1\n%define clamp_mtime_to_source_date_epoch 1\n%define _buildhost localhost")
 
-# Documents of both, and those that Debian requires in every package.
+# The documents of both packages, and the documents that Debian requires in every package.
 set(documents ${CMAKE_INSTALL_DATADIR}/doc/cubeshim)
 install(FILES README.md CHANGELOG.md LICENSE SECURITY.md DESTINATION ${documents})
-# In the folders of the source tree, so that their links lead to each other. `cubeshim docs` finds
+# The documents keep the folders of the source tree, so that their links work. `cubeshim docs` finds
 # them there.
 install(DIRECTORY doc DESTINATION ${documents})
 install(DIRECTORY packaging/examples packaging/kubernetes DESTINATION ${documents}/packaging)

@@ -26,7 +26,7 @@ def say(text: str) -> None:
 
 
 def say_plan(out: Path, targets: list) -> None:
-    """Prints what the run will install and do, because it takes long."""
+    """Prints what the run will install and do, because the run takes long."""
     has_tools = (out / "venv/requirements.txt").exists()
     # A run for two architectures, from an empty folder, took 23 minutes on 2 busy cores.
     say(f"a release for {' and '.join(targets)} in {out / 'release'}: some {12 * len(targets)} "
@@ -52,9 +52,9 @@ def make_venv(where: Path) -> Path:
 
 
 def make_tools(where: Path, python: Path, target: Target, out: Path) -> None:
-    """Makes the compiler of one target under the names that build systems look for, and a way to
-    run its output: for another architecture, the command of this machine's architecture writes the
-    same texts."""
+    """Makes the compiler of one target under the names that build systems look for, and a wrapper
+    that runs its output. For another architecture the wrapper runs the command of this machine's
+    architecture, which writes the same texts."""
     where.mkdir(parents=True, exist_ok=True)
     tools = {
         "cc": f"cc -target {target.zig}", "c++": f"c++ -target {target.zig}", "ar": "ar",
@@ -98,8 +98,8 @@ def make_tar(stage: Path, out: Path, name: str, epoch: str) -> Path:
 
 
 def make_packages(built: Path, work: Path, release: Path, target: Target) -> None:
-    """Makes the packages, with the library in the folder where the loader of each kind of system
-    looks up a bare library name."""
+    """Makes the packages. In each, the library is in the folder in which the system's loader looks
+    up a library name without a path."""
     for kind, folder in (("DEB", f"lib/{target.cpu}-linux-gnu"), ("RPM", "lib64")):
         subprocess.run(["cmake", "-B", built, f"-DCMAKE_INSTALL_LIBDIR={folder}", "-Wno-dev"],
                        check=True, stdout=subprocess.DEVNULL)

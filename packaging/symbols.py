@@ -1,5 +1,5 @@
-"""Checks every symbol that a library or a program imports: the oldest libc with which it must run
-must have it."""
+"""Checks every symbol that a library or a program imports: the oldest supported libc must have the
+symbol."""
 
 import re
 import subprocess

@@ -1,19 +1,19 @@
 """The dependencies of one target: headers of Debian's packages, and liburing, prometheus-cpp,
 civetweb and the hashes of mbedTLS, built from Debian's source packages.
 
-Nothing of the machine's own libc is used: zig provides the headers of the oldest glibc.
+The machine's own libc is not used: zig provides the headers of the oldest glibc.
 """
 
 import shutil
 import subprocess
 from pathlib import Path
 
-# Only their headers are used, so one architecture's package serves all.
+# Only their headers are used, so the packages of any architecture suffice.
 HEADER_PACKAGES = [
     "libfmt-dev", "libxxhash-dev", "libexpected-dev", "nlohmann-json3-dev", "libcli11-dev",
     "libcurl4-openssl-dev"
 ]
-# Source packages, and the package that has the headers of each.
+# Source packages, each with the package that has its headers.
 SOURCE_PACKAGES = {
     "liburing": "liburing-dev", "prometheus-cpp": "prometheus-cpp-dev",
     "civetweb": "libcivetweb-dev", "mbedtls": "libmbedtls-dev"
@@ -71,8 +71,8 @@ def copy_packages(to: Path) -> None:
 
 
 def unpack_source(work: Path, package: str) -> Path:
-    """Gets the source of exactly the version whose headers the ordinary build uses, through apt,
-    which checks its signature."""
+    """Gets the source of exactly the version whose headers the ordinary build uses. It uses apt,
+    which checks the signature."""
     done = work / package
     if done.exists():
         return done
@@ -113,7 +113,7 @@ def build_liburing(source: Path, tools: Path, to: Path) -> None:
     subprocess.run(
         ["./configure", f"--cc={tools / 'cc'}", f"--cxx={tools / 'c++'}", f"--prefix={to / 'usr'}"],
         **quiet)
-    # Installs only src, because the rest has man pages, tests and examples.
+    # Installs only src, because the other folders have man pages, tests and examples.
     subprocess.run([
         "make", "-C", "src", f"AR={tools / 'ar'}", f"RANLIB={tools / 'ranlib'}", "ENABLE_SHARED=0",
         "install"
@@ -126,7 +126,7 @@ def build_liburing(source: Path, tools: Path, to: Path) -> None:
 
 def build_server(sources: dict[str, Path], tools: Path, to: Path) -> None:
     """Makes one archive of prometheus-cpp and civetweb. Their own builds would run their output,
-    which is for another machine."""
+    which is built for another machine."""
     work = to / "server-build"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
@@ -169,8 +169,8 @@ def build_hashes(source: Path, tools: Path, to: Path) -> None:
 
 
 def make_libgcc(to: Path, tools: Path) -> None:
-    """Makes a stub library to link with, which has the names that the system's unwinder exports,
-    with their versions."""
+    """Makes a stub library to link with. It has the names that the system's unwinder exports, with
+    their versions."""
     work = to / "usr/lib"
     source, versions = work / "libgcc_s.c", work / "libgcc_s.map"
     work.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ class Target:
 
     @property
     def wheel(self) -> str:
-        """The manylinux tags: the one with the version of glibc, and the one that older versions of
+        """The manylinux tags: the tag with the version of glibc, and the tag that older versions of
         pip know."""
         return f"manylinux_{GLIBC.replace('.', '_')}_{self.cpu}.manylinux2014_{self.cpu}"
 
@@ -29,7 +29,7 @@ TARGETS = {target.cpu: target for target in (Target("x86_64", "amd64"), Target("
 
 
 def version() -> str:
-    """Reads the version from the only file that has it."""
+    """Reads the version from the only file that contains it."""
     found = re.search(r"^project\(cubeshim VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(),
                       re.M)
     if found is None:

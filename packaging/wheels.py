@@ -1,5 +1,5 @@
-"""Makes the wheel: the Python package, and in `prefix` beside it everything that `make install`
-installs."""
+"""Makes the wheel: the Python package, and in the folder `prefix` beside it all files that `make
+install` installs."""
 
 import re
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from targets import ROOT, Target, version
 
-# The first line of the wheel's page, and of the deb and the rpm.
+# The first line of the wheel's page on PyPI, and of the descriptions of the deb and the rpm.
 SUMMARY = ("Serves training data of slow mounts from memory and local NVMe, "
            "to unchanged programs (LD_PRELOAD)")
 
@@ -49,7 +49,7 @@ def make(stage: Path, work: Path, out: Path, target: Target, programs: Path) -> 
     shutil.copytree(ROOT / "prefetch/python/cubeshim", package,
                     ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(stage, package / "prefix")
-    # An installer puts the man page beside the command's folder, where man searches.
+    # An installer puts the man page into a folder beside the command's, which man searches.
     manual = Path("share/man/man1/cubeshim.1.gz")
     installed = work / f"cubeshim-{version()}.data/data" / manual
     installed.parent.mkdir(parents=True)

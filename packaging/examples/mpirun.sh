@@ -1,7 +1,7 @@
 #!/bin/sh
-# mpirun.sh HOSTS DATA PROGRAM [ARGUMENTS]: one process a slot; the processes of a node share one
-# cache. `cubeshim run` comes after mpirun, so that it sets up each node's processes, and mpirun
-# itself stays as it is.
+# mpirun.sh HOSTS DATA PROGRAM [ARGUMENTS]: one process per slot; the processes of a node share one
+# cache. `cubeshim run` is written after mpirun, so that it sets up the processes of each node and
+# not mpirun itself.
 set -eu
 hosts=$1 data=$2
 shift 2

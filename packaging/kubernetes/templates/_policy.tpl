@@ -1,10 +1,10 @@
 {{/*
-The policy in CEL. Kubernetes' MutatingAdmissionPolicy and Kyverno's MutatingPolicy take the same
-expressions. They use only what the CEL of Kubernetes 1.30 has: no two-variable macros, and indices
-from a list of numbers, so a pod's first 32 containers are served.
+The policy in CEL. Kubernetes' MutatingAdmissionPolicy and Kyverno's MutatingPolicy accept the same
+expressions. They use only the CEL of Kubernetes 1.30, which has no two-variable macros. Indices
+come from a list of numbers, so only a pod's first 32 containers are served.
 
 No list holds objects of CEL (Object.spec.volumes{...}): the API server of 1.36 panics when it
-converts such a list to JSON. Maps of dynamic values take their place.
+converts such a list to JSON. The policy uses maps of dynamic values instead.
 */}}
 
 {{- define "cubeshim.volume" -}}
@@ -22,7 +22,7 @@ dyn({{ . | toJson }})
 {{- end -}}
 {{- end }}
 
-{{/* What a pod gets. The init container keeps to the restricted Pod Security Standard. */}}
+{{/* The additions to a pod. The init container meets the restricted Pod Security Standard. */}}
 {{- define "cubeshim.added" -}}
 initContainers:
   - name: cubeshim
@@ -100,7 +100,7 @@ env:
 
 {{/*
 The environment of container i. An LD_PRELOAD of the container stays in front of the library. If its
-value comes from elsewhere (valueFrom), it gets another name, to which the new LD_PRELOAD refers.
+value is given by valueFrom, it gets another name, and the new LD_PRELOAD refers to that name.
 */}}
 {{- define "cubeshim.env" -}}
 {{- $env := "(has(object.spec.containers[i].env) ? object.spec.containers[i].env : [])" -}}
@@ -154,7 +154,7 @@ size(variables.readers) == 0
   })
 {{- end }}
 
-{{/* Pods are matched when they are made, and once: the init container shows that a pod has the library. */}}
+{{/* Matches each new pod one time: the init container shows that a pod already has the library. */}}
 {{- define "cubeshim.conditions" -}}
 - name: has-label
   expression: has(object.metadata.labels) && "cubeshim.io/prefix" in object.metadata.labels
