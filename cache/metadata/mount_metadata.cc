@@ -234,7 +234,8 @@ bool MountMetadata::is_first_in_directory(std::string_view key) {
 MountMetadata::Listed MountMetadata::list(std::string_view key, const char* path) {
   Listed listed;
   if (!is_on_) return listed;
-  Pin found = fresh_listing(key, asks_again(key, k_kind_listing));
+  const bool again = asks_again(key, k_kind_listing);
+  Pin found = fresh_listing(key, again);
   if (found) {
     region_->stats().count(Counter::metadata_listed);
   } else {
@@ -244,7 +245,7 @@ MountMetadata::Listed MountMetadata::list(std::string_view key, const char* path
     SingleFlight::Ticket ticket;
     listed.was_worth_listing_ahead =
         lists_read_.fetch_add(1, std::memory_order_relaxed) >= k_worth_listing_ahead;
-    found = begin_reading(key, ticket);
+    found = begin_reading(key, again, ticket);
     scope.hold(ticket.hold());
     Read from;
     if (!found) {
@@ -274,15 +275,15 @@ void MountMetadata::list_ahead(std::string_view key, const char* path) {
   read(key, path, most_bytes_, from);
 }
 
-Pin MountMetadata::begin_reading(std::string_view key, SingleFlight::Ticket& flight) {
+Pin MountMetadata::begin_reading(std::string_view key, bool again, SingleFlight::Ticket& flight) {
   flights_.begin(hash_of_reading(key), flight);
-  return fresh_listing(key, /*again=*/false);
+  return fresh_listing(key, again);
 }
 
 Pin MountMetadata::listing_of(std::string_view key, const char* path) {
   SingleFlight::Ticket flight;
   Pin found = fresh_listing(key, /*again=*/false);
-  if (!found) found = begin_reading(key, flight);
+  if (!found) found = begin_reading(key, /*again=*/false, flight);
   Read from;
   return found ? std::move(found) : read(key, path, most_bytes_, from);
 }

@@ -194,8 +194,8 @@ class MountMetadata final : public KnownStats {
     bool is_long = false;  // the entries take more than `most_bytes`
   };
   // Begins the flight of reading a directory. Returns the listing if another read has ended a
-  // moment before.
-  Pin begin_reading(std::string_view key, SingleFlight::Ticket& flight);
+  // moment before. `again` is that of fresh_listing().
+  Pin begin_reading(std::string_view key, bool again, SingleFlight::Ticket& flight);
   Pin still_listed(const RecordContent& content, std::span<const std::byte> entries) const;
   Pin read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read);
   // The listing that an earlier job has left in a tier, if one stat of the directory proves it.

@@ -408,6 +408,23 @@ TEST_F(MountMetadataTtlTest, SecondLookupOfAMissingNameAsksTheOriginWithinTheTtl
   EXPECT_EQ(count(Counter::metadata_revalidations), 1U);
 }
 
+// As on an object store, where no stat of the directory shows that it has changed.
+TEST_F(MountMetadataTtlTest, SecondListingIsReadAgainWithinTheTtlIfTheTimesProveNothing) {
+  EXPECT_EQ(list(), 5);
+  const Pin kept = metadata().listing_of(place, place.c_str());
+  change_record(*kept, [&](Record& own) {
+    constexpr std::size_t k_has_true_times = 20;  // in the record's data
+    std::byte* const data = reinterpret_cast<std::byte*>(&own) +
+                            (kept->data() - reinterpret_cast<const std::byte*>(&*kept));
+    *reinterpret_cast<std::uint32_t*>(data + k_has_true_times) = 0;
+  });
+  ASSERT_FALSE(DirectoryData::of(*kept)->has_true_times());
+  age_record(*kept, 5);
+  dir.write("new", "");
+  age();
+  EXPECT_EQ(list(), 6);
+}
+
 TEST_F(MountMetadataBoundedTtlTest, NegativeEntryLastsNoLongerThanTheConsistencyAllows) {
   EXPECT_EQ(list(), 5);
   age_record(*metadata().listing_of(place, place.c_str()), 5);
