@@ -7,8 +7,8 @@
 
 namespace cube::prefetch {
 
-// Starts the thread, unless it runs or is about to. If none can be started, the client stops
-// permanently; the log says why.
+// Starts the thread if it is neither running nor starting. If no thread can be started, the client
+// stops permanently; the log says why.
 void start_cluster_thread(cache::ClusterClient& client, cache::OfferSource& source);
 
 }  // namespace cube::prefetch

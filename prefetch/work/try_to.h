@@ -3,8 +3,8 @@
 
 namespace cube::prefetch {
 
-// Returns false if it threw. If there is no memory for a note, it is skipped, because on an
-// engine's thread no caller could catch the exception.
+// Returns false if the function threw. On an engine's thread, no caller could catch the exception,
+// so a note that finds no memory is skipped.
 template <typename Do>
 bool try_to(Do&& what) noexcept {
   try {
