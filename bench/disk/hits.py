@@ -1,5 +1,5 @@
-"""Measures the disk tier: the cost of a hit against the disk itself and against plain files on
-it."""
+"""Measures the disk tier: the cost of a hit, compared with the disk itself and with plain files on
+the disk."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def entries_on_disk(bench: Bench, shim: Shim) -> int:
 
 
 def wait_for_disk(bench: Bench, shim: Shim, files: int) -> None:
-    """Waits until that many files are on the disk. A process must keep the region alive until
-    then."""
+    """Waits until this many files are on the disk. The caller must have a process that keeps the
+    region alive until then."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := entries_on_disk(bench, shim)) < files:
         if time.monotonic() > deadline:
