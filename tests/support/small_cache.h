@@ -26,7 +26,7 @@ struct SmallCache {
   SmallCache& operator=(const SmallCache&) = delete;
   // A killed leader leaves its socket behind.
   ~SmallCache() { unlink((cache.path() + ".sock").c_str()); }
-  // Makes a job that lists all of them; threads fetch them through a ring of 8 MB.
+  // Sets up a job whose list names all files. Threads fetch the files through a ring of 8 MB.
   void list_all(unsigned depth) {
     std::string list;
     for (const auto& path : paths) list += path + "\n";
