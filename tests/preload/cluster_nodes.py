@@ -20,8 +20,8 @@ from cluster_servers import DEADLINE_S, Memcached, wait_until  # noqa: E402
 LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
 PYTHON, OLD = "/usr/bin/python3", (1e9, 1e9)
 FILES = 24
-# For each input line, opens or lists the path in it and prints the result. A node ends when its
-# stdin ends.
+# Executes the command in each of its input lines, and prints the result. A node ends when its stdin
+# ends.
 NODE = """
 import hashlib, os, subprocess, sys, time
 def say(path):
