@@ -36,7 +36,7 @@ class Run:
     samples: list[int] = field(default_factory=list)
     per_s: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)  # seconds of the process and all its descendants
-    operations: list[int] = field(default_factory=list)  # on data files, if they wait for the origin
+    operations: list[int] = field(default_factory=list)  # on data files, waiting for the origin
     bytes: list[int] = field(default_factory=list)
     report: dict = field(default_factory=dict)
 
