@@ -1,5 +1,5 @@
-// Names that are created, removed or given to another file: readers that have the old file open
-// keep it, and later opens get the new one.
+// Names that are created, removed or given to another file. Readers that have the old file open
+// keep it, and later opens get the new file.
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -254,8 +254,8 @@ PARITY(Change, LockedReplaceByLink) {
 
 namespace {
 
-// Two pages, the second of which is inaccessible. The first ends in the beginning of a path,
-// without its end.
+// Two pages, the second of which is inaccessible. The first page ends with the beginning of a path
+// that has no terminating zero.
 const char* path_without_end() {
   constexpr std::size_t k_page = 4096;
   auto* const pages = static_cast<char*>(

@@ -1,4 +1,5 @@
-// If a list does not fit, a leader leaves the rest of it to the next leader, whenever it ends.
+// If a list does not fit into the cache, a leader leaves the rest of the list to the next leader,
+// no matter when it ends.
 #include "prefetch/work/leader_work.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ struct LeadTest : ::testing::Test {
   std::unique_ptr<LeaderWork> lead;
   std::size_t fetched = 0;  // files in memory, counted from the first one
 
-  // More than the cache holds, unless there are fewer files.
+  // By default, the list has more files than the cache can hold.
   explicit LeadTest(int of_list = 500) : files(of_list) {
     files.list_all(/*depth=*/4);
     EXPECT_TRUE(claim.look(base::monotonic_ns()));
