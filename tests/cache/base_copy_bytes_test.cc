@@ -1,4 +1,4 @@
-// Each way of copying gives the same bytes for every pair of offsets in a page, and touches no
+// Each copy routine copies the right bytes for every pair of offsets in a page, and touches no
 // other bytes.
 #include "cache/base/memory/copy_bytes.h"
 

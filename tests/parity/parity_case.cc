@@ -351,8 +351,8 @@ constexpr int k_watched_fds = 1200;
 constexpr int k_most_shown = 8;  // differences of one pass
 
 void close_what_is_left(Case& t, const std::vector<bool>& before) {
-  // An fd that the shim has parked for its next open counts as free for the program. A call that
-  // makes an fd releases it.
+  // An fd that the shim has parked for its next open counts as free for the program. The shim
+  // closes it before a call that makes an fd.
   ::dup(-1);
   std::string open;
   for (int fd = 0; fd < k_watched_fds; ++fd) {

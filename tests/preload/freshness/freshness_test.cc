@@ -1,7 +1,7 @@
-// The table of doc/SEMANTICS.md, "Freshness": the effect of each event on a reader, in each mode,
-// and after how long. The driver does not run under the library. It plays another node, is the
-// oracle (the kernel shows it the true state), keeps the region alive between jobs, and sets back
-// the time at which records were revalidated, so that no test waits for a TTL.
+// The table of doc/SEMANTICS.md, "Freshness": whether and when a reader sees each event, in each
+// mode. The driver does not run under the library. It acts as another node, and as the oracle,
+// because the kernel shows it the true state. It also keeps the region alive between jobs, and sets
+// back the time at which records were revalidated, so that no test waits for a TTL.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
