@@ -1,4 +1,4 @@
-// Pins and counters by the lane of a thread.
+// Pins and counters, which are kept per lane, and the lane of a thread.
 #include "cache/region/lanes.h"
 
 #include <gtest/gtest.h>

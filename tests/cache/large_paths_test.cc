@@ -1,5 +1,5 @@
-// The paths of large files in the region: a path is found by the key with which it was noted, even
-// if other processes write to its row.
+// The paths of large files in the region. A path is found by the key with which it was recorded,
+// even if other processes write to its row.
 #include "cache/region/large/large_paths.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// preload_helper's commands with many threads at once.
+// The commands of preload_helper that use many threads at the same time.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
