@@ -1,5 +1,5 @@
-// A process that joins a segment to a late ring is stopped between two instructions. At that moment
-// programs map or read, or the process is killed.
+// A process that joins a segment to a late ring is stopped between two instructions. At that
+// moment, either programs map or read files, or the process is killed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -110,8 +110,8 @@ TEST(LateRingSteps, UntakenSegmentKeepsItsRoomForOthers) {
   EXPECT_FALSE(late.ring.owns(late.last()));
 }
 
-// At each step the segment is either resident, with all its files, or belongs to the ring, which
-// can use it.
+// At each step, the segment is either resident with all its files, or belongs to the ring, and the
+// ring can use it.
 TEST(LateRingSteps, KillAtAnyInstructionLosesNoSegment) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const long middle = JoinSteps().steps_until_it_is_taken();

@@ -1,5 +1,5 @@
-// A ring that is made when the region is full: a few resident segments join it, but none that a
-// program may still use.
+// A ring that is made when the region is full. A few resident segments join it, but no segment that
+// a program may still use.
 #include <gtest/gtest.h>
 
 #include <algorithm>

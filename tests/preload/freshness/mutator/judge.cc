@@ -166,7 +166,7 @@ std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window
       }
     }
     if (!fits) continue;
-    // An empty answer does not show from which version it comes.
+    // Bytes without any written word do not show from which version they come.
     const bool is_told_apart = std::any_of(answer.runs.begin(), answer.runs.end(),
                                            [](const Run& run) { return run.tag != k_hole; });
     if (version == SIZE_MAX || !reads_whole(ask) || !is_told_apart) return "";
