@@ -197,7 +197,7 @@ def measure_half(bench: Bench, section: Section) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault in the last node's server."""
+    """Causes a fault in the last node's server."""
 
     name: str
     strike: Callable[[Network], object]

@@ -46,7 +46,7 @@ class CannotRun(BenchError):
 
 @dataclass(frozen=True)
 class Place:
-    """The files that the rows read: a directory on the local disk and the same files on the slow
+    """The files that the runs read: a directory on the local disk, and the same files on the slow
     mount."""
 
     local: Path

@@ -24,7 +24,7 @@ PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class RowPlan:
-    """One row to be measured."""
+    """One row of the comparison, which is to be measured."""
 
     key: str
     name: str

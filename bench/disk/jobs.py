@@ -57,7 +57,7 @@ if waits: sys.stdin.readline()
 
 def reader_command(bench: Bench, data: Path, names: Path, epochs: int,
                    waits: bool = False) -> list[str]:
-    """`names`: a directory with the same files, from which their names are taken."""
+    """`names`: a directory that contains the same files. Their names are read from it."""
     listed = write_list(bench.work / "names",
                         [data / file.relative_to(names) for file in data_files(names)])
     return [sys.executable, "-c", READER, str(listed), str(epochs), "wait" if waits else "go"]

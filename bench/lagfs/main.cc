@@ -1,5 +1,5 @@
-// lagfs [options] SOURCE MOUNTPOINT: mounts, serves until it is unmounted or told to end, and
-// unmounts.
+// lagfs [options] SOURCE MOUNTPOINT: mounts SOURCE, serves requests until the mount is removed or a
+// signal ends the program, and unmounts.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fuse_lowlevel.h>

@@ -50,7 +50,7 @@ void give_way_as_main_thread() {
 // Adds the main thread's processors. A threading runtime (OpenMP) pins each of its threads to one
 // processor, which that thread keeps busy.
 void take_processors_of_main_thread() {
-  // Bits for 8,192 processors, the most that a kernel supports. The call returns the number of
+  // Has bits for 8,192 CPUs, the maximum that a kernel supports. The call returns the number of
   // bytes that it has filled.
   constexpr std::size_t k_words = 8192 / 64;
   unsigned long own[k_words] = {}, mains[k_words] = {};

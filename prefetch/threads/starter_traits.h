@@ -25,8 +25,8 @@ bool may_change_traits();
 // in the starting thread.
 void leave_traits_of_starter(bool may_change);
 
-// Lowers the priority of the calling thread and of the threads that it starts: SCHED_BATCH
-// (SCHED_IDLE is kept, because it is lower still), a niceness higher by `by`, and the lowest I/O
+// Lowers the priority of the calling thread and of the threads that it starts: Sets SCHED_BATCH
+// (SCHED_IDLE is kept, because it is even lower), a niceness higher by `by`, and the lowest I/O
 // priority if an I/O priority was set explicitly (ionice).
 void lower_priority(int by);
 

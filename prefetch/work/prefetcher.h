@@ -140,7 +140,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
     bool is_placed = false;     // the fetch has asked for room
     bool is_by_origin = false;  // Room::by_origin
     // One request can serve several fetches, which together count as one in flight. These flags
-    // tell whether this fetch is the first, and the last, of them.
+    // tell whether this fetch is the first or the last fetch of the group.
     bool is_first = true, is_last = true;
     PlannedFetch* next_beside() const { return static_cast<PlannedFetch*>(beside); }
     std::uint64_t bytes = 0;

@@ -7,10 +7,10 @@ every mode.
 Runs `python3 -m test` of the Debian package libpython3.11-testsuite for each module, first without
 the library and then in each column (`--help` lists them), with the tests' working directory as the
 prefix, and compares the results of each test method. A method that passes natively but not in a
-column is tried up to three times in both. If it always passes natively and never in the column, it
-is lost; otherwise it is flaky. The exit reports show whether the library served files at all. Logs
-stay in DIR if something went wrong, or if --work was given. Exit status: 0, 1 if a pass is lost or
-the library did not serve, 2 if the suite cannot run here.
+column is tried up to three times in both. A test that always passes natively and never in the
+column is lost. Otherwise it is flaky. The exit reports show whether the library served files at
+all. Logs stay in DIR if something went wrong, or if --work was given. Exit status: 0, 1 if a pass
+is lost or the library did not serve, 2 if the suite cannot run here.
 """
 
 from __future__ import annotations

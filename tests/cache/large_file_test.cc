@@ -225,7 +225,8 @@ TEST_F(LargeFileTest, ReaderThatLeavesOutALittleIsReadAheadAsWideAsItReads) {
 TEST_F(LargeFileTest, ReaderThatIsBehindTheWindowIsReadAheadAgain) {
   EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
   EXPECT_EQ(large().ahead(*file, 4096, 4096).end, 2 * k_block);
-  // More than half of the next block is left, and that is more than half of the window.
+  // The unread part of the next block is more than half of the block, and also more than half of
+  // the window.
   const auto next = large().ahead(*file, 8192, 2 * k_block);
   EXPECT_EQ(next.begin, 3 * k_block);
   EXPECT_EQ(next.end, 5 * k_block);

@@ -52,11 +52,11 @@ struct LargePathsTest : testing::Test {
     return true;
   }
   bool note(const NamedFile& file) { return names.note(file.key, file.path, file.stat); }
-  // Files that may take the same rows.
+  // Returns files that compete for the same rows.
   std::vector<NamedFile> rivals(std::size_t count) const {
     std::vector<NamedFile> found;
     for (std::uint64_t inode = 1; found.size() < count; ++inode) {
-      // Paths of all lengths, so that the words of two of them differ everywhere.
+      // The paths have all lengths, so that the words of two paths differ everywhere.
       NamedFile file(
           "/mnt/" + std::string(1 + inode * 37 % 700, static_cast<char>('a' + inode % 26)), inode);
       if (file.key.version[1] % row_count == 5) found.push_back(std::move(file));

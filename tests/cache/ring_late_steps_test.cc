@@ -72,7 +72,7 @@ TEST(LateRingSteps, SegmentMappedMeanwhileIsNotTaken) {
     ASSERT_TRUE(child.to_stop());
     step_on(child, steps);
     bool is_mapped = false;
-    // The file is closed immediately; the mapping stays.
+    // The file is closed immediately, but the mapping stays.
     if (const Pin pin = tests::find(late.tier, path); pin && !late.ring.holds(*pin)) {
       late.ring.note_mapped(*pin);
       is_mapped = true;

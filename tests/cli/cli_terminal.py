@@ -24,7 +24,7 @@ def contrast(one, two):
 
 
 class Terminal:
-    """A terminal of this size, and the text on it."""
+    """A simulated terminal of this size, and the text that it shows."""
     def __init__(self, columns, rows):
         self.master, self.slave = pty.openpty()
         self.resize(columns, rows)

@@ -89,7 +89,8 @@ class Bench(Case):
         counters = self.counters()
         self.assertEqual({name: counters[name]["count"] for name in CHANGES},
                          dict.fromkeys(CHANGES, 0))
-        # 100 files alone, the same 100 files again, and 100 other files.
+        # The command opens 100 files without the library, the same 100 files again, and 100 other
+        # files.
         self.assertEqual(counters["open"]["data_files"], 300)
         self.assertEqual(counters["opendir"]["count"], 81)
 

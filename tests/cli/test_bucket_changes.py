@@ -143,8 +143,8 @@ class Changes(GatewayCase):
             reader.held.setdefault(path, []).append(text_of(self.store.objects["train/" + path]))
 
     def ask_held(self, reader: Reader, source: random.Random, story: list[str]):
-        """An open file keeps its version. If the file is large, the bytes that were not fetched yet
-        are lost."""
+        """An open file keeps its version. If the file is large, the bytes that have not been
+        fetched yet cannot be read any more."""
         open_ones = [path for path, texts in reader.held.items() if texts]
         if not open_ones:
             return

@@ -224,7 +224,7 @@ class Run(Case):
 
     def test_a_musl_program_runs_without_the_library(self):
         """In this test, the name of musl's loader is a link to glibc's, which would load the
-        library. The program is run directly and by a script."""
+        library. Runs the program directly and from a script."""
         loader = self.data / "ld-musl-x86_64.so.1"
         loader.symlink_to(
             subprocess.run(["readelf", "-p", ".interp", "/bin/true"], capture_output=True,

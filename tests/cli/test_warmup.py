@@ -435,7 +435,7 @@ class Shows(Warmup):
 
 
 class Large(Warmup):
-    """Files above CUBESHIM_MAX_FILE, which are served in blocks."""
+    """Files that are larger than CUBESHIM_MAX_FILE, and so are served in blocks."""
     SIZE = 5_000_001
 
     def setUp(self):

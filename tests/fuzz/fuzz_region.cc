@@ -1,8 +1,8 @@
 // A region file with corrupt bytes in its tables and records. attach() must refuse the file or work
 // with it, and nothing in the file may lead beyond the mapping. There are two sound regions to
 // start from: a kept region, and a region whose process was killed while it worked. Input: the
-// number of the region, a count, that many changes (table, row, place in the row, width, value),
-// then the actions.
+// number of the region, a count, as many changes as the count says (table, row, place in the row,
+// width, value), and then the actions.
 #include <sys/mman.h>
 #include <sys/wait.h>
 

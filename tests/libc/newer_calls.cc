@@ -93,7 +93,7 @@ CUBE_NEWER_CALL(int, pidfd_send_signal, (int process, int signal, siginfo_t* inf
 #endif
 
 #if !__GLIBC_PREREQ(2, 34)
-// There is no raw call here, because libc before 2.25 caches the process id.
+// A raw call is not possible here, because libc before 2.25 caches the process id.
 extern "C" __attribute__((visibility("hidden"))) pid_t _Fork() noexcept {
   void* const symbol = dlsym(RTLD_DEFAULT, "_Fork");
   return symbol != nullptr ? reinterpret_cast<pid_t (*)()>(symbol)() : fork();

@@ -52,7 +52,7 @@ THERE = {
     "linkat": "d, f, d, f, 0", "open": "F, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600",
     "openat": "d, f, os.O_CREAT | os.O_EXCL, 0o600"
 }
-# The same by call numbers. S and s are places for the result.
+# The same calls, made by their numbers. S and s are places for the result.
 SYSCALLS = {
     "stat": "4, F, S", "lstat": "6, F, S", "access": "21, F, 4", "readlink": "89, L, s, 99",
     "mkdir": "83, N, 0o700", "rmdir": "84, D", "symlink": "88, b'x', N",

@@ -100,8 +100,8 @@ for seed in range(4):
 assert all(os.waitpid(child, 0)[1] == 0 for child in children)
 """)
         self.assertEqual(report["opens"], 16 * COUNT)
-        # If a program wants a file while another program reads the window of this file, it reads
-        # the file alone.
+        # If a program needs a file while another program reads the window that contains this file,
+        # the first program reads only the file.
         self.assertLess(report["misses"], COUNT * 7 // 8)
         # Each file is in memory only one time, except if the flights of two files collide
         # (single_flight.h).

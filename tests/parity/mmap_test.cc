@@ -272,7 +272,7 @@ PARITY(Map, SharedMappingSeesLaterWrites) {
 }
 
 PARITY(Map, AfterItsOwnFdIsGone) {
-  // The host closes every fd, or puts another file on the fds.
+  // The program closes every fd, or opens another file at these fds.
   for (const int how : {0, 1, 2}) {
     const std::size_t size = 40000;
     int fd = open_sized(t, size);

@@ -11,7 +11,7 @@ from cluster_servers import wait_until
 class Ahead(Cluster):
     def ahead(self, name: str, prefix: Path, waits: bool = True, **settings: str):
         """Starts a node and waits until it has fetched all files of a list. The program has opened
-        one file, so that there is a leader."""
+        one file, so that a leader exists."""
         names = self.scratch / f"list-{name}"
         names.write_text("".join(f"{prefix / file}\n" for file in self.files))
         node = self.node(name, prefix, CUBESHIM_PREFETCH="1", CUBESHIM_PREFETCH_LIST=str(names),

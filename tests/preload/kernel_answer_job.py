@@ -203,7 +203,7 @@ USES = {
     "unlink below an fd": lambda p: relative(p, lambda fd, name: os.unlink(name, dir_fd=fd)),
     "r+ below an fd": lambda p: relative(p, lambda fd, name: opened(name, os.O_RDWR, dir_fd=fd)),
 }
-# Calls that make a name.
+# Calls that create a name.
 MAKES = {
     "mkdir": os.mkdir, "mknod": os.mknod, "mkfifo": os.mkfifo,
     "symlink": lambda p: os.symlink("f", p),

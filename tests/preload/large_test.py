@@ -879,7 +879,8 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
                 self.assertEqual(said, {"digest": digest, "numbers": 1})
 
     def test_a_lock_that_is_taken_during_a_mapping_is_not_held_by_another_mapping(self):
-        # The library would keep the pages of a mapping by its own mapping of the file.
+        # The library's own mapping of the file would keep the pages of the program's mapping in
+        # memory.
         self.race(MMAP,
                   "libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(0))",
                   "fcntl.flock(file, fcntl.LOCK_EX)")

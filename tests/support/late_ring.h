@@ -22,7 +22,7 @@ inline std::string late_content(const std::string& path) {
   return bytes.replace(0, path.size(), path).replace(k_late_bytes - path.size(), path.size(), path);
 }
 
-// A region full of resident files, and a ring of four segments that is made afterwards.
+// A region that is full of resident files, and a ring of four segments that is made later.
 struct LateRing {
   TestRegion region;
   cache::RamTier tier{*region};

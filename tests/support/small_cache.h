@@ -47,7 +47,7 @@ struct SmallCache {
   struct Counts {
     int opens = 0, hits = 0, wrong = 0;
   };
-  // Opens the file as a program does.
+  // Opens the file like a program.
   void open(cache::FileCache& by, const std::string& path, Counts& counts) const {
     ++counts.opens;
     const cache::OpenOutcome outcome = by.open(request_for(path));

@@ -82,7 +82,7 @@ TEST(ClusterTier, OffersRefusedRecordsAgainLater) {
   ClusterNode node(files.dir.path(), server.name());
   for (int i = 0; i < 8; ++i)
     EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
-  // One record is tried again after all have been postponed.
+  // After all records have been postponed, one record is tried again.
   ASSERT_TRUE(comes_true([&] { return offers > 1; }));
   EXPECT_EQ(server.values(), 0U);
   is_away = false;

@@ -297,7 +297,7 @@ TEST_F(LargeDiskTest, LastBlockIsWrittenThoughItIsShorter) {
   EXPECT_EQ(on_disk(), 1U);
 }
 
-// A tier that has every block of one file, or none. abandon() ends the object.
+// A tier that has either every block of one file or no block. abandon() destroys the object.
 struct ChildsTier final : Tier {
   const std::string& data;
   FileStat stat;

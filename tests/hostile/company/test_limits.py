@@ -85,7 +85,8 @@ there(f'mv {D}/../f4 {D}/../f5 {D}')
                        preexec_fn=self.limited(NPROC=1))
 
     def test_all_memory_locked(self):
-        # The region and the table of open files do not count towards what the program locks.
+        # The region and the table of open files do not count towards the memory that the program
+        # locks.
         self.settings["CUBESHIM_RAM"] = "256M"
         lock = ["/usr/bin/setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"
                ] if os.geteuid() == 0 else []

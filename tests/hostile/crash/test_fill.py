@@ -195,7 +195,7 @@ class Reads(FillCase):
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
-        # The first read after the script.
+        # Makes the first read after the script.
         self.origin.script("hold read 1")
         host.send(f"jumped {fd} 1000000")
         self.assertGreater(self.origin.held(), 0)
@@ -244,8 +244,8 @@ class Changes(FillCase):
             with open(source, "r+b") as file:
                 file.write(self.other)
 
-        # If the reader returns to the beginning, the bytes must be current: otherwise the reader
-        # would get a mixture without noticing.
+        # If the reader returns to the beginning, the bytes must be current. Otherwise, the reader
+        # would get a mixture without noticing it.
         again = [
             "at {fd} 0 1000", f"at {{fd}} {SIZE - 1000} 1000", "at {fd} 0 1000", "read {path}",
             "read {path}"

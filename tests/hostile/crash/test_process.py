@@ -136,8 +136,8 @@ class HeldFetch(support.FaultCase):
                 self.tried()
 
     def test_waiter_is_interrupted(self):
-        # The reader waits for another process's fetch, no longer than without the signal, and then
-        # reads.
+        # The reader waits for another process's fetch, but no longer than without the signal. Then
+        # it reads.
         self.assertTrue(self.start("hold read"))
         self.assertEqual(self.reader.ask(f"alarmed 50 {self.path('wanted')}"), whole(self.data))
         self.origin.script("go")

@@ -172,8 +172,8 @@ TEST(RegionLock, IsRefusedIfItIsOfAnotherKind) {
   }
 }
 
-// A region of this user gets the name of another region. It is sound, but the name does not belong
-// to it.
+// A region of this user gets the name of another region. The region is valid, but the name does not
+// belong to it.
 TEST(RegionRace, ASecondNameIsRefused) {
   const RegionName one, two;
   EXPECT_EQ(tests::run_in_child([&] {

@@ -1,4 +1,4 @@
-"""Programs with more rights than the user that starts them. The library must not affect such a
+"""Programs with more rights than the user who starts them. The library must not affect such a
 process."""
 import os
 import shutil

@@ -58,8 +58,8 @@ class OwnRegion(Case):
 
 @as_root
 class Squatter(Case):
-    """Another user has taken the name first. The library prints one line, reads are plain, the
-    victim's files are not touched, and no call waits."""
+    """Another user has created a file under the name first. The library prints one line, reads
+    bypass the cache, the victim's files are not touched, and no call waits."""
     def expect_plain(self, make, *words, victims=(0, USER)):
         for victim in victims:
             with self.subTest(victim=victim):

@@ -227,7 +227,7 @@ class Scratch:
         self.root, self.work, self.tree, self.build, self.jobs = (root, work, work / "tree",
                                                                   work / "build", jobs)
         self.with_faults: set[str] = set()  # sources
-        # The tests are those of the short run.
+        # Uses the tests of the short run.
         self.environment = {
             name: value for name, value in os.environ.items() if name != "CUBESHIM_TEST_LONG"
         }

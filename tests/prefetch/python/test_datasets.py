@@ -31,7 +31,7 @@ class Plain(torch.utils.data.Dataset):
 
 
 class Trap:
-    """Code of the program. It reports each call."""
+    """Stands for an object of the program. It records each attribute that is looked up."""
     calls = []
 
     def __getattr__(self, name):

@@ -270,7 +270,7 @@ class Stores(Case):
             self.file(kind).write_bytes(torn[:numbers.choice((len(torn), at))])
             self.assertIsInstance(self.store.resolve(range(100)), list)
             self.file(kind).write_bytes(whole[kind])
-        # A record of another index.
+        # The record belongs to another index.
         self.file("index").write_bytes(whole["index"][8:])
         self.assertEqual(self.store.resolve([3]), [])
 

@@ -1,5 +1,5 @@
-"""Jobs whose files are prefetched. They are compared with the same job alone (Job), or harmed step
-by step (FaultCase).
+"""Jobs whose files are prefetched. A test either compares them with the same job alone (Job) or
+harms them step by step (FaultCase).
 
 The data set is on a lagfs mount. No test sleeps to wait for prefetching: `cubeshim stats` tells how
 far it is."""

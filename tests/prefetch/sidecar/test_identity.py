@@ -89,7 +89,7 @@ read_all()
 """)
 
     def test_namespaces(self):
-        # The kernel refuses these to a process with more than one thread.
+        # The kernel refuses these calls if a process has more than one thread.
         for flags in ("0x10000000", "0x10000000 | 0x20000", "0x100", "0x20000", "0x20000000"):
             self.check_midway(f"""
 import ctypes

@@ -151,8 +151,8 @@ class Refused(Job):
         return done
 
     def test_paths_that_lead_nowhere(self):
-        # With invalid entries among valid entries, the valid ones are fetched, and each reason for
-        # leaving out others is reported one time.
+        # If a list has valid and invalid entries, the valid entries are fetched. Each reason for
+        # which entries are left out is reported one time.
         good = [f"{self.data}/f{n}" for n in range(COUNT)]
         bad = [
             "/etc/passwd", "/nowhere", f"{self.data}/missing", f"{self.data}/../outside",

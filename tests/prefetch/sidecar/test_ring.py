@@ -115,9 +115,9 @@ for first in range(0, COUNT, {BATCH}):
             misses=2)
 
     def test_a_second_epoch(self):
-        # Resident files are not fetched again. The other files are, because the list starts over.
-        # The reader waits first: on a busy machine, it could otherwise pass all files before they
-        # are fetched.
+        # Resident files are not fetched again. The other files are fetched, because the list starts
+        # over. The reader waits first: on a busy machine, it could otherwise pass all files before
+        # they are fetched.
         done = self.check_gated(self.script(self.IN_ORDER + f"need(COUNT + {BATCH})\nread_all()\n"),
                                 misses=None)
         found = done.report["prefetch"]

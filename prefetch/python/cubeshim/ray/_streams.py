@@ -1,5 +1,5 @@
 """Fetches whole batches. Each batch is fetched by the worker that torch would choose, with that
-worker's random numbers. Used on a single node, and for IterableDataset.
+worker's random numbers. This module is used on a single node and for IterableDataset.
 
 The successor of a lost worker begins with the state of the lost worker's generators after the last
 delivered batch. For an IterableDataset, the successor reads its copy from the start and drops the

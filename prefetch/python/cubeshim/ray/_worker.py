@@ -112,8 +112,8 @@ class Worker:
             self.fetcher = self.work.fetcher()
 
     def fetch(self, indices):
-        """Fetches a batch as torch's worker does. Returns it, and the state of the generators
-        afterwards if a generator has moved."""
+        """Fetches a batch as torch's worker does. Returns the batch, and also the generators' new
+        state if a generator has moved."""
         answer = self.answer(lambda: self.fetcher.fetch(indices))
         now = state()
         moved, self.last = now != self.last, now
