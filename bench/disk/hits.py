@@ -51,7 +51,7 @@ def wait_for_disk(bench: Bench, shim: Shim, files: int) -> None:
 
 
 def fill_disk(bench: Bench, shim: Shim, data: Path, limit: int) -> None:
-    """Runs a first job, which reads all files. Its region is gone afterwards."""
+    """Runs a first job, which reads all files. Its region no longer exists afterwards."""
     with bench.reader("fill", data, shim, limit=limit, options=("--cold",)) as job:
         job.run()
         wait_for_disk(bench, shim, limit)

@@ -1,7 +1,7 @@
 // The raw entries of a list file, read in constant memory: lines, or NUL-separated names if the
-// first block contains a NUL. "\r\n" ends a line just as "\n" does, and a byte order mark is
-// skipped. The list is read up to the size that it had when it was opened; if it has shrunk,
-// reading stops early. has_changed() reports any change. Thread safety: one thread.
+// first block contains a NUL. "\r\n" ends a line like "\n", and a byte order mark is skipped. The
+// list is read up to the size that it had when it was opened; if it has shrunk, reading stops
+// early. has_changed() reports any change. Thread safety: one thread.
 #pragma once
 
 #include <climits>

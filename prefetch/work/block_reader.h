@@ -24,8 +24,8 @@ class BlockReader final : public ThreadCrew {
   // Returns an fd of the program for this open file, or a negative number if there is none. Called
   // on the reader's threads.
   using FdOf = int (*)(const LargeFile& file);
-  // Returns false in a sandbox that might kill the process for a new thread, until a trial has
-  // shown that the sandbox does not.
+  // Returns false in a sandbox that might kill the process for a new thread. When a trial has shown
+  // that the sandbox does not, returns true.
   static bool may_be_tried();
   // Returns null if no thread can be started; the log says why. The object is never freed, because
   // threads of the program might still call it.

@@ -111,7 +111,7 @@ void MappedFiles::keep_last(Row& row) {
   if (region_fd) keep(row, region_fd->get());
 }
 
-// Drops a mapping that the program has unmapped, without a last look.
+// Drops a mapping that the program has unmapped, without checking its pages a last time.
 void MappedFiles::drop_left(Row& row) {
   if (!row.is_left.load(std::memory_order_acquire) || !row.claim(ClaimedRow::Is::filled)) return;
   row.is_over.store(true, std::memory_order_seq_cst);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t k_test_page = 4096;
 constexpr std::size_t k_room = 80 * k_test_page;
 
-// Whole pages, followed by an inaccessible one.
+// Whole pages, followed by an inaccessible page.
 class Pages {
  public:
   Pages()

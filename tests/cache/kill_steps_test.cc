@@ -139,7 +139,7 @@ TEST(KillSteps, KillAtAnyInstructionOfPublishIsHarmless) {
       return pin ? 0 : 1;
     });
   };
-  // Counts the instructions, and finds the one at which the record appears.
+  // Counts the instructions, and finds the instruction at which the record appears.
   long length = 0, appears = 0;
   {
     const std::string content = tests::content_of("/measure", 0, file_size);

@@ -143,8 +143,8 @@ TEST_F(LargePathsTest, OldestRowIsReplacedIfNoneIsFree) {
   EXPECT_EQ(found(), "1111101011");
 }
 
-// There are twice as many files as rows for them, so each note takes a row that another process may
-// be writing to.
+// There are twice as many files as rows for them, so each note uses a row to which another process
+// may be writing.
 TEST_F(LargePathsTest, ConcurrentWritersShowNoWrongName) {
   const auto files = rivals(2 * k_ways);
   const int rounds = tests::k_tsan ? 2'000 : tests::rounds(20'000, 200'000);

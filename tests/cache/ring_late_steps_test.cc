@@ -101,7 +101,7 @@ TEST(LateRingSteps, UntakenSegmentKeepsItsRoomForOthers) {
   ASSERT_TRUE(child.to_stop());
   step_on(child, middle);
   ASSERT_EQ(late.state(), SegmentState::evicting);
-  // A prefetch wants it again.
+  // A prefetch needs the segment again.
   row.unread.fetch_add(1);
   while (child.to_stop()) {
   }

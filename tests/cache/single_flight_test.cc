@@ -325,8 +325,8 @@ TEST(SingleFlight, EndOfOneProcessEndsNoFlightOfAnother) {
   EXPECT_EQ(region->flight_slot(77).word.load(), held);
 }
 
-// Another path holds the first slot while the child checks it, but no longer when this process
-// does, so the two take different slots.
+// Another path holds the first slot when the child checks it, but no longer when this process
+// checks it. So the two processes take different slots.
 TEST(SingleFlight, KeepsOneOfTwoSimultaneousFlightsAtAnyInstruction) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   constexpr std::uint64_t k_other = 5, k_both = k_other + (std::uint64_t{k_flight_slots} << 16);

@@ -39,7 +39,7 @@ def until(condition, what):
 
 
 class Exporter:
-    """An exporter that answers scrapes."""
+    """A running exporter that answers scrapes."""
     def __init__(self, test, *words):
         self.errors = Path(tempfile.mkstemp(dir=test.data.parent)[1])
         with self.errors.open("w") as errors:

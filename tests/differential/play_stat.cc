@@ -66,8 +66,8 @@ constexpr unsigned k_masks[] = {
     STATX_ALL,         STATX_TYPE | STATX_MODE,         STATX_INO,  STATX_MODE,  STATX_BTIME,
     STATX_NLINK,       STATX_MTIME | STATX_CTIME};
 
-// Shows only the requested fields. A kernel can report more fields (btrfs reports the time of
-// birth), and need not have asked the server for these (FUSE).
+// Shows only the requested fields. A kernel can report more fields than were requested (btrfs
+// reports the time of birth), and does not always ask the server for these fields (FUSE).
 std::string show(Player& p, unsigned asked, const struct ::statx& x) {
   const bool is_file = S_ISREG(x.stx_mode) || S_ISDIR(x.stx_mode) || S_ISLNK(x.stx_mode);
   struct ::stat root {};

@@ -27,7 +27,7 @@ class Node:
 
 
 class Pod:
-    """One pod, from its start to its end. Its own volumes end with it."""
+    """One pod, from its start to its end. The pod's own volumes end with the pod."""
 
     def __init__(self, node: Node, manifest: dict):
         self.node, self.spec = node, manifest["spec"]

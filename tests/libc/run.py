@@ -5,10 +5,10 @@ hand before a release.
     run.py --release build-dist --libc 2.17=/opt/glibc-2.17 --libc bullseye=/srv/bullseye --node
     node-v16/bin/node
 
-A libc is a folder that glibc was installed to (`lib/ld-linux-x86-64.so.2`; the programs get that
-loader by patchelf), or the root of a system (`bin/sh`; the programs run in a chroot, and its own
-Python, too). The programs are built by the compiler of the release for the libc's architecture;
-aarch64 needs qemu-user with binfmt_misc. Needs root."""
+A libc is either a folder to which glibc was installed (`lib/ld-linux-x86-64.so.2`; patchelf gives
+the programs this loader), or the root of a system (`bin/sh`; the programs and the system's own
+Python run in a chroot). The programs are built by the compiler of the release for the libc's
+architecture; aarch64 needs qemu-user with binfmt_misc. Needs root."""
 
 import argparse
 import json

@@ -1,5 +1,5 @@
-"""Reads names and directories from the environment as the library does: if the library would refuse
-a value, the default is used. Each variable is read when it is needed."""
+"""Reads names and directories from the environment by the library's rules: for a value that the
+library would refuse, it uses the default. Each variable is read when it is needed."""
 import os
 import string
 

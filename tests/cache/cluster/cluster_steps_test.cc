@@ -34,7 +34,7 @@ sigjmp_buf g_left_question;
 
 std::string key_in(const std::string& line) { return line.substr(3, line.find(' ', 3) - 3); }
 
-// A process that asks. Its signals never reach the client's thread.
+// A process that asks a server. Its signals never reach the client's thread.
 struct AskingProcess {
   sigset_t all, before;
   Running running;
@@ -129,7 +129,7 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     is_asked = false;
     const std::uint64_t trips = said->trips;
     const std::uint64_t began = base::monotonic_ns();
-    // The wait of the child ends.
+    // Runs the child until its wait ends.
     while (child.to_system_call() && !child.is_at_raise() &&
            (!is_asked || base::monotonic_ns() < began + k_short)) {
     }

@@ -210,7 +210,7 @@ TEST_P(BlockSizes, DiskReturnsWholeBlocks) {
   const BlockFile file("/mnt/" + std::string(LargePaths::k_longest - 5, 'x'),
                        2 * k_chunk_bytes + 123'457);
   const std::uint64_t blocks = file.blocks(block);
-  // All pages are present except the last one of one block. A block of one page is whole or
+  // All pages are present except the last page of one block. A block of one page is whole or
   // missing.
   const std::uint64_t partial = 1;
   for (std::uint64_t number = 0; number < blocks; ++number) {

@@ -179,7 +179,7 @@ TEST(DiskFormat, EachTimeAndRightDistinguishesVersions) {
   stat.mode = S_IFREG | 0644;
   stat.modified.seconds = stat.changed.seconds = 1'600'000'000;
   FileStat other = stat;
-  // This number may differ after each mount.
+  // This number can differ after each mount.
   other.device_minor = 9;
   EXPECT_TRUE(is_same_version(stat, other));
   const auto differs = [&](auto change) {

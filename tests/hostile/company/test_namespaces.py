@@ -247,8 +247,8 @@ read_all()
         # The job inside must end because of the death of unshare, and not earlier because its input
         # ends.
         child.wait(timeout=self.timeout)
-        # Waits not only for the end of unshare, but also for that of the job inside, which has the
-        # pipes, too.
+        # Waits for the end of unshare, and also for the end of the job inside, which has the pipes
+        # open too.
         child.communicate(timeout=self.timeout)
         # All threads of the job must have ended, because one that is still ending holds the memory.
         deadline = time.monotonic() + self.timeout

@@ -17,7 +17,7 @@ def part(data, at, n):
 
 
 class FillCase(support.FaultCase):
-    """Uses an origin whose every read is counted, because no page of it is kept."""
+    """Uses an origin of which no page is kept in memory, so that every read of it is counted."""
 
     options = ("--direct",)
 

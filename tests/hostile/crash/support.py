@@ -1,5 +1,5 @@
-"""Shared by the fault tests: a slow mount with faults on request, hosts that are harmed, and the
-counters of both."""
+"""Code that the fault tests share: a slow mount with faults on request, hosts that are harmed, and
+the counters of both."""
 import concurrent.futures
 import functools
 import os

@@ -129,8 +129,8 @@ def read_lists(paths: list[Path]) -> list[Mutant]:
                 raise ListError(
                     f'{path.name}: row {number}: as is "{kind}", not statement, expression or build'
                 )
-            # The number stays the same in each run, so that for a new row only its own source is
-            # compiled.
+            # The number is the same in each run, so that a new row requires the compilation of only
+            # its own source.
             text = "\0".join(str(row.get(key)) for key in ("file", "old", "new"))
             key = int(hashlib.sha256(text.encode()).hexdigest(), 16) % (fold.MOST - 1) + 1
             while key in ids:

@@ -75,7 +75,7 @@ def find_library():
 
 
 def in_front(library, others):
-    """Returns a value for LD_PRELOAD that has the library in front, and only there."""
+    """Returns a value for LD_PRELOAD that contains the library only as its first entry."""
     rest = [
         word for word in others.replace(" ", ":").split(":")
         if word and os.path.basename(word) != LIBRARY
