@@ -238,7 +238,7 @@ void bench_index(const std::string& parent, std::uint64_t files, int rounds) {
   };
   look_ups("in memory", k_warm);
   tell("in use");
-  // Evicts pages as the kernel does when memory is short.
+  // Evicts pages like the kernel when memory is short.
   const auto page_out = [&] {
     sync_directory(directory);
     mapped_bytes(index, MADV_PAGEOUT);

@@ -1,7 +1,7 @@
 // Configured faults of the origin: errors, hangs and short reads, each with a probability.
 //
 // The n-th decision of a rule depends only on the seed and on n. So two runs that send the same
-// operations see the same number of faults at the same places, whatever the threads' timing is.
+// operations see the same number of faults at the same places, independent of the threads' timing.
 //
 // Thread safety: all members may be called from any thread.
 #pragma once

@@ -4,7 +4,7 @@
 // settle() makes the counters exact. The kernel does not wait for RELEASE and read-ahead. So when a
 // worker answers a read of the counters, another worker can have an earlier request of this kind
 // that is not counted yet. settle() waits until all earlier requests are counted, at no cost for
-// the hot path: it sends a signal, on which a worker that waits in the kernel returns; a worker
+// the hot path. It sends a signal, which makes a worker that waits in the kernel return. A worker
 // that has just returned with a request is not affected.
 //
 // Thread safety: only the main thread may call start() and end_signal(); only workers may call

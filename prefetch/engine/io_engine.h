@@ -17,10 +17,10 @@
 // at a time. Calls for different fetches run concurrently in the thread engine, and one after the
 // other in the io_uring engine. A client must not call drain or stop from within a callback.
 //
-// File descriptors: the engine's threads have an fd table of their own. The host never sees an
-// engine's fd, and no close or dup2 of the host affects an engine's fd. A client function that runs
-// on such a thread therefore has none of the host's fds, stderr included. On such a thread,
-// /proc/self/fd still shows the host's table; /proc/thread-self/fd shows the thread's own table.
+// File descriptors: the engine's threads have their own fd table. The host never sees an engine's
+// fd, and no close or dup2 of the host affects an engine's fd. A client function that runs on such
+// a thread therefore has none of the host's fds, stderr included. On such a thread, /proc/self/fd
+// still shows the host's table; /proc/thread-self/fd shows the thread's own table.
 //
 // A forked child has no engine: its copy ends submitted fetches as cancelled, and its other
 // functions do nothing.

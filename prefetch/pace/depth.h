@@ -60,7 +60,7 @@ class Depth {
   };
   struct Rule {
     double tolerance = 1, forgetting = 1;  // factors applied to the best mean in each period
-    // False: the limit falls by the factor by which the mean has grown.
+    // If false, the limit falls by the factor by which the mean has grown.
     bool halves = false;
     unsigned step = 0;  // the growth before the first setback; afterwards it is one
   };

@@ -1,7 +1,7 @@
 // Threads of the library inside a host. These threads block all signals and have small stacks. They
 // are scheduled like the main thread, not like the thread that started them (starter_traits.h).
 // They can have an fd table that the host can neither see nor close. No host code runs in them,
-// even if the host has hooked malloc or threads: for each library thread, a second thread with the
+// even if the host has hooked malloc or threads. For each library thread, a second thread with the
 // host's fd table runs the host's hooks for the beginning and the end of a thread
 // (background_thread.cc). A body must therefore not call any function that a library can interpose
 // (tests/house/thread_calls_test.py). Thread-safe.

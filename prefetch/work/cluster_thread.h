@@ -1,6 +1,6 @@
 // The thread of this process that talks to the cluster (cache/tier/cluster/cluster_client.h). It
-// blocks all signals and has an fd table of its own: the host can neither close its sockets nor
-// pass them to a child. Thread-safe.
+// blocks all signals and has its own fd table, so the host can neither close its sockets nor pass
+// them to a child. Thread-safe.
 #pragma once
 
 #include "cache/tier/cluster/cluster_client.h"

@@ -1,4 +1,5 @@
-// try_to() runs a function that may throw for lack of memory. Thread safety: that of the function.
+// try_to() runs a function that may throw for lack of memory. Thread safety: the same as that of
+// the function.
 #pragma once
 
 namespace cube::prefetch {

@@ -1,6 +1,6 @@
-// A gateway for tests: the buckets are directories of AWS_TEST_ROOT. It is started as the command
-// is (`fake_gateway gateway`), logs each request to AWS_TEST_LOG, and has the faults of
-// AWS_TEST_FAULT:
+// A gateway for tests: the buckets are directories of AWS_TEST_ROOT. It is started like the command
+// (`fake_gateway gateway`), logs each request to AWS_TEST_LOG, and has the faults that
+// AWS_TEST_FAULT names:
 //   die       ends as it takes its first request; the next gateway works
 //   die_copy  ends after its first answer to a copy
 //   lost_copy has nothing for the first who collects a copy

@@ -443,7 +443,7 @@ TEST_F(MountMetadataTtlTest, TargetIsUnknownAfterAChangeOfTheDirectoryAndTheTtl)
   const auto read = [&] { return metadata().read_link(place + "/link", found); };
   ASSERT_EQ(read(), Says::present);
   EXPECT_EQ(found.view(), "one");
-  // Bypasses the library, as changes by another node do.
+  // Bypasses the library, like changes by another node.
   ASSERT_EQ(symlink("Two", (place + "/next").c_str()), 0);
   ASSERT_EQ(rename((place + "/next").c_str(), (place + "/link").c_str()), 0);
   age_record(*metadata().stats_of(place), 61);

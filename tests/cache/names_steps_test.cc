@@ -37,7 +37,7 @@ struct MetadataSteps : testing::Test {
     const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
     ASSERT_EQ(utimensat(AT_FDCWD, place.c_str(), times, 0), 0);
   }
-  // Reports the change as the library does.
+  // Reports the change like the library.
   void change_entries(const std::string& name) const {
     ASSERT_EQ(close(creat((place + "/" + name).c_str(), 0600)), 0);
     age();

@@ -45,7 +45,7 @@ struct FillTest : testing::Test {
   const std::string data = content_of('a');
   const std::string path = dir.write("f", data);
 
-  // Opens a file as the shim does.
+  // Opens a file like the shim.
   struct Open {
     PartialFill* fill = nullptr;
     int fd = -1;

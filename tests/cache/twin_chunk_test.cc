@@ -93,7 +93,7 @@ TEST_F(TwinChunkTest, PresentPageOfAChunkMadeTwiceIsNotWritten) {
   ASSERT_TRUE(other);
   show(here);
   const std::uint64_t before = cache->region().header().used_bytes.load();
-  // Fetches ahead block by block: all pages arrive, and the one that was present stays.
+  // Fetches ahead block by block: all pages arrive, and the page that was present stays.
   for (std::uint64_t at = k_chunk_bytes; at < 2 * std::uint64_t{k_chunk_bytes}; at += k_block) {
     EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, file->fds_left(), {at, at + k_block}));
   }

@@ -44,7 +44,7 @@ def shell_words(folder, shell, script):
 
 
 class Terminal:
-    """A shell on a terminal of its own."""
+    """A shell on its own terminal."""
     def __init__(self, words, env):
         self.child, self.master = pty.fork()  # with a controlling terminal, which shells need
         if self.child == 0:

@@ -139,7 +139,7 @@ DIFFER_PLAY(make_fd) {
   keep(p, a[0], r);
 }
 
-// Lists the open fds as a program does. No handler may close files during the listing (SEMANTICS,
+// Lists the open fds like a program. No handler may close files during the listing (SEMANTICS,
 // Limits: a listing of /proc/self/fd can show an fd that was just closed).
 DIFFER_PLAY(list_fds) {
   const BlockAlarm block;

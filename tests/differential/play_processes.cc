@@ -57,7 +57,7 @@ class Output {
   bool there_ = false;
 };
 
-// Every third program starts with an empty environment and thus without the library.
+// Every third program starts with an empty environment, and so without the library.
 char* const* environment(std::int64_t kind) {
   static char* const none[] = {nullptr};
   return kind % 3 == 2 ? none : environ;

@@ -203,9 +203,9 @@ std::string Player::path_spelled(const Entry& entry, std::int64_t kind) const {
 std::string Player::path_inside(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
-  // The kernel reports some errors before others: that a mount is read-only and is not the mount of
-  // the files outside, that a name cannot be made or removed (because it ends in a slash or a dot),
-  // or that a directory is missing.
+  // The kernel reports these errors before others: that a mount is read-only and is not the mount
+  // of the files outside, that a name cannot be made or removed (because it ends in a slash or a
+  // dot), or that a directory is missing.
   if (tree_->is_packed()) {
     const std::string chosen =
         path(entry.is_outside() ? 0 : number, kind == 6 || kind == 7 || kind == 9 ? 0 : kind);

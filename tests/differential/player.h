@@ -36,8 +36,8 @@ struct Result {
 inline constexpr int k_errno_kept = 4242;
 
 // A buffer for one read or write. It detects stores outside the bytes that were read. Reads of a
-// file opened with O_DIRECT depend on the buffer's address, so the address must not be random: a
-// buffer of even size begins at a page, a buffer of odd size 16 bytes after a page.
+// file opened with O_DIRECT depend on the buffer's address, so the address must not be random. A
+// buffer of even size begins at a page, and a buffer of odd size begins 16 bytes after a page.
 class Buffer {
  public:
   explicit Buffer(std::size_t size)

@@ -1,6 +1,6 @@
-"""Threads with their own fd table run the code of cache/ and prefetch/. So this code must not call
-a function of libc or of the runtimes whose hooks in other libraries do more than observe: an fd
-that such a hook opens would be another file in the program's table.
+"""Threads with their own fd table run the code of cache/ and prefetch/. Other libraries can hook
+functions of libc and of the runtimes. This code must not call a function whose hooks do more than
+observe, because an fd that such a hook opens would be another file in the program's table.
 
     thread_calls_test.py ARCHIVE ...     exit status 1 and a line for each call that is in neither
                                          list

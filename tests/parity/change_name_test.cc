@@ -205,7 +205,7 @@ PARITY(Change, TemporaryFilesAndNewNames) {
     show(t, "reader", reader);
     CALL(close(reader));
     show_path(t, pattern.c_str());
-    // Saves a file as programs do: a temporary file is renamed over the old one.
+    // Saves a file like many programs: a temporary file is renamed over the old file.
     const char* const saved = t.text("saved" + std::to_string(which), "before");
     show_path(t, saved);
     CALL(rename(pattern.c_str(), saved));

@@ -204,8 +204,8 @@ int run_under_test(char** argv) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("PARITY_BASE", base.c_str(), 1);
-    // The tests rely on the numbers of fds: only 0, 1 and 2 are open, whatever this program has
-    // inherited.
+    // The tests rely on the numbers of fds. So only 0, 1 and 2 stay open, no matter what this
+    // program has inherited.
     close_range(3, ~0U, 0);
     unsetenv("CUBESHIM_JOB");
     execv("/proc/self/exe", argv);

@@ -52,8 +52,8 @@ PARITY(MapSize, BehindTheLastPageIsABusError) {
     for (const off_t offset : {0L, 4096L, 8192L, 36864L}) {
       if (offset >= static_cast<off_t>(size)) continue;
       const std::size_t rest = pages(size - offset);
-      // Lengths that reach to the file's end, one page further, as far as the file is long, and
-      // further still. All but the first can extend past the file's end.
+      // Lengths up to the file's end, one page beyond it, equal to the file's size, and larger than
+      // the file. All but the first can extend past the file's end.
       for (const std::size_t length :
            {size - offset, rest, rest + 1, rest + k_page, size, pages(size) + k_page}) {
         t.line(std::to_string(size) + " from " + std::to_string(offset) + " of " +

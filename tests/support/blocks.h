@@ -1,5 +1,5 @@
-// Blocks of large files for tests: a file that is put into the region block by block, as LargeFile
-// does it, and tiers that record the blocks offered to them.
+// Blocks of large files for tests: a file that is put into the region block by block, like
+// LargeFile does, and tiers that record the blocks offered to them.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -20,7 +20,7 @@ inline base::Result<cache::Pin> put_in_ring(cache::RamTier& tier, std::string_vi
   return publish(tier, std::move(*room), content);
 }
 
-// Opens the file as a program does, and notes its first open. Returns true if it is cached with the
+// Opens the file like a program, and notes its first open. Returns true if it is cached with the
 // right bytes.
 inline bool open_right(cache::RamTier& tier, std::string_view path, std::string_view data) {
   const cache::Pin pin = find(tier, path);

@@ -83,8 +83,8 @@ def base_of(owner):
 
 
 def under(base, path):
-    """Joins a relative name to the directory, as the data set probably does. A name that already
-    begins with the directory is not changed."""
+    """Joins a relative name to the directory. The data set probably does the same. A name that
+    already begins with the directory is not changed."""
     if not base or os.path.isabs(path) or path.startswith(base.rstrip("/") + "/") or not path:
         return path or base
     return os.path.join(base, path)

@@ -175,7 +175,7 @@ class Mount:
         return self.source_root / name
 
     def put(self, name, data):
-        """Writes at the origin, bypassing the mount, as another node does."""
+        """Writes at the origin like another node, bypassing the mount."""
         self.source(name).write_bytes(data)
         return self.path(name)
 

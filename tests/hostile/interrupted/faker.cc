@@ -1,4 +1,4 @@
-// Another preloaded library, which reports false owners of files, as libfakeroot does. It is loaded
+// Another preloaded library, which reports false owners of files, like libfakeroot. It is loaded
 // after our library.
 #include <dlfcn.h>
 #include <sys/stat.h>

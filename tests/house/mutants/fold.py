@@ -16,8 +16,8 @@ HEADER_NAME = "cubeshim_fault.h"
 MOST = 1 << 16  # ids are below it
 # The names of both variables do not begin with CUBESHIM_, because tests clear such variables. If a
 # program's environment was cleared, the variables are read from the environment of the first
-# process, which in a test's namespace is the tool's. This code calls no function of libc, because
-# the library replaces some of them, and because the code runs before libc is ready.
+# process. In a test's namespace, this is the tool's environment. This code calls no function of
+# libc, because the library replaces some of them, and because the code runs before libc is ready.
 HEADER = r"""// Made by tests/house/mutants/run.py, only in its copy of the tree. $MUTANT_FAULT is the id of the
 // fault that is on. The file $MUTANT_REACHED gets a byte for each place that is reached.
 #pragma once

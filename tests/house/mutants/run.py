@@ -22,7 +22,7 @@ has found nothing.
 DIR/results.json keeps the results, so that an interrupted run continues. A result is valid as long
 as the fault and its source stay the same; --again starts over. As root, each test runs in its own
 namespaces, so that none of its processes, mounts and files stay. The last lines are a table: the
-share of faults found in each part of the sources. Those that are marked as known to survive do not
+share of faults found in each part of the sources. Faults that are marked as known to survive do not
 count. Exit status: 0; 1 if less than 90 % of the faults of a part are found, if one does not build,
 or if a list is wrong.
 """
