@@ -1,6 +1,6 @@
 // An engine that runs a thread engine and an io_uring engine and assigns each origin to the faster
-// of the two; see engine_choice.h. Thread safety: that of IoEngine. No engine is called under the
-// lock, because the engine can call back immediately.
+// of the two; see engine_choice.h. Thread safety: the same as that of IoEngine. No engine is called
+// under the lock, because the engine can call back immediately.
 #pragma once
 
 #include <array>

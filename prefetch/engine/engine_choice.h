@@ -4,9 +4,9 @@
 // The setting `automatic` creates both engines. The first fetches of an origin are a trial. Batches
 // of four times the depth run on the two engines alternately, and each is timed from its first
 // submit to its last end (engine_trial.h). The trial chooses io_uring when io_uring was faster by a
-// tenth in eight pairs of batches, and threads when io_uring failed to be so in two pairs. A tie
-// therefore selects threads, usually after three pairs, and one disturbed batch does not decide the
-// trial.
+// tenth in eight pairs of batches, and threads when io_uring did not reach this lead in two pairs.
+// A tie therefore selects threads, usually after three pairs, and one disturbed batch does not
+// decide the trial.
 //
 // A fetch that is submitted beyond a batch is held back until the batch has ended. A batch does not
 // count, and is run again, if the engine ran out of work or some of its fetches were cancelled. A

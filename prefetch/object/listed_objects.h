@@ -36,8 +36,8 @@ class ListedObjects {
   std::uint64_t hidden() const { return hidden_; }
 
   // If RAM has a record with the same entries, keeps that record. `looked_ns`: the time
-  // (base::boot_ns) before the first page was requested. ENOSPC means that there would be no room
-  // even if all files that no program has open were evicted.
+  // (base::boot_ns) before the first page was requested. Returns ENOSPC if there is no room and the
+  // eviction of all files that no program has open would not make enough.
   base::Result<void> publish(cache::MountMetadata& metadata, cache::RamTier& ram,
                              const cache::BucketMount& mount, std::string_view below,
                              std::uint64_t looked_ns);

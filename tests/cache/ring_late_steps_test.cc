@@ -26,7 +26,8 @@ constexpr int k_got_it = 10, k_got_another = 11, k_got_nothing = 12;
 
 struct JoinSteps : LateRing {
   JoinSteps() : LateRing(16 * k_mib) {}
-  // The segment that joins is the last one, or another.
+  // The last segment, which the child may join to the ring. The child may also choose another
+  // segment.
   std::uint32_t last() const { return ring.end_segment() - 1; }
   Tracee child() {
     return Tracee([this] {

@@ -1,5 +1,5 @@
 // A region full of resident files, and a ring that is made afterwards, so that segments join the
-// ring one by one. Thread safety: that of RamTier.
+// ring one by one. Thread safety: the same as that of RamTier.
 #pragma once
 
 #include <algorithm>

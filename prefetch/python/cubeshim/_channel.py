@@ -46,8 +46,8 @@ class Channel:
     """The connection of one data loader. Each loader has its own connection, so that two loaders
     that are read alternately do not drop each other's order."""
 
-    # True when the interpreter is ending. A class attribute, because globals of modules are None
-    # then.
+    # True when the interpreter is ending. This is a class attribute, because the globals of modules
+    # are None at that time.
     is_ending = False
 
     def __init__(self, rank=0, world=1, is_for_one=False):

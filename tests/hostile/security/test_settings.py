@@ -133,7 +133,7 @@ class Report(Case):
             with self.subTest(length=len(path)):
                 done = self.read_to(path)
                 self.assertEqual(done.returncode, 0)
-                # At most one line about the path, and then the report on stderr.
+                # stderr has at most one line about the path, followed by the report.
                 self.assertLessEqual(len(self.lines(done)), 2, done.stderr)
                 self.assertTrue(all(len(line) < 1100 for line in self.lines(done)))
 

@@ -4,8 +4,9 @@ nodes share through memcached, and the prefetcher has each rank's order under th
 A node is a CUBESHIM_NAME, which has its own region and its own socket for announcements. An
 argument selects a single launcher:
 
-    test_launchers.py [torchrun|mpirun|deepspeed] ends with 77, and one line that says why, if it is
-    not there
+    test_launchers.py [torchrun|mpirun|deepspeed]
+
+If the launcher is missing, the program prints one line that says so, and ends with 77.
 """
 import base64
 import importlib.util

@@ -371,7 +371,7 @@ class Same(Case):
         self.assertEqual(list(DataLoader(Other(), batch_size=None)), list(range(10)))
         self.assertEqual(list(DataLoader(list(range(10)), batch_size=None)), list(range(10)))
         self.assertEqual(Other.touched, 0)
-        # A known sampler follows, on its own.
+        # Now a loader with a known sampler is read alone.
         iterator = iter(DataLoader(Files(10), batch_size=None))
         next(iterator)
         server.wait_for_order()
