@@ -5,13 +5,13 @@
 
 namespace cube::base {
 
-// True also if that cannot be determined.
+// Whether this thread may be in a sandbox. Also true if that cannot be determined.
 bool may_be_sandboxed();
 
-// Whether clone(2) is known to be allowed, without which calls cannot be tried in a child. It is
-// allowed if the process has other threads. It is also allowed if the parent has as many filters,
-// because the process was then created under these filters. A later call may return true even if an
-// earlier one did not.
+// Whether clone(2) is known to be allowed. Only then can calls be tried in a child. It is allowed
+// if the process has other threads. It is also allowed if the parent process has the same number of
+// filters, because this process was then created under these filters. The result can change from
+// false to true.
 bool is_clone_known_to_be_allowed();
 
 }  // namespace cube::base

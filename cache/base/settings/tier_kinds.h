@@ -1,5 +1,5 @@
-// The tiers below RAM, in the order in which they are asked. The report, the region's header and
-// the cache loop over them. Thread safety: constants.
+// The tiers below RAM, in the order in which the cache asks them. The report, the region's header
+// and the cache iterate over this list. Thread safety: constants.
 #pragma once
 
 #include <cstddef>
