@@ -1,10 +1,10 @@
 // Files that programs have just read from the origin, because there was no room or because the
 // program read only a part. A prefetch of such a file would come too late, so the prefetcher skips
-// it once. The region has a table of rows, indexed by the hash of the path. A row holds the hash,
-// whose last 16 bits are replaced by a time: 0 until a prefetcher has skipped the file, then the
-// second in which it did. A skipped prefetch may have been meant for a later epoch. So a program
-// that misses a skipped file clears the row; otherwise the file would be skipped and missed in
-// every epoch. Thread-safe. A race can cost one fetch.
+// it once. The region has a table of rows, indexed by the hash of the path. In a row, a time
+// replaces the last 16 bits of the hash: 0 until a prefetcher has skipped the file, then the second
+// in which the file was skipped. A skipped prefetch may have been meant for a later epoch. So a
+// program that misses a skipped file clears the row. Otherwise the file would be skipped and missed
+// in every epoch. Thread-safe. A race can cost one fetch.
 #pragma once
 
 #include "cache/base/clock.h"
