@@ -12,7 +12,7 @@ namespace cube::cache {
 class ClusterKey {
  public:
   ClusterKey() = default;
-  // The listing of a directory has another key than a file that later takes its path.
+  // Distinguishes the listing of a directory from a file that later has the same path.
   enum class Of : std::uint8_t { file, listing };
   // `space` is CUBESHIM_CLUSTER_NAME. `origin` is hash_of_origin of the id of the prefix. `path` is
   // the path below the prefix without a leading slash, or the BlockName of a block
