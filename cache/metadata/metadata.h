@@ -1,9 +1,9 @@
-// The metadata of a prefix whose files the kernel does not have: answers stat, readlink and
-// listings, and never returns file bytes. Keys are absolute paths at or below the prefix.
+// The metadata of a prefix whose files the kernel does not have. It answers stat, readlink and
+// listings, and never returns the bytes of files. Keys are absolute paths at or below the prefix.
 // Everything below such a prefix is read-only for programs. Thread safety: immutable after
-// construction. All of it is async-signal-safe, uses raw system calls, and never calls malloc.
-// Errors: ENOENT means that this prefix lacks the path; the kernel may still have a file there.
-// Other errors are those of a file system: ENOTDIR, ELOOP, ENAMETOOLONG, EIO, ENOMEM.
+// construction. All functions are async-signal-safe, make raw system calls only, and never call
+// malloc. Errors: ENOENT means that this prefix lacks the path; the kernel may still have a file
+// there. Other errors are those of a file system: ENOTDIR, ELOOP, ENAMETOOLONG, EIO, ENOMEM.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ namespace cube::cache {
 
 class Metadata {
  public:
-  // Whether a link at the end of a path is followed. Links before the last component always are.
+  // Whether a link at the end of a path is followed. Links before the last component are always
+  // followed.
   enum class Follow : std::uint8_t { nothing, last };
   // The size of the prefix as a file system, for statfs.
   struct Volume {
@@ -47,7 +48,7 @@ class Metadata {
   // Writes the target of a link, without a terminating zero, to `target`, which has room for
   // PATH_MAX bytes. Returns its length. EINVAL: the key is not a link.
   virtual base::Result<std::size_t> read_link(std::string_view key, char* target) const = 0;
-  // The caller ends the listing by release(). `with_names`: if false, the listing has no entries.
+  // The caller ends the listing by release(). `with_names` is false: the listing has no entries.
   virtual base::Result<Listing*> list(std::string_view key, Follow follow,
                                       bool with_names) const = 0;
   // Opens a copy of the file for a program that needs a kernel file. `flags` are the program's.
