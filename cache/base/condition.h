@@ -13,7 +13,7 @@ class Condition {
  public:
   using Lock = std::unique_lock<Mutex>;
 
-  // May wake without a notify.
+  // May return without a notify.
   void wait(Lock& lock, std::uint64_t at_most_ns = UINT64_MAX) {
     // Loads the count before the mutex is unlocked. A notify after that changes the count, so the
     // kernel returns immediately.

@@ -1,8 +1,8 @@
-// A lane is a thread's part of the data that every hit writes, so that threads that read at the
-// same time write no common cache line. A thread takes a lane at its first use and keeps it. If
-// there are more threads than lanes, several threads share a lane, and a signal handler uses the
-// lane of its thread. So two writers can store to the same part at the same time. Nothing needs to
-// be done when a thread ends. Thread-safe and async-signal-safe.
+// A lane is a thread's part of the data that every hit writes. Because of lanes, threads that read
+// at the same time do not write to the same cache lines. A thread takes a lane at its first use and
+// keeps it. If there are more threads than lanes, several threads share a lane, and a signal
+// handler uses the lane of its thread. So two writers can store to the same part at the same time.
+// Nothing needs to be done when a thread ends. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <atomic>

@@ -24,8 +24,8 @@ struct GroupMemory {
 GroupMemory memory_of_groups();
 
 // Memory that always stays free on the machine and in the control group, even if the settings ask
-// for more: if a page of a tmpfs cannot be allocated, the kernel calls the OOM killer instead of
-// returning an error.
+// for a larger region. If a page of a tmpfs cannot be allocated, the kernel calls the OOM killer
+// instead of returning an error.
 inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 struct MemoryLeft {
   std::uint64_t left = UINT64_MAX;  // the result of available_memory()

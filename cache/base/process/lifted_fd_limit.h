@@ -18,8 +18,9 @@ namespace cube::base {
 
 // Raises the process's soft limit of fds while this object lives, because the program may have
 // lowered the limit below its open fds. This has no effect in an unprivileged process whose hard
-// limit is as low. The limit belongs to the process: threads that lift it at the same time share
-// the lift, and the last one restores the limit, unless the program has set another limit by then.
+// limit is as low. The limit belongs to the process, so threads that lift it at the same time share
+// the lift. The last of these threads restores the limit, unless the program has set another limit
+// by then.
 class LiftedFdLimit {
  public:
   LiftedFdLimit() {

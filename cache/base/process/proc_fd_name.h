@@ -10,9 +10,9 @@ namespace cube::base {
 
 class ProcFdName {
  public:
-  // `process`: the fd table of the first thread, which /proc/self shows. `thread`: that of the
-  // calling thread, which may have its own. `info_of_thread`: the calling thread's table, too, but
-  // the file in which /proc describes the fd.
+  // `process`: the fd table of the first thread, which /proc/self shows. `thread`: the fd table of
+  // the calling thread, which may have its own table. `info_of_thread`: the same table as `thread`,
+  // but the file in which /proc describes the fd.
   enum class Table : std::uint8_t { process, thread, info_of_thread };
 
   // Each miss makes such a name, so this uses std::to_chars, which takes a tenth of fmt's time.

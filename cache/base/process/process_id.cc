@@ -39,7 +39,7 @@ bool read_stat_line(const char* path, StatLine& line) {
   if (std::from_chars(rest.data(), rest.data() + rest.size(), line.start_time).ec != std::errc{})
     return false;
   // The kernel shifts the start time by the offset of the reader's time namespace, not by the
-  // offset of the process's own.
+  // offset of the process's time namespace.
   constexpr std::int64_t k_tick_ns = 10'000'000;
   line.start_time -=
       static_cast<std::uint64_t>(static_cast<std::int64_t>(g_clock_shifts.boot_ns) / k_tick_ns);

@@ -1,6 +1,6 @@
 // Tells whether this thread runs in a sandbox, which may kill the process for a system call that
 // the program itself would not make. In a sandbox the library avoids such calls where it can.
-// Thread-safe and async-signal-safe. Slow: for code that runs once.
+// Thread-safe and async-signal-safe. It is slow, so only code that runs once should call it.
 #pragma once
 
 namespace cube::base {

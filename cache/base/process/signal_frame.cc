@@ -18,8 +18,8 @@ namespace {
 
 constexpr int k_signals = 64;
 
-// The kernel's structure, without libc's changes. aarch64 has a restorer, too, although libc sets
-// none.
+// The kernel's structure, without libc's changes. On aarch64 it also has a restorer, although libc
+// does not set it.
 struct KernelAction {
   std::uintptr_t handler;
   unsigned long flags;

@@ -8,11 +8,11 @@
 
 namespace cube::base {
 
-// A hash of the rights that decide whether the kernel, or a server that checks only user and
-// groups, lets this process open a file: user, groups, capabilities to override modes, user
-// namespace, security label. Never 0. The hash of the same rights is the same on all nodes of a
-// cluster. A process that may be in a Landlock domain shares its hash only with its forked
-// children.
+// A hash of the rights that determine which files this process can open: user, groups, capabilities
+// to override modes, user namespace, security label. It covers the checks of the kernel, and of a
+// server that checks only user and groups. Never 0. The hash of the same rights is the same on all
+// nodes of a cluster. A process that may be in a Landlock domain shares its hash only with its
+// forked children.
 std::uint64_t current_rights();
 
 // True if access(2) checks the same rights as open(2). The real ids must be the effective ids, and

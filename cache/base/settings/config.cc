@@ -248,7 +248,7 @@ bool is_without_mount(const Config& config, std::string_view prefix) {
 
 bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
   unsigned shift = 0;
-  // K, KB and KiB mean the same; B or i alone is not a unit.
+  // K, KB and KiB mean the same unit. B or i alone is not a unit.
   for (const std::string_view suffix : {"iB", "B", "i"}) {
     if (!text.ends_with(suffix) || text.size() <= suffix.size()) continue;
     text.remove_suffix(suffix.size());
