@@ -34,8 +34,8 @@ class Bucket {
   Bucket(const Bucket&) = delete;
   Bucket& operator=(const Bucket&) = delete;
 
-  // Both are set once, before the first call. `find` attaches to the region if this process is not
-  // yet attached.
+  // Call each of these two functions once, before any other call. `find` attaches to the region if
+  // this process is not yet attached.
   static void use_region(BucketRegion (*find)());
   static void use_start(Mailbox::Start start);
 
@@ -43,9 +43,9 @@ class Bucket {
 
   // All keys are absolute paths at or below the prefix.
   base::Result<FileStat> stat(std::string_view key) const;
-  // Like stat, but for an object that had this stat. If the mode trusts every version for the whole
-  // job, this is stat. In other modes it asks the store about this one object, by a conditional
-  // request.
+  // Like stat, but for an object that had the stat `known` before. If the mode trusts every version
+  // for the whole job, this just calls stat(). In other modes it asks the store about this object
+  // by a conditional request.
   base::Result<FileStat> revalidate(std::string_view key, const FileStat& known) const;
   // The names of a directory, as ObjectNames.
   base::Result<Pin> list(std::string_view key) const;
@@ -55,8 +55,8 @@ class Bucket {
   // Like fetch, for an object with this stat that no program waits for. ENOSPC: the object does not
   // fit, and was not requested.
   int fetch_ahead(std::string_view key, const FileStat& stat) const;
-  // A kernel file with the object's bytes (copy_socket.h). `version`: the version that it must
-  // have.
+  // A kernel file with the object's bytes (copy_socket.h). `version`: the version that the object
+  // must have.
   enum class Version : bool { any, of_stat };
   base::Result<base::UniqueFd> copy(std::string_view key, const FileStat& stat, int flags,
                                     bool is_prefetch, Version version = Version::any) const;
@@ -72,8 +72,8 @@ class Bucket {
   Pin find_object(const BucketRegion& in, std::string_view key, const FileStat& stat) const;
   // ENOENT or ENOTDIR if the nearest listing above shows that the directory does not exist; else 0.
   int error_above(const BucketRegion& in, std::string_view directory, std::uint64_t since_ns) const;
-  // Asks whether the store has the object with this stat. 0: it has. ESTALE, ENOENT or another
-  // errno: it has not.
+  // Asks whether the store has the object with this stat. 0: yes. ESTALE, ENOENT or another errno:
+  // no.
   int check(const BucketRegion& in, std::string_view key, const FileStat& known) const;
   // The stat of the key in a listing of its parent. ENOENT: the listing does not contain the key.
   base::Result<FileStat> stat_in(const Pin& listing, std::string_view key) const;

@@ -23,8 +23,7 @@ struct ObjectInfo {
   friend bool operator==(const ObjectInfo&, const ObjectInfo&) = default;
 };
 
-// A number below 2^29 that stands for an ETag. The ETag may have quotes or not; the number is the
-// same.
+// A number below 2^29 that represents an ETag. Quotes around the ETag do not change the number.
 std::uint32_t mark_of_etag(std::string_view etag);
 
 class BucketMount {
@@ -45,8 +44,8 @@ class BucketMount {
     path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
     return path;
   }
-  // The id depends only on the prefix, the URL and the store mark, so all processes, on all nodes,
-  // that use this store with these credentials have the same id.
+  // The id depends only on the prefix, the URL and the store mark. So it is the same in all
+  // processes, on all nodes, that use this store with these credentials.
   OriginId origin_id() const { return id_; }
   // A regular file, mode 0444. The mtime is Last-Modified. The ctime is the same second, and its
   // nanoseconds are the mark of the ETag.
@@ -55,7 +54,7 @@ class BucketMount {
   static ObjectInfo object_of(const FileStat& stat) {
     return {stat.size, stat.modified.seconds, stat.changed.nanoseconds};
   }
-  // Mode 0555. All times are 0, because stores keep none for directories.
+  // A directory, mode 0555. All times are 0, because stores keep no times for directories.
   FileStat stat_of_directory(std::string_view below) const;
 
  private:

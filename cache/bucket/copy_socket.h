@@ -1,6 +1,6 @@
 // Passes a kernel file with an object's bytes from the gateway to the process that asked for it.
-// The asking process sends its ticket over the gateway's Unix socket and receives an fd. Each of
-// the two checks that the other process runs as the same user. Thread-safe. The asker's part is
+// The asking process sends its ticket over the gateway's Unix socket and receives an fd. Both
+// processes check that the other runs as the same user. Thread-safe. The asker's part is
 // async-signal-safe.
 #pragma once
 
