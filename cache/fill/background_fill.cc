@@ -149,7 +149,7 @@ void BackgroundFill::give_up() {
 RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (is_there(file.stat)) return RecordFill::Next::done;
   const RecordFill::Next next = fill_.accept(file);
-  // The open of a packed file has already read it.
+  // A packed file was already read by its open.
   if (next != RecordFill::Next::read ||
       (parts_->freshness.origin_of(key_).traits().is_whole_in_one_read && !file.can_fill_ahead))
     return next;

@@ -1,8 +1,7 @@
 // Detects changes of a file, through any of its paths, while the file is being copied. It sees the
-// changes that the processes of the node make through the shim: a writer registers in the file's
-// stripe and increments the epoch of the stripe, and a change of a path increments name_changes.
-// Thread safety: an object belongs to one thread. The counters that it reads may change at any
-// time.
+// changes that the processes of the node make through the shim. A writer registers in the file's
+// stripe and increments the epoch of the stripe. A change of a path increments name_changes. Thread
+// safety: an object belongs to one thread. The counters that it reads may change at any time.
 #pragma once
 
 #include "cache/region/writers.h"

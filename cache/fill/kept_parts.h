@@ -23,7 +23,7 @@ class KeptParts {
   // Keeps n bytes from offset `at` on. `at` is a multiple of the page size; so is `n`, unless the
   // bytes reach the end of the file. False: there is no room.
   bool keep(const std::byte* from, std::uint64_t at, std::uint64_t n);
-  // Copies n bytes from offset `at` on to `to`. False: some of these bytes are not kept.
+  // Copies the n bytes from offset `at` on into `to`. False: some of these bytes are not kept.
   bool take(std::byte* to, std::uint64_t at, std::uint64_t n) const;
   void drop();
 

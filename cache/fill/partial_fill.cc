@@ -205,8 +205,8 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
     return end;
   const std::uint64_t to = std::min(end + k_pages_ahead, size());
   ahead_.store(to, std::memory_order_relaxed);
-  // By default, one call makes the kernel read at most k_pages_a_call bytes ahead. Parts that the
-  // room already has are skipped, because the kernel may have dropped their pages.
+  // By default, one call makes the kernel read at most k_pages_a_call bytes ahead. Skips parts that
+  // the room already has, because the kernel may have dropped the pages of these parts.
   for (std::uint64_t from = ahead, upto = 0; from < to; from = upto) {
     const auto is_missing = [&](std::uint64_t byte) {
       return parts_[byte / part_bytes_].load(std::memory_order_relaxed) == Part::missing;
@@ -271,7 +271,7 @@ PartialFill::Bytes PartialFill::bring_parts(const FdEpoch& fd, std::uint32_t fir
   return Bytes::here;
 }
 
-// Returns the first part that could not be taken.
+// Claims the parts from `first` on. Returns the first part that could not be claimed.
 std::uint32_t PartialFill::take_parts(std::uint32_t first, std::uint32_t end) {
   std::uint32_t part = first;
   for (; part < end; ++part) {
@@ -353,7 +353,7 @@ void PartialFill::publish(const FdEpoch& fd) {
   if (!state_.compare_exchange_strong(open, State::publishing, std::memory_order_acq_rel)) return;
   bool published = is_unchanged(fd.fd(), k_ask_server) && may_go_on(fd);
   if (published) {
-    // No other thread uses the hasher, because each part is hashed before it counts as here.
+    // No other thread uses the hasher now, because each part is hashed before it counts as `here`.
     auto& hasher = *reinterpret_cast<base::Hasher*>(hasher_);
     hasher.add(fetch().room() + hashed_, size() - hashed_);
     fetch().note_hash(hasher.value());
@@ -395,7 +395,7 @@ void PartialFill::end() {
   if (state_.load(std::memory_order_acquire) == State::free) return;
   if (users_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const State state = state_.load(std::memory_order_acquire);
-  // If the file is opened again, it should be fetched as a whole.
+  // Notes a miss, so that the file is fetched as a whole if it is opened again.
   if (state == State::open && missing_.load(std::memory_order_relaxed) < part_count_)
     note_miss(fetch().tier().region(), hash_of_path_.load(std::memory_order_relaxed));
   give_up();

@@ -9,7 +9,7 @@
 // Invariants: the record lies in its room from the beginning, but is marked unconfirmed so that
 // lookups do not find it. Publishing clears the mark. If a reader leaves a part unfinished (by a
 // jump or its death), that part stays under way, and the record is never published. The bytes of a
-// read are used only if its fd referred to the file throughout (fd_epoch.h).
+// read are used only if the fd referred to the file during the whole read (fd_epoch.h).
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ class PartialFill {
   static constexpr std::uint64_t k_least_part = 64 << 10;
   static constexpr std::uint32_t k_most_parts = 256;
 
-  // The place of the bytes that a read wants.
+  // The place of the bytes that a read needs.
   enum class Bytes {
     here,        // in the room
     at_origin,   // the room lacks the bytes, but the program can read them through its fd
@@ -48,7 +48,7 @@ class PartialFill {
   // Whether the fill is still running, and the file has not been changed through the shim.
   bool goes_on() const { return is_under_way() && fetch().is_unchanged(); }
 
-  // Fetches the bytes [at, at + n), which lie within the file, through this fd.
+  // Fetches the bytes [at, at + n) through this fd. The bytes must lie within the file.
   Bytes bring(const FdEpoch& fd, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
   Bytes bring_all(const FdEpoch& fd);

@@ -25,7 +25,7 @@ void PartialFill::take_kept() {
   }
 }
 
-// Keeps the parts that are here, unless there is no room or a later open could not use them.
+// Keeps the parts that are `here`, if there is room and a later open could use them.
 void PartialFill::keep(int fd) {
   if (!has_read_.load(std::memory_order_relaxed)) return;
   KeptParts kept(*cache_, record_->path(), record_->stat);

@@ -41,8 +41,8 @@ void RecordFill::note_looked(std::uint64_t looked_ns) {
 }
 
 bool RecordFill::begin_watch(const FileStat& stat, int fd) {
-  // Notes the device before the check for writers, because a process that opens the file later, by
-  // another path, reports its writes only if the device is known.
+  // Notes the device before the check for writers. A process that opens the file later, by another
+  // path, reports its writes only if the device is known.
   tier_->note_device(stat.device());
   return watch_.watch(stat, fd);
 }
@@ -108,7 +108,7 @@ bool RecordFill::wants_second_look() const {
 
 Pin RecordFill::show_head() {
   Pin pin = tier_->write_head(reservation_, content_);
-  // The key may be destroyed before this object.
+  // Uses the path in the record, because the key may be destroyed before this object.
   content_.path = pin->path();
   return pin;
 }

@@ -54,19 +54,19 @@ class RecordFill {
   Pin show_head();
   // Whether the room can be given back without loss.
   bool can_be_undone() const { return reservation_.can_be_undone(); }
-  // Whether nothing has changed the file through the shim since construction.
+  // Whether the file is unchanged through the shim since construction.
   bool is_unchanged() const { return watch_.is_unchanged(); }
   RamTier& tier() const { return *tier_; }
   // In a forked child: forgets the room, because it belongs to the parent.
   void abandon() { reservation_.abandon(); }
   // Notes that the bytes in room() were checked against this xxh3.
   void note_hash(std::uint64_t data_hash) { content_.data_hash = data_hash; }
-  // Like note_hash, for bytes that came from a tier.
+  // Like note_hash, but for bytes that came from a tier.
   void note_from_tier(std::uint64_t data_hash) {
     content_.from_disk = true;
     note_hash(data_hash);
   }
-  // Like note_hash, for bytes that came from another node.
+  // Like note_hash, but for bytes that came from another node.
   void note_from_cluster(std::uint64_t data_hash) {
     content_.from_cluster = true;
     note_hash(data_hash);

@@ -97,7 +97,7 @@ Tier::Verdict TierOpen::judge(const Record& record) {
     case RecordFill::Next::done: parts_.stats().count(Counter::hits_ram); return Verdict::taken;
     case RecordFill::Next::read: break;
   }
-  // Refused: the open then fetches from the origin, with a new stat.
+  // If the record is refused, the open fetches the file from the origin, with a new stat.
   if (fill_.is_stat_in_doubt()) return Verdict::refused;
   if (is_remote_) {
     fill_.note_from_cluster(record.data_hash);

@@ -17,14 +17,14 @@ namespace {
 
 using base::Counter;
 
-// A stat is valid for k_look_at_version_ns. One thread renews the stat early, so that the others do
-// not all wait for a new one at the same time.
+// A stat is valid for k_look_at_version_ns. One thread renews the stat early, so that the other
+// threads do not all wait for a new stat at the same time.
 constexpr std::uint64_t k_look_at_version_ns = 100'000'000, k_renew_ns = 75'000'000;
 // A reader that continues at its last position fetches as much as FUSE and the page cache read with
 // one request.
 constexpr std::uint64_t k_demand_step = 128 << 10;
-// How long to wait before another try: k_full_ns after no memory was left for a chunk, k_claimed_ns
-// after other processes had pinned all places.
+// The wait before another try. k_full_ns: no memory was left for a chunk. k_claimed_ns: other
+// processes had pinned all places.
 constexpr std::uint64_t k_full_ns = 1'000'000'000, k_claimed_ns = 20'000'000;
 
 constinit std::atomic<std::uint64_t> g_full_until_ns{0}, g_without_place_until_ns{0};
@@ -35,7 +35,7 @@ bool is_without_place() {
 
 }  // namespace
 
-// The memory to read into. It is unmapped even if the read is left by a jump.
+// The memory into which the bytes are read. It is unmapped even if a jump leaves the read.
 class LargeFile::Window {
  public:
   Window() { base::Held::give_back_left(this); }
@@ -81,7 +81,7 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
   const bool is_random = advice_.load(std::memory_order_relaxed) == Advice::random;
   const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin && at != 0 && !is_random;
   if (goes_on) end = std::min(std::max(end, at + k_demand_step), block_end);
-  // The program waits only for its own pages; ahead() then fetches the rest of the block.
+  // The program waits only for its own pages. ahead() fetches the rest of the block afterwards.
   const bool is_second = claim.has_any(pages_of(block_begin, block_end));
   if (is_second && !goes_on && !is_random && by.bytes < block / 4)
     wanted_block_.store(at / block + 1, std::memory_order_relaxed);
@@ -117,7 +117,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   const auto flight = parts.flights.begin(block_hash(at, block), ticket, nullptr, true, &wanted);
   if (flight == SingleFlight::Outcome::too_long) return Fetched::at_origin;
   if (page.is_here()) return Fetched::here;
-  // All slots of flights are in use, so two processes could fetch the page at the same time.
+  // Without a slot for the flight, two processes could fetch the page at the same time.
   if (ticket.hold().slot == nullptr) return Fetched::at_origin;
   scope.hold(ticket.hold());
   scope.begin_wait(parts.region.own_process());
@@ -172,12 +172,13 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
 // maps a window for these pages. False: there is no room.
 bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pass, PageRun& pages,
                           Room& room) {
-  // A jump out of this function would leave behind a half-made place or an fd of the library.
+  // A jump out of this function would leave a half-made place or an open fd of the library.
   const base::BlockSignals block;
   room.claim.take(is_full() ? find(chunks, number)
                             : chunks.make(key_, number, place_of(chunks, number), pass));
   if (!room.claim) return false;
-  // This may not be the chunk that the caller found, and may have pages that the other chunk lacks.
+  // This may not be the chunk that the caller found. It may have pages that the caller's chunk
+  // lacks.
   pages = room.claim->absent_from(pages.first, pages.end);
   if (pages.is_empty()) return true;
   auto window = chunks.window(*room.claim, pages);
@@ -193,8 +194,8 @@ LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::u
     parts.stats().count(Counter::origin_reads);
     const long n = base::sys::pread(by.fd, to, bytes + beyond, static_cast<std::int64_t>(at));
     if (n == -EINTR) return Fetched::interrupted;
-    // The program's read by the kernel will report any error. A file that ends before or after its
-    // size is another version.
+    // The program's read by the kernel will report any error. If the file ends before or after its
+    // known size, it is another version.
     if (n <= 0 || static_cast<std::uint64_t>(n) > bytes) return Fetched::at_origin;
     parts.stats().count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
     parts.stats().count(Counter::block_origin, static_cast<std::uint64_t>(n));
@@ -222,7 +223,8 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
 
 // Whether the bytes that were just read may be published as bytes of this version.
 bool LargeFile::may_publish(CacheParts& parts, const By& by) {
-  // The program's fd may refer to another file by now, whose stat proves nothing about this file.
+  // By now, the program's fd may refer to another file. The stat of that file proves nothing about
+  // this file.
   const auto is_its = [&] { return by.of_program == nullptr || by.of_program->goes_on(); };
   // A jump out of this fetch may have ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;

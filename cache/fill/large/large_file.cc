@@ -123,7 +123,7 @@ void LargeFile::note_flags(int fd, int flags) {
   const DirectUnits units = is_direct ? direct_units_of(fd) : DirectUnits{0, 0};
   direct_memory_unit_ = units.memory;
   direct_unit_ = units.offset;
-  // The kernel keeps no pages for such a file, and reads nothing ahead.
+  // With O_DIRECT, the kernel keeps no pages of the file, and reads nothing ahead.
   kernel_pages_.store(is_direct ? KernelPages::none : KernelPages::unknown,
                       std::memory_order_relaxed);
   advice_.store(is_direct ? Advice::random : Advice::none, std::memory_order_relaxed);
@@ -207,7 +207,7 @@ std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
   return first - 1 + number;
 }
 
-// If two processes have each created the chunk, all lookups find the same one of these two.
+// If two processes have each created the chunk, all lookups find the same one of the two chunks.
 Chunks::Claim LargeFile::find(const Chunks& chunks, std::uint32_t number) const {
   const std::uint32_t first = first_place_.load(std::memory_order_relaxed);
   return chunks.find(key_, number, first != 0 ? first - 1 + number : Chunks::k_none);

@@ -1,9 +1,9 @@
 // A large file that a program has open. The program's fd is the origin's own file, and the kernel
 // keeps the offset. Reads are answered from the file's chunks in the region
-// (region/large/chunks.h). The pages of a chunk are fetched from the origin or a tier, when a
-// program reads them or earlier.
+// (region/large/chunks.h). The pages of a chunk are fetched from the origin or a tier. They are
+// fetched when a program reads them, or ahead of the reads.
 //
-// A read fetches the pages that are absent, in one flight per block on the node. A read that
+// A read fetches the absent pages. For each block there is only one flight on the node. A read that
 // continues no sequence fetches only the pages that it wants. A second read of the same block
 // fetches the whole block. A file that is read sequentially is read ahead: after each read, ahead()
 // returns the range to fetch. If a tier has a block, the whole block is read from the tier
@@ -12,9 +12,9 @@
 // Objects live in a static pool of the process; a forked child may continue to use them.
 // Thread-safe, lock-free and async-signal-safe. A signal handler that interrupts a fetch fetches
 // nothing. Invariants: the pages belong to the version of the file that the stat of the open
-// identifies. Pages are published only if the file had that version less than 100 ms before, and
-// was not changed through the shim since then. If a file was changed through the shim, the kernel
-// serves it.
+// identifies. Pages are published only if a stat has shown that version less than 100 ms before,
+// and the file was not changed through the shim since then. If a file was changed through the shim,
+// the kernel serves it.
 #pragma once
 
 #include <atomic>
@@ -64,8 +64,8 @@ class LargeFile {
 
   FdsLeft fds_left() const { return fds_left_.load(std::memory_order_seq_cst); }
   // Called before an fd of the file is closed or replaced by another file. A lock of the program
-  // must end with the program's last fd, so this waits, for at most a second, until the library has
-  // closed its copies of fds.
+  // must end with the program's last fd. So this waits until the library has closed its copies of
+  // fds, but at most a second.
   void fd_leaves() {
     fds_left_.fetch_add(1, std::memory_order_seq_cst);
     if (is_locked()) [[unlikely]]
@@ -103,7 +103,7 @@ class LargeFile {
   long read_object(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at);
   // Fetches the bytes [begin, end) into the chunks, as far as there is room. Returns 0 or an errno.
   int bring_object(CacheParts& parts, std::uint64_t begin, std::uint64_t end);
-  // A kernel file with all bytes of this version. `flags` are the program's.
+  // A kernel file with all bytes of this version. `flags` are those of the program's call.
   base::Result<base::UniqueFd> copy_object(CacheParts& parts, int flags) const;
   // Copies n bytes from offset `at` on. False: some of these bytes are absent.
   bool copy_if_present(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at) const;
@@ -152,7 +152,7 @@ class LargeFile {
   // For prefetches of files that no program has asked for yet. bring_ahead fetches the part of
   // `range` that lies in its first block, through the caller's own fd, and moves `range.begin` past
   // that part, even if the fetch fails. It waits for the block's flight, for at most a second, and
-  // checks `is_stopping` between two reads. `asks_for_block`: the whole part is requested from the
+  // checks `is_stopping` between two reads. `asks_for_block`: requests the whole part from the
   // origin in one step.
   enum class Brought : std::uint8_t { here, no_room, not_here };
   struct Stretch {
@@ -174,8 +174,8 @@ class LargeFile {
   static std::uint64_t present_bytes(CacheParts& parts, std::string_view path, const FileStat& stat,
                                      const Range& range);
   std::uint64_t present_bytes(CacheParts& parts, const Range& range) const;
-  // Removes the chunks that hold a part of `range` from the index. They keep their memory until the
-  // file is fetched again.
+  // Removes the chunks that contain a part of `range` from the index. These chunks keep their
+  // memory until the file is fetched again.
   static void forget(CacheParts& parts, std::string_view path, const FileStat& stat,
                      const Range& range);
   // Notes that a thread fetches the file. A forked child does not have that thread, so the child
@@ -222,7 +222,7 @@ class LargeFile {
   Reading reading_of(CacheParts& parts, const Range& mapped) const;
   // Whether memory has room for the absent part of the range.
   bool fits(CacheParts& parts, const Range& range, std::uint64_t present) const;
-  // Whether the first bytes are present and of a format that programs read from end to end.
+  // Whether the first bytes are present and show a format that programs read from end to end.
   bool is_of_whole_format(CacheParts& parts) const;
   // For a mapped range that will be read as a whole. `mapping` is as in keep_pages. ask_mapped
   // makes the kernel request the absent pages of `range` from the origin, without waiting.
@@ -352,12 +352,13 @@ class LargeFile {
   std::atomic<std::uint64_t> wanted_block_{0};  // the block to fetch as a whole, plus one; 0: none
   enum class KernelPages : std::uint8_t { unknown, none, kept };
   std::atomic<KernelPages> kernel_pages_{KernelPages::unknown};
-  // With O_DIRECT, the memory of a read must be a multiple of the first, and its offset and length
-  // must be multiples of the second. 0: the file was opened without O_DIRECT.
+  // With O_DIRECT, the address of a read's memory must be a multiple of the first unit; the offset
+  // and length of the read must be multiples of the second unit. 0: the file was opened without
+  // O_DIRECT.
   std::uint32_t direct_memory_unit_ = 0, direct_unit_ = 0;
   FileKey key_;
   FileStat stat_{};
-  // The path is stored where a record has its path. The record is used for an object.
+  // The path follows the record, as in the region. The record is used only for an object.
   struct Named {
     alignas(Record) std::byte record[sizeof(Record)];
     char path[PATH_MAX];

@@ -108,7 +108,7 @@ std::optional<std::uint64_t> LargeFile::keep_run(CacheParts& parts, const std::b
   if (ticket.hold().slot == nullptr) return 0;
   const auto claim = chunks.make(key_, number, place_of(chunks, number));
   if (!claim) return {};
-  // Another process may have fetched some of them before this process got the flight.
+  // Another process may have fetched some of the pages before this process got the flight.
   pages = claim.next_absent(pages);
   if (pages.is_empty()) return 0;
   note_read_now(chunks, claim, pages);

@@ -55,7 +55,7 @@ class LargeFile::FromTier final : public Tier::Judge {
     if (by.brings_block) bring_whole_block_of(file.stat_);
   }
 
-  // Asks the tiers in order, up to the first one that has the block.
+  // Asks the tiers in order, until a tier has the block.
   bool ask(const Tiers& tiers, const BlockName& name, bool is_remote) {
     is_remote_ = is_remote;
     for (Tier* const tier : tiers) {
@@ -112,7 +112,7 @@ class LargeFile::FromTier final : public Tier::Judge {
 LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, std::uint64_t at,
                                               std::uint64_t& bytes) {
   if (!parts.has_tiers()) return Fetched::at_origin;
-  // A jump out of this function would leave behind a buffer, a half-made place or an fd of the
+  // A jump out of this function would leave a buffer, a half-made place or an open fd of the
   // library.
   const base::BlockSignals block_signals;
   // This may be a child that a signal handler has forked. A child has no tiers.
