@@ -26,7 +26,7 @@ class AllMetadata {
   }
 
  private:
-  // Takes ownership.
+  // Adds the metadata of a prefix, and takes ownership of it.
   void add(const Metadata* metadata);
 
   // The longest prefix comes first, because the innermost prefix answers.

@@ -85,7 +85,8 @@ base::Result<RamTier::Reservation> MountMetadata::reserve(std::size_t path_lengt
     std::uint64_t used_since = now - std::min(now, k_unused_ns);
     if (ttl_.kind == base::MetadataTtl::Kind::seconds)
       used_since = now - std::min(now, std::max(k_unused_ns, ttl_.seconds * base::k_ns_per_s));
-    // With a TTL of the whole job, uses of records are not noted.
+    // If the TTL is the whole job, uses of records are not noted, so records count as used since
+    // the start of the job.
     if (ttl_.kind == base::MetadataTtl::Kind::job) used_since = std::min(used_since, job_start_ns_);
     auto reserved = ram_->reserve_for_metadata(path_length, bytes,
                                                {.segments = segments, .used_since_ns = used_since});

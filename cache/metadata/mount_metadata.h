@@ -8,8 +8,8 @@
 // a stat of the directory. If its file system is not known to keep the times of directories
 // (directory_times.h), the directory is read again as well. A stat of an entry is served for a
 // tenth of the file's age, but at least 1 s and at most 60 s. A change of the file through the shim
-// ends this time. A directory that was changed less than two seconds before it was read is not
-// kept, because the granularity of the origin's clock may hide another change. Search permission: a
+// ends this time. A directory is not kept if it was changed less than two seconds before it was
+// read. The granularity of the origin's clock may then hide another change. Search permission: a
 // process of the record's view has opened the directory and looked up names in it. Limits: all
 // metadata records together take at most CUBESHIM_METADATA_RAM. Nothing is kept with packs, with
 // CUBESHIM_CONSISTENCY=open, or in mode real. Thread-safe. Lookups are async-signal-safe and
@@ -68,7 +68,8 @@ class MountMetadata final : public KnownStats {
     std::size_t length = 0;
     std::string_view view() const { return {text, length}; }
   };
-  // See known_stats.h. The stat may be too old to be served to programs.
+  // The implementation of KnownStats (known_stats.h). The stat may be too old to be served to
+  // programs.
   std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const override;
   // The target of a link. `present` with an empty target: the key is not a link.
   Says read_link(std::string_view key, FoundPath& target);
@@ -106,9 +107,9 @@ class MountMetadata final : public KnownStats {
   // zero.
   Listed list(std::string_view key, const char* path);
 
-  // Notes a stat that the kernel has to answer. Returns true if the directory has had so many such
-  // stats that threads should gather the stats of its entries, and if the process has had enough of
-  // them to make threads worth their cost.
+  // Notes a stat that the kernel has to answer. Returns true if threads should gather the stats of
+  // the directory's entries: the directory has had many such stats, and the process has had enough
+  // of them to make threads worth their cost.
   bool note_miss(std::string_view key);
   // Like note_miss, but for an open that has waited for a stat of the file that proves a record.
   // Always false if the region is too small.
@@ -136,8 +137,8 @@ class MountMetadata final : public KnownStats {
   bool is_current(const StatTable::Entry& entry) const;
   // Whether the file is unchanged through the shim since the stat was taken.
   bool is_untouched(const StatTable::Entry& entry) const;
-  // Publishes a record, unless `watch` has seen a change. The record replaces the previous one.
-  // `write` fills the room for its data.
+  // Publishes a record, unless `watch` has seen a change. The new record replaces the previous
+  // record. `write` writes the data to the room.
   template <typename Watch, typename Write>
   Pin publish(RecordContent& content, std::uint64_t bytes, const Watch& watch, Write&& write);
   Region& region() const { return *region_; }
@@ -172,7 +173,7 @@ class MountMetadata final : public KnownStats {
     DirectoryData::Entry entry;
   };
   Entry entry_of(std::string_view key);
-  // Like entry_of, but from the listing of the key's directory only, however old that listing is.
+  // Like entry_of, but uses only the listing of the key's directory, and does not check its age.
   Entry listed_entry(std::string_view key) const;
   // The entry's stat from the table of its directory, if the stat is fresh. The name may belong to
   // another file by now (see is_shown).

@@ -1,8 +1,8 @@
-// Gathers the stats of all entries of a directory and the targets of its links, with several
-// threads in parallel, and publishes them to the node as one record. It helps programs that ask for
-// one stat after another. For each directory, one process of the node gathers at a time (a flight).
-// Thread safety: several threads may call step() at the same time. One thread calls begin() and the
-// destructor. It allocates, so signal handlers must not use it.
+// Gathers the stats of all entries of a directory, and the targets of its links. Several threads
+// gather in parallel. The result is published to the node as one record. This helps programs that
+// ask for one stat after another. For each directory, one process of the node gathers at a time (a
+// flight). Thread safety: several threads may call step() at the same time. One thread calls
+// begin() and the destructor. It allocates, so signal handlers must not use it.
 #pragma once
 
 #include <memory>
