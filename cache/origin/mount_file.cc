@@ -40,7 +40,7 @@ base::Result<MountFile> MountFile::open(const char* path, int flags, base::Stats
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   file.fd_ = Fd(static_cast<int>(fd));
   count(stats, Counter::origin_stats);
-  // Otherwise the kernel might truncate newer bytes to a size that it has cached.
+  // With a cached size, the kernel would truncate newer bytes to that size.
   const bool is_servers_word = !may_be_kept && file.links_ == LinksOnWay::none;
   const auto stat = stat_fd(file.fd_.get(), is_servers_word ? 0 : k_ask_server);
   if (stat) last_was_local.store(stat->device_major != 0, std::memory_order_relaxed);

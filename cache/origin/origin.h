@@ -126,8 +126,8 @@ struct OriginOpen {
 class Origin {
  public:
   struct Traits {
-    // Files do not change while the origin has this id, so no times and no second stat need to be
-    // checked.
+    // Files do not change as long as the origin has this id, so neither times nor a second stat
+    // need to be checked.
     bool is_immutable = false;
     // False: if the origin lacks a path (ENOENT), the path may still exist on a mount.
     bool knows_all_names = true;
@@ -146,10 +146,10 @@ class Origin {
   OriginId id() const { return id_; }
   const Traits& traits() const { return traits_; }
 
-  // The stat of a path, as the program sees it. Links are followed, and the attributes come from
-  // the origin's server. `path`: the key with a terminating zero.
+  // The stat of a path, as the program sees it. The call follows links, and the attributes come
+  // from the origin's server. `path`: the key with a terminating zero.
   virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
-  // Like stat, for a file that had this stat when the origin was asked before.
+  // Like stat, but for a file that had this stat when the origin was asked before.
   virtual base::Result<FileStat> revalidate(std::string_view key, const char* path,
                                             const FileStat& /*known*/) const {
     return stat(key, path);
