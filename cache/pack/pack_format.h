@@ -1,9 +1,9 @@
 // The format of a packed data set, FILE.cube: a header page, segments of records
 // (cache/record/record.h), the index, and a footer. doc/FORMAT.md describes the fields. Paths are
 // relative to the pack's root; the path of the root itself is empty. Packing a tree twice yields
-// the same bytes: entries are in the order of their names' bytes, the contents of a directory
-// precede the directory itself, and nothing in the file depends on the time or place of packing.
-// Thread safety: pure functions, plain values.
+// the same bytes. Entries are in the order of their names' bytes, and the contents of a directory
+// precede the directory itself. Nothing in the file depends on the time or place of packing. Thread
+// safety: pure functions, plain values.
 #pragma once
 
 #include <climits>

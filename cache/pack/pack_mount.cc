@@ -18,7 +18,7 @@ std::uint32_t device_of(std::string_view prefix, const PackReader& reader) {
          static_cast<std::uint32_t>(base::hash_bytes(words, sizeof words) & (k_pack_device - 1));
 }
 
-// The error for the program. The user is warned once.
+// The error for the program. Also warns the user once.
 int as_seen_error(int error) {
   if (error != EBADMSG) return error;
   static constinit std::atomic<bool> told{false};

@@ -72,7 +72,7 @@ base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scr
   content.window = nullptr;
   for (bool has_followed = false;;) {
     auto result = look_up(found, false);
-    // The path in the record distinguishes two paths with the same hash.
+    // The path in each record distinguishes paths with the same hash.
     base::Result<PackEntry> entry = base::fail(ENOENT);
     const bool fits = result && found.slot.bytes <= most_bytes;
     if (fits) entry = read_found(found, wish.reach, scratch, content);

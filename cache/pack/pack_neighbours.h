@@ -1,4 +1,4 @@
-// The regular files that a read has fetched in addition to the requested one. It skips all bytes
+// The regular files that a read has fetched in addition to the requested file. It skips all bytes
 // that are not a sound record at the place that the index names for the record's path. Thread
 // safety: one thread.
 #pragma once

@@ -53,8 +53,8 @@ class PackReader {
   base::Result<std::size_t> read_part(const PackEntry& entry, std::uint64_t from, std::byte* to,
                                       std::size_t n) const;
 
-  // If the mount keeps pages, will_need asks the kernel to fetch a part of the file, and the second
-  // function asks it, one time, to fetch the whole index. Neither waits for the pages.
+  // If the mount keeps pages, these functions ask the kernel to fetch a part of the file or, only
+  // once, the whole index. They do not wait for the pages.
   void will_need(std::uint64_t at, std::uint64_t n) const;
   void will_need_index() const;
   // Whether the index is small enough to be kept in memory as a whole.
@@ -78,8 +78,8 @@ class PackReader {
 
   // Whether the file is unchanged since it was opened. The caller checks this after each read or
   // lookup, because a pack that was rewritten in place contains sound records of another pack. The
-  // check compares the times and the size that the kernel has cached. Every second, one check asks
-  // the server. The result false is permanent.
+  // check compares the times and the size that the kernel has cached. Once a second, it asks the
+  // server. After the first false, the result stays false.
   bool is_untouched() const;
 
   // For use in a host program: moves the fd to a high number. Called before other threads use the

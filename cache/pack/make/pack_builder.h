@@ -61,8 +61,8 @@ class PackBuilder {
     std::string path;
     FileStat stat{};
     std::string listing;
-    // The memory that this record takes, including the object itself, because the objects of
-    // millions of empty directories count.
+    // The memory that this record takes. It includes the object itself, which matters for millions
+    // of empty directories.
     std::size_t bytes() const { return sizeof *this + path.size() + listing.size(); }
   };
   struct Level {

@@ -89,7 +89,7 @@ base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount,
   const base::UniqueFd shown(static_cast<int>(base::within_lifted_fd_limit(open)));
   if (!shown) return base::fail(-shown.get());
   sys::raw(SYS_fchmod, file.get(), content.stat.mode & 07777);
-  // `file` has the lower of the two fds, which is the fd that the program would have got.
+  // `file` is the lower of the two fds: the fd that the program would have got.
   const long over = sys::dup3(shown.get(), file.get(), flags & O_CLOEXEC);
   if (sys::failed(over)) return base::fail(static_cast<int>(-over));
   base::UniqueFd copy = file.release();

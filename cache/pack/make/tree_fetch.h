@@ -16,7 +16,7 @@
 
 namespace cube::cache {
 
-// Files up to this size are fetched with their bytes; larger files without.
+// The bytes of a file are fetched only if it has at most this size.
 inline constexpr std::uint64_t k_fetched_whole = 512 << 10;
 
 struct FetchedEntry {

@@ -21,8 +21,8 @@ struct TreeName {
 
 class TreeNames {
  public:
-  // Reads the names of an open directory. If the directory does not list the type of a name, it is
-  // DT_UNKNOWN.
+  // Reads the names of an open directory. If the directory does not list the type of a name, the
+  // type is DT_UNKNOWN.
   static base::Result<TreeNames> list(int directory);
 
   void add(std::string_view name, std::uint64_t inode, std::uint8_t type);
