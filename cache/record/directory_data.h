@@ -90,9 +90,8 @@ class StatTable {
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t target_bytes) {
     return sizeof(Head) + std::uint64_t{count} * sizeof(Entry) + (target_bytes + 7) / 8 * 8;
   }
-  // Identifies the listing whose places a table uses. The hash covers the times of the directory,
-  // because a file that replaces another file may have the same inode, so that the entries stay the
-  // same.
+  // Identifies the listing whose places a table uses. The hash covers the times of the directory.
+  // The entries alone do not suffice: a file that replaces another file may have the same inode.
   static std::uint64_t hash_of_listing(const Record& listing);
   // `targets`: the targets of links, each followed by a zero.
   static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries,

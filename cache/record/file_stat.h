@@ -71,13 +71,13 @@ struct FileStat {
 
 // A flag for stat_fd and stat_path that makes the kernel ask the file's server. Without the flag
 // the kernel may answer with attributes that the mount keeps (FUSE's attr_timeout, NFS's acregmin),
-// although a read would return newer bytes. A stat that is to prove a record, or to prove that
-// nothing has changed, needs this flag. On a local file system the flag has no effect.
+// although a read would return newer bytes. This flag is needed for a stat that must prove a
+// record, or prove that nothing has changed. On a local file system the flag has no effect.
 inline constexpr int k_ask_server = AT_STATX_FORCE_SYNC;
 
 // Whether an open file may be the file of an earlier stat with the same inode. `now` is the stat of
-// the open file. False if the birth times differ. overlayfs changes the birth time of a file that
-// it copies up, so there birth times are ignored.
+// the open file. False if the birth times differ. On overlayfs birth times are ignored, because it
+// changes the birth time of a file that it copies up.
 bool is_same_life(int fd, const FileStat& now, const FileStat& then);
 
 // The stat of an open file, or of a path (relative to `dir`).

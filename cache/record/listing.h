@@ -49,7 +49,7 @@ class Listing {
     return reinterpret_cast<struct ::dirent*>(reinterpret_cast<std::byte*>(this) + sizeof(Listing) +
                                               position);
   }
-  // The first position at or after this one at which an entry begins, or the end.
+  // The position of the first entry that begins at or after this position, or the end.
   std::uint64_t round_up(std::uint64_t position);
   // The d_off of the entry that ends at this position, or 0 at the start. telldir returns this
   // value.

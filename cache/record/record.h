@@ -119,7 +119,7 @@ struct Record {
     return (views.load(std::memory_order_relaxed) & view) != 0;
   }
   // Whether only one view has seen the record. Only then is the mount id in the stat valid for all
-  // its readers.
+  // readers of the record.
   bool has_one_view() const { return std::has_single_bit(views.load(std::memory_order_relaxed)); }
 };
 static_assert(sizeof(Record) == 256 && offsetof(Record, stat) == 64 &&
