@@ -2,8 +2,9 @@
 // opens files neither waits nor fetches. A handler may leave the fetch by siglongjmp, which runs no
 // destructors. The thread's next open then finds that no handler is running, and cleans up: it ends
 // the flight, closes the fd, and corrects the count of waiting programs. Invariants: an object
-// lives on the stack of one open; the thread has a pointer to the newest object. After a jump, the
-// fetch's room in a segment is lost. Thread safety: each thread has its own. Async-signal-safe.
+// lives on the stack of one open. The thread has a pointer to the newest object. After a jump, the
+// fetch's room in a segment is lost. Thread safety: each thread has its own scopes.
+// Async-signal-safe.
 #pragma once
 
 #include "cache/region/region.h"

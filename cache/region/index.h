@@ -75,8 +75,8 @@ class Index {
         if (const auto added = region_->add_index_table(n); !added) return added;
         continue;
       }
-      // Pairs with the acquire in visit. seq_cst, because the fetcher checks for writers afterwards
-      // (FileCache::fetch).
+      // Pairs with the acquire in visit. seq_cst, because the fetching process checks for writers
+      // afterwards (FileCache::fetch).
       if (slot->compare_exchange_strong(expected, word, std::memory_order_seq_cst)) return {};
     }
     return base::fail(EAGAIN);

@@ -17,8 +17,8 @@ void reach_lane(std::atomic<std::uint32_t>& reached, std::uint32_t lane);
 inline LaneRow& own_lane_row(const Region& region) {
   // process_lanes is a power of two, like base::k_lanes.
   const std::uint32_t lane = base::own_lane() & (region.layout().process_lanes - 1);
-  // seq_cst: if an evictor does not see this lane, the evictor has already marked its segment, so
-  // the pinner sees the mark.
+  // seq_cst: if an evictor does not see this lane, it has already marked its segment, so the
+  // process that pins sees the mark.
   if (region.own_lanes_reached().load(std::memory_order_seq_cst) <= lane) [[unlikely]]
     reach_lane(region.own_lanes_reached(), lane);
   return region.own_lanes()[lane];

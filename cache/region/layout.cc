@@ -27,8 +27,8 @@ std::uint32_t segment_bytes_for(std::uint64_t bytes) {
   return 2 * k_mib;
 }
 
-// Hundreds of jobs (one for each rank) may share a node, but a small region cannot spare room for
-// so many rows.
+// The number of rows. Hundreds of jobs (one for each rank) can share a node, but a small region
+// cannot spare room for so many rows.
 std::uint32_t rows_for(std::uint32_t segment_bytes, std::uint32_t most) {
   return segment_bytes >= 16 * k_mib ? most : segment_bytes >= 4 * k_mib ? most / 2 : most / 4;
 }

@@ -104,7 +104,7 @@ struct RegionHeader {
   // last checked, and at which memory was last given back to them. Coarse monotonic clock; 0:
   // never.
   std::atomic<std::uint64_t> room_looked_ns, gave_back_ns;
-  // The segment at which the search for a free one starts.
+  // The segment at which the search for a free segment starts.
   std::atomic<std::uint32_t> free_hint;
   // Published records, stale ones included.
   std::atomic<std::uint64_t> records;
@@ -149,7 +149,7 @@ struct RegionHeader {
   std::atomic<std::uint64_t> chunks_full_until;
   // The order of the newest chunk that passes.
   std::atomic<std::uint64_t> passing_order;
-  // The place at which the search for the oldest such chunk starts.
+  // The place at which the search for the oldest chunk that passes starts.
   std::atomic<std::uint32_t> passing_hand;
   // How many chunks pass, according to the last count, and how many chunks may pass.
   std::atomic<std::uint32_t> passing, most_passing;
@@ -160,8 +160,8 @@ struct RegionHeader {
   // The sum of ChunkRow::wholes.
   std::atomic<std::uint64_t> blocks_whole;
 
-  // Prefetching (lead_claim.h, ring.h). The leader holds one of the mutexes. The word contains the
-  // index of this mutex.
+  // Prefetching (lead_claim.h, ring.h). The leader holds one of these mutexes. lead_word contains
+  // the index of this mutex.
   pthread_mutex_t lead_locks[k_lead_locks];
   std::atomic<std::uint64_t> lead_word;
   // k_to_prefetch: every process offers to lead. k_to_look_at_room: the library's threads check the

@@ -165,8 +165,8 @@ struct SegmentRow {
   std::atomic<std::uint32_t> fresh;
   // How many of the `fresh` records are on the disk by now, or will never be written to it.
   std::atomic<std::uint32_t> flushed;
-  // Set if a program has mapped pages of this segment. It stays set, because a forked child may
-  // still have the mapping.
+  // Set if a program has mapped pages of this segment. It stays set when the program unmaps the
+  // pages, because a forked child may still have the mapping.
   std::atomic<std::uint32_t> is_mapped;
   // The segment holds metadata (metadata_room.h).
   std::atomic<std::uint32_t> holds_metadata;
@@ -194,7 +194,7 @@ struct LeftWriter {
   std::atomic<std::uint64_t> pid, start_time, pid_namespace;
 };
 
-// One fetch under way: path tag:38 | in parts, while a program reads them:1 | prefetch:1 |
+// One fetch in progress: path tag:38 | in parts, while a program reads them:1 | prefetch:1 |
 // generation of the owner's slot:12 | owner slot + 1:12; 0: free.
 struct FlightSlot {
   std::atomic<std::uint64_t> word;
@@ -224,8 +224,8 @@ struct ListedRow {
   // 0: the row is free.
   std::atomic<std::uint64_t> hash;
   // Sizes in KiB of files of the directory. read: files that programs have opened for the first
-  // time since the listing. early: those of them that had been fetched ahead. fetched: files that
-  // were fetched because of the listing.
+  // time since the listing. early: files among these that had been fetched ahead. fetched: files
+  // that were fetched because of the listing.
   std::atomic<std::uint32_t> read_kib, early_kib, fetched_kib;
   // The number of files that read_kib covers.
   std::atomic<std::uint32_t> files;
@@ -260,8 +260,8 @@ struct alignas(64) MailRow {
 };
 
 // For each grain of a segment there is a bit: the record that begins in the grain was prefetched
-// and has not been opened yet. Records are larger than a grain, so at most one record begins in
-// each.
+// and has not been opened yet. Records are larger than a grain, so at most one record begins in a
+// grain.
 inline constexpr std::uint64_t k_unread_grain = 256;
 
 // A chunk is a piece of a large file (chunks.h). It has k_chunk_bytes bytes and begins at a

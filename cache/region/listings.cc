@@ -30,7 +30,7 @@ void start_over(ListedRow& row) {
     count->store(0, std::memory_order_relaxed);
 }
 
-// A directory that is read from is worth more than one that is only listed.
+// A directory from which files are read is worth more than a directory that is only listed.
 std::uint32_t uselessness(const ListedRow& row) {
   if (row.hash.load(std::memory_order_relaxed) == 0) return UINT32_MAX;
   const std::uint32_t age = std::min(age_of(row), UINT32_MAX / 2);

@@ -1,6 +1,6 @@
 // Directories that programs of the node have listed, and how much of each is read. If a program
 // lists a directory and then reads one file of it after another, the directory's files are fetched
-// ahead. They are not if better information is available (prefetch/order/listing_source.h).
+// ahead. This is not done if better information is available (prefetch/order/listing_source.h).
 //
 // Each directory takes one row of the region, no matter how many files it holds. Processes that
 // start later, and processes of other jobs, also find the row. The hash of a directory determines
@@ -33,8 +33,8 @@ class Listings {
   bool note_read(std::string_view file, std::uint64_t bytes, bool was_fetched_ahead);
   // Notes further bytes that were read of a file whose first open has been noted.
   void note_bytes(std::string_view file, std::uint64_t bytes);
-  // Posts the directory for the leader to fetch from. False: too many directories are waiting, or
-  // the path is too long.
+  // Posts the directory to the leader, which then fetches its files. False: too many directories
+  // are waiting, or the path is too long.
   bool post(std::string_view directory);
 
   // These functions are for the leader. It calls begin_lead once, when it begins.

@@ -22,7 +22,7 @@ struct NotedPath {
 // than the beginning.
 void write_noted_path(std::span<char> text, std::string_view path);
 
-// Notes the path if it is the first.
+// Notes the path if no path has been noted yet.
 template <std::size_t Bytes>
 void note_path(NotedPath<Bytes>& noted, std::string_view path) {
   std::uint32_t none = 0;

@@ -115,8 +115,8 @@ void note_device(std::uint64_t device) {
   }
 }
 
-// Calls visit(fd, stat) for each open regular file, until it returns true. Returns whether it did,
-// and true if /proc is missing.
+// Calls visit(fd, stat) for each open regular file, until visit returns true. Returns true if visit
+// has returned true, or if /proc is missing.
 template <typename Visit>
 bool is_any_file(Visit&& visit) {
   const auto directory = base::open_fd("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY);
@@ -184,7 +184,7 @@ void keep(int fd, const FileStat& stat) {
   sys::fcntl(fd, F_SETFD, 0);
 }
 
-// Empties each row whose word is wanted, and calls visit(word) for it.
+// Empties each row for whose word is_wanted(word) is true, and calls visit(word).
 template <typename Wanted, typename Visit>
 void take_kept(Wanted&& is_wanted, Visit&& visit) {
   for (Counter& row : g_kept) {

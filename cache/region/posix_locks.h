@@ -52,7 +52,7 @@ class PosixLocks {
     if (mark != 0) [[unlikely]]
       close_kept_slow(mark);
   }
-  // Call it before the program closes these fds or puts other files over them.
+  // Call it before the program closes these fds or replaces their files.
   static void forget_kept(unsigned first, unsigned last) {
     if (is_any_kept()) [[unlikely]]
       forget_kept_slow(first, last);

@@ -80,7 +80,7 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
 
 // Makes one huge page from a hole in the file, or from existing pages. It works even if
 // shmem_enabled is "never", and costs less than 512 pages and their faults
-// (doc/benchmarks/calls.md). The kernel requires that one page already exists.
+// (doc/benchmarks/calls.md). The kernel requires one existing page.
 bool make_huge_page(int fd, std::uint64_t at) {
   constexpr int k_madv_collapse = 25;
   if (sys::failed(sys::fallocate(fd, 0, static_cast<std::int64_t>(at), k_page))) return false;

@@ -65,11 +65,12 @@ class Region {
   // Like retire(), but does nothing if a process still uses the region, a setting keeps it, or a
   // report is due. Returns whether it retired the region.
   bool retire_if_unused();
-  // Like retire_if_unused(), but also does nothing if the region is young, because its creator may
-  // be about to join it, or if a job of the region may be running in another pid namespace.
+  // Like retire_if_unused(), but also does nothing in two cases: the region is young, so its
+  // creator may be about to join it; or a job of the region may be running in another pid
+  // namespace.
   bool retire_if_left();
-  // Calls retire_if_left() for all regions of this user in a directory, whatever their names, and
-  // removes sockets on which no process listens.
+  // Calls retire_if_left() for all regions of this user in a directory, and removes sockets on
+  // which no process listens.
   static void sweep_regions(const std::string& directory);
   // Returns the path of the socket on which the leader of the region's prefetching listens.
   static std::string socket_path_of(const std::string& region_path) {
@@ -153,7 +154,7 @@ class Region {
   std::uint32_t own_view() const { return own_view_; }
   // base::current_rights() at the time when this process attached.
   std::uint64_t own_rights() const { return own_rights_; }
-  // Called when this process has changed its root or its rights: it leaves its view.
+  // Called when this process has changed its root or its rights. The process then leaves its view.
   void leave_view() { own_process().has_left_view.store(1, std::memory_order_relaxed); }
   base::Stats& stats() const { return process_slot(own_slot_).stats; }
   const std::string& path() const { return path_; }
@@ -204,7 +205,7 @@ class Region {
   static constexpr std::string_view k_socket_suffix = ".sock";
 
   Region() = default;
-  // Claims a slot. Does not if this region has ended or must end now.
+  // Claims a slot, unless this region has ended or must end now.
   Joined join(const RegionOptions& options, std::string& why);
   std::string why_not_claimed(int error) const;
   // Returns the bit of this view; 0 if all bits are taken.

@@ -9,10 +9,9 @@
 #include "cache/region/segments.h"
 
 namespace cube::cache {
-// A bit is cleared before the count is decremented, and set after the count is incremented. So a
-// process that is killed in between leaves the count too high, never too low (settle_count). The
-// count does not fall below 0, even if give_up has already settled it. True: no unread record is
-// left.
+// A bit is cleared before the count is decremented, and set after the count is incremented. So if a
+// process is killed in between, the count is too high, never too low (see settle_count). The count
+// does not fall below 0, even if give_up has already settled it. True: no unread record is left.
 bool Ring::count_down(std::uint32_t segment) {
   std::atomic<std::uint32_t>& unread = region_->segment_row(segment).unread;
   std::uint32_t left = unread.load(std::memory_order_relaxed);

@@ -14,10 +14,10 @@
 // If the region was full before make(), the ring has no segments. Then resident segments join it.
 // One segment joins whenever the ring has no other segment to lease, up to the number that a small
 // ring needs. Segments also join if the leader finds the ring too small for its readers (widen).
-// All of these are reclaimed under the same conditions as the ring's original segments. A segment
-// whose records a program has ever mapped (note_mapped), or that is part of a run, does not join. A
-// segment may join from any place, because the segments in the ring's own place may stay in use for
-// a long time.
+// Segments that have joined are reclaimed under the same conditions as the ring's original
+// segments. A segment whose records a program has ever mapped (note_mapped), or that is part of a
+// run, does not join. A segment may join from any place, because the segments in the ring's own
+// place may stay in use for a long time.
 //
 // Invariants: make() fixes the ring's place permanently. A segment that is pinned or has mapped
 // records keeps its bytes. Thread safety: any thread may call note_opened. It is async-signal-safe,
@@ -55,8 +55,8 @@ class Ring {
   // Notes that a program is about to map this record, which does not belong to the ring. The caller
   // must have a pin on the record until it is mapped.
   void note_mapped(const Record& record) {
-    // take_used_up checks the pins before this mark, so if it no longer sees the caller's pin, it
-    // sees the mark.
+    // take_used_up checks the pins before it checks this mark. So if it no longer sees the caller's
+    // pin, it sees the mark.
     region_->segment_row(segment_of(record)).is_mapped.store(1, std::memory_order_release);
   }
 

@@ -13,8 +13,8 @@
 namespace cube::cache {
 namespace {
 
-// No more segments join than the ring needs to fill, read and reclaim segments at the same time,
-// because each of them takes room from resident records.
+// The number of segments that the ring needs to fill, read and reclaim segments at the same time.
+// No more segments join, because each of them takes room from resident records.
 constexpr std::uint32_t k_enough = 8;
 // Limits the checks: checking all pins on a segment takes a cache miss for each process.
 constexpr std::uint32_t k_most_looks = 32;

@@ -57,13 +57,13 @@ bool swap_word(Row& row, SegmentWord from, SegmentWord to) {
 // Leases a segment that has at least `bytes` left: a segment without an owner, or a free segment.
 // ENOSPC: no such segment is left.
 base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes);
-// Leases `count` consecutive free segments; returns the first, which is OPEN.
+// Leases `count` consecutive free segments. Returns the first segment, which is OPEN.
 base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count);
 // Leases exactly this segment, and reserves its memory. EBUSY: the segment is not free.
 base::Result<void> lease_free(Region& region, std::uint32_t segment);
-// Reserves memory for one of the next `ahead` free segments, so that the process that leases it
-// does not have to wait for the memory (4-10 ms if a virtual machine has to ask its host). False:
-// all these segments already have memory.
+// Reserves memory for one of the next `ahead` free segments. The process that leases the segment
+// then does not wait for the memory (4-10 ms if a virtual machine has to ask its host). False: all
+// these segments already have memory.
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
 // Takes exactly this segment and puts it into `state`. The segment may have no memory. False: the
 // segment is not free.
@@ -80,7 +80,7 @@ std::uint32_t resident_segments(const Region& region);
 void tell_tier_writer(RegionHeader& header);
 // Whether the tiers' writer has reported in the last two seconds.
 bool is_tier_writer_alive(const RegionHeader& header);
-// Called by the owner of a segment to which nothing will be added.
+// Called by the owner of a segment when no more records will be added to it.
 void seal_segment(Region& region, std::uint32_t segment);
 // Called by the owner of a run, or of a single segment, to give it back. It must have no record
 // that lookups can find.

@@ -221,8 +221,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     if (waited_for_prefetch != nullptr && (flight.seen & k_is_prefetch) != 0)
       *waited_for_prefetch = true;
     const bool is_in_parts = (flight.seen & k_in_parts) != 0;
-    // If this process owns the flight, the waiting thread may itself be the thread that must
-    // continue reading.
+    // If this process owns the flight, the waiting thread may be the thread that must continue
+    // reading.
     const bool is_own = (flight.seen & k_owner_mask) == (mine & k_owner_mask);
     if (!may_wait || (is_in_parts && is_own)) return Outcome::too_long;
     const std::uint64_t now = base::monotonic_ns();
@@ -236,8 +236,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
       // all its fetches count as stuck.
       if (owner != nullptr && owner == waited_for && flights == flights_before)
         owner->stuck_at.store(flights + 1, std::memory_order_relaxed);
-      // The fetch hangs, or its thread has left it (siglongjmp). The mark spares later processes
-      // the wait.
+      // The fetch hangs, or its thread has left it (siglongjmp). Because of the mark, later
+      // processes do not wait for it.
       slot.waiting.store(k_overdue, std::memory_order_seq_cst);
       return Outcome::too_long;
     }

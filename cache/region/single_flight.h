@@ -104,7 +104,8 @@ class SingleFlight {
  private:
   std::uint64_t word_of(std::uint64_t hash, bool is_prefetch) const;
   Hold take(FlightSlot* slot, std::uint64_t word) const;
-  // The slot of the process that owns the flight with this word. Null: no process can be the owner.
+  // The slot of the process that owns the flight with this word. Null: the word names no possible
+  // owner.
   ProcessSlot* owner_of(std::uint64_t word) const;
   // Whether the process that held this flight has died or has executed another program.
   bool is_owner_gone(std::uint64_t word) const;

@@ -84,8 +84,8 @@ base::ProcessId process_of(const LeftWriter& row) {
   return process;
 }
 
-// False: the row has been reused for another writer. Adds to `removals` the number of name changes
-// as which the removal counts.
+// False: the row has been reused for another writer. Adds to `removals` how many name changes the
+// removal has counted.
 bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals) {
   // A fetch may have asked for the file's stat before the last byte was written. Such a fetch began
   // before this increment, so it sees a change.
@@ -155,7 +155,7 @@ void take_lease_signal(int signal, int fd) {
   if (!is_of_lease) sys::raw(SYS_rt_sigqueueinfo, sys::getpid(), signal, sys::arg(&info));
 }
 
-// Where a file is open for writing, according to the kernel.
+// The kernel's answer to the question whether a file is open for writing.
 enum class OpenForWriting : std::uint8_t { nowhere, somewhere, unknown };
 
 // Whether the file's file system refuses a lease only because of writers. Local file systems and
@@ -187,8 +187,8 @@ bool refuses_for_writers_alone(int fd, const FileStat& stat) {
 OpenForWriting ask_kernel(int fd, const FileStat& stat) {
   // The lease is returned immediately, but an open for writing in between breaks it. The kernel
   // sends the signal of the break to this thread, which blocks it. So the program never sees the
-  // signal, and no handler can jump out while the lease exists. The default action of the signal is
-  // to be ignored.
+  // signal, and no handler can jump out while the lease exists. By default, a process ignores this
+  // signal.
   constexpr int k_signal = SIGURG;
   const base::BlockSignals block;
   ::f_owner_ex owner{.type = F_OWNER_TID, .pid = static_cast<int>(sys::raw(SYS_gettid))};

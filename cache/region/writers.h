@@ -3,12 +3,12 @@
 // files that are written, and one count for all further files. Each process also keeps its own
 // notes, by which its writers are removed when it ends.
 //
-// A file can still be written after the process that opened it has ended or has executed another
-// program, if that program or the children of the process have inherited the open file. Such a file
-// is entered in a separate table (LeftWriter). It stays there until it has no writer: the process
-// is dead and had not shared the file, or the kernel reports no writer. A file that the next
-// program inherits through an exec counts as shared, because that program may have children that
-// the library does not see.
+// The process that opened a file may end or execute another program. The file can still be written
+// after that, if the next program or children of the process have inherited the open file. Such a
+// file is entered in a separate table (LeftWriter). It stays there until it has no writer: the
+// process is dead and had not shared the file, or the kernel reports no writer. A file that the
+// next program inherits through an exec counts as shared, because that program may have children
+// that the library does not see.
 //
 // Invariant: may_be_written returns true from the return of writing_begins to the call of
 // writing_ends, or to the last close by any process that has inherited the open file. A file that

@@ -20,7 +20,7 @@ std::uint64_t hash_of(const FileKey& key, std::uint32_t number) {
   return base::hash_bytes(words, sizeof words);
 }
 
-// The two buckets in which a chunk may be.
+// The two buckets in which a chunk can be.
 struct Buckets {
   ChunkBucket* of[2];
 };
@@ -186,7 +186,7 @@ bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uin
     if (other = find(key, number, wanted); other) return true;
     is_lower = at < place;
     // The process with the higher place gives way. But it may not have seen the lower place, and
-    // may be about to seal its own.
+    // may be about to seal the higher place.
     if (!is_lower) base::sys::raw(SYS_sched_yield);
   }
   return is_lower;

@@ -7,9 +7,9 @@
 // Most chunks stay in their places, so that data larger than the memory still gets hits in
 // proportion to the part that fits. A chunk is replaced only if no process has a pin on it and no
 // program has mapped it, and only in these cases. Chunks of an earlier version of the same file may
-// always be replaced. If no place is free, chunks that pass are replaced, the oldest first; they
-// have an eighth of the places, but at least 64 MiB and at most half of the places
-// (chunks_passing.cc). Kept chunks hold parts of files that are not large files, and are replaced
+// always be replaced. If no place is free, chunks that pass are replaced, the oldest first
+// (chunks_passing.cc). These chunks have an eighth of the places, but at least 64 MiB and at most
+// half of the places. Kept chunks hold parts of files that are not large files, and are replaced
 // before all others (chunks_kept.cc). Invariants: a page that is present is never written to while
 // the chunk has its place. A writer of an absent page holds the flight for its block
 // (single_flight.h). Thread-safe, also across processes. Async-signal-safe, no allocation.
@@ -141,15 +141,15 @@ class Chunks {
 
   explicit Chunks(Region& region) : region_(&region) {}
 
-  // For a forked child: forgets the pins of its thread, because they belong to the parent. The
-  // child may need this because a signal handler that forked can return into a read.
+  // For a forked child: forgets the pins of its thread, because they belong to the parent. This
+  // matters because a signal handler that forked can return into a read.
   static void forget_claims() { own_epoch.fetch_add(1, std::memory_order_relaxed); }
 
   // Finds a chunk. Empty: there is no such chunk. `hint`: a place to search first, or k_none.
   Claim find(const FileKey& key, std::uint32_t number, std::uint32_t hint = k_none) const;
   // Finds the chunk, or makes a place for it: the place `wanted` if that is free. Empty: no place
   // is left. If another process makes the same chunk at the same time, for another block of it, two
-  // chunks may be made, each of which has pages that the other lacks. So a caller must always
+  // chunks may be made, each of which has pages that the other lacks. So each caller must always
   // search for a chunk with the same `hint`, and determine the absent pages from the Claim through
   // which it writes. If no place is free, a chunk that `may_pass` replaces another chunk that
   // passes. It spares chunks with blocks that the tiers are about to get; a chunk that `must_pass`
@@ -177,7 +177,7 @@ class Chunks {
   // pages, and all of the pages must be absent.
   base::Result<base::Mapping> window(const Claim& claim, const PageRun& pages);
   // Writes the pages through an fd of the region's file, from memory that may be missing (EFAULT).
-  // The caller meets the same conditions as for window().
+  // The same conditions as for window() apply.
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages,
                              const std::byte* from);
   // Notes that the pages were fetched before any program asked for them. Call it before the pages

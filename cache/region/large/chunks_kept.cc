@@ -76,7 +76,7 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
     if (free.state != SegmentState::free ||
         !swap_word(row, free, {SegmentState::open, region_->own_slot(), free.generation + 1}))
       break;
-    // A place that a process left open when it died still has the pages.
+    // If a process left a place open when it died, the place still has its pages.
     write(first + taken, {}, 0, /*passes=*/false);
   }
   // If this process dies before the segment is free, the segment stays open and empty until the

@@ -11,11 +11,11 @@
 namespace cube::cache {
 namespace {
 
-// How long no further search is made after a search that found no place.
+// After a search that found no place, no search is made for this time.
 constexpr std::uint64_t k_full_ns = 1'000'000'000;
 
-// The number of files that are remembered to have no chunks of an earlier version. Otherwise each
-// new chunk would cost a search of the whole region.
+// The number of files for which it is remembered that they have no chunks of an earlier version.
+// Otherwise each new chunk would cost a search of the whole region.
 constexpr std::size_t k_known = 64;
 constinit std::atomic<std::uint64_t> g_without_former[k_known]{};
 

@@ -10,7 +10,7 @@
 //
 // No times and no process ids are compared, so time and pid namespaces, a suspended machine, and a
 // clock that jumps do no harm. Checks count only if they are at least 250 ms apart. A follower that
-// was itself stopped has made only one check in that time.
+// was stopped itself has made only one check during the stop.
 //
 // Invariants: if two followers see the same word, one of them gets the lead. A beat between a
 // follower's check and its swap keeps the lead. A leader that has lost the lead holds its mutex

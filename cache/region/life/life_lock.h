@@ -1,10 +1,10 @@
 // A lock by which other processes see that a process lives. Each process slot has one byte of the
 // region's file. The process locks its byte through an open file that only a mapping of the process
-// keeps open. The lock ends with the process's memory: at any kind of death, at an exec, or when
-// the library unmaps the mapping. The end of a thread, the close of an fd, or a fork does not end
-// it. It works across pid namespaces and does not need /proc. Invariant: if a process cannot test a
-// lock (no fd is left, the name is gone, a sandbox), it considers the lock's owner alive. Thread
-// safety: plain values. Async-signal-safe.
+// keeps open. The lock ends with the mapping: at any kind of death, at an exec, or when the library
+// unmaps it. The end of a thread, the close of an fd, or a fork does not end the lock. The lock
+// works across pid namespaces and does not need /proc. Invariant: if a process cannot test a lock
+// (no fd is left, the name is gone, a sandbox), it considers the lock's owner alive. Thread safety:
+// plain values. Async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ class LifeProbe {
 
 // For a forked child: drops the mapping, which the parent keeps.
 void drop_life_after_fork(base::Mapping& life);
-// For a forked child: closes its copy of the fd through which another thread of the parent may have
-// been taking the lock.
+// For a forked child. Another thread of the parent may have been taking the lock through an fd;
+// this closes the child's copy of that fd.
 void close_life_lock_after_fork();
 
 }  // namespace cube::cache

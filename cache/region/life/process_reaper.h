@@ -32,7 +32,7 @@ base::Result<SlotClaim> claim_process_slot(Region& region, const base::ProcessId
 void release_process_slot(Region& region, std::uint32_t slot);
 
 // Frees the slots of dead processes: pins, leases, statistics. Returns how many processes other
-// than `except` (or k_nobody) are left. With many processes, and if `thoroughly` is false, it
+// than `except` (or k_nobody) are left. If there are many processes and `thoroughly` is false, it
 // checks each process only once a second. But it always notices if no process is left.
 std::uint32_t reap_dead_processes(Region& region, std::uint32_t except, bool thoroughly = false);
 

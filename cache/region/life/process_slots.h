@@ -1,8 +1,8 @@
 // The table of processes that are attached to the region: their identities, whether they live, and
-// which segments they pin. A process holds its slot by a life lock (life_lock.h), which the kernel
-// drops with the process's memory. process_reaper.h claims slots and frees those of dead processes.
-// Invariant: a living process never counts as dead. A death may be noticed late. Thread-safe, also
-// across processes; callers of report_is_due must hold RegionHeader::lifecycle.
+// which segments they pin. A process holds its slot by a life lock (life_lock.h). The kernel drops
+// this lock together with the process's memory. process_reaper.h claims slots and frees those of
+// dead processes. Invariant: a living process never counts as dead. A death may be noticed late.
+// Thread-safe, also across processes; callers of report_is_due must hold RegionHeader::lifecycle.
 #pragma once
 
 #include <cstdint>

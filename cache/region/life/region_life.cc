@@ -59,8 +59,8 @@ bool is_old_socket(const std::string& path) {
   return is_own_socket(path, st) && is_old(st);
 }
 
-// Removes a socket that a dead leader has left. Leaves it if a process listens on it. Also leaves
-// it if the name now belongs to another file, because a new leader may have been faster.
+// Removes a socket that a dead leader has left. Does nothing if a process listens on it, or if the
+// name now belongs to another file, because a new leader was faster.
 void remove_dead_socket(const std::string& path) {
   sockaddr_un address{};
   struct ::stat before {
@@ -130,8 +130,8 @@ base::Result<void> Region::retire() {
 }
 
 Region::Joined Region::join(const RegionOptions& options, std::string& why) {
-  // The identity is determined only now that there is a region to join, because a program that
-  // reads no covered file may first call attach() when it exits.
+  // The identity is determined only now, when there is a region to join: a program that reads no
+  // covered file may first call attach() at its exit.
   const base::ProcessId self = base::current_process();
   const base::View view =
       options.view.number != base::View::k_free ? options.view : base::current_view();
@@ -277,8 +277,8 @@ void Region::sweep_name(RegionOptions& options, std::string_view name) {
     if (region != nullptr) region->retire_if_left();
     return;
   }
-  // While a process uses the region, leaves the socket: a leader may be listening, and a connection
-  // would disturb it. The next leader replaces the socket anyway.
+  // Does not test the socket while a process uses the region: a leader may be listening, and a
+  // connection would disturb it. The next leader replaces the socket anyway.
   const bool is_left =
       region != nullptr ? region->count_processes() == 0 : found.error().value == ENOENT;
   if (is_left) remove_dead_socket(path);

@@ -20,8 +20,8 @@ inline int init_robust_mutex(pthread_mutex_t* mutex) {
   int error = pthread_mutexattr_init(&attributes);
   if (error == 0) error = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
   if (error == 0) error = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  // If a signal handler exits while its thread holds the mutex, it gets an error instead of a
-  // deadlock.
+  // ERRORCHECK: if a signal handler exits while its thread holds the mutex, locking returns an
+  // error instead of blocking forever.
   if (error == 0) error = pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
   if (error == 0) error = pthread_mutex_init(mutex, &attributes);
   pthread_mutexattr_destroy(&attributes);

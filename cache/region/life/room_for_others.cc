@@ -92,7 +92,7 @@ std::uint64_t missing_memory() {
   return memory.missing;
 }
 
-// Empty if the region has lost its name.
+// The memory of the region's file. Empty: the region has lost its name.
 std::optional<std::uint64_t> own_bytes(const Region& region) {
   struct ::stat st {};
   if (base::sys::failed(
@@ -134,7 +134,7 @@ bool give_back_for(Region& region, std::uint64_t bytes) {
   // back.
   region.header().gave_back_ns.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
   if (give_back(region, bytes > free ? bytes - free : 1) > 0) return true;
-  // Another process may be giving back the rest.
+  // Looks several times, because another process may be giving back the rest.
   for (int looks = 0; looks < k_looks_at_gift; ++looks) {
     const auto now = base::shared_room(region.path().c_str());
     if (now && now->free >= bytes) return true;

@@ -124,14 +124,14 @@ class Mailbox {
   static constexpr std::size_t k_why = MailRow::k_why_words * 8;
   std::string_view why(const Post& post, char* to) const;
   bool has_why(const Post& post) const;
-  // Returns true once for each error and gateway: the caller should then report the error to the
-  // user.
+  // Returns true only once for each error and gateway. The caller should then report the error to
+  // the user.
   bool is_to_be_told(int error) const;
 
   // The functions for the gateway.
 
   // Returns 0, EEXIST if the store already has a gateway, or EUSERS if the region has no row left
-  // for another gateway. The claim ends when this process ends or calls resign().
+  // for another gateway. The process remains the gateway until it ends or calls resign().
   int become_gateway();
   void resign();
   // Publishes the figures. Call it from time to time.
@@ -155,7 +155,7 @@ class Mailbox {
   void tell_progress(const MailTicket& ticket) const;
   // False: the asker no longer wants the answer. `why`: a line for the user, cut if it is long.
   bool finish(const MailTicket& ticket, int error, std::string_view why = {}) const;
-  // Counts posted requests; wait_for_news sleeps until the count changes.
+  // The count of posted requests. wait_for_news sleeps until the count changes.
   std::uint32_t news() const { return region_->header().mail_news.load(std::memory_order_seq_cst); }
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns) const;
 

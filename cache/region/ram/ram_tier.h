@@ -124,8 +124,8 @@ class RamTier {
   // record that only other views have found by this path.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
-  // The record that has replaced `of` (Record::k_replaced). It may be stale. Empty: the index no
-  // longer has it.
+  // The record that has replaced `of` (Record::k_replaced). This record may be stale. Empty: the
+  // index no longer has such a record.
   Pin find_successor(const Record& of) const;
   // Whether any view has a record of this path.
   bool has_any(std::string_view path, std::uint64_t hash) const;
@@ -139,7 +139,8 @@ class RamTier {
   // Shares the record of another view with this process's view, after this process has found the
   // same file under the same path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
-  // Shares a record of an origin that shows all views the same files.
+  // Shares a record with this process's view. The record's origin must show the same files to all
+  // views.
   void show_to_own_view(const Record& record);
 
   // Reserves room in the resident pool. ENOSPC, ENOMEM: the region is full. ESTALE: the region has
@@ -221,9 +222,9 @@ class RamTier {
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
-  // Whether a fetch is not worth trying. True while the index gets no memory. Also true, for some
-  // seconds at most, after the region had no room, if this process's own segment has no room for
-  // small files either.
+  // Whether a fetch is not worth trying. True while the index gets no memory. Also true for some
+  // seconds after the region had no room, if this process's own segment has no room for small files
+  // either.
   bool is_full() const;
   // The size of the resident pool in bytes, used or not.
   std::uint64_t resident_bytes() const {

@@ -17,7 +17,7 @@ namespace {
 // The rest of a segment is worth leasing to another process only if it has room for a small file.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
-// After a lack of memory, the next try comes this soon, because memory may be available again.
+// The pause after a lack of memory. It is short, because memory may soon be available again.
 constexpr std::uint32_t k_until_memory_seconds = 3;
 
 std::uint32_t seconds_now() {
@@ -39,7 +39,8 @@ RamTier::Reservation::~Reservation() {
   const base::MutexGuard guard(&tier_->mutex_);
   SegmentRow& row = tier_->region_->segment_row(window_->segment);
   if (window_->count > 1) {
-    // A run that is sealed was being published, and another process may have seen an entry of it.
+    // If the run is sealed, it was being published, and another process may have seen its entry in
+    // the index.
     const auto head = SegmentWord::of_word(row.word.load(std::memory_order_acquire));
     if (head.state == SegmentState::open) free_run(*tier_->region_, window_->segment);
     return;
