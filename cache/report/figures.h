@@ -1,5 +1,5 @@
 // The table of all figures in the report. Each row reads a value from JobTotals (job_totals.h).
-// There is a row for each figure of stats.def, and for figures of tiers a row for each tier. Thread
+// There is a row for each figure of stats.def. A figure of tiers has a row for each tier. Thread
 // safety: constants. Reading a value allocates nothing.
 #pragma once
 

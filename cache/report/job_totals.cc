@@ -80,7 +80,7 @@ std::optional<double> JobTotals::ns_of_miss() const {
 
 std::optional<JobTotals::Saved> JobTotals::saved() const {
   // With fewer fetches, the lower quartile would depend on a few files, and a busy machine may have
-  // delayed all of these.
+  // delayed all of these files.
   constexpr std::uint64_t k_enough_fetches = 32;
   const auto miss = ns_of_miss();
   if (!miss || timed_misses() < k_enough_fetches) return std::nullopt;

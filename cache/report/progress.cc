@@ -24,11 +24,11 @@ std::uint64_t added(const JobTotals& rise) {
   return sum;
 }
 
-// Whether fewer than one in a hundred of them add something new, because the first epoch is over or
-// the memory is full.
+// Whether fewer than one in a hundred of these files and reads add something to the cache, because
+// the first epoch is over or the memory is full.
 bool has_filled(const JobTotals& rise) { return added(rise) * 100 < asked(rise); }
 
-// The reason for most of the opens that were not served. Null: there are only few such opens.
+// The most frequent reason for opens that were not served. Null: there are only few such opens.
 const Bypassed* main_reason(const JobTotals& rise) {
   const auto* const most = std::max_element(
       std::begin(k_bypassed), std::end(k_bypassed), [&](const Bypassed& a, const Bypassed& b) {
@@ -95,7 +95,8 @@ ReportText Progress::look(Region& region, std::uint32_t job, std::uint64_t now_n
 
 ReportText Progress::look_alone(Region& region, std::uint32_t job, std::uint64_t now_ns) {
   if (is_over_ || now_ns < next_ns_) return {};
-  // The first interval may be shorter, unless the caller times the intervals.
+  // Returns no line for the first interval, which may be too short, unless the caller times the
+  // intervals.
   const bool is_first = next_ns_ == 0 && every_ns_ != 0;
   next_ns_ = now_ns + every_ns_;
   const JobTotals now = collect(region, job);
