@@ -41,7 +41,7 @@ class Tier {
     // The stat of the block's file, if the caller will fetch the whole block when no tier has it.
     // Null: the wanted record is not a block, or perhaps only a part of the block will be fetched.
     const FileStat* whole_block_of() const { return whole_block_of_; }
-    // Judges a record, which the judge may read only until it returns.
+    // Judges a record. The judge may read the record only until this returns.
     virtual Verdict judge(const Record& record) = 0;
 
    protected:

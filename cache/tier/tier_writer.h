@@ -1,8 +1,8 @@
 // Writes the records that were added to RAM to the tiers: one segment, or one chunk of a large
 // file, at a time. It runs in a background thread of one process of the node. It writes only
 // records that the index names, that are confirmed, and that are not marked. It pins a segment
-// while it writes the segment's records. Segments of the ring come first, because they can be
-// reclaimed afterwards (Ring::is_awaited). Invariants: in each life of its segment, a record is
+// while it writes the segment's records. Segments of the ring are written first, because they can
+// be reclaimed afterwards (Ring::is_awaited). Invariants: in each life of its segment, a record is
 // written only once, or is found to be in the tier already. After a pass that failed, no thread
 // waits for the tiers. Thread safety: one thread, unless a function's comment says otherwise. All
 // other threads may continue.
@@ -32,10 +32,10 @@ class TierWriter {
   // Ends wait_for_news. Any thread may call it.
   void wake();
 
-  // Writes all new records and blocks until may_go_on() returns false. Returns how many records,
-  // and chunks of large files, were left. On failure, returns the errno that ended the pass; the
-  // rest is left to a later pass. After may_go_on() has returned false, it pins nothing, because
-  // another process may then get this process's row of pins.
+  // Writes all new records and blocks until may_go_on() returns false. Returns how many records and
+  // chunks of large files are left. On failure, returns the errno that ended the pass; the rest is
+  // left to a later pass. After may_go_on() has returned false, it pins nothing, because another
+  // process may then get this process's row of pins.
   base::Result<std::int64_t> pass(const std::function<bool()>& may_go_on);
   // A count of how often segments got new records. Read it before a pass.
   std::uint32_t news() const;

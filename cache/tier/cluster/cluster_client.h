@@ -1,13 +1,13 @@
 // The client of the memcached servers. A thread of the program enters a request in a fixed table,
-// and waits on a futex until its deadline at the latest. One thread of this process has the
-// sockets, in its own fd table, so the host program cannot close the sockets or share them by a
-// fork. While no program waits, this thread also sends the records of an OfferSource, over separate
-// connections. To use the client, code that can start such a thread calls claim_start
-// (g_start_cluster_thread). run() is the body of the thread, and stop() ends it. In a forked child
-// there is no thread, and the object is unusable. Invariants: a server that does not answer costs a
-// caller at most one deadline. A late answer is dropped. After errors, a server is not asked for a
-// while (CircuitBreaker). The functions for askers allocate nothing and take no lock. Thread-safe,
-// but run and stop must each be called only once at a time.
+// and waits on a futex until the answer arrives or the deadline passes. One thread of this process
+// has the sockets, in its own fd table, so the host program cannot close the sockets or share them
+// by a fork. While no program waits, this thread also sends the records of an OfferSource, over
+// separate connections. To use the client, code that can start such a thread calls claim_start
+// (g_start_cluster_thread). run() is the body of the thread, and stop() ends it. A forked child
+// does not have the thread, and must not use the object. Invariants: a server that does not answer
+// costs a caller at most one deadline. A late answer is dropped. After errors, a server is not
+// asked for a while (CircuitBreaker). The functions for askers allocate nothing and take no lock.
+// Thread-safe, but run and stop must each be called only once at a time.
 #pragma once
 
 #include <atomic>
@@ -102,8 +102,8 @@ class ClusterClient {
     bool is_noted_ = false;
     Outcome outcome_ = Outcome::skipped;
   };
-  // Asks for a value, and waits at most `at_most_ns`. If `lease_seconds` is 0, it asks for no
-  // lease. `is_ahead`: no program waits for the answer.
+  // Asks for a value, and waits at most `at_most_ns` for it. If `lease_seconds` is 0, does not ask
+  // for a lease. `is_ahead`: no program waits for the answer.
   void get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer,
            bool is_ahead = false);
   // Drops this version of the item in the background.

@@ -164,7 +164,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
   return value_to_ != nullptr;
 }
 
-// Takes the bytes of a value that arrived after its line.
+// Handles the bytes of a value that arrived after the line of the value.
 bool ClusterConnection::take_value(Listener& listener) {
   const std::size_t n = std::min<std::uint64_t>(value_left_, in_end_ - in_begin_);
   base::copy_bytes(value_to_, in_ + in_begin_, n);

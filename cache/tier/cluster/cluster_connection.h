@@ -1,8 +1,8 @@
 // One socket to a server. Commands are sent in order, answers arrive in the same order, and no call
-// blocks. Invariants: after any fault (an error, a wrong token, a line that is not understood, an
-// unexpected byte) the connection is closed and never used again, because the rest of the stream
-// cannot be attributed to commands. Each command has a different token, and a server cannot predict
-// the first token. Thread safety: one thread, with its own fd table.
+// blocks. Invariants: any fault (an error, a wrong token, a line that is not understood, an
+// unexpected byte) closes the connection permanently, because the rest of the stream cannot be
+// attributed to commands. Each command has a different token, and a server cannot predict the first
+// token. Thread safety: one thread, with its own fd table.
 #pragma once
 
 #include <poll.h>

@@ -1,6 +1,6 @@
-// The key of a file, of a block of a file, or of a listing in the cluster: "cs2:", the namespace,
-// and 32 hex digits of the hash of the origin's id and the path below the prefix. Thread safety:
-// plain values; nothing is allocated; async-signal-safe.
+// The key of a file, of a block of a file, or of a listing in the cluster. It consists of "cs2:",
+// the namespace, and 32 hex digits. The digits are a hash of the origin's id and of the path below
+// the prefix. Thread safety: plain values; nothing is allocated; async-signal-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class ClusterKey {
   static std::uint64_t hash_of_origin(std::string_view id);
 
   std::string_view text() const { return {text_, size_}; }
-  // For home_of_key.
+  // The hash of the key, for home_of_key.
   std::uint64_t hash() const;
 
  private:

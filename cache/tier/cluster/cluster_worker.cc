@@ -153,8 +153,8 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
 }
 
 void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
-  // Does nothing if an answer or a rest has already ended the trial. Only this request was admitted
-  // during the trial.
+  // give_up_trial() does nothing if an answer or a rest has already ended the trial. During the
+  // trial, only this request was admitted.
   if (std::exchange(request.is_admitted, false)) state(request.server).breaker.give_up_trial();
   ClusterClient::finish(request, outcome);
 }
@@ -170,7 +170,7 @@ void ClusterClient::Worker::drop_requests(std::size_t server, Outcome outcome, b
 
 void ClusterClient::Worker::rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns) {
   state(server).breaker.rest(now, at_least_ns);
-  // The server may have got another address since the last lookup.
+  // Looks up the name again, because the server may have another address by now.
   if (!servers_[server]->is_asked_for) servers_[server]->next_look_ns = now;
   client_.options_.stats->count(Counter::cluster_trips);
   servers_[server]->demand.connection.close();
@@ -364,7 +364,7 @@ bool ClusterClient::Worker::wait(std::uint64_t now) {
   base::sys::poll(polled_.data(), polled_.size(), &limit);
   now_ns_ = base::monotonic_ns();
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    // An error on another lane may have closed this lane.
+    // An error on another lane may have closed the connection of this lane.
     if (!lanes_[i]->connection.is_open() || polled_[i].fd != lanes_[i]->connection.to_poll().fd)
       continue;
     if (!lanes_[i]->connection.pump(polled_[i], *lanes_[i], now_ns_))

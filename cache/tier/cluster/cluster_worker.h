@@ -58,8 +58,9 @@ class ClusterClient::Worker {
   };
   static constexpr std::uint64_t k_least_doze_ns = 20'000'000, k_offer_patience_ns = 2'000'000'000;
   static constexpr Tag k_offer_tag = 1000, k_figures_tag = 1001;
-  // Steps of an offer. waiting: for its connection. looking: asking the server whether it has the
-  // record. paying: waiting for the token bucket. sending: its bytes are being sent.
+  // The steps of an offer. waiting: the offer waits for its connection. looking: the server is
+  // asked whether it has the record. paying: the offer waits for the token bucket. sending: the
+  // bytes are being sent.
   enum class Step : std::uint8_t { none, waiting, looking, paying, sending };
 
   void look_up_names(std::uint64_t now);

@@ -49,7 +49,7 @@ void IdleGate::shut(std::uint64_t now_ns) {
     if (desk->start()) desk_ = desk;
   }
   if (desk_ == nullptr) return;
-  // An earlier question may still be pending; its answer suffices.
+  // If an earlier question is still pending, its answer suffices.
   if (desk_->is_idle()) {
     desk_->asked_ns = now_ns;
     desk_->ask();

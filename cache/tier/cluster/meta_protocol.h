@@ -46,7 +46,7 @@ class MetaCommand {
   // The longest key in bytes. A key contains no blanks or control characters.
   static constexpr std::size_t k_longest_key = 250;
 
-  // If `lease_seconds` is 0, it asks for no lease.
+  // Asks for a value. If `lease_seconds` is 0, does not ask for a lease.
   static MetaCommand get(std::string_view key, std::uint64_t token, unsigned lease_seconds);
   // Asks for the version and size of an item, without its bytes.
   static MetaCommand look(std::string_view key, std::uint64_t token);

@@ -1,9 +1,9 @@
-// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME: creates or refuses it, and
-// provides its paths, its lock and its free space. Invariants: the directory belongs to this user,
-// and no other user may write to it. Its file `version` names exactly this format. All paths lie
-// below it, and symbolic links at their ends are not followed. Thread safety: immutable after
-// open(). No fd stays open, because the host program could close it. A call by path returns ENOENT
-// if the directory was removed.
+// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME. This class creates or refuses
+// the directory, and provides its paths, its lock and its free space. Invariants: the directory
+// belongs to this user, and no other user may write to it. Its file `version` names exactly this
+// format. All paths lie below it, and symbolic links at their ends are not followed. Thread safety:
+// immutable after open(). No fd stays open, because the host program could close it. A call by path
+// returns ENOENT if the directory was removed.
 #pragma once
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ inline constexpr int k_open_below = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 class DiskDirectory {
  public:
-  // How long a caller in a thread of the program waits for the lock at most.
+  // The longest time for which a thread of the program waits for the lock.
   static constexpr long k_wait_for_lock_ms = 2000;
   // Opens or creates the directory. On failure, `why` is one line for the user.
   static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name,
@@ -57,7 +57,8 @@ class DiskDirectory {
   // EPERM: the file does not belong to the owner of this directory.
   base::Result<base::UniqueFd> open_segment(std::uint32_t number, int flags) const;
 
-  // Takes the lock, which excludes other processes. EBUSY: it was not free within `at_most_ms`.
+  // Takes the lock, which excludes other processes. EBUSY: the lock was not free within
+  // `at_most_ms`.
   base::Result<DirectoryLock> lock(long at_most_ms) const;
   // Returns the numbers of all segment files in ascending order.
   base::Result<std::vector<std::uint32_t>> list_segments() const;

@@ -50,7 +50,8 @@ constexpr std::uint32_t class_of(std::uint64_t bytes) {
   const auto octave = static_cast<std::uint32_t>(std::bit_width(last >> 10)) - 1;
   const std::uint64_t begin = std::bit_floor(last);
   const bool is_fine = octave < k_fine_octaves;
-  // Never 0, which clang's analyzer cannot infer from bit_floor.
+  // The maximum with 1 changes nothing, but clang's analyzer cannot infer that the width is never
+  // 0.
   const std::uint64_t width = std::max<std::uint64_t>(begin / (is_fine ? k_fine : k_coarse), 1);
   const auto step = static_cast<std::uint32_t>((last - begin) / width);
   return std::min(is_fine ? octave * k_fine + step

@@ -102,13 +102,13 @@ class DiskStore {
   std::size_t forget_inode(std::uint64_t device, std::uint64_t inode);
   // Drops only this record, which the origin has shown to be outdated.
   bool drop(const DiskPlace& place, std::string_view path);
-  // From now on, treats no record as one of this run, because too many paths now name other files
-  // (for example after the rename of a directory).
+  // From now on, no record counts as of this run. Call it if many paths now name other files, for
+  // example after the rename of a directory.
   void distrust_all();
 
   DiskStatus status() const;
   // Returns 0 if a record with this many bytes of data fits into a segment file. Otherwise returns
-  // the smallest bound with which it would fit.
+  // the smallest bound with which the record would fit.
   std::uint64_t least_bound_for(std::uint64_t data_bytes) const;
   // The size in bytes of the largest record that fits into a segment file, including its header and
   // path.

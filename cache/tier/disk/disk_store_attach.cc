@@ -79,8 +79,8 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
                       directory_.path(), k_least_bound >> 10);
     return base::fail(ENOSPC);
   }
-  // A segment file must have room for a block of a large file, which has up to 2 MiB, because a
-  // record cannot span two segment files.
+  // A segment file must have room for a block of a large file (up to 2 MiB), because a record
+  // cannot span two segment files.
   const std::uint64_t usual = std::max(bound_ / 64, std::min(bound_ / 16, k_segment_for_blocks));
   const std::uint64_t wanted = options_.segment_bytes != 0 ? options_.segment_bytes : usual;
   segment_bytes_ = std::clamp(std::min(wanted, bound_ / 4), k_least_disk_segment_bytes,
@@ -300,8 +300,8 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     if (r.state != 0) continue;
     const std::uint64_t offset = std::uint64_t{r.offset} * k_record_alignment;
     if (is_entered(r.path_hash, number, offset)) continue;
-    // A change through another name must find the record. So if it gets no entry by inode, it gets
-    // no entry by path either.
+    // A change through another name must find the record. So if the record gets no entry by inode,
+    // it gets no entry by path either.
     if (r.has_inode() && !insert(r.inode_hash, word_of(r.inode_hash, number, r))) return;
     insert(r.path_hash, word_of(r.path_hash, number, r));
   }

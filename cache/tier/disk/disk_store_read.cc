@@ -133,7 +133,8 @@ base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) cons
                    static_cast<std::int64_t>(place.offset));
   } while (n == -EINTR);
   if (sys::failed(n)) return base::fail(static_cast<int>(-n));
-  // Whatever the length of the path, its bytes are bytes that were read, or zeros.
+  // header_is_sound() may use any length of the path, because the bytes up to that length were read
+  // or are zeros.
   if (!header_is_sound(head.record(), k_most_disk_segment_bytes) ||
       !is_kept_on_disk(head.record().kind))
     return base::fail(EBADMSG);

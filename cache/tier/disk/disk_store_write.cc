@@ -114,8 +114,8 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
     const auto lock = directory_.lock(DiskDirectory::k_wait_for_lock_ms);
     return lock && insert(hash, entry);
   };
-  // Adds the entry by path first. It is tentative, so only changes find it. So if the entry by
-  // inode exists, the entry by path exists, too.
+  // Adds the entry by path first. This entry is tentative, so only changes find it. If the entry by
+  // inode exists, the entry by path then exists, too.
   bool shown = add(row.path_hash, word | DiskIndex::k_tentative);
   if (shown && row.has_inode())
     shown =

@@ -1,10 +1,11 @@
 // Fills an index that no other process has opened yet. It builds the tables in memory, one window
-// at a time, and writes each window to the file as a whole. If entries were stored into the mapped
-// file one by one, most of them would cost a page fault after the kernel has begun to write pages
-// back. The first pass adds all entries and fills the first window. A larger index needs further
-// passes with the same entries in the same order. Invariants: the place of an entry depends only on
-// the entries and their order. If a later pass differs, some entries are lost or stored twice. It
-// uses at most k_most_window of memory, and a byte for each bucket. Thread safety: one thread.
+// at a time, and writes each window to the file as a whole. Storing entries into the mapped file
+// one by one would be slow: after the kernel has begun to write pages back, most entries would cost
+// a page fault. The first pass adds all entries and fills the first window. A larger index needs
+// further passes with the same entries in the same order. Invariants: the place of an entry depends
+// only on the entries and their order. If a later pass differs, some entries are lost or stored
+// twice. It uses at most k_most_window of memory, and a byte for each bucket. Thread safety: one
+// thread.
 #pragma once
 
 #include <array>

@@ -50,8 +50,8 @@ base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
 class ReadWindow {
  public:
   ReadWindow(int fd, std::uint64_t file_bytes) : fd_(fd), file_bytes_(file_bytes) {}
-  // Returns the `bytes` bytes at offset `at`. Null: the file ends before, cannot be read, or there
-  // is no memory (see error()).
+  // Returns the `bytes` bytes at offset `at`. Null: the file ends too early or cannot be read, or
+  // there is no memory (see error()).
   const std::byte* at(std::uint64_t at, std::uint64_t bytes) {
     if (at > file_bytes_ || bytes > file_bytes_ - at) return nullptr;
     if (at >= begin_ && at + bytes <= end_) return bytes_.get() + (at - begin_);
@@ -135,7 +135,7 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
   while (const std::byte* const head = window.at(at, sizeof(Record))) {
     const std::uint64_t bytes = reinterpret_cast<const Record*>(head)->record_size;
     // The size is trusted only after the hash that covers it has matched. Before that, it is only
-    // checked for lying inside the file.
+    // checked that the record lies inside the file.
     if (bytes < sizeof(Record) || bytes % k_record_alignment != 0) break;
     const std::byte* const whole = window.at(at, bytes);
     if (whole == nullptr) break;

@@ -1,10 +1,10 @@
-// One segment file. One process writes and seals it, and it is read again after a restart. Life:
-// the file is created with its room reserved, and records are appended. Then it is sealed: the
-// footer is written after the records, and the rest of the room is freed. If a file has no footer
-// and its writer is dead, another process walks its records as far as headers and data are sound.
-// Invariants: the writer holds an exclusive flock through a mapping of the header page. So no fd
-// stays open, and the kernel releases the lock when the writer dies. Before a file is written by
-// its path, the identity of the file is checked. Thread safety: a SegmentWriter belongs to one
+// One segment file. One process writes and seals the file, and it is read again after a restart.
+// Life: the file is created with its room reserved, and records are appended. Then it is sealed:
+// the footer is written after the records, and the rest of the room is freed. If a file has no
+// footer and its writer is dead, another process walks its records as far as headers and data are
+// sound. Invariants: the writer holds an exclusive flock through a mapping of the header page. So
+// no fd stays open, and the kernel releases the lock when the writer dies. Before a file is written
+// by its path, the identity of the file is checked. Thread safety: a SegmentWriter belongs to one
 // thread at a time; the functions are pure except for the file.
 #pragma once
 

@@ -1,10 +1,10 @@
-// What this process has learned about the mounts from which other nodes have read files: the device
-// of the mount on this node, and whether files have the same inode numbers on both nodes. For the
-// first files of a mount, the inode number that the other node recorded is compared with the inode
-// number that a stat of the origin returns. Invariants: a mount is stable after 16 files whose
-// inode numbers agree, and permanently unstable after one file whose inode number differs. If this
-// machine itself has read a file, and the device is the same or is a disk, a different inode number
-// means a different file. Thread-safe.
+// Keeps facts about the mounts from which other nodes have read files: the device of the mount on
+// this node, and whether files have the same inode numbers on both nodes. For the first files of a
+// mount, the inode number that the other node recorded is compared with the inode number that a
+// stat of the origin returns. Invariants: a mount is stable after 16 files whose inode numbers
+// agree, and permanently unstable after one file whose inode number differs. If this machine itself
+// has read a file, and the device is the same or is a disk, a different inode number means a
+// different file. Thread-safe.
 #pragma once
 
 #include <atomic>

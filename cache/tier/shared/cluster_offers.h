@@ -98,8 +98,8 @@ class ClusterOffers final : public OfferSource {
   Ready prepare_block(ClusterOffer& offer, const ClusterBlocks::Found& found, std::uint64_t now_ns);
   bool next_block(ClusterOffer& offer, std::uint64_t now_ns);
   bool next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns);
-  // Whether all users may pass through the directories above the file. Only then may it be shared,
-  // because the servers let all users read it.
+  // Whether all users may pass through the directories above the file. Only then may the file be
+  // shared, because the servers let all users read it.
   Ready may_be_reached(std::string_view path, std::uint64_t now_ns);
   void fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content,
             const std::byte* data);

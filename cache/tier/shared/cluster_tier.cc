@@ -60,8 +60,8 @@ base::Result<ClusterTier*> ClusterTier::open(const base::Config& config, RamTier
   options.deadline_ns = config.cluster_deadline.ms * base::k_ns_per_ms;
   options.fill_per_second = config.cluster_fill;
   // Another node may share larger files than this node accepts. The limit is so high that only such
-  // a record is refused. If its length made the whole answer invalid, the connection would be
-  // closed.
+  // a record is refused. If the length of the record made the whole answer invalid, the connection
+  // would be closed.
   options.most_bytes = std::max(largest_cluster_value(config), k_usual_item_bytes);
   options.rows = &ram.region().server_row(0);
   options.stats = &stats;
@@ -257,8 +257,8 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
   }
   stats_.count(Counter::cluster_hits);
   colds_[shared_kind(judge.wanted())].note(/*is_hit=*/true);
-  // From here on, the tags in the record have the meaning of this process: they identify the row of
-  // the mount, and show whether a revalidation is needed.
+  // Replaces the tags in the record. The new tags identify the row of the mount, and show whether a
+  // revalidation is needed.
   const std::uint64_t parts[] = {record->node_tag, record->stat.device(), place.origin};
   const std::uint64_t row = mounts_.row_of(base::hash_bytes(parts, sizeof parts),
                                            tags_.node != 0 && record->node_tag == tags_.node);

@@ -61,7 +61,8 @@ class ClusterTier final : public Tier {
               ClusterClientOptions options);
 
   using Outcome = ClusterClient::Outcome;
-  // Also waits for a node that has the lease of a file or a block. Listings have no leases.
+  // Asks the servers. Also waits for another node that has the lease of a file or a block. Listings
+  // have no leases.
   void ask(std::string_view key, const Judge& judge, const ClusterKey& place,
            ClusterClient::Answer& answer);
   bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer,

@@ -28,8 +28,8 @@ struct DnsAnswer {
     not_ours  // the message does not answer our question
   };
   Kind kind = Kind::not_ours;
-  // The address, without a port. If there are several, it is the smallest address, so that all
-  // nodes use the same.
+  // The address, without a port. If the answer has several addresses, this is the smallest, so that
+  // all nodes use the same address.
   ServerAddress address;
 };
 DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view name, DnsType type,

@@ -1,6 +1,6 @@
 // Decides whether waiting for another node's fetch is worthwhile. If at least half of the last
-// waits were, always yes; otherwise only for one wait in 8. Thread-safe; the counts may be a little
-// off.
+// waits were worthwhile, the answer is always yes. Otherwise it is yes for one wait in 8.
+// Thread-safe; the counts may be a little off.
 #pragma once
 
 #include <atomic>

@@ -15,7 +15,7 @@ bool TokenBucket::take(std::atomic<std::uint64_t>& free_ns, std::uint64_t now_ns
   };
   constexpr std::uint64_t k_large = 64 << 20, k_year_ns = 365 * 86400 * base::k_ns_per_s;
   const std::uint64_t cost = std::min(ns_of(bytes), k_year_ns);
-  // The latest time that the word can have after paying for records.
+  // The latest time that the word can contain after payments for records.
   const std::uint64_t latest =
       now_ns + k_burst_ns + std::min(std::max(ns_of(k_large), cost), k_year_ns);
   std::uint64_t free = free_ns.load(std::memory_order_relaxed);
