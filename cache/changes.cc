@@ -43,8 +43,8 @@ void Changes::doubt_identity(std::string_view key, const FileStat* now) {
 }
 
 void Changes::entries_changed(const FileStat& directory) {
-  // The directory's own stat has changed, too. A search by the inode finds its records under all
-  // paths.
+  // The directory's own stat has changed, too. A search by the inode finds the directory's records
+  // under all paths.
   content_changed({}, &directory);
 }
 

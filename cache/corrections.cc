@@ -12,8 +12,8 @@
 namespace cube::cache {
 namespace {
 
-// Limits the loops. Several records can describe one path: files of other sizes, or the paths of
-// other views.
+// Limits the loops. Several records can describe one path, because the file had other sizes, or
+// because other views have found it by other paths.
 constexpr int k_most_records = 16;
 // The same number of levels that MountMetadata climbs when it searches for a directory that lacks a
 // name.
@@ -80,7 +80,7 @@ void Corrections::drop(const Record& listing) {
 }
 
 void Corrections::drop_name(std::string_view key, const FileStat* stat) {
-  // A copy, because the record that holds the stat may be reclaimed.
+  // Makes a copy, because the record that contains the stat may be reclaimed.
   const FileStat copy = stat != nullptr ? *stat : FileStat();
   changes_.content_changed(key, stat != nullptr ? &copy : nullptr);
 }

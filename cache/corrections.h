@@ -1,9 +1,9 @@
-// Corrects memory if it contradicts an answer that the kernel has just given about a path. Before
-// the program sees the answer, all records, listings, negative entries, gathered stats and link
-// targets that contradict it are dropped for all processes of the node. An answer that agrees with
-// memory changes nothing. Keys are absolute and normalized. The origin is asked only if the answer
-// contradicts memory, and only about directories that the kernel has just walked through.
-// Thread-safe and async-signal-safe; allocates nothing.
+// Corrects memory if it contradicts an answer that the kernel has just given about a path.
+// Everything in memory that contradicts the answer is dropped for all processes of the node before
+// the program sees the answer: records, listings, negative entries, gathered stats and link
+// targets. An answer that agrees with memory changes nothing. Keys are absolute and normalized. The
+// origin is asked only if the answer contradicts memory, and only about directories that the kernel
+// has just walked through. Thread-safe and async-signal-safe; allocates nothing.
 #pragma once
 
 #include <string_view>
