@@ -58,7 +58,7 @@ void find_clock_shifts() {
   if (is_found.exchange(true, std::memory_order_relaxed)) return;
   struct ::stat own {
   }, for_children{};
-  // The inode of the machine's own time namespace. It never changes, and the clocks of this
+  // The inode of the machine's own time namespace. This inode never changes, and the clocks of this
   // namespace are not shifted.
   constexpr std::uint64_t k_first_namespace = 0xeffffffa;
   if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time", &own, 0)) ||

@@ -1,9 +1,9 @@
-// Clocks, in nanoseconds. They call libc's own functions, even if a preloaded library (libfaketime)
-// replaces those functions for the program. Other processes and the kernel use the same times. In a
-// time namespace the kernel shifts the clocks that count from boot. monotonic_ns and boot_ns undo
-// the shift, because other processes of the node read their times. read_clock keeps the shift, for
-// deadlines that are passed to the kernel. Thread-safe and async-signal-safe (vDSO, no system
-// call).
+// Clocks, in nanoseconds. The clocks call libc's own functions, even if a preloaded library
+// (libfaketime) replaces those functions for the program. Other processes and the kernel use the
+// same times. In a time namespace the kernel shifts the clocks that count from boot. monotonic_ns
+// and boot_ns undo the shift, because other processes of the node read their times. read_clock
+// keeps the shift, for deadlines that are passed to the kernel. Thread-safe and async-signal-safe
+// (vDSO, no system call).
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ inline constexpr std::uint64_t k_ns_per_ms = 1'000'000, k_ns_per_s = 1000 * k_ns
 // Points to a function that makes a system call, until a constructor has found libc's function.
 extern constinit std::atomic<int (*)(clockid_t, timespec*)> g_clock_gettime;
 
-// The shifts are modulo 2^64, because a shift can be negative. They are set before the process has
-// a second thread, and are zero if /proc is missing.
+// The shifts are modulo 2^64, because a shift can be negative. The shifts are set before the
+// process has a second thread, and are zero if /proc is missing.
 struct ClockShifts {
   std::uint64_t monotonic_ns = 0, boot_ns = 0;
 };

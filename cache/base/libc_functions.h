@@ -1,7 +1,8 @@
 // libc's own functions, even if a preloaded library interposes them. Threads with their own fd
-// table call them. Such a thread must not run code of the host program, because that code would
-// open its files in the thread's table. ThreadSanitizer must see each lock, so its interceptors are
-// still called. Thread safety: set by a constructor, before there is a second thread.
+// table call these functions. Such a thread must not run code of the host program, because that
+// code would open its files in the thread's table. ThreadSanitizer must see each lock, so its
+// interceptors are still called. Thread safety: set by a constructor, before there is a second
+// thread.
 #pragma once
 
 #include <pthread.h>

@@ -29,8 +29,8 @@ bool is_stderr_a_terminal();
 // Like write_lines_to_stderr, but only if stderr is a terminal, and without waiting for the
 // terminal. A thread with its own fd table may call it, too.
 void write_lines_to_terminal(std::span<char> room, std::size_t size);
-// Writes the text with one write. It suppresses the signals for a closed pipe (SIGPIPE) and for a
-// file at its limit (SIGXFSZ). Returns the result of the kernel's write.
+// Writes the text with one write. The signals for a closed pipe (SIGPIPE) and for a file at its
+// limit (SIGXFSZ) are suppressed. Returns the result of the kernel's write.
 long write_quietly(int fd, std::string_view text);
 // Call this in a thread that has its own fd table and therefore no stderr. A few of its lines are
 // then kept until another thread logs a line or calls write_kept_lines().

@@ -1,6 +1,6 @@
 // Room for objects that are never freed. The first use reserves pages of zeros. prepare() makes
 // them usable in steps, from the first page on. `ulimit -v` and mlockall count all reserved pages,
-// so a program that uses no object reserves none; `ulimit -d` counts only the usable ones.
+// so a program that uses no object reserves no pages. `ulimit -d` counts only usable pages.
 // Thread-safe and async-signal-safe.
 #pragma once
 

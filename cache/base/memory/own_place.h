@@ -14,7 +14,7 @@
 namespace cube::base {
 
 // Returns an address to pass to mmap without MAP_FIXED: the kernel chooses another address if this
-// one is in use.
+// address is in use.
 inline void* own_place(std::size_t bytes) {
   // ThreadSanitizer allows only some addresses.
   if (CUBE_TSAN) return nullptr;

@@ -17,7 +17,7 @@
 namespace cube::base {
 
 // Raises the process's soft limit of fds while this object lives, because the program may have
-// lowered the limit below its open fds. This has no effect in an unprivileged process whose hard
+// lowered the limit below its open fds. Lifting has no effect in an unprivileged process whose hard
 // limit is as low. The limit belongs to the process, so threads that lift it at the same time share
 // the lift. The last of these threads restores the limit, unless the program has set another limit
 // by then.

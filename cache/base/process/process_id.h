@@ -1,5 +1,5 @@
 // Identifies a process by its pid, the pid namespace, and the start time of the process. A process
-// that reuses a pid differs in the start time. Thread safety: pure functions.
+// that reuses the pid of an earlier process has another start time. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>

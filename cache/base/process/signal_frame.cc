@@ -103,8 +103,9 @@ __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
       sizeof *at;
   if (*at == k_simd && at - stack.begin >= k_mask_before)
     return (candidates.signals & ~at[-k_mask_before]) != 0;
-  // gVisor does not write the FPSIMD_MAGIC word, so a return address into the vdso counts, too. It
-  // must lie after the vdso's header, because every program's stack holds the header's address.
+  // gVisor does not write the FPSIMD_MAGIC word, so a return address into the vdso counts, too. The
+  // address must lie after the vdso's header, because every program's stack holds the header's
+  // address.
   constexpr std::uintptr_t k_not_signed = (1ULL << 48) - 1, k_header = 64, k_most = 0x4000;
   const std::uintptr_t address = *at & k_not_signed, vdso = candidates.vdso;
   return vdso != 0 && address > vdso + k_header && address < vdso + k_most;

@@ -114,8 +114,8 @@ View current_view() {
       (root.stx_mask & (STATX_MNT_ID | k_unique_mount_id)) != 0 ? root.stx_mnt_id : 0,
       (static_cast<std::uint64_t>(root.stx_dev_major) << 32) | root.stx_dev_minor, root.stx_ino,
       static_cast<std::uint64_t>(root.stx_btime.tv_sec), root.stx_btime.tv_nsec,
-      // A region that is kept on a disk survives a reboot, but the clock by which its marks were
-      // set restarts.
+      // A region that is kept on a disk survives a reboot. But its marks contain times of a clock
+      // that restarts at a reboot.
       hash_of_file("/proc/sys/kernel/random/boot_id")};
   view.number = hash_bytes(parts, sizeof parts);
   if (view.number <= View::k_ended) view.number = View::k_ended + 1;

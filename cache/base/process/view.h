@@ -9,9 +9,9 @@
 namespace cube::base {
 
 // A hash of the rights that determine which files this process can open: user, groups, capabilities
-// to override modes, user namespace, security label. It covers the checks of the kernel, and of a
-// server that checks only user and groups. Never 0. The hash of the same rights is the same on all
-// nodes of a cluster. A process that may be in a Landlock domain shares its hash only with its
+// to override modes, user namespace, security label. The hash covers the checks of the kernel, and
+// of a server that checks only user and groups. Never 0. The hash of the same rights is the same on
+// all nodes of a cluster. A process that may be in a Landlock domain shares its hash only with its
 // forked children.
 std::uint64_t current_rights();
 

@@ -106,8 +106,8 @@ using Lookup = std::function<const char*(const char* variable)>;
 enum class IfWrong { use_default, end };
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
 
-// Whether the prefix belongs to a pack or a bucket. Its directory need not exist in the kernel's
-// file tree.
+// Whether the prefix belongs to a pack or a bucket. The directory of such a prefix need not exist
+// in the kernel's file tree.
 bool is_without_mount(const Config& config, std::string_view prefix);
 
 // A line for each unknown variable that starts with CUBESHIM_. `environment` is a null-terminated

@@ -25,7 +25,7 @@ struct TierStatus {
   std::uint64_t capacity = 0;   // bytes; 0: there is no such tier
   std::uint64_t used = 0;       // bytes
   std::uint64_t entries = 0;    // records
-  std::uint64_t unwritten = 0;  // records that the last exit left no time to write
+  std::uint64_t unwritten = 0;  // records that the last exit had no time to write
   bool is_there = false;        // true also if the capacity is not known
 };
 
