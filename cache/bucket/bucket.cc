@@ -37,8 +37,8 @@ std::uint64_t good_since(const BucketRegion& in) {
 
 bool is_of_store(int error) { return error == EIO || error == EACCES || error == ETIMEDOUT; }
 
-// The error that the program gets. It replaces errors of the gateway's start and of the region,
-// which would mislead a program.
+// The error that the program gets. Errors of the gateway's start and of the region would mislead a
+// program, so they are replaced.
 int as_seen(MailKind kind, int error) {
   const bool is_known = error == 0 || (error == ESTALE && kind == MailKind::check) ||
                         error == ENOENT || error == EFBIG || error == ENOSPC ||

@@ -1,6 +1,6 @@
 // Passes a kernel file with an object's bytes from the gateway to the process that asked for it.
-// The asking process sends its ticket over the gateway's Unix socket and receives an fd. Both
-// processes check that the other runs as the same user. Thread-safe. The asker's part is
+// The asking process sends its ticket over the gateway's Unix socket and receives an fd. Each
+// process checks that the other process runs as the same user. Thread-safe. The asker's part is
 // async-signal-safe.
 #pragma once
 
@@ -13,9 +13,9 @@
 
 namespace cube::cache {
 
-// The asker's part. The result is the lowest free fd. It has its own offset, and honours O_CLOEXEC,
-// O_PATH, O_APPEND, O_NONBLOCK and O_SYNC of `flags`. ECONNREFUSED, ENOENT: no gateway listens.
-// ESTALE: the gateway no longer has the copy.
+// The asker's part. The result is the lowest free fd. The fd has its own offset, and honours
+// O_CLOEXEC, O_PATH, O_APPEND, O_NONBLOCK and O_SYNC of `flags`. ECONNREFUSED, ENOENT: no gateway
+// listens. ESTALE: the gateway no longer has the copy.
 base::Result<base::UniqueFd> collect_copy(const std::string& socket_path, const MailTicket& ticket,
                                           int flags);
 // Creates such an fd from a copy of bytes in memory.

@@ -1,8 +1,8 @@
 // Starts the gateway, `cubeshim gateway`: a process in its own session, without the program's fds,
-// memory, signal mask and CPU affinity. Its environment has only cubeshim's settings and the
-// variables that name the store and the credentials. The program never gets a SIGCHLD for the
-// gateway, and no fork handler runs. Thread safety: prepare() is called once, at load; start() may
-// be called from any thread.
+// memory, signal mask and CPU affinity. The environment of the gateway has only cubeshim's settings
+// and the variables that name the store and the credentials. The program never gets a SIGCHLD for
+// the gateway, and no fork handler runs. Thread safety: prepare() is called once, at load; start()
+// may be called from any thread.
 #pragma once
 
 #include <cstdint>
