@@ -61,8 +61,8 @@ class BackgroundFill {
   // True if begin() found the file in the ring, where a program had already read it. The ring then
   // keeps the file until it is read again.
   bool is_wanted_again() const { return static_cast<bool>(wanted_again_); }
-  // The record's place; set after publish(), or if is_wanted_again(). It is valid as long as this
-  // object lives.
+  // The record's place; set after publish(), or if is_wanted_again(). The place is valid as long as
+  // this object lives.
   const RamTier::PlaceInRegion& place() const { return place_; }
 
  private:

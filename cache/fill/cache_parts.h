@@ -59,8 +59,8 @@ struct CacheParts {
   RamTier ram;
   SingleFlight flights;
   Tiers tiers;
-  // Tiers over the network. They are asked after the other tiers, and TierWriter does not fill
-  // them.
+  // Tiers over the network, which are asked after the other tiers. TierWriter does not fill these
+  // tiers.
   Tiers remote;
   Freshness freshness;
   FillRules rules;

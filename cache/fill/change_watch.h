@@ -28,7 +28,7 @@ class ChangeWatch {
     std::uint64_t removals = 0;
     const bool may_be = may_be_written(*region_, stat, fd, &removals);
     // The removals have also incremented name_changes, so that every other fetch of the file in
-    // progress is dropped. This fetch does not count them.
+    // progress is dropped. This fetch does not count its own removals.
     names_ += removals;
     // A writer that ended between the stat and this check is no longer in any table.
     is_stat_in_doubt_ =

@@ -32,8 +32,8 @@ OpenOutcome DemandOpen::open(std::uint64_t hash) {
   if (join_parts(hash, outcome)) return outcome;
   keep_room_for_others(parts_.region);
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
-  // If there is no room, and no other fetch can be adding the file, opens the file at the origin at
-  // once.
+  // If there is no room, and no other fetch can be adding the file, opens the file at the origin
+  // immediately.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
   const std::uint64_t began = base::monotonic_ns();
   outcome = open_in_flight(hash, has_room);
@@ -72,7 +72,7 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
       has_ring && (parts_.ram.ring().has_disk_writer() || parts_.remote.take_offers());
   if (!has_room && !may_pass) {
     // The file will not be in RAM. The processes that wait for the flight are therefore released
-    // now. Otherwise they would open the file one after the other.
+    // now. Otherwise these processes would open the file one after another.
     ticket = {};
     for (Tier* const tier : parts_.remote) tier->note_not_fetched(request_.key);
     return open_uncached(Counter::bypassed_full);

@@ -24,8 +24,8 @@ constexpr std::uint64_t k_longest_wait_ns = base::k_ns_per_s;
 // A step is small enough to be still in the processor's caches when its bytes are copied to the
 // program.
 constexpr std::uint64_t k_step = 1 << 20;
-// The step while another process waits for the flight. It is smaller, because after a long silence
-// that process would assume that this process is dead.
+// The step while another process waits for the flight. This step is smaller, because after a long
+// silence the other process would assume that this process is dead.
 constexpr std::uint64_t k_waited_step = 256 << 10;
 // The size of the first read. After it, look_for_pages() can determine whether the kernel keeps
 // pages.
@@ -186,7 +186,7 @@ void PartialFill::look_for_pages(int fd) {
   pages_.store(found, std::memory_order_relaxed);
 }
 
-// Returns the end of the range whose parts are to be fetched now.
+// Returns the end of the range whose parts must be fetched now.
 std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t end) {
   const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at;
   if (!goes_on) window_.store(0, std::memory_order_relaxed);

@@ -1,15 +1,15 @@
 // A fetch of a file in parts, while the program reads it. After accept, the program opens the file;
 // each part is fetched when it is read; then the record is published. No thread is needed. A file
 // has up to 256 parts. A reader claims those parts of its read that no other reader has claimed,
-// and fetches them through its own fd, which is the origin's file. It waits for a part that another
-// reader is fetching, but at most a second; after that it asks the kernel for the bytes. The reader
-// that fetches the last part revalidates the file and publishes the record. Objects live in a
-// static pool of the process. Thread-safe, and lock-free except for waiting and publishing;
-// async-signal-safe. A signal handler that interrupts a fetch neither fetches nor waits.
-// Invariants: the record lies in its room from the beginning, but is marked unconfirmed so that
-// lookups do not find it. Publishing clears the mark. If a reader leaves a part unfinished (by a
-// jump or its death), that part stays under way, and the record is never published. The bytes of a
-// read are used only if the fd referred to the file during the whole read (fd_epoch.h).
+// and fetches them through its own fd, which is the origin's file. If another reader is fetching a
+// part, the reader waits for the part, but at most a second; after that it asks the kernel for the
+// bytes. The reader that fetches the last part revalidates the file and publishes the record.
+// Objects live in a static pool of the process. Thread-safe, and lock-free except for waiting and
+// publishing; async-signal-safe. A signal handler that interrupts a fetch neither fetches nor
+// waits. Invariants: the record lies in its room from the beginning, but is marked unconfirmed so
+// that lookups do not find it. Publishing clears the mark. If a reader leaves a part unfinished (by
+// a jump or its death), that part stays under way, and the record is never published. The bytes of
+// a read are used only if the fd referred to the file during the whole read (fd_epoch.h).
 #pragma once
 
 #include <algorithm>

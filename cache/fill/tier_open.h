@@ -1,6 +1,6 @@
-// An open that a tier answers. It asks the origin for a stat. If no process with the same rights
-// has opened the file before, it also opens the file at the origin. It never asks an immutable
-// origin. Thread safety: an object belongs to one call; several objects may exist at a time.
+// An open that a tier answers. A TierOpen asks the origin for a stat. If no process with the same
+// rights has opened the file before, it also opens the file at the origin. An immutable origin is
+// never asked. Thread safety: an object belongs to one call; several objects may exist at a time.
 #pragma once
 
 #include "cache/fill/cache_parts.h"

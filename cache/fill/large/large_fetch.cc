@@ -35,7 +35,7 @@ bool is_without_place() {
 
 }  // namespace
 
-// The memory into which the bytes are read. It is unmapped even if a jump leaves the read.
+// The memory into which the bytes are read. The memory is unmapped even if a jump leaves the read.
 class LargeFile::Window {
  public:
   Window() { base::Held::give_back_left(this); }
@@ -177,8 +177,8 @@ bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pas
   room.claim.take(is_full() ? find(chunks, number)
                             : chunks.make(key_, number, place_of(chunks, number), pass));
   if (!room.claim) return false;
-  // This may not be the chunk that the caller found. It may have pages that the caller's chunk
-  // lacks.
+  // The pinned chunk may not be the chunk that the caller found, and may have pages that the
+  // caller's chunk lacks.
   pages = room.claim->absent_from(pages.first, pages.end);
   if (pages.is_empty()) return true;
   auto window = chunks.window(*room.claim, pages);
@@ -194,8 +194,8 @@ LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::u
     parts.stats().count(Counter::origin_reads);
     const long n = base::sys::pread(by.fd, to, bytes + beyond, static_cast<std::int64_t>(at));
     if (n == -EINTR) return Fetched::interrupted;
-    // The program's read by the kernel will report any error. If the file ends before or after its
-    // known size, it is another version.
+    // The kernel's answer to the program's read will report any error. If the file ends before or
+    // after its known size, it is another version.
     if (n <= 0 || static_cast<std::uint64_t>(n) > bytes) return Fetched::at_origin;
     parts.stats().count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
     parts.stats().count(Counter::block_origin, static_cast<std::uint64_t>(n));
@@ -215,8 +215,8 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
     chunks.note_ahead(claim, pages);
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
-  // If a writer has started since may_publish(), it increments its stripe's epoch before it
-  // searches for chunks, so readers do not serve these pages.
+  // A writer that has started after may_publish() increments its stripe's epoch before it searches
+  // for chunks, so readers do not serve these pages.
   chunks.note_present(claim, pages);
   return true;
 }

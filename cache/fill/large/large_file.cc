@@ -39,8 +39,8 @@ DirectUnits direct_units_of(int fd) {
 }
 
 constexpr std::uint32_t k_large_files = 2048;
-// This limit follows from the 32 bits of a chunk's number. Sparse files can be larger, and an
-// origin can report any size.
+// The largest size of a file that is served: the number of a chunk has only 32 bits. Sparse files
+// can be larger, and an origin can report any size.
 constexpr std::uint64_t k_most_size = std::uint64_t{1} << 48;
 
 constinit base::LazyPool<LargeFile, k_large_files> g_large_pool;

@@ -1,6 +1,6 @@
 // A large file that a program has open. The program's fd is the origin's own file, and the kernel
 // keeps the offset. Reads are answered from the file's chunks in the region
-// (region/large/chunks.h). The pages of a chunk are fetched from the origin or a tier. They are
+// (region/large/chunks.h). The pages of a chunk are fetched from the origin or a tier. Pages are
 // fetched when a program reads them, or ahead of the reads.
 //
 // A read fetches the absent pages. For each block there is only one flight on the node. A read that
@@ -39,7 +39,7 @@ class LargeFile {
   // a single fd.
   using FdsLeft = std::uint32_t;
 
-  // Begins to serve an open file of a mount with this path. Null: the kernel serves it.
+  // Begins to serve an open file of a mount with this path. Null: the kernel serves the file.
   static LargeFile* begin(CacheParts& parts, std::string_view key, int fd);
   // Begins to serve an object of a bucket, which has no fd (large_object.cc). Null: there are too
   // many large files.
@@ -56,7 +56,8 @@ class LargeFile {
   // Whether the file was opened with O_DIRECT. The kernel then refuses reads whose memory, offset
   // or length is not a multiple of the file system's unit.
   bool is_direct() const { return direct_unit_ != 0; }
-  // Whether the kernel accepts this read of a direct file. False: the kernel must answer it.
+  // Whether the kernel would accept this read of a file with O_DIRECT. False: the kernel must
+  // answer the read.
   bool accepts(const void* to, std::size_t n, std::uint64_t at) const {
     return (reinterpret_cast<std::uintptr_t>(to) % direct_memory_unit_ | n % direct_unit_ |
             at % direct_unit_) == 0;
@@ -72,8 +73,8 @@ class LargeFile {
       copies_.wait_for_none();
   }
 
-  // A lock of the program that belongs to an open file (flock, F_OFD_SETLK). It ends with the last
-  // fd or mapping of that open file.
+  // A lock of the program that belongs to an open file (flock, F_OFD_SETLK). The lock ends with the
+  // last fd or mapping of that open file.
   enum class Lock : std::uint32_t { flock = 1, other = 2 };
   bool is_locked() const { return locks_.load(std::memory_order_seq_cst) != 0; }
   // Called before the lock is taken. Makes the library release its own mappings of the file.
@@ -89,7 +90,8 @@ class LargeFile {
 
   // The library's copies of the file's fds. Each copy lasts for the read of a block.
   Uses& copies() { return copies_; }
-  // The library's own mappings through these fds. They exist only while the program has no lock.
+  // The library's own mappings through these fds. Such mappings exist only while the program has no
+  // lock.
   Uses& own_mappings() { return own_mappings_; }
 
   // Copies up to n bytes from offset `at` on, all of which lie below the file's end. Returns the
@@ -98,8 +100,8 @@ class LargeFile {
   long read(CacheParts& parts, const FdEpoch& fd, std::byte* to, std::size_t n, std::uint64_t at);
 
   // For objects of buckets. read_object copies n bytes from offset `at` on, all of which lie below
-  // the object's end, and reads ahead. It returns the number of copied bytes, which is less than n
-  // only after an error, or -errno. -ENOSPC: the chunks have no room.
+  // the object's end, and reads ahead. read_object returns the number of copied bytes, which is
+  // less than n only after an error, or -errno. -ENOSPC: the chunks have no room.
   long read_object(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at);
   // Fetches the bytes [begin, end) into the chunks, as far as there is room. Returns 0 or an errno.
   int bring_object(CacheParts& parts, std::uint64_t begin, std::uint64_t end);
@@ -151,8 +153,8 @@ class LargeFile {
   bool fetch_ahead(CacheParts& parts, int fd, FdsLeft fds_left, const Range& range);
   // For prefetches of files that no program has asked for yet. bring_ahead fetches the part of
   // `range` that lies in its first block, through the caller's own fd, and moves `range.begin` past
-  // that part, even if the fetch fails. It waits for the block's flight, for at most a second, and
-  // checks `is_stopping` between two reads. `asks_for_block`: requests the whole part from the
+  // that part, even if the fetch fails. bring_ahead waits at most a second for the block's flight,
+  // and checks `is_stopping` between two reads. `asks_for_block`: requests the whole part from the
   // origin in one step.
   enum class Brought : std::uint8_t { here, no_room, not_here };
   struct Stretch {
@@ -163,10 +165,10 @@ class LargeFile {
                       bool asks_for_block);
   // On some mounts (FUSE), an open makes the kernel drop all pages of the file, including those
   // that are still being fetched. So opens of a file and threads that read it ahead wait for each
-  // other. Such a thread holds the flight of begin_reading() while its pages are being fetched. An
-  // open holds the flight of the path, and calls await_readers(). Each wait lasts at most a second.
-  // A caller of begin_reading() must not hold another flight; it begins the flight of a block
-  // afterwards.
+  // other. A thread that reads ahead holds the flight of begin_reading() while its pages are being
+  // fetched. An open holds the flight of the path, and calls await_readers(). Each wait lasts at
+  // most a second. A caller of begin_reading() must not hold another flight; it begins the flight
+  // of a block afterwards.
   SingleFlight::Ticket begin_reading(CacheParts& parts) const;
   static void await_readers(CacheParts& parts, std::uint64_t path_hash);
   // How many bytes of `range` are present in the chunks. `path` and `stat` identify the file and
@@ -191,7 +193,8 @@ class LargeFile {
   // instead.
   bool is_version_of(int fd) const;
 
-  // A present part of the file, for a mapping. It stays at its place as long as the region exists.
+  // A present part of the file, for a mapping. The part stays at its place as long as the region
+  // exists.
   struct Piece {
     std::uint64_t at = 0, bytes = 0;
     std::uint64_t in_region = 0;  // offset in the region's file
@@ -227,8 +230,8 @@ class LargeFile {
   // For a mapped range that will be read as a whole. `mapping` is as in keep_pages. ask_mapped
   // makes the kernel request the absent pages of `range` from the origin, without waiting.
   // bring_mapped waits until the kernel has the absent pages of one block, copies them to the
-  // chunks, and returns the number of copied bytes. It skips pages that cannot be read, and pages
-  // that another process fetches. Empty result: the caller should stop.
+  // chunks, and returns the number of copied bytes. Pages that cannot be read, and pages that
+  // another process fetches, are skipped. Empty result: the caller should stop.
   void ask_mapped(CacheParts& parts, const base::Mapping& mapping, std::uint64_t begin,
                   const Range& range) const;
   std::optional<std::uint64_t> bring_mapped(CacheParts& parts, const base::Mapping& mapping,

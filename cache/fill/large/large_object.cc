@@ -1,7 +1,8 @@
-// LargeFile for an object of a bucket. It has no fd: the gateway fetches the absent pages into the
-// chunks, and the program waits for the gateway's answer. A read that continues no sequence fetches
-// little more than its own bytes. An object that is read sequentially is read ahead: the gateway
-// keeps a window of requests in flight, and the window quadruples whenever the program has to wait.
+// LargeFile for an object of a bucket. An object has no fd: the gateway fetches the absent pages
+// into the chunks, and the program waits for the gateway's answer. A read that continues no
+// sequence fetches little more than its own bytes. An object that is read sequentially is read
+// ahead: the gateway keeps a window of requests in flight, and the window quadruples whenever the
+// program has to wait.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -122,8 +123,8 @@ long LargeFile::read_object(CacheParts& parts, std::byte* to, std::size_t n, std
 int LargeFile::bring_object(CacheParts& parts, std::uint64_t begin, std::uint64_t end) {
   const Origin& origin = parts.freshness.origin_of(named_.path);
   end = std::min(end, stat_.size);
-  // Asks for one window at a time: if the whole range were requested at once, passing chunks would
-  // be replaced before the program gets them.
+  // Asks for one window at a time: if the whole range were requested in one step, passing chunks
+  // would be replaced before the program gets them.
   const std::uint64_t step = widest_object_window(chunks(parts));
   for (std::uint64_t at = begin; at < end; at += step) {
     const int error = origin.fetch_blocks(record().path(), stat_, at, std::min(at + step, end),

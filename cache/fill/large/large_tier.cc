@@ -115,7 +115,7 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   // A jump out of this function would leave a buffer, a half-made place or an open fd of the
   // library.
   const base::BlockSignals block_signals;
-  // This may be a child that a signal handler has forked. A child has no tiers.
+  // This process may be a child that a signal handler has forked. A child has no tiers.
   if (by.scope != nullptr && !by.scope->is_own()) return Fetched::at_origin;
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
   const BlockName name(named_.path, block);
