@@ -1,6 +1,6 @@
 // Tells whether the mtime of a directory changes when an entry is created or removed. Object stores
-// behind FUSE invent the mtime. It never changes, so a listing that is revalidated by this time
-// would be served forever. Only file systems that are known to keep the mtime up to date are
+// behind FUSE invent the mtime. This invented time never changes, so a listing that is revalidated
+// by it would be served forever. Only file systems that are known to keep the mtime up to date are
 // trusted. Thread-safe and async-signal-safe.
 #pragma once
 

@@ -36,7 +36,7 @@ class MountMetadata final : public KnownStats {
  public:
   enum class Says : std::uint8_t { unknown, absent, present };
 
-  // `remote`: the tiers on other nodes. They are asked after `tiers`.
+  // `remote`: the tiers on other nodes, which are asked after `tiers`.
   MountMetadata(Region& region, RamTier& ram, const Tiers& tiers, const Tiers& remote,
                 const base::Config& config);
   // Call it before any other function, if a prefix is not a mount.

@@ -1,8 +1,8 @@
 // Gathers the stats of all entries of a directory, and the targets of its links. Several threads
-// gather in parallel. The result is published to the node as one record. This helps programs that
-// ask for one stat after another. For each directory, one process of the node gathers at a time (a
-// flight). Thread safety: several threads may call step() at the same time. One thread calls
-// begin() and the destructor. It allocates, so signal handlers must not use it.
+// gather in parallel. The result is published to the node as one record. The record helps programs
+// that ask for one stat after another. For each directory, one process of the node gathers at a
+// time (a flight). Thread safety: several threads may call step() at the same time. One thread
+// calls begin() and the destructor. The functions allocate, so signal handlers must not call them.
 #pragma once
 
 #include <memory>
