@@ -6,7 +6,7 @@
 
 namespace cube::cache {
 
-// The single instance of the process. It is never destroyed.
+// The single instance of the process, which is never destroyed.
 const Origin& mount_origin();
 
 }  // namespace cube::cache

@@ -162,8 +162,8 @@ class Origin {
   virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
   // For a file that is fetched in blocks, in the version with this stat. fetch_blocks fetches the
   // bytes [begin, end) into the file's chunks (region/large/chunks.h), and starts to fetch the
-  // bytes up to `ahead_end`. It returns 0 or an errno; ENOSPC: the chunks have no room. copy_of
-  // returns a kernel file with all bytes.
+  // bytes up to `ahead_end`. fetch_blocks returns 0 or an errno. ENOSPC: the chunks have no room.
+  // copy_of returns a kernel file with all bytes.
   virtual int fetch_blocks(std::string_view /*key*/, const FileStat& /*stat*/,
                            std::uint64_t /*begin*/, std::uint64_t /*end*/,
                            std::uint64_t /*ahead_end*/) const {
