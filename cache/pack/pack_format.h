@@ -40,8 +40,8 @@ struct PackHeader {
 };
 static_assert(sizeof(PackHeader) == 128 && std::is_trivially_copyable_v<PackHeader>);
 
-// The journal takes the header's place while a pack is being made. It records which part of the
-// pack is safe on the disk.
+// The journal takes the header's place while a pack is being made. The journal records which part
+// of the pack is safe on the disk.
 struct PackJournal {
   static constexpr std::uint64_t k_magic = 0x5452415045425543;  // "CUBEPART"
   std::uint64_t magic;
@@ -124,8 +124,8 @@ bool is_pack_path(std::string_view path);
 // Whether a name can be a component of such a path.
 bool is_pack_name(std::string_view name);
 
-// The part of the origin's stat that a pack contains. It lacks the fields that differ from mount to
-// mount or from read to read. `device` is a number within the pack, by which hard links remain
+// The part of the origin's stat that a pack contains. Fields that differ from mount to mount or
+// from read to read are left out. `device` is a number within the pack, by which hard links remain
 // recognizable.
 FileStat packed_stat(FileStat stat, std::uint32_t device);
 

@@ -10,8 +10,8 @@
 namespace cube::cache {
 namespace {
 
-// The hash includes the prefix, because the same path names another record of the pack if the
-// prefix differs.
+// The hash includes the prefix, because with another prefix the same path names another record of
+// the pack.
 std::uint32_t device_of(std::string_view prefix, const PackReader& reader) {
   const std::uint64_t words[] = {base::hash_path(prefix), reader.identity()};
   return k_pack_device |
@@ -152,7 +152,7 @@ base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) 
   return {};
 }
 
-// The error for a path that the pack lacks, and to which no link can lead. It depends on the
+// The error for a path that the pack lacks, and to which no link can lead. The error depends on the
 // deepest existing parent. If this parent is not a directory, the error is ENOTDIR; otherwise it is
 // ENOENT or ENAMETOOLONG, depending on the name that the parent lacks.
 int PackMount::negative_entry_of(std::string_view name) const {

@@ -61,8 +61,8 @@ class PackMount {
     PackSpan span;
   };
   enum class Reach : std::uint8_t { record, window };
-  // Reads a regular file with all its bytes. It does so with a single read, which may also fetch
-  // the file's neighbours in the pack. EISDIR: it is not a regular file.
+  // Reads a regular file with all its bytes. The single read may also fetch the file's neighbours
+  // in the pack. EISDIR: it is not a regular file.
   base::Result<void> read(std::string_view path, std::uint64_t most, base::Scratch& scratch,
                           Content& content, Reach reach = Reach::record) const;
   // The place of a path's record, from the index alone. Empty: there is no record, the index is too
@@ -82,8 +82,8 @@ class PackMount {
   base::Result<void> resolve(std::string_view path, FoundName& found) const;
   // The stat of an entry as the program sees it.
   FileStat as_seen(FileStat stat) const;
-  // The minor number in all stats from this pack, and in no other stats. It identifies the pack
-  // under its prefix.
+  // The minor number in all stats from this pack, and in no other stats. This number identifies the
+  // pack under its prefix.
   std::uint32_t device_minor() const { return device_minor_; }
   const PackReader& reader() const { return *reader_; }
   // The bytes of all records.

@@ -1,5 +1,5 @@
-// The regular files that a read has fetched in addition to the requested file. It skips all bytes
-// that are not a sound record at the place that the index names for the record's path. Thread
+// The regular files that a read has fetched in addition to the requested file. Bytes are skipped if
+// they are not a sound record at the place that the index names for the record's path. Thread
 // safety: one thread.
 #pragma once
 

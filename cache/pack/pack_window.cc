@@ -55,8 +55,8 @@ void PackWindows::note_time(const PackSlot& slot, const PackSpan& read, std::uin
   WindowState& known = state();
   const std::uint64_t alone = known.alone_ns.load(std::memory_order_relaxed);
   if (read.bytes == slot.bytes) {
-    // Drops at once to the time of a quicker read, which shows the speed of the origin. Rises only
-    // slowly after slower reads, in case the origin has become slower permanently.
+    // Drops immediately to the time of a quicker read, which shows the speed of the origin. Rises
+    // only slowly after slower reads, in case the origin has become slower permanently.
     known.alone_ns.store(
         std::max<std::uint64_t>(1, alone == 0 ? ns : std::min(ns, alone + alone / 16)),
         std::memory_order_relaxed);

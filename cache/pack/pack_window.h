@@ -1,11 +1,12 @@
 // Decides how much of a pack to read when a program misses a file in it. As long as latency
 // dominates the cost of a read, reading the window around a record takes scarcely longer than
-// reading the record alone. It saves a read for each other file in the window. A process and its
-// forked children read each window once. Records of the window that found no room are later read
-// alone. So these processes read each byte of a pack at most twice. The window grows, up to k_most,
-// while its read takes less than 1.5 times as long as the read of a single record. It shrinks, down
-// to k_least, when its read takes more than three times as long. Thread-safe, also between a
-// process and its forked children; no allocation after make, async-signal-safe.
+// reading the record alone. The larger read saves a read for each other file in the window. A
+// process and its forked children read each window once. Records of the window that found no room
+// are later read alone. So together these processes read each byte of a pack at most twice. The
+// window grows, up to k_most, while its read takes less than 1.5 times as long as the read of a
+// single record. The window shrinks, down to k_least, when its read takes more than three times as
+// long. Thread-safe, also between a process and its forked children; no allocation after make,
+// async-signal-safe.
 #pragma once
 
 #include <atomic>

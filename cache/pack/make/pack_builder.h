@@ -1,7 +1,7 @@
 // Packs a tree. It walks the tree in the order of a pack, fetches many entries at a time, and
 // passes the entries to the writer in order. An entry that cannot be packed is reported and left
-// out, and the listing of its directory is marked incomplete. Thread safety: one thread. It has its
-// own crew of threads for requests to the origin.
+// out, and the listing of its directory is marked incomplete. Thread safety: one thread. The
+// builder has its own crew of threads for requests to the origin.
 #pragma once
 
 #include <functional>

@@ -16,8 +16,8 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_copy_part = 512 << 10;
 
-// A file in memory. It is closed even if a jump leaves the copying, which may have to wait for the
-// pack.
+// A file in memory. The file is closed even if a jump leaves the copying, which may have to wait
+// for the pack.
 class CopyUnderWay {
  public:
   CopyUnderWay() {

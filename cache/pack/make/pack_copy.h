@@ -1,15 +1,15 @@
-// Copies a packed file into a kernel file. This is for a file that cannot be served from memory,
-// because it is too large for the cache or because there is no room. The copy has the bytes, size,
-// mode and mtime of the packed file, but its own inode and owner. It uses memory until it is
-// closed. Thread-safe and async-signal-safe.
+// Copies a packed file into a kernel file. Used for a file that cannot be served from memory,
+// because the file is too large for the cache or because there is no room. The copy has the bytes,
+// size, mode and mtime of the packed file, but its own inode and owner. The copy uses memory until
+// it is closed. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/pack/pack_mount.h"
 
 namespace cube::cache {
 
-// The copy is open for reading only. It honours the program's O_CLOEXEC and O_PATH. EIO: the pack
-// is damaged at that file.
+// The copy is open for reading only. The copy honours the program's O_CLOEXEC and O_PATH. EIO: the
+// pack is damaged at that file.
 base::Result<base::UniqueFd> copy_of_packed(const PackMount& mount,
                                             const PackMount::Content& content, int flags);
 

@@ -56,7 +56,8 @@ class PackWriter {
 
   // The n-th old record, counted from the current old record. Null: there is no such record.
   const OldRecord* old(std::size_t n = 0);
-  // Takes over the first old record. False: it is damaged, and the caller must add the entry.
+  // Takes over the first old record. False: the record is damaged, and the caller must add the
+  // entry.
   base::Result<bool> adopt();
 
   // Completes the pack and gives it its name.

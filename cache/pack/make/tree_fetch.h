@@ -49,7 +49,7 @@ base::Result<base::UniqueFd> open_entry(int directory, const char* name);
 bool is_same_entry(const FileStat& packed, const FileStat& origin);
 
 // Threads that share the parts of a job. If not all threads can be created, the created threads do
-// all parts. If no thread can be created, the caller does them.
+// all parts. If no thread can be created, the caller does all parts.
 class Crew {
  public:
   explicit Crew(unsigned threads);

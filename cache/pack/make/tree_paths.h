@@ -1,6 +1,6 @@
-// A list of relative paths. It is sorted so that a directory precedes its contents, and names are
-// in the order of their bytes. It takes as much memory as the text of the list, plus 8 bytes for
-// each path. Thread safety: as a plain value.
+// A list of relative paths. The list is sorted: a directory precedes its contents, and names are in
+// the order of their bytes. The list takes as much memory as its text, plus 8 bytes for each path.
+// Thread safety: as a plain value.
 #pragma once
 
 #include <algorithm>
