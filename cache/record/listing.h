@@ -38,7 +38,7 @@ class Listing {
   void add_all(std::span<const std::byte> entries);
 
   const FileStat& stat() const { return stat_; }
-  // The absolute path. It contains no links below the prefix, and a zero byte follows it.
+  // The absolute path, without links below the prefix. A zero byte follows the path.
   std::string_view path() const { return {path_, path_length_}; }
 
   // The position at the end of the directory.

@@ -46,8 +46,8 @@ struct Record {
   static constexpr std::uint8_t k_flag_mappable = 2;
   // The record was prefetched. Its first open is noted (cache/region/ring.h).
   static constexpr std::uint8_t k_flag_prefetched = 4;
-  // The bytes came from the disk tier, which still has them. They need not be written to the disk
-  // or looked up there.
+  // The bytes came from the disk tier, which still has them. So the record need not be written to
+  // the disk or looked up there.
   static constexpr std::uint8_t k_flag_from_disk = 8;
   // The bytes came from another node, and the cluster still has them.
   static constexpr std::uint8_t k_flag_from_cluster = 16;
@@ -160,8 +160,8 @@ struct RecordContent {
 };
 // Writes a record around data that is already in its place. `plan` is the result of plan_record.
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);
-// Writes only the start of a record: the header, the path, and the zeros up to the data. It is for
-// data that is never in memory as a whole.
+// Writes only the start of a record: the header, the path, and the zeros up to the data. This is
+// for data that is never in memory as a whole.
 struct RecordData {
   std::uint64_t size = 0, hash = 0;
 };
