@@ -148,9 +148,9 @@ class Index {
     return entries;
   }
 
-  // Returns the slot to fill. If an entry in any table is to be replaced, this is its slot.
-  // Otherwise it is an empty or dead slot in the emptier bucket of the first table that has such a
-  // slot.
+  // Returns the slot to fill. If an entry in any table can be replaced, the result is its slot.
+  // Otherwise the result is an empty or dead slot in the emptier bucket of the first table that has
+  // such a slot.
   template <typename MayReplace>
   Slot* slot_for(std::uint64_t hash, std::uint32_t tables, MayReplace& may_replace,
                  std::uint64_t& expected) {

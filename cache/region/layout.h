@@ -134,7 +134,7 @@ struct RegionHeader {
   std::atomic<std::uint32_t> has_fetched;
   // 0: no directory has been read yet to keep its listing.
   std::atomic<std::uint32_t> has_metadata;
-  // The number of rows in use. It is too high if a process ended between two steps.
+  // The number of rows in use; too high if a process ended between two steps.
   std::atomic<std::uint32_t> left_writers;
   // The order of the newest row in use.
   std::atomic<std::uint32_t> left_order;
@@ -195,8 +195,8 @@ struct RegionHeader {
   // The writer waits for disk_news to change.
   std::atomic<std::uint32_t> disk_sleeps;
 
-  // The cluster (cluster_tier.h). Only one process shares the node's data with other nodes. It
-  // holds the mutex.
+  // The cluster (cluster_tier.h). Only one process shares the node's data with other nodes. This
+  // process holds the mutex.
   pthread_mutex_t cluster_writer;
   // 1: paths of directories have changed on this node.
   std::atomic<std::uint32_t> cluster_distrusted;

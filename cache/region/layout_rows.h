@@ -34,8 +34,8 @@ struct GatewayRow {
   std::atomic<std::uint64_t> due_ns;
   // A bit for each error (modulo 32) of this gateway that a process has reported to the user.
   std::atomic<std::uint32_t> told;
-  // A part of the name of the gateway's socket. It is random, so that no other user can take the
-  // name first.
+  // A random part of the name of the gateway's socket, so that no other user can take the name
+  // first.
   std::atomic<std::uint32_t> socket;
   // Totals since the start of the gateway: answered attempts, repeated attempts, bytes of bodies,
   // and time to the first byte.
@@ -67,7 +67,7 @@ struct UnservedRow {
 inline constexpr std::uint32_t k_unserved_rows = 16;
 
 // A job: the first process that loaded the shim, and its descendants. An additional row follows the
-// last row. Its `finished` is the sum over all jobs whose rows other jobs have taken.
+// last row. In that row, `finished` is the sum over all jobs whose rows other jobs have taken.
 struct JobRow {
   // pid 0: the row is free.
   base::ProcessId leader;
@@ -104,8 +104,8 @@ struct alignas(64) ProcessSlot {
   // The bit of the process's view in Record::views.
   std::atomic<std::uint32_t> view;
   std::atomic<std::uint32_t> has_left_view;
-  // All lanes that threads of the slot's process have used (lanes.h) are below this number. It may
-  // be too high if another process had the slot earlier.
+  // All lanes that threads of the slot's process have used (lanes.h) are below this number. The
+  // number may be too high if another process had the slot earlier.
   std::atomic<std::uint32_t> lanes_reached;
   base::ProcessId process;
   // Waits of programs for the origin while files are prefetched: the waits in progress, the
@@ -165,8 +165,8 @@ struct SegmentRow {
   std::atomic<std::uint32_t> fresh;
   // How many of the `fresh` records are on the disk by now, or will never be written to it.
   std::atomic<std::uint32_t> flushed;
-  // Set if a program has mapped pages of this segment. It stays set when the program unmaps the
-  // pages, because a forked child may still have the mapping.
+  // Set if a program has mapped pages of this segment. The mark stays set when the program unmaps
+  // the pages, because a forked child may still have the mapping.
   std::atomic<std::uint32_t> is_mapped;
   // The segment holds metadata (metadata_room.h).
   std::atomic<std::uint32_t> holds_metadata;
@@ -210,8 +210,8 @@ struct FlightSlot {
 struct ListingSlot {
   std::atomic<std::uint32_t> state;
   std::uint32_t length;
-  // The hash of the path. It reveals a path that two processes wrote at the same time, which can
-  // happen if a process ends while it writes.
+  // The hash of the path. The hash reveals a path that two processes wrote at the same time, which
+  // can happen if a process ends while it writes.
   std::uint64_t hash;
   char path[1008];
 };
@@ -235,9 +235,9 @@ struct ListedRow {
   std::atomic<std::uint32_t> lead;
 };
 
-// A request to the gateway (mailbox.h). Its word is state:4 | error:12 | generation of the owner's
-// slot:12 | owner slot + 1:12 | number of the request:24. So one compare-and-swap decides about the
-// request.
+// A request to the gateway (mailbox.h). The word of the row is state:4 | error:12 | generation of
+// the owner's slot:12 | owner slot + 1:12 | number of the request:24. So one compare-and-swap
+// decides about the request.
 struct alignas(64) MailRow {
   static constexpr std::uint32_t k_part_words = 6, k_words = 222, k_why_words = 22;
   std::atomic<std::uint64_t> word;
@@ -279,7 +279,8 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint32_t> number;
   // A program maps or has mapped the chunk, so no other file may get this place.
   std::atomic<std::uint32_t> is_mapped;
-  // The number of bits in `ahead`. It is too high if a process died while it changed the bits.
+  // The number of bits in `ahead`. This number is too high if a process died while it changed the
+  // bits.
   std::atomic<std::uint32_t> unread;
   // The job to which `shown` applies, as the low bits of JobRow::last_used.
   std::atomic<std::uint32_t> shown_to;

@@ -1,6 +1,7 @@
-// Directories that programs of the node have listed, and how much of each is read. If a program
-// lists a directory and then reads one file of it after another, the directory's files are fetched
-// ahead. This is not done if better information is available (prefetch/order/listing_source.h).
+// Directories that programs of the node have listed, and how many bytes of each directory's files
+// programs have read. If a program lists a directory and then reads one file of it after another,
+// the directory's files are fetched ahead. Files are not fetched in this way if better information
+// is available (prefetch/order/listing_source.h).
 //
 // Each directory takes one row of the region, no matter how many files it holds. Processes that
 // start later, and processes of other jobs, also find the row. The hash of a directory determines
@@ -37,7 +38,7 @@ class Listings {
   // are waiting, or the path is too long.
   bool post(std::string_view directory);
 
-  // These functions are for the leader. It calls begin_lead once, when it begins.
+  // These functions are for the leader. The leader calls begin_lead once, when it begins to lead.
   void begin_lead();
   bool take(std::string& directory);
   // Null: the directory has no row, or has lost it.

@@ -1,10 +1,10 @@
 // POSIX locks of the program (fcntl, lockf) and fds of the library. The kernel drops all POSIX
 // locks of a process on a file as soon as the process closes any fd of that file. So the library
-// closes fds of origin files in the program's fd table only through this class. It leaves such an
-// fd open while the process has a lock on the file. The kernel is asked about locks only after the
-// process has locked a file of the device. Other fds need no such care: closing an fd with O_PATH
-// drops no lock, and the library's own threads have their own fd tables. Thread-safe, lock-free and
-// async-signal-safe.
+// closes fds of origin files in the program's fd table only through this class. This class leaves
+// such an fd open while the process has a lock on the file. The kernel is asked about locks only
+// after the process has locked a file of the device. Other fds need no such care: closing an fd
+// with O_PATH drops no lock, and the library's own threads have their own fd tables. Thread-safe,
+// lock-free and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -64,7 +64,7 @@ class PosixLocks {
     forget_kept_slow(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
     return kept_mark_slow(fd);
   }
-  // Call it before an exec. It makes the fds that close() has left open survive the exec, like the
+  // Call it before an exec. The fds that close() has left open then survive the exec, like the
   // locks.
   static void keep_over_exec();
   // Call it in a child of fork, which does not have the parent's other threads and locks. Closes

@@ -16,10 +16,10 @@ namespace cube::cache {
 // around.
 inline constexpr std::uint32_t k_generations_between_sweeps = Index::k_generation_mask / 4;
 
-// Reclaims the segment if no process has a pin on it. It marks the segment EVICTING and checks all
-// pins. Then the segment becomes OPEN and empty, and belongs to this process. `before` must be a
-// closed state. `may` is called while no new pin can succeed. If `may` returns false, or if a
-// process has a pin, the word becomes `otherwise`, and the result is false.
+// Reclaims the segment if no process has a pin on it. The segment is first marked EVICTING, and all
+// pins are checked. Then the segment becomes OPEN and empty, and belongs to this process. `before`
+// must be a closed state. `may` is called while no new pin can succeed. If `may` returns false, or
+// if a process has a pin, the word becomes `otherwise`, and the result is false.
 template <typename May>
 bool reclaim_segment(Region& region, std::uint32_t segment, const SegmentWord& before,
                      const SegmentWord& otherwise, May&& may) {

@@ -32,8 +32,9 @@ constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 // back.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
-// Whether robust mutexes work. Without them, no process would learn of the death of another
-// process. glibc requests them from the kernel once, and a sandbox may have refused the request.
+// Whether robust mutexes work. Without robust mutexes, no process would learn of the death of
+// another process. glibc requests them from the kernel once, and a sandbox may have refused the
+// request.
 bool has_robust_mutexes() {
   void* head = nullptr;
   std::size_t bytes = 0;
@@ -78,7 +79,7 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   return 0;
 }
 
-// Makes one huge page from a hole in the file, or from existing pages. It works even if
+// Makes one huge page from a hole in the file, or from existing pages. This works even if
 // shmem_enabled is "never", and costs less than 512 pages and their faults
 // (doc/benchmarks/calls.md). The kernel requires one existing page.
 bool make_huge_page(int fd, std::uint64_t at) {
@@ -315,8 +316,8 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
   auto writable = base::Mapping::shared_for_huge_pages(
       read_write_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_NONE);
   if (!writable) return base::fail(writable.error().value);
-  // Keeps the region out of core dumps. Otherwise they would contain the whole cache if the region
-  // has lost its name.
+  // Keeps the region out of core dumps. Otherwise a core dump would contain the whole cache if the
+  // region has lost its name.
   for (const base::Mapping* part : {&*control, &*data, &*writable})
     sys::madvise(part->data(), part->size(), MADV_DONTDUMP);
   control_ = std::move(*control);

@@ -41,8 +41,8 @@ struct RegionOptions {
 
 class Region {
  public:
-  // Maps the region and claims a process slot. On failure, `why` is one line for the user. It is
-  // empty if there is no region and `create` is false.
+  // Maps the region and claims a process slot. On failure, `why` is one line for the user. But
+  // `why` is empty if there is no region and `create` is false.
   static base::Result<Region*> attach(const RegionOptions& options, std::string& why);
   // Maps an existing region to inspect it. The result has no process slot, so only counters, rows
   // and retire() may be used. ENOENT with an empty `why`: there is no region. The caller owns the

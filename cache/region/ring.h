@@ -20,10 +20,10 @@
 // place may stay in use for a long time.
 //
 // Invariants: make() fixes the ring's place permanently. A segment that is pinned or has mapped
-// records keeps its bytes. Thread safety: any thread may call note_opened. It is async-signal-safe,
-// and its only possible system call wakes a waiting leader. Only one thread of a process at a time
-// may call lease, filling and next_filling. Only one thread of the leading process may call the
-// rest.
+// records keeps its bytes. Thread safety: any thread may call note_opened. note_opened is
+// async-signal-safe, and its only possible system call wakes a waiting leader. Only one thread of a
+// process at a time may call lease, filling and next_filling. Only one thread of the leading
+// process may call the rest.
 #pragma once
 
 #include <algorithm>
@@ -70,8 +70,9 @@ class Ring {
   // Makes a ring of this many bytes, but with at least four segments and at most half of the
   // region. Does nothing if the ring exists.
   void make(std::uint64_t bytes);
-  // Returns a segment to fill. It is OPEN, belongs to this process, and has memory. ENOSPC: there
-  // is currently no such segment. A resident segment may join the ring to serve the call.
+  // Returns a segment to fill. The segment is OPEN, belongs to this process, and has memory.
+  // ENOSPC: there is currently no such segment. A resident segment may join the ring to serve the
+  // call.
   base::Result<std::uint32_t> lease();
   // Lets lease() take one more resident segment into the ring from now on. False: the ring already
   // has a quarter of the region, or may already take one more segment. The change affects only the

@@ -146,8 +146,8 @@ base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead) {
     }
     if (!take_free(region, segment, SegmentState::open)) continue;
     const auto reserved = reserve(region, segment, 1);
-    // While the segment was leased, another process may have found no segment. It may try again,
-    // unless memory was the reason.
+    // While the segment was leased, another process may have found no segment. That process may try
+    // again, unless memory was the reason.
     if (!reserved) {
       set_free(region, segment);
       return base::fail(reserved.error().value);

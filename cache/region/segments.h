@@ -71,7 +71,7 @@ bool take_free(Region& region, std::uint32_t segment, SegmentState state);
 // Counts the segments of the run that begins here. Even if the region is corrupt, the count does
 // not exceed the region's last segment.
 std::uint32_t run_length_of(const Region& region, std::uint32_t first);
-// Takes exactly this segment for chunks of large files (chunks.h). It is then open to all
+// Takes exactly this segment for chunks of large files (chunks.h). The segment is then open to all
 // processes, but has no memory yet. EBUSY: the segment is not free.
 base::Result<void> take_for_chunks(Region& region, std::uint32_t segment);
 // Counts the segments that do not belong to the ring.
@@ -82,8 +82,8 @@ void tell_tier_writer(RegionHeader& header);
 bool is_tier_writer_alive(const RegionHeader& header);
 // Called by the owner of a segment when no more records will be added to it.
 void seal_segment(Region& region, std::uint32_t segment);
-// Called by the owner of a run, or of a single segment, to give it back. It must have no record
-// that lookups can find.
+// Called by the owner of a run, or of a single segment, to give it back. The run must have no
+// record that lookups can find.
 void free_run(Region& region, std::uint32_t first);
 // Called by an owner that leaves, so that another process can lease the rest of the segment.
 void release_lease(Region& region, std::uint32_t segment);

@@ -17,9 +17,9 @@ constexpr std::uint64_t k_tag_mask = ~0x3ffffffULL, k_in_parts = 1 << 25, k_is_p
 
 std::uint64_t tag_of(std::uint64_t hash) { return hash & k_tag_mask; }
 
-// The bits that identify the owner. They include the generation, because the slot may belong to
-// another process when the bits are checked. The slot number plus one is used, so that a word is
-// never 0.
+// The bits that identify the owner. The bits include the generation, because the slot may belong to
+// another process when they are checked. The slot number plus one is used, so that a word is never
+// 0.
 std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
       region.process_slot(process).generation.load(std::memory_order_relaxed);
@@ -232,8 +232,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
       flights_before = flights;
     }
     if (now >= deadline) {
-      // The owner has begun and ended no fetch in that time. It may have been stopped (SIGSTOP), so
-      // all its fetches count as stuck.
+      // The owner has begun and ended no fetch in that time. The owner may have been stopped
+      // (SIGSTOP), so all its fetches count as stuck.
       if (owner != nullptr && owner == waited_for && flights == flights_before)
         owner->stuck_at.store(flights + 1, std::memory_order_relaxed);
       // The fetch hangs, or its thread has left it (siglongjmp). Because of the mark, later

@@ -77,7 +77,7 @@ class SingleFlight {
   // waits at most.
   struct Patience {
     std::uint64_t look_again_ns = 50'000'000, longest_ns = 1'000'000'000;
-    // ^ The longest wait for the next part of a fetch in parts.
+    // The longest wait for the next part of a fetch in parts.
     std::uint64_t between_parts_ns = 50'000'000;
   };
 

@@ -1,12 +1,12 @@
 // The files of the node that are open for writing, by device and inode, so that no process caches
-// them while they are written. A stripe is one cache line. It has a count for each of the first few
-// files that are written, and one count for all further files. Each process also keeps its own
-// notes, by which its writers are removed when it ends.
+// them while they are written. A stripe is one cache line. The stripe has a count for each of the
+// first few files that are written, and one count for all further files. Each process also keeps
+// its own notes, by which its writers are removed when it ends.
 //
 // The process that opened a file may end or execute another program. The file can still be written
 // after that, if the next program or children of the process have inherited the open file. Such a
-// file is entered in a separate table (LeftWriter). It stays there until it has no writer: the
-// process is dead and had not shared the file, or the kernel reports no writer. A file that the
+// file is entered in a separate table (LeftWriter). The file stays there until it has no writer:
+// the process is dead and had not shared the file, or the kernel reports no writer. A file that the
 // next program inherits through an exec counts as shared, because that program may have children
 // that the library does not see.
 //
@@ -39,7 +39,7 @@ void writing_ends(Region& region, const FileStat& stat);
 // file open for writing. The fd must not carry a lease of the program. `stat` must be older than
 // this call. Then, if no process writes the file now, the first store of a later writer changes its
 // times. `removals` counts the LeftWriter entries that have stopped writing. If the count has
-// grown, `stat` may predate their last write.
+// grown, `stat` may predate the last write of these writers.
 bool may_be_written(Region& region, const FileStat& stat, int fd = -1,
                     std::uint64_t* removals = nullptr);
 

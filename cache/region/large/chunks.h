@@ -141,8 +141,8 @@ class Chunks {
 
   explicit Chunks(Region& region) : region_(&region) {}
 
-  // For a forked child: forgets the pins of its thread, because they belong to the parent. This
-  // matters because a signal handler that forked can return into a read.
+  // For a forked child: forgets the pins of its thread, because they belong to the parent. The call
+  // is needed because a signal handler that forked can return into a read.
   static void forget_claims() { own_epoch.fetch_add(1, std::memory_order_relaxed); }
 
   // Finds a chunk. Empty: there is no such chunk. `hint`: a place to search first, or k_none.
@@ -152,8 +152,8 @@ class Chunks {
   // chunks may be made, each of which has pages that the other lacks. So each caller must always
   // search for a chunk with the same `hint`, and determine the absent pages from the Claim through
   // which it writes. If no place is free, a chunk that `may_pass` replaces another chunk that
-  // passes. It spares chunks with blocks that the tiers are about to get; a chunk that `must_pass`
-  // replaces those, too.
+  // passes. Chunks with blocks that the tiers are about to get are spared, but a chunk that
+  // `must_pass` replaces even those.
   enum class Pass : std::uint8_t { no, may_pass, must_pass };
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
   // Like find() and make(), but for a kept chunk.
@@ -228,7 +228,7 @@ class Chunks {
   // with unread pages, or with blocks that the tiers are about to get. Returns the number of bytes
   // that it gave back.
   std::uint64_t give_back_memory(std::uint32_t place, bool whatever);
-  // Hides this chunk from lookups. It then counts as a chunk of an earlier version of the file.
+  // Hides this chunk from lookups. The chunk then counts as one of an earlier version of the file.
   void forget(const FileKey& key, std::uint32_t number);
   // Notes that the pages hold the bytes of the file.
   void note_present(const Claim& claim, const PageRun& pages) const;

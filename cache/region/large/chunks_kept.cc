@@ -1,12 +1,12 @@
-// Kept chunks. They hold the parts that a program has read of a file that is served in parts, for
-// the file's next open (fill/kept_parts.h). Most of their space is empty, so kept chunks use only
-// places that nothing else needs.
+// Kept chunks. Kept chunks hold the parts that a program has read of a file that is served in
+// parts, for the file's next open (fill/kept_parts.h). Most of their space is empty, so kept chunks
+// use only places that nothing else needs.
 //
-// They may have as many places as chunks that pass. If all of these places are taken, a new kept
-// chunk replaces another kept chunk. The hash of the new chunk decides which. If the oldest chunk
-// were replaced, a program that reads too many files in rotation would never get a hit. A chunk of
-// another kind replaces a kept chunk if no place is free. If no segment is free, segments that
-// contain only kept chunks are freed for records.
+// Kept chunks may have as many places as chunks that pass. If all of these places are taken, a new
+// kept chunk replaces another kept chunk. The hash of the new chunk decides which. If the oldest
+// chunk were replaced, a program that reads too many files in rotation would never get a hit. A
+// chunk of another kind replaces a kept chunk if no place is free. If no segment is free, segments
+// that contain only kept chunks are freed for records.
 #include "cache/base/process/block_signals.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/segments.h"

@@ -57,9 +57,8 @@ bool has_memory_for(Region& region, std::uint64_t bytes) {
 
 constexpr int k_madv_populate_write = 23, k_no_advice = 0x5a5a5a;
 
-// Reserves memory for the whole window. It does so without an fd, because the program could replace
-// an fd by dup2. Empty: the kernel does not know the advice (Linux before 5.14), or a sandbox
-// refuses it.
+// Reserves memory for the whole window. Uses no fd, because the program could replace an fd by
+// dup2. Empty: the kernel does not know the advice (Linux before 5.14), or a sandbox refuses it.
 std::optional<base::Result<void>> populate(const base::Mapping& window) {
   // An emulator reports success for any advice, even one that it does not know.
   static constinit std::atomic<int> cannot_ask{-1};

@@ -1,6 +1,6 @@
 // Gives process slots to processes, and takes the slots back from processes that leave or have
-// died. It also frees everything that such a process held (pins, leases, flights, writers, posts),
-// and adds its counters to the job's row. Thread safety: the caller must hold
+// died. Everything that such a process held (pins, leases, flights, writers, posts) is freed, and
+// its counters are added to the job's row. Thread safety: the caller must hold
 // RegionHeader::lifecycle.
 #pragma once
 
@@ -20,7 +20,7 @@ struct SlotClaim {
   base::Mapping life;
 };
 // The last slot is reserved for a `server`: a process that serves the others, such as the gateway.
-// It must be able to join even if programs have all other slots.
+// A server must be able to join even if programs have all other slots.
 enum class SlotFor : bool { program, server };
 // EUSERS: living processes have all slots. EDQUOT: all job rows are in use. ESTALE: the region has
 // lost its name.

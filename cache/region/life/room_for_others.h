@@ -18,7 +18,7 @@ namespace cube::cache {
 class Region;
 
 // Checks whether enough is free, and gives back the missing amount. Call it before each fetch, and
-// from time to time in threads that wait. It costs nothing if a process of the node has just
+// from time to time in threads that wait. A call costs nothing if a process of the node has just
 // checked.
 void keep_room_for_others(Region& region);
 

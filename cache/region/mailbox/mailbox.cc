@@ -114,8 +114,8 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
   if (!ticket) return ETIMEDOUT;
   RegionHeader& header = region_->header();
   MailRow& row = region_->mail_row(ticket->row);
-  // A gateway may still be reading the previous request of this row. If it sees one of these words,
-  // it also sees that the row has changed hands. Pairs with the fence in take.
+  // A gateway may still be reading the previous request of this row. If that gateway sees one of
+  // these words, it also sees that the row has changed hands. Pairs with the fence in take.
   std::atomic_thread_fence(std::memory_order_release);
   // Uses twice the time, so that the row becomes overdue only after its owner has given it up.
   row.overdue_ns.store(base::coarse_monotonic_ns() + 2 * patience.longest_ns,

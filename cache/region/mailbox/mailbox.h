@@ -90,7 +90,7 @@ class Mailbox {
   // Starts a gateway for this region. Returns 0, or an errno that is never the answer of a gateway.
   using Start = int (*)();
 
-  // The asker's row. Its destructor frees it.
+  // The asker's row. The destructor of a Post frees the row.
   class Post {
    public:
     Post() = default;

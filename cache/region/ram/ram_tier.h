@@ -218,7 +218,7 @@ class RamTier {
   bool hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const;
 
   // Call note_device before a record of a file of this device can be found. knows_device returns
-  // whether a file of this device has ever been cached. It may wrongly return true.
+  // whether a file of this device has ever been cached, and may wrongly return true.
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 

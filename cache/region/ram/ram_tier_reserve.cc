@@ -17,7 +17,7 @@ namespace {
 // The rest of a segment is worth leasing to another process only if it has room for a small file.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
-// The pause after a lack of memory. It is short, because memory may soon be available again.
+// The pause after a lack of memory. The pause is short, because memory may soon be available again.
 constexpr std::uint32_t k_until_memory_seconds = 3;
 
 std::uint32_t seconds_now() {
