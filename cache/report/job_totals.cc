@@ -176,8 +176,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
 
 JobTotals collect_all(const Region& region) {
   JobTotals result;
-  // Counters move from a process to its job, and from a job to the forgotten jobs. They are read in
-  // the opposite order, so that no counter is counted twice.
+  // Counters move from a process to its job, and from a job to the forgotten jobs. This function
+  // reads in the opposite order, so that no counter is counted twice.
   result.totals.add(region.forgotten_jobs());
   std::atomic_thread_fence(std::memory_order_acquire);
   for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {

@@ -1,7 +1,8 @@
-// The totals of a job, which collect() sums up. They are the counters of the job's first process
-// and of all its descendants, no matter how they ended, and the state of the region. figures.h has
-// the names of the totals in the report. Thread safety: it reads atomics, and may run concurrently
-// with everything else. Allocates nothing, because a signal handler may end the program.
+// The totals of a job, which collect() sums up. The totals are the counters of the job's first
+// process and of all its descendants (no matter how these ended), and the state of the region.
+// figures.h has the names of the totals in the report. Thread safety: it reads atomics, and may run
+// concurrently with everything else. Allocates nothing, because a signal handler may end the
+// program.
 #pragma once
 
 #include <cstddef>
