@@ -43,8 +43,8 @@ base::Result<void> BlockWriter::pass(const std::function<bool()>& may_go_on,
 }
 
 base::Result<void> BlockWriter::offer(const Chunks::Offer& from) {
-  // The path is missing if the file was changed, or if its row was reused for another file. It is
-  // then unknown to which file the bytes belong.
+  // The path is missing if the file was changed, or if its row was reused for another file. The
+  // file to which the bytes belong is then unknown.
   if (!names_.find(from.key, name_)) return {};
   if (!buffer_) {
     auto buffer = base::Mapping::anonymous(k_buffer_bytes);

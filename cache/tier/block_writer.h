@@ -1,8 +1,8 @@
 // Offers blocks of large files to the tiers as soon as the blocks are whole in the region's chunks.
-// It belongs to the only thread of the node that writes to the tiers (tier_writer.h). A chunk is
-// pinned while its blocks are offered, so that it is not replaced. Invariants: only whole blocks
-// are offered, and only if the row of the file's path in the region proves their version. In each
-// life of a chunk, a block is offered at most once, and never if it came from a tier. Thread
+// A BlockWriter belongs to the only thread of the node that writes to the tiers (tier_writer.h). A
+// chunk is pinned while its blocks are offered, so that it is not replaced. Invariants: only whole
+// blocks are offered, and only if the row of the file's path in the region proves their version. In
+// each life of a chunk, a block is offered at most once, and never if it came from a tier. Thread
 // safety: one thread; all other threads may continue.
 #pragma once
 

@@ -9,8 +9,8 @@
 namespace cube::cache {
 namespace {
 
-// Whether a later job can use the record. It cannot use a stat without bytes, which is too old by
-// then, or the listing of a directory whose times prove nothing.
+// Whether a later job can use the record. A later job cannot use a stat without bytes, which is too
+// old by then, or the listing of a directory whose times prove nothing.
 bool is_worth_keeping(const Record& record) {
   if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;
   const auto data = DirectoryData::of(record);

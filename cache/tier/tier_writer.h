@@ -1,6 +1,6 @@
 // Writes the records that were added to RAM to the tiers: one segment, or one chunk of a large
-// file, at a time. It runs in a background thread of one process of the node. It writes only
-// records that the index names, that are confirmed, and that are not marked. It pins a segment
+// file, at a time. The writer runs in a background thread of one process of the node. It writes
+// only records that the index names, that are confirmed, and that are not marked. It pins a segment
 // while it writes the segment's records. Segments of the ring are written first, because they can
 // be reclaimed afterwards (Ring::is_awaited). Invariants: in each life of its segment, a record is
 // written only once, or is found to be in the tier already. After a pass that failed, no thread

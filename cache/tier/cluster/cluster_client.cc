@@ -204,7 +204,7 @@ void ClusterClient::fail_start(bool for_good) { end_life(for_good ? Life::over :
 void ClusterClient::run(OfferSource& source) {
   life_.store(static_cast<std::uint32_t>(Life::running), std::memory_order_release);
   {
-    // Its destructor also runs if memory has run out.
+    // The destructor also runs if memory has run out.
     struct Leave {
       OfferSource& source;
       ~Leave() { source.leave(); }

@@ -29,8 +29,8 @@ struct ClusterFigures {
   std::uint64_t capacity = 0, used = 0, entries = 0;  // bytes, bytes, records
 };
 
-// A record for the servers. Its bytes must not change until the source is told that the offer has
-// ended.
+// A record for the servers. The bytes of the record must not change until the source is told that
+// the offer has ended.
 struct ClusterOffer {
   ClusterKey key;
   std::span<const std::byte> parts[3];
@@ -78,8 +78,8 @@ class ClusterClient {
   explicit ClusterClient(ClusterClientOptions options);
   ~ClusterClient();
 
-  // An answer, with the request row that it holds. It lives on its user's stack. If a jump leaves
-  // it behind, base::Held frees the row (held.h).
+  // An answer, with the request row that it holds. The object lives on its user's stack. If a jump
+  // leaves the object behind, base::Held frees the row (held.h).
   class Answer {
    public:
     Answer();

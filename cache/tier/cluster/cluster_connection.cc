@@ -137,8 +137,8 @@ bool ClusterConnection::end_answer(Listener& listener, const MetaAnswer& answer)
   const bool needs_token =
       answer.kind == Kind::value || answer.kind == Kind::done || answer.kind == Kind::refused;
   if (answer.has_token ? answer.token != token : needs_token) return false;
-  // A server may refuse the bytes of a value before it has received all of them. It would then
-  // mistake the rest for a command, so the connection is closed.
+  // A server may refuse the bytes of a value before it has received all of them. The server would
+  // then mistake the rest for a command, so the connection is closed.
   const bool is_early = part_ != part_count_;
   const bool is_refusal =
       answer.kind == Kind::full || answer.kind == Kind::too_large || answer.kind == Kind::error;

@@ -1,6 +1,6 @@
-// The key of a file, of a block of a file, or of a listing in the cluster. It consists of "cs2:",
-// the namespace, and 32 hex digits. The digits are a hash of the origin's id and of the path below
-// the prefix. Thread safety: plain values; nothing is allocated; async-signal-safe.
+// The key of a file, of a block of a file, or of a listing in the cluster. The key consists of
+// "cs2:", the namespace, and 32 hex digits. The digits are a hash of the origin's id and of the
+// path below the prefix. Thread safety: plain values; nothing is allocated; async-signal-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// A request to the servers. It is a row of a table that the threads of the program and the client's
-// thread share. The state determines the owner of the row: the asker (taken, done), the client's
-// thread (queued, sent, left), or none (free). Thread safety: only the owner uses the row.
+// A request to the servers. A request is a row of a table that the threads of the program and the
+// client's thread share. The state determines the owner of the row: the asker (taken, done), the
+// client's thread (queued, sent, left), or none (free). Thread safety: only the owner uses the row.
 #pragma once
 
 #include <atomic>

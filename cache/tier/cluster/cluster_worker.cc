@@ -209,9 +209,9 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
 }
 
-// The number of late answers after which the server rests. It is higher if the origin is fast,
-// because an open then waits for less than the whole deadline and may give up too early. On a busy
-// machine some answers take 2 ms, and a rest of a second costs far more.
+// The number of late answers after which the server rests. This number is higher if the origin is
+// fast, because an open then waits for less than the whole deadline and may give up too early. On a
+// busy machine some answers take 2 ms, and a rest of a second costs far more.
 int ClusterClient::Worker::most_late(const ClusterRequest& request) const {
   const std::uint64_t waited = std::max<std::uint64_t>(
       request.deadline_ns - std::min(request.deadline_ns, request.sent_ns), 1);

@@ -47,7 +47,7 @@ class ClusterClient::Worker {
   struct Server {
     ServerAddress address;
     bool has_address = false;
-    // The lookup of the server's name. It runs at the start, and again after each rest of the
+    // The lookup of the server's name, which runs at the start, and again after each rest of the
     // server.
     DnsQuery query;
     bool is_asked_for = false, is_told = false;

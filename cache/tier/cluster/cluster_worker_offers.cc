@@ -1,5 +1,5 @@
-// The part of ClusterClient::Worker that offers records and asks for the figures of the servers. It
-// does so only while no program waits.
+// The part of ClusterClient::Worker that offers records and asks for the figures of the servers.
+// Both happen only while no program waits.
 #include "cache/tier/cluster/cluster_worker.h"
 #include "cache/tier/cluster/home_server.h"
 #include "cache/tier/cluster/limits/token_bucket.h"
@@ -48,8 +48,8 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
   if (client_.options_.fill_per_second == 0) return;
   if (is_offer_sent() || has_demand_) return;
   if (step_ == Step::none) {
-    // Other nodes wait for leased records, so these are offered at once. All other records yield to
-    // the threads of the program.
+    // Other nodes wait for leased records, so these are offered immediately. All other records
+    // yield to the threads of the program.
     if (!source_.next(offer_, now, /*only_leased=*/!gate_.is_open(now))) return;
     if (source_.is_leader()) gate_.shut(now);
     step_ = Step::waiting;

@@ -46,7 +46,7 @@ class HelperDesk {
 };
 
 // A function that starts a thread with all signals blocked. Code that can start such threads sets
-// it. It returns false if no thread can be started.
+// it. The function returns false if no thread can be started.
 using StartHelperThread = bool (*)(void (*body)(void*), void* argument);
 extern constinit std::atomic<StartHelperThread> g_start_helper_thread;
 

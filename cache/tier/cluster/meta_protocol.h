@@ -1,5 +1,5 @@
 // The text of memcached's meta protocol. It builds commands from values, and parses lines of
-// answers into values. It makes no I/O. Invariants: a command is one line, including its line end.
+// answers into values. It does no I/O. Invariants: a command is one line, including its line end.
 // An answer that is not understood is always `unknown`. Thread safety: pure functions and plain
 // values; async-signal-safe; nothing is allocated.
 #pragma once

@@ -1,9 +1,9 @@
 // The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME. This class creates or refuses
 // the directory, and provides its paths, its lock and its free space. Invariants: the directory
-// belongs to this user, and no other user may write to it. Its file `version` names exactly this
-// format. All paths lie below it, and symbolic links at their ends are not followed. Thread safety:
-// immutable after open(). No fd stays open, because the host program could close it. A call by path
-// returns ENOENT if the directory was removed.
+// belongs to this user, and no other user may write to it. The file `version` in the directory
+// names exactly this format. All paths lie below it, and symbolic links at their ends are not
+// followed. Thread safety: immutable after open(). No fd stays open, because the host program could
+// close it. A call by path returns ENOENT if the directory was removed.
 #pragma once
 
 #include <fcntl.h>

@@ -75,7 +75,7 @@ DiskGeometry DiskGeometry::of_sizes(std::uint64_t first_buckets, std::uint32_t r
   std::uint64_t at =
       base::round_up(k_page + std::uint64_t{row_count} * sizeof(DiskSegmentRow), k_page);
   for (std::uint32_t t = 0; t < k_tables; ++t) {
-    // The second table is small. It is for the few entries whose two buckets fill up long before
+    // The second table is small: it is for the few entries whose two buckets fill up long before
     // all buckets are full.
     const std::uint64_t buckets[] = {first_buckets, first_buckets / 8 + 1, 2 * first_buckets,
                                      5 * first_buckets};

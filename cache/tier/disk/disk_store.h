@@ -81,19 +81,20 @@ class DiskStore {
   DiskPlaces find(std::uint64_t path_hash) const;
   // Reads a record into `buffer` with one read. The buffer must begin at a page boundary and have
   // at least place.buffer_bytes(). ENOENT: the record has another path, was dropped, or its segment
-  // file was evicted. EBADMSG: the record was damaged, and is now dropped. Any other error comes
-  // from the disk.
+  // file was evicted. EBADMSG: the record was damaged, and is now dropped. Any other errno is an
+  // error of the disk.
   base::Result<const Record*> read(const DiskPlace& place, std::string_view path,
                                    std::span<std::byte> buffer);
 
   // Writes the records of one RAM segment that lie at these offsets, if they are sound and not yet
-  // in the store. They must stay in RAM until append() returns. ENOSPC: this job's data fills the
-  // bound, or the disk is full; writing is tried again after some seconds. EROFS: the store is
-  // read-only.
+  // in the store. The records must stay in RAM until append() returns. ENOSPC: this job's data
+  // fills the bound, or the disk is full; writing is tried again after some seconds. EROFS: the
+  // store is read-only.
   base::Result<DiskAppended> append(std::span<const std::byte> segment,
                                     std::span<const std::uint64_t> offsets);
-  // Ends the segment file that is being written. If `durable` is false, it does not wait for the
-  // disk, because an exiting process must not wait. A power cut may then lose a part of the file.
+  // Ends the segment file that is being written. If `durable` is false, the call does not wait for
+  // the disk, because an exiting process must not wait. A power cut may then lose a part of the
+  // file.
   base::Result<void> seal(bool durable = true);
 
   // Forgets all records of a changed file: the records of this path, or the records of this device

@@ -227,7 +227,7 @@ bool DiskStore::is_entered(std::uint64_t hash, std::uint32_t number, std::uint64
   return found;
 }
 
-// Recovers a file without a footer whose writer is dead.
+// Recovers a file that has no footer and whose writer is dead.
 base::Result<SegmentContents> DiskStore::recover(int fd, std::uint32_t number) {
   auto contents = walk_records(fd, number);
   if (!contents) return contents;

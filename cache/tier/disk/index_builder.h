@@ -4,8 +4,8 @@
 // a page fault. The first pass adds all entries and fills the first window. A larger index needs
 // further passes with the same entries in the same order. Invariants: the place of an entry depends
 // only on the entries and their order. If a later pass differs, some entries are lost or stored
-// twice. It uses at most k_most_window of memory, and a byte for each bucket. Thread safety: one
-// thread.
+// twice. The builder uses at most k_most_window of memory, and a byte for each bucket. Thread
+// safety: one thread.
 #pragma once
 
 #include <array>

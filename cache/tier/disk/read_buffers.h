@@ -2,9 +2,9 @@
 // fault for each page. For a file of 110 KB, these faults take longer than checking and copying the
 // bytes. Invariants: a buffer belongs to one read at a time, begins at a page boundary, and still
 // contains the bytes of its last read. At most k_kept buffers of k_bytes each are kept. Larger
-// buffers, and buffers of further concurrent readers, are freed after one read. Thread-safe. It
-// takes no lock and calls only mmap, so a signal handler that opens a file may use it. A forked
-// child does not inherit the buffers, and must call forget().
+// buffers, and buffers of further concurrent readers, are freed after one read. Thread-safe. The
+// functions take no lock and call only mmap, so a signal handler that opens a file may call them. A
+// forked child does not inherit the buffers, and must call forget().
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
 // The format of a segment file of the disk tier (doc/FORMAT.md "Disk"): a header page, then records
-// back to back in the one record format. A sealed file also has a footer, which is a table of the
+// back to back in the format of record.h. A sealed file also has a footer, which is a table of the
 // records, and a trailer at the very end, so that a restart reads only footers. Invariants: values
 // that the checks below accept refer only to places inside the file. A file without a sound trailer
 // was not sealed. Thread safety: plain values and pure functions.

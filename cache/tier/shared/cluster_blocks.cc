@@ -8,8 +8,8 @@
 namespace cube::cache {
 namespace {
 
-// The number of places that one call visits. It is small, because the calling thread also serves
-// programs.
+// The number of places that one call visits. The number is small, because the calling thread also
+// serves programs.
 constexpr std::uint32_t k_places_a_call = 4096;
 constexpr std::uint64_t k_put_off_ns = 1000 * base::k_ns_per_ms;
 
@@ -31,8 +31,8 @@ bool ClusterBlocks::take(std::uint32_t place) {
   // Another file is just getting the place.
   if (!chunk) return false;
   seen_[place] = wholes;
-  // The path is missing if the file was changed, or if its row was reused for another file. It is
-  // then unknown to which file the bytes belong.
+  // The path is missing if the file was changed, or if its row was reused for another file. The
+  // file to which the bytes belong is then unknown.
   if (!names_.find(chunk->key, name_)) return false;
   at_ = std::uint64_t{chunk->number} * k_chunk_bytes;
   end_ = std::min(at_ + k_chunk_bytes, name_.stat.size);

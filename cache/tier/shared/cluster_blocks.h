@@ -1,6 +1,6 @@
 // Finds blocks of large files that other nodes may get: blocks that have become whole in the
-// region's chunks (chunks.h). It finds each block only once in each life of its chunk, and does not
-// find blocks that came from the cluster. The chunk is pinned while a block is offered, so that the
+// region's chunks (chunks.h). Each block is found only once in each life of its chunk. Blocks that
+// came from the cluster are not found. The chunk is pinned while a block is offered, so that the
 // bytes do not change. The object belongs to the only process of the node that shares the node's
 // data (cluster_offers.h). Invariant: the bytes belong to the version of the file that `stat`
 // identifies. Thread safety: one thread; all other threads may continue.

@@ -1,9 +1,9 @@
 // Decides whether all users may search the directories of a file. A check is a stat at the origin.
 // A separate thread makes the check, so an origin that hangs does not hold up the thread that talks
-// to the servers. Only one check is in progress at a time. Its result is valid for a minute. Life:
-// the thread starts at the first check. end() tells the thread to end, without waiting for it. The
-// thread that ends last deletes the shared state. Thread safety: only the client's thread uses it,
-// except for the functions that the checking thread runs.
+// to the servers. Only one check is in progress at a time. The result of a check is valid for a
+// minute. Life: the thread starts at the first check. end() tells the thread to end, without
+// waiting for it. The thread that ends last deletes the shared state. Thread safety: only the
+// client's thread uses it, except for the functions that the checking thread runs.
 #pragma once
 
 #include <atomic>

@@ -1,7 +1,7 @@
 // The form in which other nodes get a record of a file, of a block of a large file, or of a
-// listing. The record is compact. It contains the path below the prefix, and the tags of the job
-// and the node that have read the file. It has no marks. Thread safety: pure functions; nothing is
-// allocated.
+// listing. The record is compact. The record contains the path below the prefix, and the tags of
+// the job and the node that have read the file. The record has no marks. Thread safety: pure
+// functions; nothing is allocated.
 #pragma once
 
 #include <climits>

@@ -4,8 +4,8 @@
 // path. A record is served without a revalidation at the origin only if all of these are true:
 // another process of this job has read the file, the mode is immutable, the mount's inode numbers
 // are the same on both nodes, and this node has not changed the file. An open waits for an answer
-// for at most CUBESHIM_CLUSTER_DEADLINE. It waits at most 50 ms for another node that reads the
-// file or block; a fetch ahead of a block waits at most 200 ms. If this process will not use a
+// for at most CUBESHIM_CLUSTER_DEADLINE. An open waits at most 50 ms for another node that reads
+// the file or block; a fetch ahead of a block waits at most 200 ms. If this process will not use a
 // lease, it gives the lease back. Thread safety: as Tier. If its thread cannot be started, the tier
 // answers nothing.
 #pragma once

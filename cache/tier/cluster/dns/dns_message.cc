@@ -29,7 +29,7 @@ class Reader {
                        : static_cast<std::uint16_t>(std::to_integer<unsigned>(two[0]) << 8 |
                                                     std::to_integer<unsigned>(two[1]));
   }
-  // Skips a name. It ends with a zero length, or with a pointer to the rest of the name.
+  // Skips a name. A name ends with a zero length, or with a pointer to the rest of the name.
   void pass_name() {
     while (is_sound_) {
       const auto length = take(1);

@@ -1,5 +1,5 @@
 // Encodes questions to name servers and decodes their answers (RFC 1035), as far as address lookups
-// need this. It makes no I/O. An answer comes from the network, so it may contain any bytes. Thread
+// need this. It does no I/O. An answer comes from the network, so it may contain any bytes. Thread
 // safety: pure functions; nothing is allocated.
 #pragma once
 

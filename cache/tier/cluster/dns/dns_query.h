@@ -1,8 +1,8 @@
 // Looks up the name of a server. Like libc, it searches /etc/hosts first, and then asks the name
 // servers of /etc/resolv.conf, with the search list of that file. libc's own resolver does not suit
 // a thread in a host program, because it loads libraries, allocates, and waits. No function of this
-// class waits: the owner polls. Invariants: a query ends within k_longest_ns. Its sockets are in
-// the fd table of its thread. Thread safety: one thread.
+// class waits: the owner polls. Invariants: a query ends within k_longest_ns. The sockets of a
+// query are in the fd table of its thread. Thread safety: one thread.
 #pragma once
 
 #include <poll.h>

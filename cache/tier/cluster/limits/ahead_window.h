@@ -1,8 +1,9 @@
 // Limits how many records may be fetched ahead at the same time. The limit is a MiB for each
 // server, estimated from the size of recent answers. More records at a time would delay records
-// that a program waits for, without being faster. It also limits how many answers wait for room in
-// the region. Each of these occupies a request row of the client, and programs need some of the
-// rows. Thread-safe. Its functions wait, so only threads of the library may use it.
+// that a program waits for, without being faster. The window also limits how many answers wait for
+// room in the region. Each of these occupies a request row of the client, and programs need some of
+// the rows. Thread-safe. Functions of this class wait, so only threads of the library may call
+// them.
 #pragma once
 
 #include <atomic>

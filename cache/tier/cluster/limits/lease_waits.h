@@ -1,5 +1,5 @@
 // Decides whether waiting for another node's fetch is worthwhile. If at least half of the last
-// waits were worthwhile, the answer is always yes. Otherwise it is yes for one wait in 8.
+// waits were worthwhile, the answer is always yes. Otherwise the answer is yes for one wait in 8.
 // Thread-safe; the counts may be a little off.
 #pragma once
 
