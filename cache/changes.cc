@@ -10,7 +10,7 @@ namespace {
 // A process that makes a change first announces it (a count, a stripe, a mark), and then searches
 // the index for the record. A fetch first enters its record in the index (Index::insert), and then
 // checks for changes (ChangeWatch). The loads of the index are at most acquire. Without the fence
-// they could come before the announcement, and neither side would see the other.
+// these loads could come before the announcement, and neither side would see the other.
 void look_after_telling() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 }  // namespace

@@ -193,7 +193,7 @@ void Corrections::learn(std::string_view key, const Told& told) {
   if (may_be_way && has_corrected) find_broken_way(key);
 }
 
-// All parents of the path are directories, or links to directories.
+// Corrects memory about all parents of the path, which are directories, or links to directories.
 bool Corrections::correct_way(std::string_view way) {
   bool has_corrected = false;
   for (int level = 0; level < k_most_levels && !is_root(way); ++level) {

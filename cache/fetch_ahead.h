@@ -51,7 +51,7 @@ class FetchAhead {
     cube::cache::keep_room_for_others(parts_.region);
     return (threads_wanted() & RegionHeader::k_to_look_at_room) != 0;
   }
-  // This process's claim to be the leader. It must not outlive the cache.
+  // This process's claim to be the leader. The claim must not outlive the cache.
   LeadClaim lead_claim() { return LeadClaim(parts_.region); }
   // The leader calls these two functions in this order.
   void begin_lead();

@@ -18,7 +18,8 @@ class LargeFiles {
     return are_served() && parts_.region.header().has_chunks.load(std::memory_order_relaxed) != 0 &&
            LargeFile::may_have_room();
   }
-  // Begins to serve a file that a program has just opened by `key`. Null: the kernel serves it.
+  // Begins to serve a file that a program has just opened by `key`. Null: the kernel serves the
+  // file.
   LargeFile* begin(std::string_view key, int fd) { return LargeFile::begin(parts_, key, fd); }
   long read(LargeFile& file, const FdEpoch& fd, std::byte* to, std::size_t n, std::uint64_t at) {
     return file.read(parts_, fd, to, n, at);
