@@ -6,8 +6,8 @@
 
 namespace cube::base {
 
-// Also true if the answer is not known, because a seccomp filter may kill the process for such
-// calls, or because no child can be created.
+// Also true if the answer is not known. The reason can be a seccomp filter that may kill the
+// process for such calls, or that no child can be created.
 bool may_be_in_landlock_domain();
 
 }  // namespace cube::base

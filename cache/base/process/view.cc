@@ -59,8 +59,8 @@ std::uint64_t inode_of(const char* path) {
 // possibly that of a namespace that has ended.
 bool is_in_first_user_namespace() { return inode_of("/proc/self/ns/user") == 0xeffffffd; }
 
-// A token that forked children share, but executed programs do not. k_none: the process is in no
-// Landlock domain.
+// A token that a process shares with its forked children, but not with a program that it executes.
+// k_none: the process is in no Landlock domain.
 std::uint64_t domain_token() {
   constexpr std::uint64_t k_none = 1;
   static constinit std::atomic<std::uint64_t> g_token{0};

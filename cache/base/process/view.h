@@ -15,9 +15,9 @@ namespace cube::base {
 // forked children.
 std::uint64_t current_rights();
 
-// True if access(2) checks the same rights as open(2). The real ids must be the effective ids, and
-// the process must have no capabilities to override modes, because access(2) heeds these only if
-// the real user is root.
+// True if access(2) checks the same rights as open(2). For that, the real ids must be the effective
+// ids. Also, the process must have no capabilities to override modes, because access(2) heeds these
+// only if the real user is root.
 bool access_has_own_rights();
 
 struct View {
