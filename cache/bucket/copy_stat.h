@@ -1,8 +1,8 @@
-// The inode, device and ctime that a copy of an object shows instead of those of the kernel file,
-// so that the stat of the fd agrees with the stat of the path. The copy carries these values in its
-// name (a memfd) or in an extended attribute (a file on the disk). So every process that gets the
-// fd can determine the stat: after a dup, a fork or an exec, or when it receives the fd from
-// another process. Thread-safe. Async-signal-safe, no allocation.
+// The inode, device and ctime that a copy of an object shows. They replace those of the kernel
+// file, so that the stat of the fd agrees with the stat of the path. The copy carries these values
+// in its name (a memfd) or in an extended attribute (a file on the disk). So every process that
+// gets the fd can determine the stat: after a dup, a fork or an exec, or when it receives the fd
+// from another process. Thread-safe. Async-signal-safe, no allocation.
 #pragma once
 
 #include "cache/record/file_stat.h"
