@@ -142,8 +142,8 @@ PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::
     return Bytes::at_origin;
   }
   // A reader that goes back may want to know whether the bytes have changed, so the file is
-  // revalidated first. A reader that goes forward gets a missing part as it is now, and a present
-  // part as it was when it was fetched, which suffices.
+  // revalidated first. A reader that goes forward gets missing parts as they are now. Present parts
+  // are served as they were when they were fetched, which suffices.
   const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
   if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd.fd(), /*flags=*/0)) {
     if (may_go_on(fd)) give_up();

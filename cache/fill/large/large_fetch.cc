@@ -95,8 +95,8 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
 LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64_t at,
                                     std::size_t n) {
   const std::uint64_t block = parts.rules.block;
-  // Leaves the read to the kernel if this is a signal handler that interrupted a fetch of this
-  // thread, or if the chunk has no place.
+  // Leaves the read to the kernel in two cases: a signal handler that interrupted a fetch of this
+  // thread makes the read, or the chunk has no place.
   const Chunks chunks = this->chunks(parts);
   const Chunks::Pass pass = pass_of(by, block);
   const bool has_no_place = is_full() || (pass == Chunks::Pass::no && chunks.is_full());

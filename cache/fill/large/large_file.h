@@ -202,7 +202,7 @@ class LargeFile {
   // Writes the present parts of `range` to `pieces`, in order, and returns their number. Sets
   // `range` to the rest, which is empty if no parts are left.
   std::size_t pieces(CacheParts& parts, Range& range, std::span<Piece> pieces) const;
-  // Notes that a mapping of the program contains the chunks' bytes of this range.
+  // Notes that a mapping of the program shows the chunks' bytes of this range.
   void note_shown(CacheParts& parts, const Range& range) const;
   bool is_same_file(const LargeFile& other) const { return key_ == other.key_; }
   // A hash of the path and the version.

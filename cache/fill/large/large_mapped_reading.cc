@@ -1,4 +1,4 @@
-// LargeFile: decides whether a mapped file will be read as a whole, like a model's weights, and
+// LargeFile: decides whether a mapped file will be read as a whole, like a model's weights. If so,
 // fetches its absent pages before the program touches them.
 #include <algorithm>
 

@@ -120,8 +120,8 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   const BlockPlace block{parts.rules.block, at / parts.rules.block};
   const BlockName name(named_.path, block);
   if (name.text().empty()) return Fetched::at_origin;
-  // Takes the place first. The bytes need a place whether they come from a tier or the origin, and
-  // without a place the tiers would be read in vain.
+  // Takes the place first. The bytes need a place whether they come from a tier or from the origin.
+  // Without a place, the tiers would be read in vain.
   Chunks chunks = this->chunks(parts);
   const std::uint32_t number = chunk_of(at);
   const auto claim = is_full() ? find(chunks, number)
@@ -138,9 +138,9 @@ LargeFile::Fetched LargeFile::bring_from_tier(CacheParts& parts, const By& by, s
   return is_found && judge.is_here ? Fetched::here : Fetched::at_origin;
 }
 
-// If the file was changed very recently, another change may leave its times unchanged, so no later
-// stat can prove the pages that are read now. These pages are marked as offered and shared, so that
-// the tiers do not take them.
+// If the file was changed very recently, another change may leave its times unchanged. Then no
+// later stat can prove the pages that are read now. These pages are marked as offered and shared,
+// so that the tiers do not take them.
 void LargeFile::note_read_now(Chunks& chunks, const Chunks::Claim& claim,
                               const PageRun& pages) const {
   const std::uint64_t now = base::wall_ns();
