@@ -73,8 +73,8 @@ class MountMetadata final : public KnownStats {
   std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const override;
   // The target of a link. `present` with an empty target: the key is not a link.
   Says read_link(std::string_view key, FoundPath& target);
-  // Called with a stat that the origin has just returned for the key or the target of its link
-  // (correct_stat), or with the target of the link (correct_target). A gathered stat or target that
+  // Call correct_stat with a stat that the origin has just returned for the key, or for the target
+  // of its link. Call correct_target with the target of the link. A gathered stat or target that
   // differs is not used again. correct_target returns whether the target differed.
   void correct_stat(std::string_view key, const FileStat& stat);
   bool correct_target(std::string_view key, std::string_view target);

@@ -27,8 +27,8 @@ bool add_name(MountMetadata::FoundPath& path, std::string_view name) {
 }
 
 // Replaces the path of a link by the path that the link's target names. The path to the link's
-// directory must be free of links. False: only the kernel can follow the link, because a name
-// before a ".." may be a link, or because the target ends in a slash.
+// directory must be free of links. False: only the kernel can follow the link. The reason is that a
+// name before a ".." may be a link, or that the target ends in a slash.
 bool go_by(MountMetadata::FoundPath& path, std::string_view target) {
   if (target.ends_with('/') || target.ends_with("/.")) return false;
   if (target.starts_with('/')) {
