@@ -14,10 +14,10 @@ using base::Counter;
 
 namespace {
 
-// Requests all parts of a file in parallel. The parallel requests make up for the second stat that
-// a file of several parts costs, and that a plain read would not need
-// (RecordFill::wants_second_look). If the file is on a block device (its major number is not 0),
-// the kernel's own readahead is enough.
+// Requests all parts of a file in parallel. A file of several parts costs a second stat, which a
+// plain read would not need (RecordFill::wants_second_look). The parallel requests make up for it.
+// If the file is on a block device (its major number is not 0), the kernel's own readahead is
+// enough.
 void ask_for_all(int fd, const FileStat& stat) {
   if (stat.size <= base::k_one_readahead || stat.device_major != 0) return;
   if (base::keeps_pages(fd)) base::ask_for_pages(fd, 0, stat.size);
