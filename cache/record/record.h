@@ -20,8 +20,8 @@ namespace cube::cache {
 
 inline constexpr std::uint64_t k_record_alignment = 64;
 inline constexpr std::uint64_t k_page = 4096;
-// The data of smaller files is not laid out for mapping at first, because padding of a page and a
-// half for each file would cost too much.
+// The data of smaller files is not laid out for mapping at first, because padding would cost a page
+// and a half for each file.
 inline constexpr std::uint64_t k_mappable_from = 32 << 10;
 
 // The origin of a record: k_mounts, or the id of an immutable origin. If an immutable origin
