@@ -131,8 +131,8 @@ struct alignas(base::k_cache_line) LaneRow {
 };
 
 // The state in the word of a segment: state:8 | owner slot:24 | generation:32. So one
-// compare-and-swap decides about the segment. chunks: the segment belongs to large files (chunks.h)
-// and has no records.
+// compare-and-swap can change all three fields. chunks: the segment belongs to large files
+// (chunks.h) and has no records.
 enum class SegmentState : std::uint32_t {
   free = 0,
   open = 1,
@@ -236,8 +236,8 @@ struct ListedRow {
 };
 
 // A request to the gateway (mailbox.h). The word of the row is state:4 | error:12 | generation of
-// the owner's slot:12 | owner slot + 1:12 | number of the request:24. So one compare-and-swap
-// decides about the request.
+// the owner's slot:12 | owner slot + 1:12 | number of the request:24. So one compare-and-swap can
+// change all fields.
 struct alignas(64) MailRow {
   static constexpr std::uint32_t k_part_words = 6, k_words = 222, k_why_words = 22;
   std::atomic<std::uint64_t> word;

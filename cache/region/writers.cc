@@ -182,8 +182,9 @@ bool refuses_for_writers_alone(int fd, const FileStat& stat) {
 }
 
 // Asks for a read lease. The kernel grants it only if no process on this node has the file open or
-// mapped for writing. The answer is unknown on file systems without leases (NFS 3, Ceph, 9p), and
-// in a process that does not own the file and lacks CAP_LEASE. Asking costs no request to a server.
+// mapped for writing. The answer is `unknown` on file systems without leases (NFS 3, Ceph, 9p). It
+// is also `unknown` if the process does not own the file and lacks CAP_LEASE. Asking costs no
+// request to a server.
 OpenForWriting ask_kernel(int fd, const FileStat& stat) {
   // The lease is returned immediately, but an open for writing in between breaks it. The kernel
   // sends the signal of the break to this thread, which blocks it. So the program never sees the

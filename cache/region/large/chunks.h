@@ -142,17 +142,17 @@ class Chunks {
   explicit Chunks(Region& region) : region_(&region) {}
 
   // For a forked child: forgets the pins of its thread, because they belong to the parent. The call
-  // is needed because a signal handler that forked can return into a read.
+  // is needed because a signal handler that forked can return into a read that holds a pin.
   static void forget_claims() { own_epoch.fetch_add(1, std::memory_order_relaxed); }
 
   // Finds a chunk. Empty: there is no such chunk. `hint`: a place to search first, or k_none.
   Claim find(const FileKey& key, std::uint32_t number, std::uint32_t hint = k_none) const;
   // Finds the chunk, or makes a place for it: the place `wanted` if that is free. Empty: no place
   // is left. If another process makes the same chunk at the same time, for another block of it, two
-  // chunks may be made, each of which has pages that the other lacks. So each caller must always
-  // search for a chunk with the same `hint`, and determine the absent pages from the Claim through
-  // which it writes. If no place is free, a chunk that `may_pass` replaces another chunk that
-  // passes. Chunks with blocks that the tiers are about to get are spared, but a chunk that
+  // chunks may be made. Each of them then has pages that the other lacks. So each caller must
+  // always search for a chunk with the same `hint`, and determine the absent pages from the Claim
+  // through which it writes. If no place is free, a chunk that `may_pass` replaces another chunk
+  // that passes. Chunks with blocks that the tiers are about to get are spared, but a chunk that
   // `must_pass` replaces even those.
   enum class Pass : std::uint8_t { no, may_pass, must_pass };
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);

@@ -76,7 +76,7 @@ bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint6
 }
 
 // Programs that have only hits never check. So a thread of the library must check when the region
-// uses more than a sixteenth of the free memory, because this much is worth giving back later.
+// uses more than a sixteenth of the free memory. This much is worth giving back later.
 void want_looks(RegionHeader& header, std::uint64_t own, std::uint64_t free) {
   if (own > free / 16 && (header.threads_wanted.load(std::memory_order_relaxed) &
                           RegionHeader::k_to_look_at_room) == 0)
