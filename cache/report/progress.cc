@@ -24,8 +24,8 @@ std::uint64_t added(const JobTotals& rise) {
   return sum;
 }
 
-// Whether fewer than one in a hundred of these files and reads add something to the cache, because
-// the first epoch is over or the memory is full.
+// Whether fewer than one in a hundred of these files and reads add something to the cache. The
+// first epoch is then over, or the memory is full.
 bool has_filled(const JobTotals& rise) { return added(rise) * 100 < asked(rise); }
 
 // The most frequent reason for opens that were not served. Null: there are only few such opens.
