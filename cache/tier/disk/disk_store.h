@@ -7,10 +7,10 @@
 // forget() removes the record from the index and marks it on the disk, where the mark survives a
 // restart. Whole segment files are removed when room is needed.
 //
-// Invariants: read() returns a record only if the hash of its header, the hash of its data and its
-// path match, and if it is not marked as dropped. Records that the running job has written or read
-// stay, because data larger than the bound must not evict itself. The store uses at most the bound,
-// and a share of the file system stays free. A record that is not of this run (DiskPlace) may be
+// Invariants: read() returns a record only if it is not marked as dropped, and if its path and the
+// hashes of its header and data match. Records that the running job has written or read stay,
+// because data larger than the bound must not evict itself. The store uses at most the bound, and a
+// share of the file system stays free. A record that is not of this run (DiskPlace) may be
 // outdated, so the caller must ask the origin for the file's size and mtime. On the disk, readers
 // check only the first mark of a record. A power cut may undo forget() and drop(); after it, no
 // record is of this run. Thread-safe, also across processes. find and read are async-signal-safe
@@ -38,7 +38,7 @@ struct DiskOptions {
   std::string directory;
   std::string name = "default";
   std::uint64_t size_bound = 0;          // bytes; 0: size_percent decides
-  std::uint32_t size_percent = 100;      // percent of the free space, less keep_free_percent
+  std::uint32_t size_percent = 100;      // percent of the free space without keep_free_percent
   std::uint64_t segment_bytes = 0;       // 0: derived from the bound, 1 to 256 MiB
   std::uint64_t expected_files = 0;      // sizes the index; 0: derived from the bound
   std::uint32_t keep_free_percent = 10;  // percent of the file system

@@ -15,8 +15,8 @@ std::uint64_t node_tag() {
   return base::sys::failed(n) ? 0 : base::hash_bytes(text, static_cast<std::size_t>(n));
 }
 
-// Identifies the job and its user. The user is included because a record of another user must be
-// compared with a stat, which shows whether this user may see the file.
+// Identifies the job and its user. The user is included, because a record of another user must be
+// compared with a stat. The stat shows whether this user may see the file.
 std::uint64_t job_tag(const std::string& job) {
   if (job.empty()) return 0;
   const std::uint64_t parts[] = {base::hash_path(job), base::sys::geteuid()};
