@@ -85,8 +85,8 @@ class FileCache {
   // In a forked child: unmaps the parent's mappings by system calls alone. The object must not be
   // used afterwards.
   void abandon();
-  // Call it in every forked child. Another thread of the parent may have held the fd of the life
-  // lock in order to attach, and the child must close its copy of that fd.
+  // Call it in every forked child. Another thread of the parent may have held an fd of the life
+  // lock in order to attach. The child must close its copy of that fd.
   static void forget_attaching() { close_life_lock_after_fork(); }
   // Forgets fills in progress, because they belong to the parent. Each forked child must call this
   // before it closes any open file.
