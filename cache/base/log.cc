@@ -96,7 +96,7 @@ bool is_stderr_a_terminal() {
 }
 
 void write_lines_to_terminal(std::span<char> room, std::size_t size) {
-  // The first thread's stderr.
+  // The stderr of the process's first thread.
   const ProcFdName name(STDERR_FILENO, ProcFdName::Table::process);
   const auto terminal = open_fd(name.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK);
   if (terminal && is_terminal(terminal->get()) && is_stderr_of_load(terminal->get()))

@@ -1,6 +1,6 @@
 // Tells whether this process was born into a Landlock domain. The kernel has no call that tells
 // this, but it allows at most 16 domains for a process. So a child enters further domains until the
-// kernel refuses; the number of domains that the child could enter shows how many domains the
+// kernel refuses. The number of domains that the child could enter shows how many domains the
 // process was born with. Thread-safe and async-signal-safe.
 #pragma once
 

@@ -1,7 +1,7 @@
 // A view identifies what a process can see of the file tree: the root and the rights of the
 // process, and the boot of the machine. Processes of one view find the same file under a path and
-// may read the same files; processes of two views may not. Thread safety: pure except for the
-// system calls; async-signal-safe.
+// have permission to read the same files. For processes of different views, this need not be true.
+// Thread safety: pure except for the system calls; async-signal-safe.
 #pragma once
 
 #include <cstdint>
