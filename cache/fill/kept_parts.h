@@ -1,8 +1,8 @@
-// The bytes of a file that a program has read in part (partial_fill.h). The bytes stay in kept
-// chunks of the region for the next open, until a record holds the whole file or the memory is
-// needed for something else (chunks_kept.cc). Thread-safe, also across processes; the caller must
-// block signals. Invariant: bytes are kept only if the stat of the file identifies its version
-// reliably.
+// The bytes of a file that a program has read in part (partial_fill.h). For the next open, the
+// bytes stay in kept chunks of the region. They stay until a record holds the whole file, or until
+// the memory is needed for something else (chunks_kept.cc). Thread-safe, also across processes; the
+// caller must block signals. Invariant: bytes are kept only if the stat of the file identifies its
+// version reliably.
 #pragma once
 
 #include "cache/fill/cache_parts.h"

@@ -110,7 +110,7 @@ PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path
            !fill.users_.compare_exchange_weak(users, users + 1, std::memory_order_acquire)) {
     }
     if (users == 0) continue;
-    // This use keeps the object alive, but the object may belong to another file by now.
+    // This use keeps the object alive. But the object may already belong to another file.
     const bool is_wanted = fill.hash_of_path_.load(std::memory_order_relaxed) == hash_of_path &&
                            fill.goes_on() && fill.flight_.is_held() &&
                            fill.record_->path() == path &&

@@ -29,8 +29,8 @@ class TierOpen final : private Tier::Judge {
   bool may_be_opened(const Record& record);
   // Asks the origin for the file's stat.
   void ask(const Record& record);
-  // Uses a stat that a process of the node has asked for earlier. False: no such stat proves this
-  // record.
+  // Uses a stat that a process of the node has asked for earlier. False: no earlier stat proves
+  // this record.
   bool is_known(const Record& record);
 
   bool visit(const Tiers& tiers);

@@ -41,7 +41,8 @@ SingleFlight::Ticket LargeFile::begin_reading(CacheParts& parts) const {
       parts.flights.wait_for_end(reader_hash(key_.path, thread % k_readers));
       continue;
     }
-    // Pairs with await_readers(): at least one of the two sees the flight of the other.
+    // Pairs with await_readers(): either this thread or the caller of await_readers() sees the
+    // flight of the other thread.
     if (!parts.flights.is_under_way(key_.path)) break;
     ticket = {};
     parts.flights.wait_for_end(key_.path);

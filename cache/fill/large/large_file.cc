@@ -19,7 +19,8 @@ namespace {
 
 using base::Counter;
 
-// A read with O_DIRECT needs an offset, a length and memory that are multiples of these.
+// The alignment of reads with O_DIRECT: the address of the memory must be a multiple of the first
+// unit, offset and length multiples of the second.
 struct DirectUnits {
   std::uint32_t memory, offset;
 };

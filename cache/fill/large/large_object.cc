@@ -1,7 +1,7 @@
 // LargeFile for an object of a bucket. An object has no fd: the gateway fetches the absent pages
 // into the chunks, and the program waits for the gateway's answer. A read that continues no
 // sequence fetches little more than its own bytes. An object that is read sequentially is read
-// ahead: the gateway keeps a window of requests in flight, and the window quadruples whenever the
+// ahead: the gateway keeps a window of requests in flight. The window quadruples whenever the
 // program has to wait.
 #include <algorithm>
 #include <cerrno>
