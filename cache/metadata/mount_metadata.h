@@ -55,7 +55,7 @@ class MountMetadata final : public KnownStats {
   bool was_listed(std::string_view key, const FileStat& file) const;
 
   // Call it when files may have been changed unnoticed. This job then revalidates each listing
-  // before the next use of the listing.
+  // before it next uses the listing.
   void doubt();
 
   // The stat of an absolute, normalized key. `no_follow`: returns the stat of a link itself.
@@ -108,8 +108,8 @@ class MountMetadata final : public KnownStats {
   Listed list(std::string_view key, const char* path);
 
   // Notes a stat that the kernel has to answer. Returns true if threads should gather the stats of
-  // the directory's entries: the directory has had many such stats, and the process has had enough
-  // of them to make threads worth their cost.
+  // the directory's entries. The directory must have had many such stats, and the process enough of
+  // them to make threads worth their cost.
   bool note_miss(std::string_view key);
   // Like note_miss, but for an open that has waited for a stat of the file that proves a record.
   // Always false if the region is too small.

@@ -1,7 +1,7 @@
 // Tells whether a listing that lacks a name proves that the name does not exist. Some file systems
 // find names that they do not list. Examples are hidden directories of snapshots, mounts that
 // appear on request, names in another case or Unicode form, and short forms of long names. A file
-// system may do so in one directory and not in another. Thread-safe and async-signal-safe.
+// system may find unlisted names in some directories only. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <cstdint>

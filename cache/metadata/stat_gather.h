@@ -20,8 +20,8 @@ class StatGather {
  public:
   // `asked`: the name that a program has asked for; empty: the program will ask for all names.
   // `most`: the maximum number of entries of the directory, if `asked` is empty. The result is null
-  // in these cases: the directory cannot be listed, lacks the name `asked`, or has too many
-  // entries; nearly all stats are known; another process is gathering them.
+  // if the directory cannot be listed, lacks the name `asked`, or has too many entries. It is also
+  // null if nearly all stats are known, or if another process is gathering them.
   static std::unique_ptr<StatGather> begin(MountMetadata& metadata, const std::string& directory,
                                            std::string_view asked,
                                            std::uint32_t most = k_most_unasked);
@@ -32,7 +32,7 @@ class StatGather {
   base::UniqueFd open() const;
   // Gathers the stat of one more entry. False: no entry is left to begin.
   bool step(int directory);
-  // True once, after the last entry was gathered.
+  // True at the first call after the last entry was gathered.
   bool is_just_over() {
     return done_.load(std::memory_order_acquire) == data_.count() && !is_told_.exchange(true);
   }
