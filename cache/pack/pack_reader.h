@@ -1,4 +1,4 @@
-// Reads a packed data set. The index is mapped, not loaded: a lookup touches one page of the table,
+// Reads a packed data set. The index is mapped, not loaded. A lookup touches one page of the table,
 // which is soon in memory, and one or two pages of slots. open() checks everything that it can
 // check without reading the whole pack; slots, records and data are checked when they are used. A
 // damaged pack causes errors, never wrong bytes. The host may close the pack's fd: if a read fails
@@ -54,7 +54,7 @@ class PackReader {
                                       std::size_t n) const;
 
   // If the mount keeps pages, these functions ask the kernel to fetch a part of the file or, only
-  // once, the whole index. They do not wait for the pages.
+  // once, the whole index. The functions do not wait for the pages.
   void will_need(std::uint64_t at, std::uint64_t n) const;
   void will_need_index() const;
   // Whether the index is small enough to be kept in memory as a whole.
@@ -72,14 +72,14 @@ class PackReader {
 
   const PackHeader& header() const { return header_; }
   const std::string& file() const { return name_; }
-  // Identifies this particular file. The header alone does not suffice, because packs with other
-  // bytes of the same sizes have the same header.
+  // Identifies this particular file. The header alone does not suffice, because two packs that
+  // differ only in bytes, not in sizes, have the same header.
   std::uint64_t identity() const;
 
   // Whether the file is unchanged since it was opened. The caller checks this after each read or
   // lookup, because a pack that was rewritten in place contains sound records of another pack. The
-  // check compares the times and the size that the kernel has cached. Once a second, it asks the
-  // server. After the first false, the result stays false.
+  // check compares the times and the size that the kernel has cached. Once a second, the check asks
+  // the server. After the first false, the result stays false.
   bool is_untouched() const;
 
   // For use in a host program: moves the fd to a high number. Called before other threads use the

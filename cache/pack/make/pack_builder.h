@@ -61,7 +61,7 @@ class PackBuilder {
     std::string path;
     FileStat stat{};
     std::string listing;
-    // The memory that this record takes. It includes the object itself, which matters for millions
+    // The memory that this record takes. The object itself counts too, which matters for millions
     // of empty directories.
     std::size_t bytes() const { return sizeof *this + path.size() + listing.size(); }
   };
