@@ -30,7 +30,7 @@ class FetchScope {
   // Registers the flight. The flight ends if a jump leaves this scope.
   void hold(const SingleFlight::Hold& flight);
   // Between these two calls the program waits for the origin. The first call tells the prefetcher
-  // that a program waits, the second for how long the program has waited.
+  // that a program waits. The second call tells the prefetcher how long the program has waited.
   void begin_wait(ProcessSlot& process);
   void end_wait();
 

@@ -264,8 +264,8 @@ struct alignas(64) MailRow {
 // grain.
 inline constexpr std::uint64_t k_unread_grain = 256;
 
-// A chunk is a piece of a large file (chunks.h). It has k_chunk_bytes bytes and begins at a
-// multiple of k_chunk_bytes. Every segment size is a multiple of k_chunk_bytes.
+// A chunk is a piece of a large file (chunks.h): k_chunk_bytes bytes that begin at a multiple of
+// k_chunk_bytes. Every segment size is a multiple of k_chunk_bytes.
 inline constexpr std::uint32_t k_chunk_bytes = 2 << 20;
 
 // A place for a chunk. `word` is like SegmentRow::word, with these states. free: the place has no

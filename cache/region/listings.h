@@ -6,7 +6,7 @@
 // Each directory takes one row of the region, no matter how many files it holds. Processes that
 // start later, and processes of other jobs, also find the row. The hash of a directory determines
 // eight candidate rows. If all of them are taken, the directory that has not been listed or read
-// from for the longest time loses its row, and its files are fetched on demand. A directory is
+// from for the longest time loses its row. Its files are then fetched on demand. A directory is
 // posted by its path to the leader, which then fetches its files. Invariants: no process owns a
 // row, so a death leaves at worst wrong counts, which are reset when the row is reused. A slot that
 // a dead process was writing is freed together with everything else that the process held.

@@ -107,8 +107,8 @@ class Ring {
   // Makes the ring stop waiting for those records of this segment that have not been opened.
   // Returns their number.
   std::uint32_t give_up(std::uint32_t segment);
-  // Corrects a count that a killed process left too high. Otherwise the segment would never be
-  // reclaimed. True: the count was wrong.
+  // Corrects a count that a killed process left too high. Without the correction, the segment would
+  // never be reclaimed. True: the count was wrong.
   bool settle_count(std::uint32_t segment);
 
   // Sleeps until a segment has been read, but at most `at_most_ns`. If there is room, it returns

@@ -184,7 +184,7 @@ void seal_segment(Region& region, std::uint32_t segment) {
 }
 
 void free_run(Region& region, std::uint32_t first) {
-  // Gives back the head last, for the same reason.
+  // Gives back the head last, for the same reason as in seal_segment.
   for (std::uint32_t i = run_length_of(region, first); i-- > 0;) give_back(region, first + i);
 }
 

@@ -3,9 +3,9 @@
 //
 // A flight is overdue when a process has waited for it for one second; from then on no process
 // waits for it. If the owner of the flight began and ended no fetch in that second, it may have
-// been stopped (SIGSTOP). All its flights are then overdue until it begins or ends a flight.
-// Processes wait for a fetch in parts as long as parts arrive. An open with O_NONBLOCK does not
-// wait.
+// been stopped (SIGSTOP). All flights of a stopped owner are overdue until the owner begins or ends
+// a flight. Processes wait for a fetch in parts as long as parts arrive. An open with O_NONBLOCK
+// does not wait.
 //
 // A flight occupies one of four slots chosen by the path's hash. Different paths that share those
 // slots do not wait for each other. If other paths hold all four slots, the path is fetched without

@@ -159,10 +159,10 @@ bool Chunks::insert(std::uint64_t hash, std::uint32_t place) const {
   return false;
 }
 
-// Whether another process has made the same chunk, for another block of it, while this process
-// searched for a place. The place of this process is open and has the chunk's key. If two processes
-// have open places for the chunk, at least one sees the place of the other, and the chunk in the
-// lower place stays.
+// Whether another process has made the same chunk while this process searched for a place. The
+// other process then fetches another block of the chunk. The place of this process is open and has
+// the chunk's key. If two processes have open places for the chunk, at least one sees the place of
+// the other, and the chunk in the lower place stays.
 bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uint32_t place,
                               std::uint32_t wanted, Claim& other) const {
   const auto rival = [&] {

@@ -2,10 +2,10 @@
 // chunk is replaced first.
 //
 // A search visits all places in a circle, starting after the last place that was taken. The search
-// skips a place of the part if half of the part is older. Otherwise pins on some segments could
-// evict a recent chunk too early. The search adds places to the part until the part has its full
-// size, and places never leave the part. The number of places is counted whenever the region turns
-// out to be full, so a death between two steps matters for only a second.
+// skips a place of the part if half of the part's places are older. Otherwise pins on some segments
+// could evict a recent chunk too early. The search adds places to the part until the part has its
+// full size, and places never leave the part. The number of places is counted whenever the region
+// turns out to be full, so a death between two steps matters for only a second.
 //
 // The search spares a place with blocks that the tiers are about to get, so that data larger than
 // the memory reaches the disk completely.

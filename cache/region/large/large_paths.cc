@@ -57,7 +57,7 @@ bool LargePaths::note(const FileKey& key, std::string_view path, const FileStat&
     }
     const std::uint64_t tag = row.tag.load(std::memory_order_relaxed);
     // The tag matches, but the content does not, because two writers wrote the row at the same
-    // time. Such a row is replaced first, like a free row.
+    // time. A row with the wrong content is replaced first, like a free row.
     const std::uint64_t noted =
         tag == 0 || tag == tag_of(key) ? 0 : row.words[0].load(std::memory_order_relaxed);
     if (noted >= oldest) continue;

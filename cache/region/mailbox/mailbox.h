@@ -7,7 +7,7 @@
 // answer is an errno.
 //
 // Invariants: one compare-and-swap changes the whole word of a row (its state, its owner and the
-// number of its request), so a process that is too late changes nothing. The rows of a dead asker
+// number of its request). So a process that is too late changes nothing. The rows of a dead asker
 // become free when its slot is reaped. If a gateway dies, the next gateway posts the requests again
 // that the dead gateway had taken. If an owner leaves its row by a jump, the row becomes free when
 // it is overdue and another asker needs it. Every wait checks that the gateway lives, and is

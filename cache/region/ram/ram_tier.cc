@@ -177,7 +177,7 @@ bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim)
 
 base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
                                    const Record& record) {
-  // A dead record is useless to all processes, even if it was a record of another file: a new file
+  // A dead record is useless to all processes, even if it was a record of another file. A new file
   // often gets the inode of a removed file.
   const auto is_dead = [&](const Record& old) { return old.has_changed(); };
   const auto with_record = [&](const RecordPlace& other, auto&& says) {
