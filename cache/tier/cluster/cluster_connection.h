@@ -1,6 +1,6 @@
 // One socket to a server. Commands are sent in order, answers arrive in the same order, and no call
 // blocks. Invariants: any fault (an error, a wrong token, a line that is not understood, an
-// unexpected byte) closes the connection permanently, because the rest of the stream cannot be
+// unexpected byte) closes the connection permanently. The rest of the stream could not be
 // attributed to commands. Each command has a different token, and a server cannot predict the first
 // token. Thread safety: one thread, with its own fd table.
 #pragma once

@@ -1,5 +1,5 @@
 // The part of ClusterClient::Worker that offers records and asks for the figures of the servers.
-// Both happen only while no program waits.
+// The worker does this only while no program waits.
 #include "cache/tier/cluster/cluster_worker.h"
 #include "cache/tier/cluster/home_server.h"
 #include "cache/tier/cluster/limits/token_bucket.h"

@@ -17,8 +17,8 @@
 
 namespace cube::cache {
 
-// The lock of a directory. The kernel releases it when its holder dies. The destructor unlocks
-// explicitly, because a child that was forked since then shares the file description.
+// The lock of a directory. The kernel releases the lock when its holder dies. The destructor
+// unlocks explicitly, because a child that was forked since then shares the file description.
 class DirectoryLock {
  public:
   explicit DirectoryLock(base::UniqueFd fd) : fd_(std::move(fd)) {}

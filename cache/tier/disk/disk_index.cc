@@ -30,7 +30,7 @@ constexpr std::uint32_t k_index_version = 2;
 constinit std::atomic<bool> g_cannot_ask{false};
 
 // The size classes. There are eight for each power of two from 1 KiB to 16 MiB, so that a read is
-// at most an eighth too long. Above, there are four for each power of two, up to 256 MiB.
+// at most an eighth too long. From 16 MiB to 256 MiB, there are four for each power of two.
 constexpr std::uint32_t k_fine_octaves = 14, k_fine = 8, k_coarse = 4;
 constexpr std::uint32_t k_first_coarse = k_fine_octaves * k_fine;
 constexpr std::uint64_t bytes_of_class(std::uint32_t c) {

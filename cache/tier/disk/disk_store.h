@@ -3,9 +3,9 @@
 //
 // Life of a record: append() writes the record, adds a tentative entry to the index, checks the
 // record's mark in RAM again, and only then confirms the entry. A thread that changes a file first
-// marks the record in RAM and then calls forget(), so at least one of the two sees the other.
-// forget() removes the record from the index and marks it on the disk, where the mark survives a
-// restart. Whole segment files are removed when room is needed.
+// marks the record in RAM and then calls forget(). So at least one of the two threads sees the
+// other's step. forget() removes the record from the index and marks it on the disk, where the mark
+// survives a restart. Whole segment files are removed when room is needed.
 //
 // Invariants: read() returns a record only if it is not marked as dropped, and if its path and the
 // hashes of its header and data match. Records that the running job has written or read stay,

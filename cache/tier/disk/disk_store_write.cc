@@ -114,14 +114,14 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
     const auto lock = directory_.lock(DiskDirectory::k_wait_for_lock_ms);
     return lock && insert(hash, entry);
   };
-  // Adds the entry by path first. This entry is tentative, so only changes find it. If the entry by
-  // inode exists, the entry by path then exists, too.
+  // Adds the entry by path first. This entry is tentative, so only changes find it. So whenever
+  // there is an entry by inode, there is also an entry by path.
   bool shown = add(row.path_hash, word | DiskIndex::k_tentative);
   if (shown && row.has_inode())
     shown =
         add(row.inode_hash, DiskIndex::word_of(row.inode_hash, number, offset, record.record_size));
-  // A change of the file first marks the record in RAM and then searches the index, so at least one
-  // of the two sees the other.
+  // A thread that changes the file first marks the record in RAM and then searches the index. So
+  // that thread finds the entry, or this thread sees the mark.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   shown = shown && !record.is_stale() && index_->confirm(row.path_hash, word);
   if (!shown) {

@@ -70,8 +70,8 @@ bool DiskIndexBuilder::add(std::uint64_t hash, std::uint64_t word) {
   return false;
 }
 
-// The slot is not in a processor cache, so this prefetches it now, and writes it some entries
-// later.
+// Prefetches the slot now and writes it some entries later, because the slot is not in a processor
+// cache.
 void DiskIndexBuilder::put(std::uint64_t at, std::uint64_t word) {
   std::byte* const slot = slots_ + at;
   __builtin_prefetch(slot, 1);

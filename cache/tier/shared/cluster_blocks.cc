@@ -28,7 +28,7 @@ bool ClusterBlocks::take(std::uint32_t place) {
   const std::uint32_t wholes = chunks_.wholes(place);
   if (wholes == seen_[place]) return false;
   auto chunk = chunks_.chunk_at(place);
-  // Another file is just getting the place.
+  // The place is just being given to another file.
   if (!chunk) return false;
   seen_[place] = wholes;
   // The path is missing if the file was changed, or if its row was reused for another file. The

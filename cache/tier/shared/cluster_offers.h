@@ -3,9 +3,10 @@
 // them. After that, the leader walks the segments of the region, and finds records that it has not
 // offered yet. If the server of a record is unreachable or full, the record waits in its segment,
 // and the leader tries again after a while. A record also waits while it is unknown whether all
-// users may enter its directories. Invariants: a record is pinned while it is offered. In each life
-// of its segment it is offered only once, unless it was put off. A record from the cluster is never
-// offered. Thread safety: any thread may call push. Only the client's thread may call the rest.
+// users may enter its directories. Invariants: a record is pinned while it is offered. A record is
+// offered once in each life of its segment; a record that was put off is offered again. A record
+// from the cluster is never offered. Thread safety: any thread may call push. Only the client's
+// thread may call the rest.
 #pragma once
 
 #include <atomic>
