@@ -1,6 +1,6 @@
 // Corrects memory if it contradicts an answer that the kernel has just given about a path.
-// Everything in memory that contradicts the answer is dropped for all processes of the node before
-// the program sees the answer: records, listings, negative entries, gathered stats and link
+// Before the program sees the answer, everything in memory that contradicts it is dropped for all
+// processes of the node. This includes records, listings, negative entries, gathered stats and link
 // targets. An answer that agrees with memory changes nothing. Keys are absolute and normalized. The
 // origin is asked only if the answer contradicts memory, and only about directories that the kernel
 // has just walked through. Thread-safe and async-signal-safe; allocates nothing.
