@@ -21,9 +21,9 @@ class NextDirectories {
   explicit NextDirectories(Comes comes = Comes::to_each) : comes_(comes) {}
 
   // Called when the program has reached `name`, an entry of the listing of `parent`. Returns the
-  // names that the program will probably visit next, in order. The first result with names follows
-  // when the program has followed an order once. Each later result has twice as many names, up to
-  // k_most.
+  // names that the program will probably visit next, in order. The result is empty until the
+  // program has followed an order once. Each later result has twice as many names as the previous
+  // one, up to k_most.
   std::vector<std::string> after(const std::string& parent, std::string_view name,
                                  const DirectoryData& listing);
 
