@@ -95,7 +95,8 @@ ReportText Progress::look(Region& region, std::uint32_t job, std::uint64_t now_n
 
 ReportText Progress::look_alone(Region& region, std::uint32_t job, std::uint64_t now_ns) {
   if (is_over_ || now_ns < next_ns_) return {};
-  // The first interval may be too short for a line, except if the caller times the intervals.
+  // The first interval may be too short for a line. This does not apply if the caller times the
+  // intervals.
   const bool is_first = next_ns_ == 0 && every_ns_ != 0;
   next_ns_ = now_ns + every_ns_;
   const JobTotals now = collect(region, job);
