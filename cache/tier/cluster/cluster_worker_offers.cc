@@ -81,8 +81,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
   ServerState& of = state(server);
   base::Stats& stats = *client_.options_.stats;
   const bool is_look = step_ == Step::looking;
-  // After the question, the record may have been added or removed, together with a lease or with
-  // the server. The offer is then sent a second time, but never a third time.
+  // After the server was asked, the record may have been added or removed, together with a lease or
+  // with the server. The offer is then sent a second time, but never a third time.
   const bool may_send_again = sendings_ < 2;
   auto end = OfferEnd::accepted;
   switch (answer.kind) {
