@@ -21,7 +21,7 @@ constexpr int k_most_levels = 9;
 
 bool is_root(std::string_view key) { return key.size() < 2; }
 
-// 0: the listing does not contain the kind.
+// 0: the listing does not tell the kind.
 std::uint8_t kind_of_type(std::uint8_t type) {
   return type == DT_UNKNOWN ? 0
          : type == DT_DIR   ? Told::k_directory
