@@ -59,7 +59,8 @@ bool read_stat_of(const char* process, std::uint32_t pid, StatLine& line) {
   return read_stat_line(path, line);
 }
 
-// A /proc that was mounted in another pid namespace shows other processes under our pids.
+// A /proc that was mounted in another pid namespace shows other processes under the pids of this
+// namespace.
 bool has_own_proc() {
   char text[16];
   const long n = sys::readlink("/proc/self", text, sizeof text);
