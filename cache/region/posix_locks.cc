@@ -37,8 +37,8 @@ enum class Noted : std::uint8_t { none, some, all };
 constinit std::atomic<Noted> g_noted{Noted::none};
 
 // The lower half of a counter counts the closes in progress, the upper half the closes that have
-// ended. The orders are seq_cst: a close first counts itself and then asks about locks, whereas a
-// lock is first taken, and then the closes are checked.
+// ended. The orders are seq_cst: a thread that closes first counts the close and then asks about
+// locks. A thread that locks first takes the lock and then checks the closes.
 constexpr std::uint64_t k_ended = std::uint64_t{1} << 32;
 // g_early: the closes that began before the process had taken any lock. The other counters: the
 // closes of the files with the same hash.

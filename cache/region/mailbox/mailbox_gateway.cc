@@ -43,7 +43,7 @@ int Mailbox::become_gateway() {
   };
   GatewayRow* const row = std::ranges::find_if(header.gateways, is_free);
   if (row == std::end(header.gateways)) return EUSERS;
-  // A previous gateway may have died with requests that it had taken. Posts these requests again.
+  // A previous gateway may have taken requests and died. Posts these requests again.
   for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
     MailRow& mail = region_->mail_row(i);
     std::uint64_t word = mail.word.load(std::memory_order_acquire);
