@@ -65,7 +65,8 @@ class Tier {
   base::Counter hits() const { return base::k_tier_kinds[kind_].hits; }
 
   // Whether this record, which visit has passed to the judge, proves the file's content without a
-  // revalidation at the origin. If it does, the stat in the record is the stat of the file.
+  // revalidation at the origin. If the record proves the content, the stat in the record is the
+  // stat of the file.
   virtual bool needs_no_look(const Record&) const { return false; }
   // Whether the tier may have records for which needs_no_look() is true.
   virtual bool may_need_no_look() const { return false; }
