@@ -4,8 +4,11 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <thread>
+#include <vector>
 
+#include "cache/base/clock.h"
 #include "cache/region/lanes.h"
 #include "tests/support/small_cache.h"
 
@@ -49,6 +52,25 @@ struct PrefetcherTest : ::testing::Test {
     for (auto seen = prefetcher->progress().now(); !prefetcher->offer(file);
          seen = prefetcher->progress().now())
       prefetcher->progress().wait(seen, 10'000'000);
+  }
+  // Offers paths from `offered` on, as far ahead as there is room, until `path` is cached. Gives up
+  // if the prefetcher has been blocked for some of its pauses: a file can be handed back, or make
+  // room for others, and is not fetched again.
+  void offer_until_cached(const std::vector<std::string>& paths, std::size_t& offered,
+                          const std::string& path) {
+    constexpr std::uint64_t k_patience_ns = 50'000'000;
+    std::uint64_t blocked_since = 0;
+    while (!cache.find(tests::request_for(path))) {
+      PlannedFile file = planned(offered < paths.size() ? paths[offered] : path);
+      if (offered < paths.size() && prefetcher->offer(file)) ++offered;
+      prefetcher->pump();
+      const bool may_come =
+          prefetcher->in_flight() != 0 || (offered < paths.size() && !prefetcher->is_blocked());
+      const std::uint64_t now = base::monotonic_ns();
+      if (may_come || blocked_since == 0) blocked_since = now;
+      if (now - blocked_since > k_patience_ns) return;
+      std::this_thread::yield();
+    }
   }
   void wait_until_idle() {
     for (auto seen = prefetcher->progress().now(); !prefetcher->is_idle();
@@ -161,15 +183,7 @@ TEST_F(PrefetcherTest, RingHasEachFileBeforeItIsRead) {
   std::uint32_t opened = 0;
   std::size_t offered = 0;
   for (const auto& path : files.paths) {
-    // Offers files, as far ahead as there is room, until this file is cached. It can be handed
-    // back, and later files can use up the room.
-    for (int blocked = 0; blocked < 100 && !cache.find(tests::request_for(path));) {
-      PlannedFile file = planned(offered < files.paths.size() ? files.paths[offered] : path);
-      if (offered < files.paths.size() && prefetcher->offer(file)) ++offered;
-      prefetcher->pump();
-      blocked = prefetcher->in_flight() == 0 && prefetcher->is_blocked() ? blocked + 1 : 0;
-      std::this_thread::yield();
-    }
+    offer_until_cached(files.paths, offered, path);
     files.open(cache, path, counts);
     opened += settled();
   }
@@ -198,16 +212,7 @@ TEST_F(PrefetcherTest, FilesPassThroughTheRingOnceMemoryIsFull) {
   SmallCache::Counts counts;
   std::size_t offered = 0;
   for (const auto& path : paths) {
-    for (int blocked = 0; blocked < 100 && !cache.find(tests::request_for(path));) {
-      PlannedFile file = planned(offered < paths.size() ? paths[offered] : path);
-      if (offered < paths.size() && prefetcher->offer(file)) ++offered;
-      prefetcher->pump();
-      // A file that has made room for others is not fetched again.
-      const bool may_come =
-          prefetcher->in_flight() != 0 || (offered < paths.size() && !prefetcher->is_blocked());
-      blocked = may_come ? 0 : blocked + 1;
-      std::this_thread::yield();
-    }
+    offer_until_cached(paths, offered, path);
     files.open(cache, path, counts);
     prefetcher->ring_watch().look({});
   }
