@@ -161,6 +161,9 @@ class Region {
   // Maps part of the data writable: `at` is a multiple of the page size, counted from the first
   // segment.
   base::Result<base::Mapping> window(std::uint64_t at, std::size_t bytes) const;
+  // Returns the byte at this offset, writable, for a process that can have no more mappings. From
+  // then on, a stray store of this process can reach the data. Null if the kernel refuses.
+  std::byte* writable_at(std::uint64_t at) const;
   std::uint64_t offset_in_data(const void* at) const {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data_.data());
   }

@@ -298,8 +298,9 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
   // The marks lie in the record's first cache line, which never crosses a page boundary.
   const std::uint64_t page_bytes = base::kernel_page(), page = base::round_down(at, page_bytes);
   const auto mapping = region_->window(page, page_bytes);
-  if (!mapping) return false;
-  change(*reinterpret_cast<Record*>(mapping->data() + (at - page)));
+  std::byte* const there = mapping ? mapping->data() + (at - page) : region_->writable_at(at);
+  if (there == nullptr) return false;
+  change(*reinterpret_cast<Record*>(there));
   return true;
 }
 
