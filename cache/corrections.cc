@@ -245,7 +245,7 @@ bool Corrections::learn_way_is_broken(std::string_view key) {
                             believes_directory(key) ||
                             believes_directory(base::split_path(key).directory) ||
                             static_cast<bool>(prover_of_negative_entries(key, is_certain));
-  return believes_any && find_broken_way(key);
+  return !believes_any || find_broken_way(key);
 }
 
 bool Corrections::find_broken_way(std::string_view key) {

@@ -45,7 +45,7 @@ class Corrections {
   // entry for the path is revalidated before its next use.
   void doubt_negative_entries(std::string_view key);
   // A parent of the path may be missing, or may not be a directory. Returns false if all parents
-  // are directories, or if memory has nothing about the path.
+  // are directories. If memory has nothing about the path, returns true without a look.
   bool learn_way_is_broken(std::string_view key);
   // Writes the path under which memory lists this directory to `path`, which has room for PATH_MAX
   // bytes. Returns its length, or 0.
