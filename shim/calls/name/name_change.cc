@@ -167,7 +167,12 @@ void NameChange::commit(const Passage& before) {
       note_changed(static_cast<int>(fd), before);
       sys::close(static_cast<int>(fd));
     } else if (base::is_exhausted(fd)) {
-      cache->changes().all_changed();
+      // The inode is known without an fd, and finds the records of a file.
+      const auto stat = cache::stat_path(dir_, followed_, AT_STATX_DONT_SYNC);
+      if (stat && stat->is_regular())
+        cache->changes().bytes_changed({}, *stat);
+      else
+        cache->changes().all_changed();
     }
   }
   // Metadata may still be cached below the name, if another node has removed a directory of this
