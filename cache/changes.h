@@ -23,11 +23,11 @@ class Changes {
     changed(key, &stat, Record::k_changed | Record::k_in_place);
   }
   // Call it before bytes_changed() of a path that others may have replaced, with its stat, or null
-  // if nothing is there. If the record of the path is of another version, it may also be of another
-  // file, to which a change in place does not apply.
+  // if nothing is there. If the file of the record is no longer there, a new file may have its
+  // inode, and a change of the new file in place does not apply to the record.
   void doubt_identity(std::string_view key, const FileStat* now);
   // The name of this file (null: not known) now refers to another file, or to none. `is_moved`: the
-  // file has another name now.
+  // file still has another name.
   void name_changed(std::string_view key, const FileStat* stat, bool is_moved) {
     changed(key, stat, Record::k_changed | Record::k_removed | (is_moved ? 0 : Record::k_unlinked));
   }

@@ -101,14 +101,10 @@ struct Record {
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
   bool has_changed() const { return (stale.load(std::memory_order_acquire) & k_changed) != 0; }
   bool was_replaced() const { return (stale.load(std::memory_order_acquire) & k_replaced) != 0; }
-  bool was_removed() const { return (stale.load(std::memory_order_acquire) & k_removed) != 0; }
   bool was_changed_in_place() const {
-    return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_in_place;
+    return (stale.load(std::memory_order_acquire) & k_in_place) != 0;
   }
-  // Whether the file has other bytes now, and still has a name, perhaps another one.
-  bool was_changed_and_kept() const {
-    return (stale.load(std::memory_order_acquire) & (k_in_place | k_unlinked)) == k_in_place;
-  }
+  bool may_be_gone() const { return (stale.load(std::memory_order_acquire) & k_unlinked) != 0; }
   bool has_only_lost_its_name() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_removed;
   }

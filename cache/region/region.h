@@ -118,6 +118,9 @@ class Region {
            std::uint64_t{process} * k_own_writers;
   }
   LeftWriter& left_writer(std::uint32_t i) const { return at<LeftWriter>(layout_.left_writers)[i]; }
+  LastChange& last_change(std::uint64_t hash) const {
+    return at<LastChange>(layout_.last_changes)[hash % k_last_changes];
+  }
   std::atomic<std::uint64_t>* unread_bits() const {
     return at<std::atomic<std::uint64_t>>(layout_.unread);
   }

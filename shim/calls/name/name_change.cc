@@ -185,7 +185,8 @@ void NameChange::commit(const Passage& before) {
   const bool has_key = covered_ || knows_tree_;
   const std::string_view key = has_key ? path_.key() : std::string_view();
   if (of_ == Of::name) {
-    cache->changes().name_changed(key, before_ ? &*before_ : nullptr, is_moved_);
+    const bool has_other_names = before_ && before_->links > 1;
+    cache->changes().name_changed(key, before_ ? &*before_ : nullptr, is_moved_ || has_other_names);
   } else if (before_) {
     cache->changes().doubt_identity(key, &*before_);
     cache->changes().bytes_changed(key, *before_);
