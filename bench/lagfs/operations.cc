@@ -48,7 +48,7 @@ ActingAsClient::ActingAsClient(fuse_req_t request) : changed_(geteuid() == 0) {
 }
 
 ActingAsClient::~ActingAsClient() {
-  const int error = errno;  // of the call for which this object was made
+  const int error = errno;  // of the call made under this object
   if (changed_) {
     setfsuid(0);
     setfsgid(getegid());
@@ -61,8 +61,8 @@ namespace {
 void init(void* userdata, fuse_conn_info* connection) {
   auto& origin = *static_cast<Origin*>(userdata);
   const Options& options = origin.options;
-  // Either always or never: with AUTO, the kernel decides, and the counters would depend on
-  // history.
+  // READDIRPLUS is used always or never: with AUTO, the kernel decides, and the counters would
+  // depend on history.
   connection->want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
   if (options.readdirplus) connection->want |= connection->capable & FUSE_CAP_READDIRPLUS;
   // A write by lagfs, which is root, does not clear set-user-id bits, so the kernel clears them
@@ -75,7 +75,7 @@ void init(void* userdata, fuse_conn_info* connection) {
   if (origin.on_ready) origin.on_ready();
 }
 
-// Sends requests for the virtual directory to control, or refuses them.
+// Passes requests for the virtual directory to control, or refuses them.
 template <typename Function>
 struct Routing;
 
@@ -105,7 +105,7 @@ constexpr auto k_guarded = &Routing<decltype(Source)>::template guard<Source>;
 constexpr fuse_lowlevel_ops make_table() {
   fuse_lowlevel_ops table{};
   table.init = init;
-  // The following operations check the name as well, and do their own routing.
+  // The following operations also check the name, and do their own routing.
   table.lookup = lookup;
   table.forget = forget;
   table.forget_multi = forget_multi;
@@ -142,8 +142,8 @@ constexpr fuse_lowlevel_ops make_table() {
   table.lseek = k_guarded<&lseek>;
   table.copy_file_range = k_guarded<&copy_file_range>;
   table.ioctl = k_guarded<&ioctl>;
-  // Operations that are missing here are answered by the kernel: access (it asks once), flock and
-  // fcntl locks (local), poll, bmap.
+  // The kernel itself answers operations that are missing here: access (after one request), flock
+  // and fcntl locks (locally), poll, bmap.
   return table;
 }
 

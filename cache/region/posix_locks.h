@@ -1,9 +1,9 @@
 // POSIX locks of the program (fcntl, lockf) and fds of the library. The kernel drops all POSIX
 // locks of a process on a file as soon as the process closes any fd of that file. So the library
-// closes fds of origin files in the program's fd table only through this class, which leaves the fd
-// open while the process holds a lock on that file. The kernel is asked about locks only after the
-// process has locked a file of the device. Closing an fd that was opened for its path alone
-// (O_PATH) drops no lock, and the library's own threads have fd tables of their own. Thread-safe,
+// closes fds of origin files in the program's fd table only through this class. This class leaves
+// such an fd open while the process has a lock on the file. The kernel is asked about locks only
+// after the process has locked a file of the device. Other fds need no such care: closing an fd
+// with O_PATH drops no lock, and the library's own threads have their own fd tables. Thread-safe,
 // lock-free and async-signal-safe.
 #pragma once
 
@@ -16,15 +16,15 @@
 
 namespace cube::cache {
 
-// How many fds PosixLocks::close() has left open. Counted before such an fd is noted and after it
-// is forgotten.
+// How many fds PosixLocks::close() has left open. The count is incremented before such an fd is
+// noted, and decremented after it is forgotten.
 extern constinit std::atomic<std::uint32_t> g_kept_fds;
 
 class PosixLocks {
  public:
   // Makes the program's call that takes a lock through the fd, and returns its result. Another
-  // thread may close an fd of the library during the call and so drop the new lock. In that case
-  // the call is repeated, which has no effect on a lock that is still held.
+  // thread may close an fd of the library during the call and thereby drop the new lock. In that
+  // case the call is repeated. Repeating it has no effect on a lock that still exists.
   template <typename Call>
   static int take(int fd, Call&& call) {
     Closes closes(fd);
@@ -37,37 +37,38 @@ class PosixLocks {
     return result;
   }
 
-  // Notes locks that the program kept over an exec. Call it before the first close().
+  // Notes locks that have survived an exec. Call it before the first close().
   static void note_inherited();
   // Whether the process may hold a lock on a file of the device, or on this file.
   static bool may_hold_on_device(const FileStat& stat);
   static bool may_hold(int fd);
 
   static void close(int fd);
-  // Fds that close() has left open. A mark stands for their file. kept_mark() returns that of this
-  // fd's file; 0 if none is left open. Once a lock has ended, close_kept() closes those of the
-  // mark, unless another lock holds them.
+  // These functions handle fds that close() has left open. A mark identifies the file of such fds.
+  // kept_mark() returns the mark of this fd's file; 0: no such fd of that file is left open. When a
+  // lock has ended, close_kept() closes the fds of the mark, unless the file has another lock.
   static std::uint32_t kept_mark(int fd) { return is_any_kept() ? kept_mark_slow(fd) : 0; }
   static void close_kept(std::uint32_t mark) {
     if (mark != 0) [[unlikely]]
       close_kept_slow(mark);
   }
-  // Call it before the program closes these fds or puts other files over them.
+  // Call it before the program closes these fds or replaces their files.
   static void forget_kept(unsigned first, unsigned last) {
     if (is_any_kept()) [[unlikely]]
       forget_kept_slow(first, last);
   }
-  // Does both for one fd that the program is about to close.
+  // Combines kept_mark() and forget_kept() for one fd that the program is about to close.
   static std::uint32_t forget_and_mark(int fd) {
     if (!is_any_kept()) [[likely]]
       return 0;
     forget_kept_slow(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
     return kept_mark_slow(fd);
   }
-  // Call it before an exec: the fds that close() has left open outlast it, as the locks do.
+  // Call it before an exec. The fds that close() has left open then survive the exec, like the
+  // locks.
   static void keep_over_exec();
-  // Call it in a child of fork, which has none of the other threads and holds none of the locks.
-  // Closes what close() has left open.
+  // Call it in a child of fork, which does not have the parent's other threads and locks. Closes
+  // the fds that close() has left open.
   static void become_child();
 
  private:
@@ -76,13 +77,13 @@ class PosixLocks {
   [[gnu::cold]] static void close_kept_slow(std::uint32_t mark);
   [[gnu::cold]] static void forget_kept_slow(unsigned first, unsigned last);
 
-  // The closes of the files that share a counter with the fd's file.
+  // The closes of all files that share a counter with the fd's file.
   class Closes {
    public:
     explicit Closes(int fd);
     void look();
-    // Whether a close was in progress at look(), or has ended since then. If so, yields the
-    // processor.
+    // Whether a close was in progress at look(), or has ended since then. If true, it also yields
+    // the processor.
     bool have_gone_on();
     // Notes whether /proc shows the lock that the program has taken through this fd.
     void note_taken(int fd) const;

@@ -1,5 +1,5 @@
-// Marks on records: stale by path, by inode and by tree; and the index slots that marked records
-// free.
+// Records that are marked stale by path, by inode and by tree, and the index slots that marked
+// records free.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -169,7 +169,8 @@ TEST_F(RamTierTest, LastChangesAreKnownOfARecordThatIsNoLongerInTheIndex) {
   EXPECT_FALSE(may_be_gone(*region, *held)) << "the record is of the new file";
 }
 
-// A mark must need neither an fd nor the name of the region; otherwise old bytes would be served.
+// Marking must need neither an fd nor the name of the region, because otherwise old bytes could be
+// served.
 TEST_F(RamTierTest, MarkStaleWorksWithoutAFreeFd) {
   ASSERT_TRUE(put(tier, "/a", "old"));
   rlimit limit{};

@@ -1,4 +1,4 @@
-"""A process that has no fd, no memory or no mapping left still tells the node what it changes.
+"""A process that has no fd, no memory or no mapping left still reports its changes to the node.
 CUBESHIM_LIBRARY names the build's library, CUBESHIM_LAGFS the slow mount."""
 import json
 import os
@@ -13,9 +13,9 @@ from bench.harness.mount import SlowMount  # noqa: E402
 
 LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
 DEADLINE_S, FILES = 120, 40
-# A child has read each file and keeps it open, so all are cached. Prints how many of the changes the
-# child does not see when it opens the file, and how many it does not see through the fd that it
-# keeps.
+# A child has read each file and keeps it open, so all files are cached. Prints how many of the
+# changes the child does not see when it opens the file, and how many it does not see through the fd
+# that it keeps.
 START = """
 import ctypes, json, os, resource, sys
 mount, files = sys.argv[1], int(sys.argv[2])

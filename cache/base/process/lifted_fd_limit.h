@@ -1,6 +1,6 @@
-// Makes short-lived fds possible when the program is at its limit of fds. Thread-safe and
-// async-signal-safe. A caller blocks signals, because a jump out of a handler would leave the limit
-// lifted.
+// Makes short-lived fds possible when the program has reached its limit of fds. Thread-safe and
+// async-signal-safe. The caller must block signals, because a jump out of a handler would leave the
+// limit lifted.
 #pragma once
 
 #include <sys/resource.h>
@@ -16,10 +16,11 @@
 
 namespace cube::base {
 
-// Lifts the process's soft limit of fds while this lives, since the program may have lowered it
-// below the fds that it has open. Lifting has no effect in an unprivileged process whose hard limit
-// is as low. The limit belongs to the process: threads that lift it at the same time share the
-// lift, and the last one restores the limit, unless the program has set another one by then.
+// Raises the process's soft limit of fds while this object lives, because the program may have
+// lowered the limit below its open fds. Lifting has no effect in an unprivileged process whose hard
+// limit is as low. The limit belongs to the process, so threads that lift it at the same time share
+// the lift. The last of these threads restores the limit, unless the program has set another limit
+// by then.
 class LiftedFdLimit {
  public:
   LiftedFdLimit() {
@@ -42,7 +43,8 @@ class LiftedFdLimit {
   LiftedFdLimit(const LiftedFdLimit&) = delete;
   LiftedFdLimit& operator=(const LiftedFdLimit&) = delete;
 
-  // Undoes, in a forked child, a lift by threads of the parent, which do not exist here.
+  // Restores the limit in a forked child if threads of the parent had lifted it. These threads do
+  // not exist in the child.
   static void forget() {
     g_locked.store(0, std::memory_order_relaxed);
     g_users.store(0, std::memory_order_relaxed);
@@ -50,9 +52,9 @@ class LiftedFdLimit {
   }
 
  private:
-  // The lock makes the count and the limit change together. Otherwise a thread could find the limit
-  // lifted just before the last user restores it. The lock is held for a few system calls that do
-  // not wait. Signals are blocked, so no handler waits for a lock of its own thread.
+  // This lock makes the count and the limit change together. Otherwise a thread could find the
+  // limit lifted just before the last user restores it. The lock is held for a few system calls
+  // that do not wait. Signals are blocked, so no handler waits for a lock of its own thread.
   class Lock {
    public:
     Lock() {
@@ -95,17 +97,17 @@ class LiftedFdLimit {
   }
 
   static constinit inline std::atomic<std::uint32_t> g_locked{0};
-  // Guarded by g_locked, as are all below.
+  // Guarded by g_locked, like all variables below.
   static constinit inline std::atomic<int> g_users{0};
-  // The soft limit while it is lifted; 0: it is not.
+  // The soft limit while it is lifted. 0: it is not lifted.
   static constinit inline std::atomic<rlim_t> g_lifted{0};
-  // The limit to restore. They pair with g_lifted.
+  // The limits to restore, valid while g_lifted is not 0.
   static constinit inline std::atomic<rlim_t> g_program_soft{0};
   static constinit inline std::atomic<rlim_t> g_program_hard{0};
 };
 
-// Calls `call`, which makes an fd; if no fd below the limit is free, calls it again with the limit
-// lifted. May return -EMFILE.
+// Runs `call`, which creates an fd. If no fd below the limit is free, runs `call` again with the
+// limit lifted. May return -EMFILE.
 template <typename Call>
 long within_lifted_fd_limit(Call&& call) {
   const long fd = call();
@@ -121,7 +123,7 @@ inline long open_path_only(int dir, const char* path, int more_flags = 0) {
       [&] { return sys::openat(dir, path, O_PATH | O_CLOEXEC | more_flags); });
 }
 
-// Whether the result says that fds or memory are used up, and nothing about the file.
+// Whether the result is an error that reports a lack of fds or memory, not a property of the file.
 inline bool is_exhausted(long result) {
   return result == -EMFILE || result == -ENFILE || result == -ENOMEM;
 }
