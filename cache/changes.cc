@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "cache/base/hash.h"
+#include "cache/region/last_changes.h"
 
 namespace cube::cache {
 namespace {
@@ -22,6 +23,7 @@ void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t 
   if (stat != nullptr)
     writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   parts_.region.header().file_changes.fetch_add(1, std::memory_order_seq_cst);
+  if (stat != nullptr) note_last_change(parts_.region, *stat, how);
   look_after_telling();
   // Records are marked by the inode first. If the record at the path is still unmarked then, it
   // belongs to another file.
@@ -37,9 +39,8 @@ void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t 
 void Changes::doubt_identity(std::string_view key, const FileStat* now) {
   const Pin record =
       parts_.ram.find_of_origin(k_mounts, RecordKind::file, key, base::hash_path(key));
-  const bool is_it = !record || (now != nullptr && now->same_file(record->stat) &&
-                                 now->same_content(record->stat));
-  if (!is_it) content_changed(key, &record->stat);
+  if (record && (now == nullptr || !now->same_file(record->stat)))
+    name_changed(key, &record->stat, /*is_moved=*/record->stat.links > 1);
 }
 
 void Changes::entries_changed(const FileStat& directory) {

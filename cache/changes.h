@@ -23,11 +23,11 @@ class Changes {
     changed(key, &stat, Record::k_changed | Record::k_in_place);
   }
   // Call it before bytes_changed() of a path that another process may have replaced. `now`: the
-  // stat of the path; null: the path does not exist. If the record of the path has another version,
-  // it may also belong to another file, which a change in place does not affect.
+  // stat of the path; null: the path does not exist. If the path no longer leads to the file of its
+  // record, a new file may have the inode, and a change in place may be a change of the new file.
   void doubt_identity(std::string_view key, const FileStat* now);
   // The name of this file now refers to another file, or to none. `stat`: the file that had the
-  // name; null: not known. `is_moved`: that file has another name now.
+  // name; null: not known. `is_moved`: that file still has another name.
   void name_changed(std::string_view key, const FileStat* stat, bool is_moved) {
     changed(key, stat, Record::k_changed | Record::k_removed | (is_moved ? 0 : Record::k_unlinked));
   }

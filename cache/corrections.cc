@@ -79,10 +79,11 @@ void Corrections::drop(const Record& listing) {
   changes_.entries_changed(stat);
 }
 
-void Corrections::drop_name(std::string_view key, const FileStat* stat) {
+void Corrections::drop_name(std::string_view key, const FileStat& stat, bool is_same_file) {
   // Makes a copy, because the record that contains the stat may be reclaimed.
-  const FileStat copy = stat != nullptr ? *stat : FileStat();
-  changes_.content_changed(key, stat != nullptr ? &copy : nullptr);
+  const FileStat copy = stat;
+  if (is_same_file) return changes_.content_changed(key, &copy);
+  changes_.name_changed(key, &copy, /*is_moved=*/copy.links > 1);
 }
 
 Pin Corrections::prover_of_negative_entries(std::string_view key, bool& is_certain) const {
@@ -139,7 +140,7 @@ bool Corrections::correct_presence(std::string_view key, const Told& told) {
   for (int i = 0; i < k_most_records && (told.kinds & Told::k_other) == 0; ++i) {
     const Pin file = parts_.ram.find(key, base::hash_path(key));
     if (!is_of_name(file) || !is_refuted()) break;
-    drop_name(key, &file->stat);
+    drop_name(key, file->stat, /*is_same_file=*/false);
     has_corrected = true;
   }
   for (int i = 0; i < k_most_records && (told.kinds & Told::k_directory) == 0; ++i) {
@@ -213,7 +214,7 @@ void Corrections::learn_stat(std::string_view key, const FileStat& stat, bool no
   learn(key, {.kinds = kind_of_mode(stat.mode), .no_follow = no_follow});
   if (const Pin file = parts_.ram.find(key, base::hash_path(key));
       file && (!no_follow || file->is_physical()) && !file->stat.is_unchanged_since(stat))
-    drop_name(key, &file->stat);
+    drop_name(key, file->stat, file->stat.same_file(stat));
   if (const Pin own = listing_of(key); own && (!no_follow || own->is_physical())) {
     const auto data = DirectoryData::of(*own);
     if (data && data->has_true_times() && !own->stat.is_unchanged_since(stat)) drop(*own);
@@ -230,7 +231,7 @@ void Corrections::learn_target(std::string_view key, std::string_view target) {
   if (is_root(key)) return;
   learn(key, {.kinds = Told::k_link, .no_follow = true});
   if (metadata_.correct_target(key, target)) {
-    drop_name(key, nullptr);
+    changes_.content_changed(key, nullptr);
     changes_.tree_changed(key);
   }
 }
@@ -246,7 +247,7 @@ bool Corrections::learn_way_is_broken(std::string_view key) {
                             believes_directory(key) ||
                             believes_directory(base::split_path(key).directory) ||
                             static_cast<bool>(prover_of_negative_entries(key, is_certain));
-  return believes_any && find_broken_way(key);
+  return !believes_any || find_broken_way(key);
 }
 
 bool Corrections::find_broken_way(std::string_view key) {

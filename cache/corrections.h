@@ -45,7 +45,7 @@ class Corrections {
   // caused it, so a negative entry for the path is revalidated before its next use.
   void doubt_negative_entries(std::string_view key);
   // A parent of the path may be missing, or may not be a directory. Returns false if all parents
-  // are directories, or if memory has nothing about the path.
+  // are directories. If memory has nothing about the path, returns true without a look.
   bool learn_way_is_broken(std::string_view key);
   // Writes the path under which memory lists this directory to `path`, which has room for PATH_MAX
   // bytes. Returns its length, or 0.
@@ -67,7 +67,7 @@ class Corrections {
   bool correct_way(std::string_view way);
   bool believes_directory(std::string_view key) const;
   void drop(const Record& listing);
-  void drop_name(std::string_view key, const FileStat* stat);
+  void drop_name(std::string_view key, const FileStat& stat, bool is_same_file);
   bool find_broken_way(std::string_view key);
   // Follows final links of the key as long as memory knows their targets. The result lies in
   // `room`, which holds PATH_MAX bytes. Empty: the key does not end in a known link.

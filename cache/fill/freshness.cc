@@ -1,5 +1,7 @@
 #include "cache/fill/freshness.h"
 
+#include <cerrno>
+
 #include "cache/base/clock.h"
 
 namespace cube::cache {
@@ -61,7 +63,11 @@ bool Freshness::is_still_right(const Record& record, const char* path, bool& has
     if (consistency_.kind != base::ConsistencyKind::open) ram_->mark_verified(record, now);
     return true;
   }
-  ram_->mark_stale(record.path());
+  const bool is_same_file =
+      current ? current->same_file(record.stat) : current.error().value != ENOENT;
+  ram_->mark_stale(record.path(), is_same_file
+                                      ? Record::k_changed
+                                      : Record::k_changed | Record::k_removed | Record::k_unlinked);
   return false;
 }
 

@@ -54,9 +54,10 @@ struct Record {
   // k_changed alone: the origin now has something else at the path. k_in_place: a process of the
   // node has reported that the bytes of the file itself have changed. k_removed: a process has
   // reported that the name now refers to another file or to none. k_in_place and k_removed are set
-  // only together with k_changed. k_unlinked, only with k_removed: the file may be gone. k_removed
-  // without k_unlinked: the file was renamed. k_replaced: another record of the same version has
-  // replaced this record in the index, and gets further marks.
+  // only together with k_changed. k_unlinked, only with k_removed: the file may be gone, and its
+  // inode may belong to another file. k_removed without k_unlinked: the file has another name.
+  // k_replaced: another record of the same version has replaced this record in the index, and gets
+  // further marks.
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2, k_in_place = 4, k_removed = 8,
                                  k_replaced = 16, k_unlinked = 32;
 
@@ -102,15 +103,10 @@ struct Record {
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
   bool has_changed() const { return (stale.load(std::memory_order_acquire) & k_changed) != 0; }
   bool was_replaced() const { return (stale.load(std::memory_order_acquire) & k_replaced) != 0; }
-  bool was_removed() const { return (stale.load(std::memory_order_acquire) & k_removed) != 0; }
   bool was_changed_in_place() const {
-    return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_in_place;
+    return (stale.load(std::memory_order_acquire) & k_in_place) != 0;
   }
-  // Whether the bytes of the file have changed, and the file still has a name, perhaps a different
-  // one.
-  bool was_changed_and_kept() const {
-    return (stale.load(std::memory_order_acquire) & (k_in_place | k_unlinked)) == k_in_place;
-  }
+  bool may_be_gone() const { return (stale.load(std::memory_order_acquire) & k_unlinked) != 0; }
   bool has_only_lost_its_name() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_removed;
   }

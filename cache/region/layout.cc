@@ -59,6 +59,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.writers, sizeof(WriterStripe), k_writer_stripes);
   table(layout.own_writers, sizeof(std::uint64_t) * k_own_writers, layout.process_slots);
   table(layout.left_writers, sizeof(LeftWriter), k_left_writers);
+  table(layout.last_changes, sizeof(LastChange), k_last_changes);
   table(layout.flights, sizeof(FlightSlot), k_flight_slots);
   table(layout.unread, sizeof(std::uint64_t),
         std::uint64_t{segment_bytes} * segment_count / k_unread_grain / 64);

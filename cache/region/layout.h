@@ -17,7 +17,7 @@
 namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
-inline constexpr std::uint32_t k_layout_version = 30;
+inline constexpr std::uint32_t k_layout_version = 31;
 // The maximum numbers. A smaller region has half or a quarter of these
 // (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
@@ -27,6 +27,7 @@ inline constexpr std::uint32_t k_writer_stripes = 256;
 inline constexpr std::uint32_t k_own_writers = 64;
 inline constexpr std::uint32_t k_left_writers = 256;
 inline constexpr std::uint32_t k_recent_misses = 4096;
+inline constexpr std::uint32_t k_last_changes = 2048;
 inline constexpr std::uint32_t k_listing_slots = 64;
 // The maximum number. A smaller region has a quarter or a sixteenth of it.
 inline constexpr std::uint32_t k_most_listed_rows = 32768;
@@ -48,7 +49,7 @@ struct RegionLayout {
   std::uint32_t process_slots = 0, job_rows = 0, process_lanes = 0;
   std::uint32_t bucket_count[k_index_tables] = {};
   std::uint64_t jobs = 0, processes = 0, pins = 0, lanes = 0, segments = 0, writers = 0,
-                own_writers = 0, left_writers = 0;
+                own_writers = 0, left_writers = 0, last_changes = 0;
   std::uint64_t flights = 0, unread = 0, misses = 0, listings = 0, listed = 0, chunks = 0,
                 chunk_buckets = 0, large_paths = 0;
   std::uint64_t servers = 0, mail = 0, unserved = 0;

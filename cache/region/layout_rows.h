@@ -194,6 +194,12 @@ struct LeftWriter {
   std::atomic<std::uint64_t> pid, start_time, pid_namespace;
 };
 
+// The last changes of the files of an inode (last_changes.h).
+struct LastChange {
+  // hash:17 | base::boot_ns in units of 2^13 ns:47; 0: none.
+  std::atomic<std::uint64_t> in_place, gone;
+};
+
 // One fetch in progress: path tag:38 | in parts, while a program reads them:1 | prefetch:1 |
 // generation of the owner's slot:12 | owner slot + 1:12; 0: free.
 struct FlightSlot {
@@ -326,7 +332,7 @@ struct alignas(64) IndexBucket {
 static_assert(sizeof(ChunkRow) == 384 && sizeof(ChunkBucket) == 32 && sizeof(LargePathRow) == 1024);
 static_assert(sizeof(SegmentRow) == 56 && sizeof(IndexBucket) == 64 && sizeof(WriterStripe) == 64 &&
               sizeof(FlightSlot) == 16);
-static_assert(sizeof(LeftWriter) == 32 && sizeof(LaneRow) == 64);
+static_assert(sizeof(LeftWriter) == 32 && sizeof(LastChange) == 16 && sizeof(LaneRow) == 64);
 static_assert(sizeof(base::ServerRow) == 192);
 static_assert(sizeof(MailRow) == 2048);
 static_assert(sizeof(ListingSlot) == 1024 && sizeof(ListedRow) == 32);

@@ -346,6 +346,14 @@ base::Result<base::Mapping> Region::window(std::uint64_t at, std::size_t bytes) 
   return base::Mapping::shared(fd->get(), layout_.data + at, bytes, PROT_READ | PROT_WRITE);
 }
 
+// The rights of the whole mapping change, so the kernel does not split it, and this needs no free
+// mapping.
+std::byte* Region::writable_at(std::uint64_t at) const {
+  const long error = base::sys::raw(SYS_mprotect, base::sys::arg(writable_.data()),
+                                    static_cast<long>(writable_.size()), PROT_READ | PROT_WRITE);
+  return base::sys::failed(error) ? nullptr : writable_.data() + at;
+}
+
 base::Result<base::UniqueFd> Region::reopen(int flags) const {
   auto fd = base::open_fd(path_.c_str(), flags | k_open_name);
   if (!fd) return base::fail(fd.error().value == ENOENT ? ESTALE : fd.error().value);

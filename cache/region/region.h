@@ -120,6 +120,9 @@ class Region {
            std::uint64_t{process} * k_own_writers;
   }
   LeftWriter& left_writer(std::uint32_t i) const { return at<LeftWriter>(layout_.left_writers)[i]; }
+  LastChange& last_change(std::uint64_t hash) const {
+    return at<LastChange>(layout_.last_changes)[hash % k_last_changes];
+  }
   std::atomic<std::uint64_t>* unread_bits() const {
     return at<std::atomic<std::uint64_t>>(layout_.unread);
   }
@@ -163,6 +166,9 @@ class Region {
   // Maps a part of the data writable. `at` is an offset from the start of the first segment, and a
   // multiple of the page size.
   base::Result<base::Mapping> window(std::uint64_t at, std::size_t bytes) const;
+  // Returns the byte at this offset, writable, for a process that can have no more mappings. From
+  // then on, a stray store of this process can reach the data. Null if the kernel refuses.
+  std::byte* writable_at(std::uint64_t at) const;
   std::uint64_t offset_in_data(const void* at) const {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data_.data());
   }

@@ -7,6 +7,7 @@
 #include "cache/base/process/proc_fd_name.h"
 #include "cache/bucket/copy_stat.h"
 #include "cache/origin/origins.h"
+#include "cache/region/last_changes.h"
 #include "cache/region/posix_locks.h"
 #include "shim/fd/moved_file.h"
 #include "shim/process/attachment.h"
@@ -58,8 +59,9 @@ int made_read_only(int fd, int status = 0) {
 constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
 
 // True if the record's path still leads to the same file, but its bytes have changed.
-bool is_same_in_place(const cache::Record& record, Accept accept) {
-  return accept == Accept::same_file ? !record.was_removed() : record.was_changed_in_place();
+bool is_same_in_place(const cache::Region& region, const cache::Record& record, Accept accept) {
+  return accept == Accept::same_file ? !cache::may_be_gone(region, record)
+                                     : cache::was_changed_and_kept(region, record);
 }
 
 // True if the fd refers to the file of the record. As with a kernel fd, later writes to the file
@@ -72,11 +74,12 @@ bool is_file_of(int fd, const cache::Record& record, Accept accept) {
   const cache::FileStat& then = record.stat;
   if (!now || !now->same_file(then) || !cache::is_same_life(fd, *now, then)) return false;
   if (now->same_content(then) || (may_differ && now->same_birth(then))) return true;
-  if (!record.was_replaced()) return is_same_in_place(record, accept);
   cache::FileCache* const cache = attachment::attached_cache();
-  const cache::Pin successor =
-      cache == nullptr ? cache::Pin() : cache->parts().ram.find_successor(record);
-  return successor && is_same_in_place(*successor, accept);
+  if (cache == nullptr) return false;
+  const cache::Region& region = cache->parts().region;
+  if (!record.was_replaced()) return is_same_in_place(region, record, accept);
+  const cache::Pin successor = cache->parts().ram.find_successor(record);
+  return successor && is_same_in_place(region, *successor, accept);
 }
 
 // Sets the flags of the program's open on the fd. Returns the fd, or the -errno that was passed

@@ -14,7 +14,9 @@
 #include "cache/base/path.h"
 #include "cache/base/unique_fd.h"
 #include "cache/record/file_stat.h"
+#include "cache/region/last_changes.h"
 #include "cache/region/posix_locks.h"
+#include "shim/process/attachment.h"
 
 namespace cube::shim::moved_file {
 namespace {
@@ -117,7 +119,10 @@ class Search {
     const auto stat = cache::stat_fd(fd, AT_STATX_DONT_SYNC);
     if (!stat || !stat->same_file(record_.stat)) return false;
     if (!cache::is_same_life(fd, *stat, record_.stat)) return false;
-    if (stat->same_birth(record_.stat) || record_.was_changed_and_kept()) return true;
+    if (stat->same_birth(record_.stat)) return true;
+    cache::FileCache* const cache = attachment::attached_cache();
+    if (cache != nullptr && cache::was_changed_and_kept(cache->parts().region, record_))
+      return true;
     const bool is_same = stat->same_content(record_.stat);
     const std::size_t size = is_same ? record_.data_size : std::min(record_.data_size, k_page);
     std::byte* const page = entries_ + k_page + PATH_MAX;

@@ -344,6 +344,15 @@ TEST_F(MountMetadataTest, FileThatBreaksAPathIsNotAbsent) {
   EXPECT_FALSE(metadata().is_absent(file));
 }
 
+// A lookup below a file gets ENOTDIR.
+TEST_F(MountMetadataTest, FileIsServedAfterALookupBelowIt) {
+  const std::string file = place + "/file";
+  tests::TempDir::write_file(file, "bytes");
+  EXPECT_TRUE(cache->open(tests::request_for(file)).pin);
+  EXPECT_TRUE(cache->corrections().learn_way_is_broken(file + "/below"));
+  EXPECT_TRUE(cache->open(tests::request_for(file)).pin);
+}
+
 // The change happens after the entry in the index and before the confirmation.
 TEST_F(MountMetadataTest, RecordIsNotShownIfItsWatchSeesAChangeAfterItIsIndexed) {
   struct {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "cache/base/clock.h"
+#include "cache/region/last_changes.h"
 #include "tests/cache/ram_tier_fixture.h"
 
 namespace cube::cache {
@@ -110,6 +112,61 @@ TEST_F(RamTierTest, MarkStaleTreeMarksExactlyTheFilesBelow) {
 TEST_F(RamTierTest, MarkStaleTreeOfTheRootMarksEveryRecord) {  // must not search for "/" + "/"
   ASSERT_TRUE(put(tier, "/a", "x"));
   EXPECT_EQ(tier.mark_stale_tree("/"), 1U);
+}
+
+constexpr std::uint32_t k_in_place = Record::k_changed | Record::k_in_place;
+constexpr std::uint32_t k_unlinked = Record::k_changed | Record::k_removed | Record::k_unlinked;
+
+TEST_F(RamTierTest, ChangeInPlaceIsNotedWhateverWasMarkedBefore) {
+  ASSERT_TRUE(put(tier, "/d/a", "old"));
+  const Pin held = tests::find(tier, "/d/a");
+  EXPECT_EQ(tier.mark_stale_tree("/d"), 1U);
+  EXPECT_FALSE(was_changed_and_kept(*region, *held));
+  tier.mark_stale_inode(held->stat, k_in_place);
+  EXPECT_TRUE(was_changed_and_kept(*region, *held));
+}
+
+// A new file may have the inode.
+TEST_F(RamTierTest, ChangeInPlaceIsNotNotedOfAFileThatIsGone) {
+  ASSERT_TRUE(put(tier, "/a", "old"));
+  const Pin held = tests::find(tier, "/a");
+  tier.mark_stale_inode(held->stat, k_unlinked);
+  tier.mark_stale_inode(held->stat, k_in_place);
+  EXPECT_FALSE(was_changed_and_kept(*region, *held));
+  EXPECT_TRUE(held->has_only_lost_its_name());
+}
+
+TEST_F(RamTierTest, PathOfAMarkedRecordMayNameAnotherFile) {
+  ASSERT_TRUE(put(tier, "/a", "old"));
+  const Pin held = tests::find(tier, "/a");
+  tier.mark_stale_inode(held->stat, Record::k_changed | Record::k_removed);
+  tier.mark_stale("/a", k_unlinked);
+  EXPECT_FALSE(held->may_be_gone());
+}
+
+TEST_F(RamTierTest, FileIsNotGoneWithALinkToIt) {
+  RecordContent content = tests::content_for("/link", 3);
+  content.physical = false;
+  auto room = tier.reserve(content.path.size(), 3);
+  ASSERT_TRUE(room);
+  ASSERT_TRUE(tests::publish(tier, std::move(*room), content));
+  const Pin held = tests::find(tier, "/link");
+  EXPECT_EQ(tier.mark_stale("/link", k_unlinked), 1U);
+  EXPECT_FALSE(held->may_be_gone());
+}
+
+TEST_F(RamTierTest, LastChangesAreKnownOfARecordThatIsNoLongerInTheIndex) {
+  ASSERT_TRUE(put(tier, "/a", "old"));
+  const Pin held = tests::find(tier, "/a");
+  note_last_change(*region, tests::stat_for("/b", 3), k_in_place);
+  EXPECT_FALSE(was_changed_and_kept(*region, *held)) << "a change of another file";
+  note_last_change(*region, held->stat, k_in_place);
+  EXPECT_TRUE(was_changed_and_kept(*region, *held));
+  note_last_change(*region, held->stat, k_unlinked);
+  EXPECT_TRUE(may_be_gone(*region, *held));
+  EXPECT_FALSE(was_changed_and_kept(*region, *held)) << "the change may be of a new file";
+  tier.mark_verified(*held, base::boot_ns() + 1'000'000);
+  EXPECT_FALSE(may_be_gone(*region, *held)) << "the record is of the new file";
 }
 
 // Marking must need neither an fd nor the name of the region, because otherwise old bytes could be

@@ -13,8 +13,9 @@ from bench.harness.mount import SlowMount  # noqa: E402
 
 LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
 DEADLINE_S, FILES = 120, 40
-# A child has read each file, so all files are cached. Prints how many of the changes the child does
-# not see.
+# A child has read each file and keeps it open, so all files are cached. Prints how many of the
+# changes the child does not see when it opens the file, and how many it does not see through the fd
+# that it keeps.
 START = """
 import ctypes, json, os, resource, sys
 mount, files = sys.argv[1], int(sys.argv[2])
@@ -33,12 +34,15 @@ def look():
     return seen
 if os.fork() == 0:
     os.close(asked)
-    while os.read(asks, 1):
-        answer = json.dumps(look()).encode() + b"\\n"
+    kept = [os.open(name, os.O_RDONLY) for name in names]
+    def look_at_kept():
+        return [[os.pread(fd, 20, 0).decode(), os.fstat(fd).st_size] for fd in kept]
+    while how := os.read(asks, 1):
+        answer = json.dumps(look() if how == b"n" else look_at_kept()).encode() + b"\\n"
         os.write(answered, len(answer).to_bytes(4, "big") + answer)
     os._exit(0)
-def look_of_the_child():
-    os.write(asked, b"x")
+def look_of_the_child(how):
+    os.write(asked, how)
     left, text = int.from_bytes(os.read(answers, 4), "big"), b""
     while len(text) < left:
         text += os.read(answers, left - len(text))
@@ -57,12 +61,13 @@ def open_all():
             os.dup(1)
     except OSError:
         pass
-before = look_of_the_child()
+before, kept_before = look_of_the_child(b"n"), look_of_the_child(b"k")
 look()
 """
 END = """
 resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-print(sum(a == b for a, b in zip(before, look_of_the_child())))
+kept = sum(a == b for a, b in zip(kept_before, look_of_the_child(b"k")))
+print(sum(a == b for a, b in zip(before, look_of_the_child(b"n"))), kept)
 """
 
 
@@ -77,7 +82,7 @@ class Exhausted(unittest.TestCase):
             os.utime(source / f"f{i}", (1e9, 1e9))
         self.mount = self.enterContext(SlowMount(Path(LAGFS), source, scratch, 0))
 
-    def assert_seen(self, job: str):
+    def assert_seen(self, job: str, kept: int = 0):
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
         }
@@ -88,10 +93,10 @@ class Exhausted(unittest.TestCase):
         done = subprocess.run(
             ["/usr/bin/python3", "-c", START + job + END, str(self.mount.path), str(FILES)],
             env=env, capture_output=True, text=True, timeout=DEADLINE_S)
-        self.assertEqual((done.returncode, done.stdout), (0, "0\n"), done.stderr)
+        self.assertEqual((done.returncode, done.stdout), (0, f"0 {kept}\n"), done.stderr)
 
     def test_files_removed_without_a_free_mapping_are_gone(self):
-        self.assert_seen("map_all()\nfor name in names: os.unlink(name)\n")
+        self.assert_seen("map_all()\nfor name in names: os.unlink(name)\n", kept=FILES)
 
     def test_files_truncated_without_a_free_mapping_are_short(self):
         self.assert_seen("map_all()\nfor name in names: os.truncate(name, 2)\n")
@@ -103,9 +108,24 @@ open_all()
 for link in links: os.truncate(link, 2)
 """)
 
+    def test_file_truncated_through_a_link_without_a_free_fd_is_the_only_one_fetched_again(self):
+        self.assert_seen("""
+def opens():
+    with open(f"{mount}/.lagfs/counters") as counters:
+        return int(dict(line.split()[:2] for line in counters)["open"])
+spare = os.open("/dev/null", os.O_RDONLY)
+before_opens = opens()
+open_all()
+os.truncate(f"{mount}/link0", 2)
+os.close(spare)
+look_of_the_child(b"n")
+assert opens() - before_opens <= 2, opens() - before_opens
+before, kept_before = before[:1], kept_before[:1]
+""")
+
     def test_file_that_a_spawned_program_opens_without_a_free_fd_is_written(self):
         self.assert_seen("""
-before = before[:1]
+before, kept_before = before[:1], kept_before[:1]
 clean = {"PATH": "/usr/bin:/bin"}
 open_all()
 actions = [(os.POSIX_SPAWN_CLOSE, fd) for fd in range(20, 100)] + [

@@ -16,7 +16,7 @@ NO_SUCH_INODE = 99
 
 # `there` runs Python code in another process with the library, started before the file is open.
 HELPERS = """
-import os, stat, subprocess, sys
+import os, shutil, stat, subprocess, sys
 D, ORIGIN = sys.argv[1:]
 helper = subprocess.Popen([sys.executable, "-c", '''
 import os, sys
@@ -145,6 +145,61 @@ assert stat.S_IMODE(os.stat(ORIGIN + "/g").st_mode) != 0o600
 there(make(D + "/f", "b", "r+"))
 assert os.pread(fd, 4, 0) == b"bbbb"
 """)
+
+    def test_file_written_in_place_after_another_change_shows_its_new_bytes(self):
+        stranger = "subprocess.run(%r, env={'PATH': '/bin:/usr/bin'}, cwd=O); read()"
+        for change in (
+                "os.chmod(d, 0o700)",
+                "os.rename(d, d + 2 * 'd'); os.rename(d + 2 * 'd', d)",
+                "os.rename(f, d + '/g'); os.rename(d + '/g', f)",
+                "os.link(f, d + '/g'); os.unlink(d + '/g')",
+                "os.link(f, d + '/g'); open(d + '/h', 'w').close(); os.rename(d + '/h', d + '/g')",
+                "os.link(f, d + '/g'); os.rename(d + '/g', f)",
+                "assert not os.path.exists(f + '/below')",
+                stranger % ["touch", "d/f"],
+                stranger % ["sh", "-c", "echo more >>d/f"],
+        ):
+            with self.subTest(change):
+                self.check(f"""
+shutil.rmtree(D + "/d", ignore_errors=True)
+os.mkdir(D + "/d")
+there(make(D + "/d/f", "a"))
+fd = os.open(D + "/d/f", os.O_RDONLY)
+assert os.read(fd, 4) == b"aaaa"
+there(f"import subprocess; d, O = {{D!r}} + '/d', {{ORIGIN!r}}; f = d + '/f'")
+there("read = lambda: open(f).read(4)")
+there({change!r})
+there(make(D + "/d/f", "b", "r+"))
+assert os.pread(fd, 4, 0) == b"bbbb", os.pread(fd, 4, 0)
+assert os.fstat(fd).st_nlink > 0
+""", CUBESHIM_CONSISTENCY="open")
+
+    def test_file_written_in_place_after_its_link_was_switched_shows_its_new_bytes(self):
+        self.check("""
+os.symlink("f", D + "/link")
+fd = os.open(D + "/link", os.O_RDONLY)
+assert os.read(fd, 4) == b"aaaa"
+there(f"os.symlink('none', {D!r} + '/new'); os.rename({D!r} + '/new', {D!r} + '/link')")
+there(make(D + "/f", "b", "r+"))
+assert os.pread(fd, 4, 0) == b"bbbb", os.pread(fd, 4, 0)
+""")
+
+    def test_file_removed_by_a_stranger_and_found_absent_keeps_its_bytes(self):
+        self.check("""
+os.close(fd)
+strangers = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+stranger = subprocess.Popen(["sh", "-c", "read x; rm f; echo; read x"], cwd=D, env=strangers,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+fd = os.open(D + "/f", os.O_RDONLY)
+assert os.read(fd, 4) == b"aaaa"
+stranger.stdin.write("\\n")
+stranger.stdin.flush()
+stranger.stdout.readline()
+there(f"assert not os.path.exists({D!r} + '/f'); " + make(D + "/f", "b"))
+end_if_inode_is_not_used_again("f")
+assert os.pread(fd, 4, 0) == b"aaaa", os.pread(fd, 4, 0)
+stranger.communicate("\\n")
+""", CUBESHIM_CONSISTENCY="open")
 
     def test_file_written_in_place_and_renamed_shows_its_new_bytes(self):
         for first in "written", "renamed":

@@ -300,19 +300,18 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
   // boundary.
   const std::uint64_t page_bytes = base::kernel_page(), page = base::round_down(at, page_bytes);
   const auto mapping = region_->window(page, page_bytes);
-  if (!mapping) return false;
-  change(*reinterpret_cast<Record*>(mapping->data() + (at - page)));
+  std::byte* const there = mapping ? mapping->data() + (at - page) : region_->writable_at(at);
+  if (there == nullptr) return false;
+  change(*reinterpret_cast<Record*>(there));
   return true;
 }
 
 bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
   std::uint32_t before = record.stale.load(std::memory_order_acquire);
-  // From now on the inode may belong to another file, so further changes may be changes of that
-  // file.
-  constexpr std::uint32_t k_gone = Record::k_removed | Record::k_unlinked;
   const bool is_marked = (before & Record::k_changed) != 0;
-  const bool is_another = is_marked && (before & k_gone) != Record::k_removed;
-  const std::uint32_t more = is_another ? how & ~Record::k_in_place : how;
+  // If the file is gone, its inode may belong to another file, to which the change applies.
+  const bool is_gone = (before & Record::k_unlinked) != 0;
+  const std::uint32_t more = is_gone ? how & ~Record::k_in_place : how;
   if (is_marked && (before & more) == more) return false;
   const auto mark = [&](Record& r) {
     std::uint32_t after = 0;
@@ -331,25 +330,28 @@ bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
   return true;
 }
 
-template <typename Wanted>
-std::size_t RamTier::mark_if(std::uint64_t hash, std::uint32_t how, Wanted&& wanted) {
+std::size_t RamTier::mark_stale(std::string_view path, std::uint32_t how) {
   std::size_t marked = 0;
-  index_.visit(hash, [&](const RecordPlace& place) {
+  index_.visit(base::hash_path(path), [&](const RecordPlace& place) {
     const Pin record = pin(place);
-    if (record && wanted(*record) && mark_changed(*record, how)) ++marked;
+    // The path of a record that was marked before may name another file by now.
+    if (!record || record->path() != path || record->has_changed()) return false;
+    // A path through a link may have lost the link, and not the file.
+    const std::uint32_t ours = record->is_physical() ? how : how & ~Record::k_unlinked;
+    if (mark_changed(*record, ours)) ++marked;
     return false;
   });
   return marked;
 }
 
-std::size_t RamTier::mark_stale(std::string_view path, std::uint32_t how) {
-  return mark_if(base::hash_path(path), how,
-                 [&](const Record& r) { return r.path_length == path.size() && r.path() == path; });
-}
-
 std::size_t RamTier::mark_stale_inode(const FileStat& stat, std::uint32_t how) {
-  return mark_if(base::hash_inode(stat.device(), stat.inode), how,
-                 [&](const Record& r) { return r.stat.same_file(stat); });
+  std::size_t marked = 0;
+  index_.visit(base::hash_inode(stat.device(), stat.inode), [&](const RecordPlace& place) {
+    const Pin record = pin(place);
+    if (record && record->stat.same_file(stat) && mark_changed(*record, how)) ++marked;
+    return false;
+  });
+  return marked;
 }
 
 std::size_t RamTier::mark_stale_tree(std::string_view directory) {

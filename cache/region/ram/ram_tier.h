@@ -255,8 +255,6 @@ class RamTier {
   Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
   // Pins the record at this place. Empty: there is no record, or it does not end within the region.
   Pin pin(const RecordPlace& place) const;
-  template <typename Wanted>
-  std::size_t mark_if(std::uint64_t hash, std::uint32_t how, Wanted&& wanted);
   template <typename Change>
   bool change_marks(const Record& record, Change&& change) const;
   bool mark_changed(const Record& record, std::uint32_t how);

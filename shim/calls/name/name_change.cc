@@ -167,7 +167,12 @@ void NameChange::commit(const Passage& before) {
       note_changed(static_cast<int>(fd), before);
       sys::close(static_cast<int>(fd));
     } else if (base::is_exhausted(fd)) {
-      cache->changes().all_changed();
+      // The inode is known without an fd, and finds the records of a file.
+      const auto stat = cache::stat_path(dir_, followed_, AT_STATX_DONT_SYNC);
+      if (stat && stat->is_regular())
+        cache->changes().bytes_changed({}, *stat);
+      else
+        cache->changes().all_changed();
     }
   }
   // Metadata may still be cached below the name, if another node has removed a directory of this
@@ -180,7 +185,8 @@ void NameChange::commit(const Passage& before) {
   const bool has_key = covered_ || knows_tree_;
   const std::string_view key = has_key ? path_.key() : std::string_view();
   if (of_ == Of::name) {
-    cache->changes().name_changed(key, before_ ? &*before_ : nullptr, is_moved_);
+    const bool has_other_names = before_ && before_->links > 1;
+    cache->changes().name_changed(key, before_ ? &*before_ : nullptr, is_moved_ || has_other_names);
   } else if (before_) {
     cache->changes().doubt_identity(key, &*before_);
     cache->changes().bytes_changed(key, *before_);
