@@ -64,6 +64,7 @@ void init(void* userdata, fuse_conn_info* connection) {
   // Either always or never: with AUTO, the kernel decides, and the counters would depend on
   // history.
   connection->want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
+  if (!options.own_locks) connection->want &= ~static_cast<unsigned>(FUSE_CAP_POSIX_LOCKS);
   if (options.readdirplus) connection->want |= connection->capable & FUSE_CAP_READDIRPLUS;
   // A write by lagfs, which is root, does not clear set-user-id bits, so the kernel clears them
   // with a SETATTR.
@@ -142,8 +143,10 @@ constexpr fuse_lowlevel_ops make_table() {
   table.lseek = k_guarded<&lseek>;
   table.copy_file_range = k_guarded<&copy_file_range>;
   table.ioctl = k_guarded<&ioctl>;
-  // Operations that are missing here are answered by the kernel: access (it asks once), flock and
-  // fcntl locks (local), poll, bmap.
+  table.getlk = k_guarded<&getlk>;
+  table.setlk = k_guarded<&setlk>;
+  // Operations that are missing here are answered by the kernel: access (it asks once), flock
+  // (local), poll, bmap.
   return table;
 }
 
