@@ -2,9 +2,10 @@
 // locks of a process on a file as soon as the process closes any fd of that file. So the library
 // closes fds of origin files in the program's fd table only through this class, which leaves the fd
 // open while the process holds a lock on that file. The kernel is asked about locks only after the
-// process has locked a file of the device. Closing an fd that was opened for its path alone
-// (O_PATH) drops no lock, and the library's own threads have fd tables of their own. Thread-safe,
-// lock-free and async-signal-safe.
+// process has locked a file of the device. If a FUSE server keeps the locks, the kernel does not
+// know their holders, so this class notes each lock that the process takes. Closing an fd that was
+// opened for its path alone (O_PATH) drops no lock, and the library's own threads have fd tables of
+// their own. Thread-safe, lock-free and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -16,9 +17,9 @@
 
 namespace cube::cache {
 
-// How many fds PosixLocks::close() has left open. Counted before such an fd is noted and after it
-// is forgotten.
-extern constinit std::atomic<std::uint32_t> g_kept_fds;
+// How many fds are noted: those that PosixLocks::close() has left open, and those of locks that a
+// server keeps. Counted before the fd is noted and after it is forgotten.
+extern constinit std::atomic<std::uint32_t> g_noted_fds;
 
 class PosixLocks {
  public:
@@ -32,8 +33,9 @@ class PosixLocks {
     do {
       closes.look();
       result = call();
+      // A close either finds the lock or is noticed below.
+      if (result == 0) closes.note_taken(fd);
     } while (result == 0 && closes.have_gone_on());
-    if (result == 0) closes.note_taken(fd);
     return result;
   }
 
@@ -46,23 +48,25 @@ class PosixLocks {
   static void close(int fd);
   // Fds that close() has left open. A mark stands for their file. kept_mark() returns that of this
   // fd's file; 0 if none is left open. Once a lock has ended, close_kept() closes those of the
-  // mark, unless another lock holds them.
-  static std::uint32_t kept_mark(int fd) { return is_any_kept() ? kept_mark_slow(fd) : 0; }
+  // mark, and close_all_kept() those of all files, unless another lock holds them.
+  static std::uint32_t kept_mark(int fd) { return is_any_noted() ? kept_mark_slow(fd) : 0; }
   static void close_kept(std::uint32_t mark) {
     if (mark != 0) [[unlikely]]
       close_kept_slow(mark);
   }
-  // Call it before the program closes these fds or puts other files over them.
-  static void forget_kept(unsigned first, unsigned last) {
-    if (is_any_kept()) [[unlikely]]
-      forget_kept_slow(first, last);
+  static void close_all_kept() {
+    if (is_any_noted()) [[unlikely]]
+      close_all_kept_slow();
   }
-  // Does both for one fd that the program is about to close.
+  // Call it before the program closes these fds.
+  static void forget(unsigned first, unsigned last) {
+    if (is_any_noted()) [[unlikely]]
+      forget_slow(first, last);
+  }
+  // Call it before all locks on the fd's file end: the program unlocks the whole file, closes the
+  // fd, or puts another file over it. Returns kept_mark().
   static std::uint32_t forget_and_mark(int fd) {
-    if (!is_any_kept()) [[likely]]
-      return 0;
-    forget_kept_slow(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
-    return kept_mark_slow(fd);
+    return is_any_noted() ? forget_and_mark_slow(fd) : 0;
   }
   // Call it before an exec: the fds that close() has left open outlast it, as the locks do.
   static void keep_over_exec();
@@ -71,10 +75,12 @@ class PosixLocks {
   static void become_child();
 
  private:
-  static bool is_any_kept() { return g_kept_fds.load(std::memory_order_relaxed) != 0; }
+  static bool is_any_noted() { return g_noted_fds.load(std::memory_order_relaxed) != 0; }
   [[gnu::cold]] static std::uint32_t kept_mark_slow(int fd);
   [[gnu::cold]] static void close_kept_slow(std::uint32_t mark);
-  [[gnu::cold]] static void forget_kept_slow(unsigned first, unsigned last);
+  [[gnu::cold]] static void close_all_kept_slow();
+  [[gnu::cold]] static void forget_slow(unsigned first, unsigned last);
+  [[gnu::cold]] static std::uint32_t forget_and_mark_slow(int fd);
 
   // The closes of the files that share a counter with the fd's file.
   class Closes {
@@ -84,14 +90,14 @@ class PosixLocks {
     // Whether a close was in progress at look(), or has ended since then. If so, yields the
     // processor.
     bool have_gone_on();
-    // Notes whether /proc shows the lock that the program has taken through this fd.
+    // Notes the lock that the program has taken through this fd, or that /proc shows such locks.
     void note_taken(int fd) const;
 
    private:
     bool may_wait();
     std::atomic<std::uint64_t>* counter_;
     std::uint64_t before_ = 0, began_ns_ = 0;
-    std::optional<std::uint64_t> device_;
+    std::optional<FileStat> stat_;
   };
 };
 
