@@ -1,4 +1,5 @@
-"""The benchmarks and the demo. Each subject has a folder; all share harness/ and data/.
+"""The benchmarks and the demo. Each subject has its own folder; all subjects share harness/ and
+data/.
 
 A regular package, so that Python does not merge another folder called bench (tests/bench) into
 it."""

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""`make bench`: measures cubeshim against the ways to read that it replaces, and against the
-fastest possible.
+"""`make bench`: compares cubeshim with the ways to read that it replaces, and with the fastest
+possible way.
 
     run_bench.py --build DIR [--quick] [--work DIR] [--markdown FILE] [--only SUITE ...]
 
 Only equal work is compared: the same files, in the same order, with the bytes verified, timed
 alternately (A B A B ...) in one run. LD_PRELOAD is set only for the measured children. The figures
-also go to BUILD/bench.json. The last table shows which targets are reached."""
+are also written to BUILD/bench.json. The last table shows which targets are reached."""
 
 from __future__ import annotations
 

@@ -7,10 +7,10 @@
 namespace cube::cache {
 namespace {
 
-// A change is first announced (a count, a stripe, a mark), and then the index is searched for the
-// record. A fetch first enters its record in the index (Index::insert), and then checks for changes
-// (ChangeWatch). Without the fence, the loads of the index, which are acquire at most, could come
-// before the announcement, and neither side would see the other.
+// A process that makes a change first announces it (a count, a stripe, a mark), and then searches
+// the index for the record. A fetch first enters its record in the index (Index::insert), and then
+// checks for changes (ChangeWatch). The loads of the index are at most acquire. Without the fence
+// these loads could come before the announcement, and neither side would see the other.
 void look_after_telling() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 }  // namespace
@@ -23,12 +23,12 @@ void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t 
     writer_stripe_of(parts_.region, *stat).epoch.fetch_add(1, std::memory_order_seq_cst);
   parts_.region.header().file_changes.fetch_add(1, std::memory_order_seq_cst);
   look_after_telling();
-  // Records are marked by the inode first: a record at the path that is still unmarked then belongs
-  // to another file.
+  // Records are marked by the inode first. If the record at the path is still unmarked then, it
+  // belongs to another file.
   std::size_t marked = stat == nullptr ? 0 : parts_.ram.mark_stale_inode(*stat, how);
   if (!key.empty()) marked += parts_.ram.mark_stale(key, how & ~Record::k_in_place);
   parts_.stats().count(base::Counter::stale_marked, marked);
-  // The marks are made before the tiers' indices are searched; pairs with the fence in
+  // The marks must be visible before the tiers' indices are searched. Pairs with the fence in
   // DiskStore::publish.
   look_after_telling();
   parts_.for_each_tier([&](Tier& tier) { tier.content_changed(key, stat); });
@@ -43,8 +43,8 @@ void Changes::doubt_identity(std::string_view key, const FileStat* now) {
 }
 
 void Changes::entries_changed(const FileStat& directory) {
-  // The directory's own stat has changed, too. Its records are found by the inode, under all of
-  // their paths.
+  // The directory's own stat has changed, too. A search by the inode finds the directory's records
+  // under all paths.
   content_changed({}, &directory);
 }
 
@@ -73,7 +73,7 @@ void Changes::writing_is_shared(const FileStat& stat, Sharing how) {
 }
 
 void Changes::child_writes(std::string_view key, const FileStat& stat) {
-  // A program that starts a thousand children is counted once.
+  // The file is counted once, even if the program starts a thousand children.
   if (!cube::cache::is_writing_shared(parts_.region, stat))
     cube::cache::writing_begins(parts_.region, stat);
   cube::cache::writing_is_shared(parts_.region, stat);

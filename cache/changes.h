@@ -1,6 +1,6 @@
-// Changes that this process makes to files, directories and paths. Each function drops what memory
-// and the tiers hold of the changed file or path, so that no tier serves the old bytes. Thread-safe
-// and async-signal-safe.
+// Changes that this process makes to files, directories and paths. Each function drops the data of
+// the changed file or path from memory and from the tiers, so that neither serves the old bytes.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <string_view>
@@ -22,12 +22,12 @@ class Changes {
   void bytes_changed(std::string_view key, const FileStat& stat) {
     changed(key, &stat, Record::k_changed | Record::k_in_place);
   }
-  // Call it before bytes_changed() of a path that others may have replaced, with its stat, or null
-  // if nothing is there. If the record of the path is of another version, it may also be of another
-  // file, to which a change in place does not apply.
+  // Call it before bytes_changed() of a path that another process may have replaced. `now`: the
+  // stat of the path; null: the path does not exist. If the record of the path has another version,
+  // it may also belong to another file, which a change in place does not affect.
   void doubt_identity(std::string_view key, const FileStat* now);
-  // The name of this file (null: not known) now refers to another file, or to none. `is_moved`: the
-  // file has another name now.
+  // The name of this file now refers to another file, or to none. `stat`: the file that had the
+  // name; null: not known. `is_moved`: that file has another name now.
   void name_changed(std::string_view key, const FileStat* stat, bool is_moved) {
     changed(key, stat, Record::k_changed | Record::k_removed | (is_moved ? 0 : Record::k_unlinked));
   }
@@ -35,22 +35,22 @@ class Changes {
   void entries_changed(const FileStat& directory);
   // Everything below this path may have changed: a directory, or a link to one, was renamed.
   void tree_changed(std::string_view directory);
-  // Any file or directory may have changed: there was no fd, or no memory, to find out which one.
+  // Any file or directory may have changed, because no fd or no memory was left to find out which.
   void all_changed();
-  // Brackets writing, from the open for writing to the last close. In between, no process of the
-  // node caches the file.
+  // Marks the beginning and the end of writing, from the open for writing to the last close. In
+  // between, no process of the node caches the file.
   void writing_begins(std::string_view key, const FileStat& stat);
   void writing_ends(const FileStat& stat);
-  // A child has inherited the open file, or a mapping can be written without it, so our last close
-  // does not end the writing.
+  // A child has inherited the open file, or a mapping remains writable without the fd, so the last
+  // close in this process does not end the writing.
   void writing_is_shared(const FileStat& stat, Sharing how);
   // A child of this process has opened the file for writing.
   void child_writes(std::string_view key, const FileStat& stat);
 
-  // Whether a file of this device was ever cached. May wrongly return true, but never wrongly
-  // returns false.
+  // Whether a file of this device was ever cached. False is certain; true may be wrong.
   bool knows_device(std::uint64_t device) const { return parts_.ram.knows_device(device); }
-  // True if nothing is cached or being fetched: no change made so far matters, but a later one may.
+  // True if nothing is cached or being fetched. Then no change that was made so far matters, but a
+  // later change may.
   bool is_empty() const {
     return parts_.region.header().has_fetched.load(std::memory_order_seq_cst) == 0;
   }

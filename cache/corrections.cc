@@ -12,15 +12,16 @@
 namespace cube::cache {
 namespace {
 
-// Bounds the loops: several records may describe one path, for files of other sizes, or for other
-// views by other paths.
+// Limits the loops. Several records can describe one path, because the file had other sizes, or
+// because other views have found it by other paths.
 constexpr int k_most_records = 16;
-// MountMetadata climbs as many levels when it searches for a directory that lacks a name.
+// The same number of levels that MountMetadata climbs when it searches for a directory that lacks a
+// name.
 constexpr int k_most_levels = 9;
 
 bool is_root(std::string_view key) { return key.size() < 2; }
 
-// 0: the listing does not contain the kind.
+// 0: the listing does not tell the kind.
 std::uint8_t kind_of_type(std::uint8_t type) {
   return type == DT_UNKNOWN ? 0
          : type == DT_DIR   ? Told::k_directory
@@ -40,7 +41,7 @@ bool lists_nothing(const DirectoryData& data) {
   return true;
 }
 
-// The stat as the kernel has just seen it.
+// The stat of the path, from the kernel.
 base::Result<FileStat> stat_of(std::string_view key, int flags) {
   base::OffStack room;
   if (!room || key.size() >= PATH_MAX) return base::fail(ENOMEM);
@@ -49,9 +50,9 @@ base::Result<FileStat> stat_of(std::string_view key, int flags) {
   return stat_path(AT_FDCWD, room.data(), flags | AT_STATX_DONT_SYNC);
 }
 
-// Whether the answer contradicts a listing that has the name with this kind.
+// Whether the answer contradicts a listing that contains the name with this kind.
 bool contradicts(std::string_view key, std::uint8_t kind, const Told& told) {
-  // A link may lead nowhere, or to a file of any kind.
+  // A link can be broken, or can lead to a file of any kind.
   if (kind == Told::k_link && !told.no_follow) return false;
   if (kind != 0) return (told.kinds & kind) == 0;
   return told.kinds == 0 && !stat_of(key, AT_SYMLINK_NOFOLLOW);
@@ -71,7 +72,7 @@ Corrections::Listed Corrections::listed_name(std::string_view key) const {
   return entry ? Listed{std::move(listing), entry->type} : Listed{};
 }
 
-// A directory read that is in progress will not publish its listing.
+// Also prevents a directory read in progress from publishing its listing.
 void Corrections::drop(const Record& listing) {
   const FileStat stat = listing.stat;
   parts_.ram.mark_record_stale(listing);
@@ -79,7 +80,7 @@ void Corrections::drop(const Record& listing) {
 }
 
 void Corrections::drop_name(std::string_view key, const FileStat* stat) {
-  // A copy, because the record that holds the stat may be reclaimed.
+  // Makes a copy, because the record that contains the stat may be reclaimed.
   const FileStat copy = stat != nullptr ? *stat : FileStat();
   changes_.content_changed(key, stat != nullptr ? &copy : nullptr);
 }
@@ -107,8 +108,8 @@ bool Corrections::drop_negative_entries(std::string_view key) {
     const Pin teller = prover_of_negative_entries(key, is_certain);
     if (!teller) break;
     if (!is_certain) {
-      // A file system may find names that it does not list (.snapshot), so only a revalidation
-      // shows whether this name is new.
+      // A file system can find names that it does not list (.snapshot), so only a revalidation of
+      // the listing shows whether this name is new.
       parts_.ram.mark_verified(*teller, 0);
       break;
     }
@@ -130,7 +131,7 @@ bool Corrections::correct_presence(std::string_view key, const Told& told) {
   const auto is_refuted = [&] {
     return !told.is_in_doubt || has_corrected || !stat_of(key, AT_SYMLINK_NOFOLLOW);
   };
-  // The answer to a call that does not follow a final link proves nothing about a record whose path
+  // If the call does not follow a final link, its answer proves nothing about a record whose path
   // leads through links.
   const auto is_of_name = [&](const Pin& record) {
     return record && (told.kinds == 0 || !told.no_follow || record->is_physical());
@@ -153,7 +154,7 @@ bool Corrections::correct_presence(std::string_view key, const Told& told) {
     if (!listed.listing || !contradicts(key, kind_of_type(listed.type), told) || !is_refuted())
       break;
     drop(*listed.listing);
-    // Drops the records of paths that lead through this entry.
+    // If the entry is not a regular file, drops the records of the paths that lead through it.
     if (listed.type != DT_REG) changes_.tree_changed(key);
     has_corrected = true;
   }
@@ -171,7 +172,7 @@ void Corrections::learn(std::string_view key, const Told& told) {
   if (is_root(key)) return;
   if (told.is_there && told.kinds != 0) drop_negative_entries(key);
   bool has_corrected = correct_presence(key, told);
-  // If a parent were a file, the kernel would have answered ENOTDIR.
+  // The kernel would have answered ENOTDIR if a parent were a file.
   if (told.is_there) has_corrected |= correct_way(base::split_path(key).directory);
   if (told.has_entries) {
     const Pin own = listing_of(key);
@@ -192,11 +193,11 @@ void Corrections::learn(std::string_view key, const Told& told) {
   if (may_be_way && has_corrected) find_broken_way(key);
 }
 
-// All parents of the path are directories, or links to directories.
+// Corrects memory about all parents of the path, which are directories, or links to directories.
 bool Corrections::correct_way(std::string_view way) {
   bool has_corrected = false;
   for (int level = 0; level < k_most_levels && !is_root(way); ++level) {
-    // A listing of the path may be older than the record that says it is a file.
+    // A listing of the path can be older than the record that describes the path as a file.
     if (correct_presence(way, {.kinds = Told::k_directory})) {
       has_corrected = true;
     } else if (listing_of(way)) {
@@ -219,7 +220,7 @@ void Corrections::learn_stat(std::string_view key, const FileStat& stat, bool no
   }
   metadata_.correct_stat(key, stat);
   if (no_follow) return;
-  // The link may lead elsewhere than memory believes.
+  // The link may have another target than the cached one.
   base::OffStack room;
   const std::string_view real = room ? follow(key, room.data()) : std::string_view();
   if (!is_root(real)) metadata_.correct_stat(real, stat);

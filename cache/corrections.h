@@ -1,9 +1,9 @@
-// Corrects memory if it contradicts an answer that the kernel has just given about a path. Records,
-// listings, negative entries, gathered stats and link targets that contradict the answer are
-// dropped for all processes of the node before the program sees the answer. An answer that agrees
-// with memory changes nothing. Keys are absolute and normalized. The origin is asked only after an
-// answer has been found to contradict memory, and then about directories that the kernel has just
-// walked through. Thread-safe and async-signal-safe; allocates nothing.
+// Corrects memory if it contradicts an answer that the kernel has just given about a path.
+// Before the program sees the answer, everything in memory that contradicts it is dropped for all
+// processes of the node. This includes records, listings, negative entries, gathered stats and link
+// targets. An answer that agrees with memory changes nothing. Keys are absolute and normalized. The
+// origin is asked only if the answer contradicts memory, and only about directories that the kernel
+// has just walked through. Thread-safe and async-signal-safe; allocates nothing.
 #pragma once
 
 #include <string_view>
@@ -15,14 +15,14 @@ namespace cube::cache {
 
 // An answer of the kernel about a path.
 struct Told {
-  // The kinds that the path may have after the answer, as bits.
+  // The kinds that the path can have according to the answer, as bits.
   enum Kind : std::uint8_t { k_directory = 1, k_link = 2, k_other = 4, k_any = 7 };
   std::uint8_t kinds = k_any;  // 0: the path does not exist
-  // False: the path itself may not exist, as after ENOTDIR.
+  // False: the path may not exist, for instance after ENOTDIR.
   bool is_there = true;
   // The call does not follow a final link.
   bool no_follow = false;
-  // The path may still exist: the error may be about the call's second path, or about the file's
+  // The path may exist despite the error, which may concern the call's second path or the file's
   // interpreter.
   bool is_in_doubt = false;
   // The directory is not empty (ENOTEMPTY).
@@ -34,15 +34,15 @@ class Corrections {
   Corrections(CacheParts& parts, Changes& changes, MountMetadata& metadata)
       : parts_(parts), changes_(changes), metadata_(metadata) {}
 
-  // True if memory holds nothing that an answer can contradict.
+  // Whether memory holds nothing that an answer could contradict.
   bool has_nothing() const { return changes_.is_empty() && !metadata_.are_any(); }
   void learn(std::string_view key, const Told& told);
   // The path exists and has this stat.
   void learn_stat(std::string_view key, const FileStat& stat, bool no_follow);
   // The path is a link with this target.
   void learn_target(std::string_view key, std::string_view target);
-  // The error (EACCES, EROFS) does not say whether the path or its directory caused it. A negative
-  // entry for the path is revalidated before its next use.
+  // The call failed with EACCES or EROFS. The error does not say whether the path or its directory
+  // caused it, so a negative entry for the path is revalidated before its next use.
   void doubt_negative_entries(std::string_view key);
   // A parent of the path may be missing, or may not be a directory. Returns false if all parents
   // are directories, or if memory has nothing about the path.
@@ -59,8 +59,8 @@ class Corrections {
   Pin listing_of(std::string_view directory) const;
   // The listing that contains the path's last component.
   Listed listed_name(std::string_view key) const;
-  // The listing that serves as a negative entry for the path. `is_certain`: a name that the listing
-  // lacks does not exist. Otherwise a lookup may still find names that the listing lacks.
+  // The listing that serves as a negative entry for the path. `is_certain` is true: a name that the
+  // listing lacks does not exist. False: a lookup may still find the name.
   Pin prover_of_negative_entries(std::string_view key, bool& is_certain) const;
   bool drop_negative_entries(std::string_view key);
   bool correct_presence(std::string_view key, const Told& told);
@@ -69,8 +69,8 @@ class Corrections {
   void drop(const Record& listing);
   void drop_name(std::string_view key, const FileStat* stat);
   bool find_broken_way(std::string_view key);
-  // Follows final links of the key, as far as memory knows them. The result lies in `room`, which
-  // holds PATH_MAX bytes. Empty: the key does not end in a known link.
+  // Follows final links of the key as long as memory knows their targets. The result lies in
+  // `room`, which holds PATH_MAX bytes. Empty: the key does not end in a known link.
   std::string_view follow(std::string_view key, char* room);
 
   CacheParts& parts_;

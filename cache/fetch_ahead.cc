@@ -9,7 +9,7 @@ namespace cube::cache {
 
 void FetchAhead::begin_lead() {
   listings().begin_lead();
-  // Frees what a previous leader left when it died.
+  // Frees the resources of a previous leader that died.
   parts_.region.reap();
 }
 

@@ -1,5 +1,5 @@
-// The part of FileCache for fetches that no program has asked for yet. The leader uses it to
-// prefetch, and other processes use it to report to the leader what their programs read.
+// The part of FileCache for fetches that no program has asked for yet. The leader prefetches
+// through it. Other processes report through it to the leader which files their programs read.
 // Thread-safe, except for functions whose comment says otherwise.
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace cube::cache {
 
-// The demand of one job: operations of its living processes that went to the origin.
+// The demand of one job: the operations of its living processes at the origin.
 struct Demand {
   std::uint32_t job = 0;
   unsigned waiting = 0;               // operations that wait now
@@ -43,17 +43,17 @@ class FetchAhead {
     parts_.region.header().threads_wanted.fetch_or(RegionHeader::k_to_prefetch,
                                                    std::memory_order_relaxed);
   }
-  // Whether a background thread has anything to do, prefetching or otherwise.
+  // Whether a background thread has any work: prefetching or another task.
   bool wants_thread() const { return threads_wanted() != 0; }
-  // Frees memory that other users of the region's file system need. Returns whether to check again
-  // soon (k_look_at_room_ns).
+  // Frees memory that other users of the region's file system need. Returns true if the caller must
+  // check again soon (k_look_at_room_ns).
   bool keep_room_for_others() {
     cube::cache::keep_room_for_others(parts_.region);
     return (threads_wanted() & RegionHeader::k_to_look_at_room) != 0;
   }
-  // This process's claim to be the leader. It must not outlive the cache.
+  // This process's claim to be the leader. The claim must not outlive the cache.
   LeadClaim lead_claim() { return LeadClaim(parts_.region); }
-  // The leader calls these two, in this order.
+  // The leader calls these two functions in this order.
   void begin_lead();
   void end_lead() {
     note_depth(0);
@@ -73,8 +73,8 @@ class FetchAhead {
   std::vector<Demand> demand_of_jobs() const;
   std::uint32_t own_job() const { return parts_.region.own_job(); }
 
-  // Whether a program has just read the file from the origin. BackgroundFill::begin() then returns
-  // `demanded`.
+  // Whether a program has just read the file from the origin. If so, BackgroundFill::begin()
+  // returns `demanded`.
   bool is_just_missed(std::string_view key) const {
     return cube::cache::is_just_missed(parts_.region, base::hash_path(key));
   }
@@ -88,7 +88,7 @@ class FetchAhead {
   std::uint64_t max_file() const { return parts_.rules.max_file; }  // bytes
   std::uint64_t segment_bytes() const { return parts_.region.layout().segment_bytes; }
 
-  // The directories that were listed and read from. Used only while prefetching is on
+  // The directories that programs have listed or read from. Used only while prefetching is on
   // (CUBESHIM_PREFETCH).
   Listings listings() { return Listings(parts_.region); }
 
@@ -100,13 +100,13 @@ class FetchAhead {
   bool may_be_in_tier(std::string_view path) const { return parts_.tiers.may_have(path); }
   // True if RAM has no room left outside the ring.
   bool is_full() const { return parts_.ram.is_full(); }
-  // Reserves memory for one of the next `segments` free segments, so that later records find it
-  // ready. Returns false if all of them have memory already, or if no memory is left.
+  // Reserves memory for one of the next `segments` free segments, before records need it. Returns
+  // false if all these segments have memory already, or if no memory is left.
   bool prepare_room(std::uint32_t segments);
   Ring& ring() { return parts_.ram.ring(); }
-  // No-op if the ring exists.
+  // Creates the ring if it does not exist yet.
   void make_ring(const base::RamSize& size);
-  // Keeps a part of the ring for demand fetches. Call it before the ring is used for prefetches.
+  // Reserves a part of the ring for demand fetches. Call it before the ring is used for prefetches.
   void prepare_ring() {
     if (parts_.has_tiers()) parts_.ram.prepare_shared();
   }

@@ -24,8 +24,8 @@ namespace {
 
 using base::Counter;
 
-// One hit in this many is timed, and every miss. Steps of the golden section sample each kind of
-// open even if a program opens in a rhythm, as cv2 does, which opens each file twice.
+// Every miss is timed, but only one in k_timed_hits hits. The step of the golden section samples
+// each kind of open even if a program opens files in a rhythm (cv2 opens each file twice).
 constexpr std::uint32_t k_timed_hits = 32, k_step = 0x9E3779B9;
 
 constinit thread_local std::uint32_t t_opens [[gnu::tls_model("initial-exec")]] = 0;
@@ -57,7 +57,7 @@ void FileCache::attach_disk(const base::Config& config, const base::ProcessId& j
   auto disk = DiskTier::open(config, job, why);
   RegionHeader& header = parts_.region.header();
   if (!disk) {
-    // The first process warns, the others do not.
+    // Only the first process warns.
     const bool is_first = header.disk_told.exchange(1, std::memory_order_relaxed) == 0;
     base::log(is_first ? base::LogLevel::warn : base::LogLevel::info, "nothing is kept on disk: {}",
               why.empty() ? base::text_of_error(disk.error().value) : why);
@@ -168,9 +168,9 @@ base::Result<Pin> FileCache::make_mappable(const Record& record) {
   content.verified_ns = record.verified_ns.load(std::memory_order_relaxed);
   auto pin = parts_.ram.publish(*reservation, content);
   if (!pin) return pin;
-  // The record is confirmed as in a fetch. The index no longer has the old record, so a later
-  // change could not mark it; it is marked here, and processes that have it open use the origin
-  // from now on.
+  // Confirms the record as a fetch does. A later change could not mark the old record, because the
+  // index no longer has it. So the old record is marked here, and processes that have it open read
+  // from the origin from now on.
   const bool confirmed = !record.is_stale() && watch.is_unchanged() &&
                          parts_.ram.confirm(std::move(*reservation), *pin);
   parts_.ram.mark_record_stale(record, Record::k_changed | Record::k_replaced);
@@ -209,7 +209,7 @@ void FileCache::detach() {
 void FileCache::abandon() {
   parts_.for_each_tier([](Tier& tier) { tier.abandon(); });
   parts_.ram.abandon();
-  // A handler that forked may return into a read of this thread, which uses the mapped memory.
+  // A signal handler that forked may return into a read of this thread that uses the mapped memory.
   if (base::t_held_count == 0 || !base::may_be_in_handler()) parts_.region.unmap();
   FetchScope::forget();
 }

@@ -1,8 +1,8 @@
 // The entry point of cache/. FileCache opens a file below a prefix from RAM, a tier or the origin.
-// An open that finds its record in RAM ends here; any other continues in cache/fill/demand_open.h.
-// Invariants: a Pin's bytes are what the origin held at the recorded size and mtime;
-// CUBESHIM_CONSISTENCY decides how recently that was checked. A file that is open for writing on
-// this node is not cached. Thread-safe. A hit allocates nothing, takes no lock and is
+// If the record is not in RAM, the open continues in cache/fill/demand_open.h. Invariants: the
+// bytes of a Pin are those that the origin had with the recorded size and mtime.
+// CUBESHIM_CONSISTENCY decides how recently size and mtime were checked. A file that is open for
+// writing on this node is not cached. Thread-safe. A hit allocates nothing, takes no lock and is
 // async-signal-safe.
 #pragma once
 
@@ -23,14 +23,14 @@ class ClusterTier;
 
 class FileCache {
  public:
-  // Never freed: other threads may still be in one of its calls.
+  // The result is never freed, because other threads may still be in one of its calls.
   static base::Result<FileCache*> attach(const base::Config& config, const base::ProcessId& job,
                                          bool create, std::string& why);
-  // Whether a region exists that has cached files of this device. Three system calls at most.
+  // Whether a region exists that has cached files of this device. Makes at most three system calls.
   static bool may_hold(const base::Config& config, std::uint64_t device) {
     return Region::may_hold(config.ram_dir, config.name, device);
   }
-  // Call it before the first open. Until then, and after null, all origins are mounts.
+  // Call it before the first open. Until then, or if `origins` is null, all origins are mounts.
   void use_origins(const Origins* origins) {
     parts_.freshness.use_origins(origins);
     // The kernel's listings do not show the files of packs.
@@ -40,11 +40,11 @@ class FileCache {
   OpenOutcome open(const OpenRequest& request);
   // Finds a fresh record in RAM, for stat and access. Does not fetch.
   Pin find(const OpenRequest& request);
-  // Makes a mappable copy of a record that cannot be mapped. The new record replaces the old one in
-  // the index.
+  // Makes a mappable copy of a record that cannot be mapped. The copy replaces the record in the
+  // index.
   base::Result<Pin> make_mappable(const Record& record);
 
-  // For the gateway, which fills the region by itself.
+  // For the gateway, which fills the region directly.
   CacheParts& parts() { return parts_; }
   // For the buckets of this process.
   BucketRegion bucket_region(const base::Config& config) {
@@ -68,14 +68,14 @@ class FileCache {
   // For mappings of the region's file, and for reports.
   Region& region() { return parts_.region; }
 
-  // Stops the thread that talks to the cluster; a later miss may start it again. False: it did not
-  // stop in time.
+  // Stops the thread that talks to the cluster. A later miss can start the thread again. False: the
+  // thread did not stop in time.
   bool has_cluster_thread() const;
   bool stop_cluster(std::uint64_t at_most_ns);
 
-  // Call it when a child of this process has ended. If the child never attached, it may have
-  // changed files silently, so the metadata of this job is revalidated. `pid` 0: the child's pid is
-  // not known.
+  // Call it when a child of this process has ended. A child that never attached may have changed
+  // files unnoticed; the metadata of this job is then revalidated. `pid` 0: the child's pid is not
+  // known.
   void note_child_ended(std::uint32_t pid);
   // Call it before this process execs another program.
   void note_exec();
@@ -85,11 +85,11 @@ class FileCache {
   // In a forked child: unmaps the parent's mappings by system calls alone. The object must not be
   // used afterwards.
   void abandon();
-  // Call it in any forked child. Another thread of the parent may have been taking the life lock in
-  // order to attach; the child must close its copy.
+  // Call it in every forked child. Another thread of the parent may have held an fd of the life
+  // lock in order to attach. The child must close its copy of that fd.
   static void forget_attaching() { close_life_lock_after_fork(); }
-  // Forgets fills in progress, which belong to the parent. Each forked child must call this before
-  // it ends any open file.
+  // Forgets fills in progress, because they belong to the parent. Each forked child must call this
+  // before it closes any open file.
   static void forget_fills();
 
  private:

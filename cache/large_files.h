@@ -12,17 +12,19 @@ class LargeFiles {
 
   // Whether this cache serves large files in blocks.
   bool are_served() const { return parts_.rules.block != 0 && parts_.serves_in_parts; }
-  // Segments of large files may have places left even if no segment is free.
+  // Whether a chunk may find room. Segments of large files may have free places even if no segment
+  // is free.
   bool may_have_room() const {
     return are_served() && parts_.region.header().has_chunks.load(std::memory_order_relaxed) != 0 &&
            LargeFile::may_have_room();
   }
-  // Begins to serve a file that a program has just opened by `key`. Null: the kernel serves it.
+  // Begins to serve a file that a program has just opened by `key`. Null: the kernel serves the
+  // file.
   LargeFile* begin(std::string_view key, int fd) { return LargeFile::begin(parts_, key, fd); }
   long read(LargeFile& file, const FdEpoch& fd, std::byte* to, std::size_t n, std::uint64_t at) {
     return file.read(parts_, fd, to, n, at);
   }
-  // For objects of buckets; see LargeFile.
+  // These functions serve objects of buckets; see LargeFile.
   LargeFile* begin_object(std::string_view key, const FileStat& stat) {
     return LargeFile::begin_object(parts_, key, stat);
   }
@@ -42,7 +44,7 @@ class LargeFiles {
                            LargeFile::Gap& gap) {
     return file.make_gap(parts_, begin, end, gap);
   }
-  // `stats`: those of the process that the bytes were fetched for.
+  // `stats`: the counters of the process for which the bytes were fetched.
   void fill_gap(const LargeFile& file, const LargeFile::Gap& gap, bool is_ahead,
                 base::Stats& stats) {
     file.fill_gap(parts_, gap, is_ahead, stats);
@@ -73,7 +75,7 @@ class LargeFiles {
     LargeFile::forget(parts_, path, stat, range);
   }
   void look_after_lock(LargeFile& file, int fd) { file.look_after_lock(parts_, fd); }
-  // For mappings; see LargeFile.
+  // These functions serve mappings; see LargeFile.
   bool may_be_shown(LargeFile& file, int fd) { return file.may_be_shown(parts_, fd); }
   std::size_t pieces(const LargeFile& file, LargeFile::Range& range,
                      std::span<LargeFile::Piece> into) {

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VERSION = "16"
 PRODUCT = ("cache", "prefetch", "shim")
 BATCH, SMALL_BATCH = 10, 6
-# The name by which clang's analyzer recognizes a file whose includes must be analyzed, too.
+# By this name, clang's analyzer recognizes a file whose includes must be analyzed, too.
 UNIFIED = "UnifiedSource"
 SHORT_ANALYSIS = [
     "--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang",
@@ -55,7 +55,8 @@ class Unit:
 
 
 def flags_of(command: list[str]) -> list[str]:
-    """The flags without compiler, input, output and those of gcc's precompiled headers."""
+    """Returns the flags without compiler, input, output, and without the flags of gcc's precompiled
+    headers."""
     flags, words = [], iter(command[1:])
     for word in words:
         if word in ("-o", "-c"):
@@ -89,7 +90,7 @@ def run(command: list[str]) -> tuple[bool, str]:
 
 
 def tidy_jobs(units: list[Unit], scratch: Path, deep: bool) -> list[list[str]]:
-    """Runs clang-tidy on ten sources at a time of each target of the product."""
+    """Returns the calls of clang-tidy, each for ten sources of a target of the product."""
     by_target: dict[str, tuple[list[str], list[Path]]] = {}
     for unit in units:
         if unit.folder() in PRODUCT and unit.sources[0].name != "fmt_once.cc":
@@ -109,7 +110,8 @@ def tidy_jobs(units: list[Unit], scratch: Path, deep: bool) -> list[list[str]]:
 
 
 def warning_jobs(units: list[Unit]) -> list[list[str]]:
-    """clang's warnings on sources outside the product that no sanitizer build compiles."""
+    """Returns the calls of clang for warnings on sources outside the product that no sanitizer
+    build compiles."""
     by_flags: dict[tuple[str, str, str], tuple[list[str], list[Path]]] = {}
     for unit in units:
         for source in unit.sources:
@@ -128,7 +130,7 @@ def warning_jobs(units: list[Unit]) -> list[list[str]]:
 
 
 def compile_as_one(job: list[str]) -> tuple[bool, str]:
-    """Sources that define a name twice are then compiled one by one."""
+    """Compiles sources together. If they define a name twice, compiles them one by one."""
     first = job.index(LAST_FLAG) + 1
     flags, sources = job[:first], job[first:]
     if len(sources) > 1 and Path(sources[0]).suffix != ".c":

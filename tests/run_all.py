@@ -1,12 +1,12 @@
-"""`make test` and `make test-long`: builds, static checks and tests, one part after the other, and
-how long each took.
+"""`make test` and `make test-long`: runs builds, static checks and tests, one part after another,
+and prints how long each part took.
 
     run_all.py --build DIR [--jobs N] [--long]
 
-DIR is the tree of g++; those of the sanitizers lie next to it (DIR-asan, DIR-tsan), and with --long
-one of clang without optimisation and without unity builds (DIR-clang), and one of a copy of the
-sources with deliberate faults (DIR-mutants). A part that fails does not keep the other parts from
-running, except for a build that its tests need. doc/CONTRIBUTING.md says what runs where. The last
+DIR is the build tree of g++. The trees of the sanitizers are next to it (DIR-asan, DIR-tsan). With
+--long, there are two more trees: clang without optimisation and without unity builds (DIR-clang),
+and a copy of the sources with deliberate faults (DIR-mutants). If a part fails, the other parts
+still run, except tests whose build has failed. doc/CONTRIBUTING.md says what runs where. The last
 line is "N passed, N failed, N skipped". Exit status: 0, or 1 if a part failed.
 """
 
@@ -138,7 +138,7 @@ def main() -> int:
         if run.build(name, suffix, *CLANG, f"-DCUBESHIM_SANITIZE={sanitizer}"):
             run.tests(name, suffix, run.options.jobs)
     if built:
-        # One more than there are processors, because many of these wait for a slow mount.
+        # One more job than there are processors, because many tests wait for a slow mount.
         run.tests("g++", "", run.options.jobs + 1)
     if built and run.options.long:
         run.part("mutants", [

@@ -1,4 +1,4 @@
-"""Measures start-up, the system calls of a hit, and calls that have nothing to do with a prefix."""
+"""Measures start-up, the system calls of a hit, and calls that do not concern a prefix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.harness.shim import Shim, child_environment
 from bench.harness.suite import Bench
 
 NOTHING_ON = ("Call/read(1)", "Call/pread(1)", "Call/write(1)", "Call/pwrite(1)")
-# Two runs of the same program without the shim differ by this much, because the location of its
+# How much two runs of the same program without the shim can differ, because the location of its
 # pages affects every figure.
 NOISE_NS = 10.0
 HITS = 1000
@@ -63,8 +63,8 @@ def measure_calls(bench: Bench) -> Section:
 
 
 def time_calls(bench: Bench, shim: Shim | None, layout: int) -> dict[str, float]:
-    """Nanoseconds of CPU time for each call. Both sides of a round have the same `layout` of spare
-    mappings."""
+    """Returns the nanoseconds of CPU time for each call. Both sides of a round have the same
+    `layout` of additional mappings."""
     outside = bench.work / "outside"
     outside.mkdir(exist_ok=True)
     command = [
@@ -87,8 +87,8 @@ def measure_start(bench: Bench) -> Section:
     programs = [("true", [shutil.which("true") or "/bin/true"], bench.rounds(1001, 101), 0.4),
                 ("python3 -c pass", [sys.executable, "-c", "pass"], bench.rounds(61, 31), 3.0)]
     rows = []
-    # Everything else has its default, as for a user, except that the report of a Python process
-    # goes to a file.
+    # All other settings have their default, as for a user, except that the report of a Python
+    # process is written to a file.
     report = bench.work / "start.report"
     library = {
         "LD_PRELOAD": str(bench.library), "CUBESHIM_PREFIXES": str(bench.data),
@@ -139,8 +139,8 @@ def time_start(command: list[str], environment: dict[str, str]) -> Start:
 
 
 def measure_system_calls(bench: Bench) -> Section:
-    """Counts the system calls of 1,000 hits by strace: those of a run with three passes less those
-    of a run with two."""
+    """Counts the system calls of 1,000 hits with strace: the difference between a run with three
+    passes and a run with two."""
     section = Section("system calls of a hit")
     tool = shutil.which("strace")
     if tool is None:
@@ -193,8 +193,8 @@ def count_calls(bench: Bench, tool: str, shim: Shim | None, passes: int) -> dict
 
 
 def parse_strace(path: Path) -> dict[str, int]:
-    """{"openat": 1003, ...} from strace's summary: % time, seconds, usecs/call, calls, errors (or
-    none), name."""
+    """Returns {"openat": 1003, ...} from strace's summary, whose columns are: % time, seconds,
+    usecs/call, calls, errors (or none), name."""
     counts = {}
     for line in path.read_text().splitlines():
         words = line.split()

@@ -1,5 +1,5 @@
-"""Checks that memory has one copy, however many processes read it, and measures what a file costs
-in addition to its bytes."""
+"""Checks that memory has only one copy of a file that many processes read, and measures how much
+memory a file needs in addition to its bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUCKET_BYTES, SLOTS = 64, 8
 # process_lanes, five bucket counts; the offsets of 19 tables, five of the index, the first
 # segment's and the end (cache/region/layout.h).
 HEADER = "<QII5I5I26Q"
-# One copy: the bytes, headers, paths and padding to pages of each file, the control tables, and for
+# The allowed overhead of one copy: headers, paths and padding to pages, the control tables, and for
 # each process the segment that it was filling.
 MOST_PADDING = 0.06
 
@@ -30,7 +30,7 @@ class Memory:
     region: int  # bytes of the region's file
     directory: int  # bytes used in /dev/shm
     shmem: int  # Shmem of /proc/meminfo
-    pss: int  # that of the region's mappings, summed over the processes
+    pss: int  # Pss of the region's mappings, summed over the processes
 
 
 def measure_memory(bench: Bench) -> Section:
@@ -82,7 +82,7 @@ class Layout:
 
     segment_bytes: int
     segment_count: int
-    bucket_counts: tuple[int, ...]  # those of the tables that get their memory one after the other
+    bucket_counts: tuple[int, ...]  # of the tables that get their memory one after another
     control_bytes: int  # mapped bytes; unused index tables have no memory
 
     @property
@@ -133,8 +133,8 @@ def look(region: Path, processes: list[int]) -> Memory:
 
 
 def pss_of(pid: int, inode: str) -> int:
-    """Bytes of Pss in the mappings of one file, found by its inode: in the process that made it,
-    the mapping has no name."""
+    """Returns the bytes of Pss in the mappings of one file. The file is found by its inode, because
+    the mapping has no name in the process that made the file."""
     total, ours = 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         first = line.split(None, 1)[0]

@@ -1,5 +1,6 @@
 """Measures the C reader (open, fstat, read, close) over sets of files: page cache, hit, miss and
-full region. The floors are a bare memcpy, and a reader that does only what no cache can omit."""
+full region. The lower bounds are a bare memcpy, and a reader that does only the work that no cache
+can omit."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from bench.harness.report import Section, Table, Target
 from bench.harness.suite import Bench
 
 SIZES = ("4k", "64k", "110k", "256k", "mix")
-# If other programs take more than this share of the cores, two processes cannot run at the same
+# If other programs use more than this share of the cores, two processes cannot run at the same
 # time.
 MOST_OTHERS = 0.1
 EXT4, HIT, COPY, COPY_16, IDEAL = "ext4", "hit", "memcpy", "memcpy + 16", "ideal"
@@ -89,7 +90,7 @@ def targets_of_reads(name: str, found: dict[str, Passes]) -> list[Target]:
 
 
 def measure_two_processes(bench: Bench) -> Section:
-    """Each process reads the whole set, in an order of its own."""
+    """Measures two processes, each of which reads the whole set in a different order."""
     section = Section("reads by two processes")
     rows = []
     for name in ("4k", "mix"):
@@ -125,8 +126,8 @@ def measure_two_processes(bench: Bench) -> Section:
 
 
 def target_of_scaling(name: str, found: dict[str, Passes], others: float) -> Target:
-    """Uses wall time only. On a busy machine, CPU time looks too good: two processes that take
-    turns do not disturb each other."""
+    """Uses wall time only. On a busy machine, the CPU time is too low: two processes that run
+    alternately do not disturb each other."""
     hit, limit = (ratios(found[f"{way} 1"], found[f"{way} 2"]) for way in (HIT, COPY))
     by_cpu = doubled(found[f"{HIT} 1"], found[f"{HIT} 2"])
     note = f"memcpy alone scales {limit.text()}; by CPU time {by_cpu.text()}"
@@ -137,13 +138,13 @@ def target_of_scaling(name: str, found: dict[str, Passes], others: float) -> Tar
 
 
 def doubled(one: Passes, two: Passes) -> Spread:
-    """The speed of two processes that work at the same time, against the same work done one after
-    the other."""
+    """Returns the speed of two processes that work at the same time, compared with the same work
+    done sequentially."""
     return spread([2 * a / b for a, b in zip(one.us(True), two.us(True))])
 
 
 def measure_miss(bench: Bench) -> Section:
-    """An empty region: the first read of every file."""
+    """Measures the first read of every file, with an empty region."""
     section = Section("misses")
     rows = []
     for name in ("4k", "110k", "mix"):
@@ -173,7 +174,7 @@ def measure_miss(bench: Bench) -> Section:
 
 
 def measure_full_region(bench: Bench) -> Section:
-    """A full region: every open goes to the mount."""
+    """Measures a full region, with which every open is passed to the mount."""
     section = Section("full region")
     rows = []
     for name in ("4k", "mix"):

@@ -1,5 +1,5 @@
-"""Measures three nodes that share their files through memcached, against the same nodes without it:
-epochs, cold starts, and servers that fail."""
+"""Measures three nodes that share their files through memcached, compared with the same nodes
+without memcached: epochs, cold starts, and servers that fail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALONE, POOL = "alone", "cluster"
 WAYS = {ALONE: False, POOL: True}
 MIB = 1 << 20
 LITTLE_RAM = 32 * MIB  # most opens ask the servers
-# Each reader sleeps this long before a file, so that processors are not the bottleneck while waits
+# How long each reader sleeps before a file, so that processors are not the bottleneck while waits
 # are measured.
 PAUSE_US = 40_000
 FAULT_AT = 0.3  # of the epoch
@@ -32,9 +32,9 @@ MOST_LOST = 0.01
 
 
 def room_for(bytes_: int, share: float = 1.0) -> int:
-    """Megabytes of each server, so that all servers together have room for that share of the data.
-    If the share is all of the data, they get a fifth more, because keys spread unevenly, and
-    memcached reserves memory for each size of items."""
+    """Returns the megabytes that each server needs, so that all servers together have room for this
+    share of the data. If the share is the whole data, each server gets a fifth more, because keys
+    are distributed unevenly, and memcached reserves memory for each size of items."""
     return int(bytes_ * share * (1.2 if share >= 1 else 1.0) / NODES / MIB) + 1
 
 
@@ -65,7 +65,8 @@ def ratio(found: dict[str, Runs], number: int) -> Spread:
 
 def run_rounds(bench: Bench, network: Network, plan: Plan, epochs: int, orders: Callable[..., list],
                rounds: int) -> dict[str, Runs]:
-    """Runs both kinds alternately, with the same orders, which are new for each round and epoch."""
+    """Runs both kinds of job alternately, with the same orders. Each round and epoch has new
+    orders."""
     found = {way: Runs() for way in WAYS}
     digests: set[int] = set()
     for number in range(rounds):
@@ -110,7 +111,8 @@ def data_of(found: dict[str, Runs]) -> dict[str, list]:
 
 
 def measure_shares(bench: Bench, section: Section) -> None:
-    """Each node reads its share of an epoch's order, and has memory for a third of the data."""
+    """Measures nodes that each read their share of an epoch's order, and have memory for a third of
+    the data."""
     files = bench.sets["110k"]
     rows = []
     with Network(NODES, room_for(files.bytes)) as network:
@@ -163,7 +165,7 @@ def measure_one_order(bench: Bench, section: Section) -> None:
 
 
 def measure_half(bench: Bench, section: Section) -> None:
-    """The servers have memory for half of the data, the nodes hardly any."""
+    """Measures servers with memory for half of the data, and nodes with hardly any memory."""
     files = bench.sets["110k"]
     plan = Plan(files, LITTLE_RAM, LATENCY_US)
     rows, worst = [], 1.0
@@ -195,7 +197,7 @@ def measure_half(bench: Bench, section: Section) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault in the last node's server."""
+    """Causes a fault in the last node's server."""
 
     name: str
     strike: Callable[[Network], object]
@@ -213,19 +215,19 @@ FAULTS = (Fault("killed", lambda network: network.servers[-1].kill(),
 
 @dataclass
 class Struck:
-    """Epochs without the fault and with it, a pair for each round."""
+    """Epochs without and with the fault, one pair for each round."""
 
     whole: list[Epoch] = field(default_factory=list)
     struck: list[Epoch] = field(default_factory=list)
 
     def more_ms(self) -> Spread:
-        """The increase of the longest open."""
+        """Returns the increase of the longest open."""
         return spread([
             struck.longest_ms - whole.longest_ms for whole, struck in zip(self.whole, self.struck)
         ])
 
     def lost(self) -> Spread:
-        """The additional time of long opens, as a share of the time of all readers."""
+        """Returns the additional time of long opens, as a share of the time of all readers."""
         readers = NODES * READERS
         return spread([
             max(0.0, struck.long_ms - whole.long_ms) / (1e3 * struck.seconds * readers)
@@ -295,8 +297,8 @@ def run_fault(bench: Bench, network: Network, files: FileSet, fault: Fault, roun
 
 
 def fill(job: Job, network: Network, files: FileSet, digests: set[int]) -> None:
-    """Runs two epochs, because while a pool is cold, a process seldom asks it until it has found
-    some records."""
+    """Fills the servers by two epochs: a process that has found no records in a cold pool seldom
+    asks the pool."""
     for number in range(2):
         job.epoch(shares(files.count, NODES, READERS, f"fill {number}"), digests, PAUSE_US // 20)
         wait_until_shared(network)

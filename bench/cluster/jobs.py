@@ -1,5 +1,5 @@
-"""A job on all nodes of a cluster: runs epochs in given orders, and measures their time, their
-requests to the origin, and where their bytes came from."""
+"""A job on all nodes of a cluster. It runs epochs in given orders, and measures their time, their
+requests to the origin, and the source of their bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.harness.mount import SlowMount
 from bench.harness.shim import Shim
 from bench.harness.suite import Bench
 
-READERS = 4  # a node
+READERS = 4  # on each node
 SETTLED_LOOKS = 25  # consecutive checks, 20 ms apart, that must find the servers' records unchanged
 SETTLE_SECONDS = 60.0
 KEPT = ("hits.ram", "hits.cluster", "misses", "cluster.late", "cluster.trips", "cluster.waits",
@@ -38,7 +38,7 @@ class Plan:
 @dataclass
 class Epoch:
     files: int
-    seconds: float  # from the first reader's start to the last one's end
+    seconds: float  # from the start of the first reader to the end of the last
     opens: int  # at the origin
     longest_ms: float  # of all opens
     long_ms: float  # the total time of the opens that took 10 ms or more
@@ -53,8 +53,8 @@ Orders = list[list[list[int]]]  # the numbers of the files of each reader of eac
 
 
 def shares(files: int, nodes: int, readers: int, seed: str) -> Orders:
-    """Distributes an order of all files over all readers of all nodes, as a distributed sampler
-    does."""
+    """Distributes an order of all files over all readers of all nodes, like a distributed
+    sampler."""
     order = list(range(files))
     random.Random(seed).shuffle(order)
     return [[order[node * readers + reader::nodes * readers]
@@ -63,13 +63,13 @@ def shares(files: int, nodes: int, readers: int, seed: str) -> Orders:
 
 
 def same_order(files: int, nodes: int, readers: int, seed: str) -> Orders:
-    """Each node reads all files in the same order."""
+    """Returns orders in which each node reads all files in the same order."""
     return shares(files, 1, readers, seed) * nodes
 
 
 class Job:
-    """`with Job(...) as job:` starts readers on each node of the network, with new caches. `pool`:
-    whether they use the servers."""
+    """`with Job(...) as job:` starts readers on each node of the network, with new caches. `pool`
+    tells whether they use the servers."""
     def __init__(self, bench: Bench, network: Network, mount: SlowMount, plan: Plan, pool: bool):
         self._bench, self._network, self.mount = bench, network, mount
         self._plan, self._pool = plan, pool
@@ -80,8 +80,8 @@ class Job:
         listed = list_of(self._bench, self._plan.files, self.mount.path)
         more = {"CUBESHIM_CLUSTER": self._network.pool(), "CUBESHIM_CLUSTER_JOB": "bench"}
         if not self._pool:
-            # Names of the same length, so that both kinds of job have the same stack layout, on
-            # which the cost of a copy depends.
+            # Sets variables with names of the same length, so that both kinds of job have the same
+            # stack layout: the cost of a copy depends on it.
             more = {name.replace("CUBESHIM", "NO_SHIM_"): value for name, value in more.items()}
         more |= dict(self._plan.settings)
         try:
@@ -110,8 +110,8 @@ class Job:
 
     def epoch(self, orders: Orders, digests: set[int], pause_us: int = 0,
               meanwhile: Callable[[], object] = lambda: None) -> Epoch:
-        """Runs one epoch. `digests` gets the digest of the bytes of the whole epoch. `meanwhile` is
-        called while the readers read."""
+        """Runs one epoch. Adds the digest of the bytes of the whole epoch to `digests`. Calls
+        `meanwhile` while the readers read."""
         self.mount.reset()
         for node, order in zip(self._nodes, orders):
             node.send([" ".join(["read", str(pause_us), *map(str, files)]) for files in order])
@@ -124,7 +124,7 @@ class Job:
                      sum(sum(one["long_opens_ns"]) for one in said) / 1e6, self._new_counts())
 
     def steps(self) -> int:
-        """The number of instructions of a hit in memory on the first node."""
+        """Returns the number of instructions of a memory hit on the first node."""
         first = self._nodes[0]
         first.send(["steps 0"])
         return first.hear_one()["steps"]

@@ -1,8 +1,8 @@
-"""Nodes of a cluster on one machine: a network namespace each, joined by a bridge, with a memcached
-server and readers in each.
+"""The nodes of a cluster, on one machine. Each node is a network namespace with a memcached server
+and readers; a bridge connects the namespaces.
 
-The namespaces have no names and no processes of their own. File descriptors of this process hold
-them, so they end with it, even if it is killed."""
+The namespaces have no names and no permanent processes. File descriptors of this process hold them,
+so they end with this process, even if it is killed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 CLONE_NEWNET = 0x40000000
 PR_SET_PDEATHSIG = 1
 PORT = 11211
-LEAST_RECORD = 1000  # the size of an item in bytes; files of a benchmark are larger, leases are
-                     # smaller
+LEAST_RECORD = 1000  # bytes of an item; files of a benchmark are larger, leases are smaller
 START_SECONDS = 15.0
-# Servers have a high priority, so that they answer immediately, like servers with their own
-# processors; here all nodes share those of one machine.
+# Servers have a high priority, so that they answer as fast as servers with their own processors,
+# although all nodes here share the processors of one machine.
 SERVER_NICE = -10
 Found = TypeVar("Found")
 
@@ -48,7 +47,7 @@ def die_with_parent() -> None:
 class Namespace:
     """A network namespace that lives as long as this object is open."""
     def __init__(self) -> None:
-        # Popen returns when the child has made its namespace and has become `cat`.
+        # Popen returns when the child has made its namespace and has executed `cat`.
         with subprocess.Popen(["cat"], stdin=subprocess.PIPE,
                               preexec_fn=lambda: checked(LIBC.unshare(CLONE_NEWNET))) as holder:
             self._fd = os.open(f"/proc/{holder.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
@@ -63,7 +62,7 @@ class Namespace:
         return f"/proc/{os.getpid()}/fd/{self._fd}"
 
     def enter(self) -> None:
-        """Moves the calling thread into the namespace; also for a child before its exec."""
+        """Moves the calling thread into the namespace. A child may call it before its exec."""
         checked(LIBC.setns(self._fd, CLONE_NEWNET))
 
     def ip(self, words: str) -> None:
@@ -145,8 +144,8 @@ class Server:
         return text.decode()
 
     def items(self) -> int:
-        """The number of records that the server has. Leases do not count, because they are
-        empty."""
+        """Returns the number of records that the server has. Leases are not counted, because they
+        are empty."""
         lines = self.ask(b"lru_crawler metadump all\r\n", b"END\r\n").splitlines()
         sizes = [
             int(word[5:]) for line in lines for word in line.split() if word.startswith("size=")
@@ -155,7 +154,7 @@ class Server:
 
 
 class Network:
-    """`with Network(3, megabytes) as network:` makes nodes on one bridge, each with an empty
+    """`with Network(3, megabytes) as network:` makes three nodes on one bridge, each with an empty
     server."""
     def __init__(self, nodes: int, memory_mb: int):
         self._count, self._memory_mb = nodes, memory_mb
@@ -205,12 +204,12 @@ class Network:
             server.start()
 
     def set_cable(self, number: int, state: str) -> None:
-        """`up` or `down`."""
+        """Sets a node's network link to `up` or `down`."""
         self._switch.ip(f"link set dev port{number} {state}")
 
 
 class Readers:
-    """The readers of one node: processes with one cache, or with none."""
+    """The readers of one node: processes that share a cache, or have none."""
     def __init__(self, program: Path, listed: Path, node: Namespace, number: int,
                  shim: Shim | None):
         self.shim = shim
@@ -239,7 +238,7 @@ class Readers:
         return [self._hear(child) for child in self._children]
 
     def hear_one(self) -> dict:
-        """The answer of the first reader, for a line that only this reader was sent."""
+        """Returns the first reader's answer to a line that was sent only to this reader."""
         return self._hear(self._children[0])
 
     def _hear(self, child: subprocess.Popen) -> dict:

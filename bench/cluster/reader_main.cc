@@ -1,6 +1,6 @@
-// cubeshim_node_reader LIST: reads files, with the library that is preloaded, if any. LIST has
-// their paths, one per line; FILE is a number of a line, from 0. Each line on stdin is a command,
-// answered with one line of JSON. bench/cluster/nodes.py drives it.
+// cubeshim_node_reader LIST: reads files, with or without a preloaded library. LIST has their
+// paths, one per line; FILE in a command is the number of a line, from 0. Each line on stdin is a
+// command and is answered with one line of JSON. bench/cluster/nodes.py drives it.
 //   read PAUSE FILE...   opens, reads and closes these files in this order, and sleeps PAUSE
 //                        microseconds before each
 //   steps FILE           how many instructions an open, fstat, read and close of the file take,
@@ -32,8 +32,7 @@
 
 namespace {
 
-constexpr std::uint64_t k_long_open_ns = 10'000'000;  // opens that take at least this long are
-                                                      // listed
+constexpr std::uint64_t k_long_open_ns = 10'000'000;  // longer opens are listed
 
 [[noreturn]] void fail(const std::string& path, const char* what) {
   throw std::runtime_error(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
@@ -54,7 +53,8 @@ std::vector<std::string> lines_of(const std::string& path) {
   return found;
 }
 
-// The results of one `read`. The digest covers each file with its number, in any order.
+// The results of one `read`. The digest covers each file and its number, and does not depend on the
+// order.
 struct Found {
   std::uint64_t bytes = 0, digest = 0, longest_ns = 0;
   std::vector<std::uint64_t> long_opens_ns;
@@ -78,7 +78,7 @@ class Reader {
     if (took >= k_long_open_ns) found.long_opens_ns.push_back(took);
   }
 
-  // For `steps`: only the calls.
+  // Makes only the calls, for `steps`.
   void touch(const char* path) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd >= 0) read_open(fd, path);

@@ -1,10 +1,11 @@
-"""Nodes that read the same shards at the same time, with and without a cluster, on a slow mount.
+"""Measures nodes that read the same shards at the same time, with and without a cluster, on a slow
+mount.
 
     /usr/bin/python3 bench/cluster/shards.py --build build [--rounds N] [--nodes N] [--library FILE]
 
-The mount has a limited bandwidth. A node is a process with a CUBESHIM_NAME of its own and a
-memcached; all are on this machine. Prints the table of doc/benchmarks/cluster.md: the median of the
-rounds, and all of them."""
+The mount has a limited bandwidth. A node is a process with its own CUBESHIM_NAME and a memcached;
+all nodes are on this machine. Prints the table of doc/benchmarks/cluster.md: the median of the
+rounds, and all rounds."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ from bench.harness.mount import SlowMount  # noqa: E402
 from cluster_servers import Memcached  # noqa: E402
 
 SHARDS, MB, LATENCY_US = 2, 64, 300
-# Waits for a line, then reads each file in reads of the given size (0: one read for all of it), and
-# reports that it has.
+# Waits for a line, reads each file in reads of the given size (0: one read for the whole file), and
+# then reports the end.
 READER = """
 import os, sys
 print('ready', flush=True)
@@ -47,7 +48,7 @@ sys.stdin.readline()
 
 def read_together(options: argparse.Namespace, source: Path, work: Path, step: int, cap: int,
                   has_cluster: bool) -> tuple[float, int]:
-    """MB/s of all nodes together, and MB that were read from the origin."""
+    """Returns the MB/s of all nodes together, and the MB read from the origin."""
     with ExitStack() as stack:
         mount = stack.enter_context(
             SlowMount(options.build / "lagfs", source, work, LATENCY_US, direct=True,

@@ -1,12 +1,12 @@
-"""Makes an image data set to measure with: real JPEGs in class folders, with the file sizes of
+"""Makes an image data set for measurements: real JPEGs in class folders, with the file sizes of
 ImageNet.
 
     make_dataset.py DIR --count N --seed S [--classes C] [--jobs J]
 
 The same count, seed and number of classes give the same bytes, so two machines measure the same
-thing. A small manifest, DIR/.dataset.json, describes the content. A second call with the same
-arguments does nothing, or completes an interrupted one; a directory with any other content is
-refused. ImageFolder does not see the manifest."""
+work. A small manifest, DIR/.dataset.json, describes the content; ImageFolder ignores it. A second
+call with the same arguments does nothing, or completes an interrupted call. A directory with any
+other content is refused."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-# bench.data.synthetic_images needs cv2 and numpy. Only functions import it, so that neither --help
-# nor an existing set needs them.
+# bench.data.synthetic_images needs cv2 and numpy. It is imported only inside functions, so that
+# --help and an existing set do not need these modules.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the root
 
 MANIFEST = ".dataset.json"
@@ -31,7 +31,7 @@ FORMAT = 1
 
 
 class DatasetError(Exception):
-    """An error that the user can correct; its text is the one line to print."""
+    """An error that the user can correct. Its text is the line to print."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ def _look(directory: Path, recipe: Recipe) -> Dataset | None:
 
 
 def _measure(directory: Path, recipe: Recipe) -> tuple[int, int]:
-    """The number and total size of the set's existing files: a cheap check that finds lost and
-    truncated files."""
+    """Returns the number and the total size of the set's existing files. This cheap check finds
+    lost and truncated files."""
     files = total = 0
     for index in range(recipe.count):
         try:
@@ -151,8 +151,8 @@ def _start_worker(seed: int) -> None:
 
     from bench.data.synthetic_images import noise_fields
 
-    # The pool ends its workers with SIGTERM, which the caller may have set to be caught. Ctrl-C is
-    # for the caller alone.
+    # The pool ends its workers with SIGTERM, which the caller might catch. Only the caller handles
+    # Ctrl-C.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     cv2.setNumThreads(1)

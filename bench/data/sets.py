@@ -1,8 +1,8 @@
-"""The files that `make bench` reads, made once: sets of one size each, the ImageNet mix, and a
-filler.
+"""Makes the files that `make bench` reads, and keeps them for later runs: sets of files of equal
+size, the ImageNet mix, and a filler.
 
-Every set is larger than a processor's caches (the figures state the size), like the sets of a real
-job: data that is read again comes from memory, not from L2."""
+Every set is larger than a processor's caches, like the sets of a real job (the figures state the
+size). So data that is read again comes from memory, not from L2."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def make_files(path: Path, size: int, count: int) -> None:
 
 
 def data_files(path: Path) -> list[Path]:
-    """All files of a set, sorted by name, without hidden ones."""
+    """Returns all files of a set except hidden ones, sorted by name."""
     return sorted(
         Path(directory, name)
         for directory, _, names in os.walk(path)

@@ -3,9 +3,9 @@
 The result of a benchmark of small-file reading depends on the sizes of its files, and a training
 run needs pictures that can be decoded and learnt from. So every picture is drawn: gradients, soft
 shapes and a texture that depend on its class, over noise with the spectrum of natural images. The
-amount of noise is then searched until the JPEG has the wanted size. Everything follows from (seed,
-index): no state passes from one picture to the next, so the bytes do not depend on how the work is
-shared among processes."""
+amount of noise is then varied until the JPEG has the wanted size. A picture depends only on (seed,
+index) and not on other pictures, so the bytes do not depend on how the work is shared among
+processes."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Bucket:
         return self.low < size <= self.high
 
 
-# The size distribution of ImageNet's training files. The smallest bucket starts at 1 KiB: the
-# tables of a JPEG alone take 600 bytes.
+# The size distribution of ImageNet's training files. The smallest bucket starts at 1 KiB, because
+# the tables of a JPEG alone have 600 bytes.
 BUCKETS = (Bucket(1 * KIB, 2 * KIB, 0.01, 96, 72), Bucket(2 * KIB, 4 * KIB, 0.02, 128, 96),
            Bucket(4 * KIB, 8 * KIB, 0.04, 192, 144), Bucket(8 * KIB, 16 * KIB, 0.08, 256, 192),
            Bucket(16 * KIB, 32 * KIB, 0.13, 400,
@@ -61,8 +61,8 @@ def bucket_of(size: int) -> Bucket | None:
 
 
 def buckets_for(count: int, seed: int) -> list[int]:
-    """The bucket number of each of `count` files. Shares are exact (largest remainder), and the
-    seed determines the order."""
+    """Returns the bucket number of each of `count` files. Shares are exact (largest remainder), and
+    the seed determines the order."""
     wanted = [bucket.share * count for bucket in BUCKETS]
     counts = [math.floor(share) for share in wanted]
     by_remainder = sorted(range(len(wanted)), key=lambda i: (counts[i] - wanted[i], -wanted[i]))
@@ -75,8 +75,8 @@ def buckets_for(count: int, seed: int) -> list[int]:
 
 @lru_cache(maxsize=1)
 def noise_fields(seed: int) -> list[np.ndarray]:
-    """Colour noise with a 1/f spectrum, like that of photographs. Each process makes it once and
-    crops it afterwards."""
+    """Returns colour noise with a 1/f spectrum, like photographs. Each process makes the noise only
+    one time and then crops it for each picture."""
     rng = np.random.default_rng([seed, 0x4E015E])
     rows = np.fft.fftfreq(NOISE_SIDE)[:, None]
     columns = np.fft.rfftfreq(NOISE_SIDE)[None, :]
@@ -98,7 +98,7 @@ def _field(rng: np.random.Generator, falloff: np.ndarray) -> np.ndarray:
 
 
 def _picture_shape(bucket: Bucket, rng: np.random.Generator) -> tuple[int, int]:
-    """(height, width): mostly 4:3, some 3:2, a third of them upright."""
+    """Returns (height, width): usually 4:3, sometimes 3:2; a third of the pictures are upright."""
     width, height = bucket.width, bucket.height
     if rng.random() < 0.3:
         height = width * 2 // 3
@@ -107,7 +107,8 @@ def _picture_shape(bucket: Bucket, rng: np.random.Generator) -> tuple[int, int]:
 
 def _class_colours(label: int, classes: int,
                    rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Two BGR colours: the class sets the hue, the picture shifts it and sets the brightness."""
+    """Returns two BGR colours. The class determines the hue; the picture shifts the hue and
+    determines the brightness."""
     hue = label / classes + rng.normal(0.0, 0.25 / classes)
     upper = colorsys.hsv_to_rgb(hue % 1.0, rng.uniform(0.35, 0.6), rng.uniform(0.6, 0.85))
     lower = colorsys.hsv_to_rgb((hue + 0.08) % 1.0, rng.uniform(0.4, 0.7), rng.uniform(0.3, 0.5))
@@ -116,8 +117,8 @@ def _class_colours(label: int, classes: int,
 
 def _scene(shape: tuple[int, int], label: int, classes: int,
            rng: np.random.Generator) -> np.ndarray:
-    """The smooth part of a picture: a gradient, some soft discs, and stripes whose direction
-    belongs to the class."""
+    """Returns the smooth part of a picture: a gradient, some soft discs, and stripes whose
+    direction depends on the class."""
     height, width = shape
     y = np.linspace(0, 1, height, dtype=np.float32)[:, None]
     x = np.linspace(0, 1, width, dtype=np.float32)[None, :]
@@ -153,15 +154,15 @@ def _encode(scene: np.ndarray, noise: np.ndarray, amplitude: float, quality: int
 
 
 def _first_guess(target: int, shape: tuple[int, int]) -> tuple[int, float]:
-    """JPEG quality and noise amplitude for about `target` bytes (fitted by hand to this noise and
-    encoder)."""
+    """Returns the JPEG quality and noise amplitude for about `target` bytes (fitted by hand to this
+    noise and encoder)."""
     bits_per_pixel = 8 * (target - 620) / (shape[0] * shape[1])
     quality = int(np.clip(45 + 20 * bits_per_pixel, 45, 92))
     return quality, float(np.clip(7.0 * bits_per_pixel, 1.0, 50.0))
 
 
 def make_jpeg(seed: int, index: int, label: int, classes: int, bucket: Bucket) -> bytes:
-    """Picture number `index`: a JPEG whose size lies in `bucket`, near a random target."""
+    """Returns picture number `index`: a JPEG whose size is in `bucket`, near a random target."""
     rng = np.random.default_rng([seed, index])
     target = int(bucket.low + rng.uniform(0.03, 0.97) * (bucket.high - bucket.low))
     shape = _picture_shape(bucket, rng)
@@ -186,8 +187,8 @@ def make_jpeg(seed: int, index: int, label: int, classes: int, bucket: Bucket) -
 
 
 def _next_amplitude(known: list[tuple[float, int]], target: int) -> float:
-    """One step of the search: a secant, because the size is nearly linear in the amplitude, kept
-    inside the bracket."""
+    """Makes one step of the search. It is a secant step, because the size is nearly linear in the
+    amplitude, and stays inside the bracket."""
     amplitude, size = known[-1]
     below = max((k for k in known if k[1] <= target), default=None)
     above = min((k for k in known if k[1] > target), default=None)

@@ -1,5 +1,5 @@
-"""The files that the demo's rows read: a synthetic set, or a copy of some files of the user's own
-mount.
+"""Provides the files that the demo's rows read: a synthetic set, or a copy of some files of the
+user's own mount.
 
 Both are kept below the work directory and reused by the next run. The row "local disk" must read
 exactly the files that the rows on the slow mount read; otherwise its figures and checksums would
@@ -19,8 +19,8 @@ SEED = 1
 
 
 def synthetic(work: Path, count: int) -> tuple[Path, str]:
-    """The directory of a synthetic set of `count` files, which is alone in its parent, and a
-    description."""
+    """Returns the directory of a synthetic set of `count` files, and a description. The directory's
+    parent has no other entries."""
     from bench.data.make_dataset import DatasetError, Recipe, make_dataset
 
     directory = work / "data" / f"synthetic-{count}"

@@ -1,13 +1,13 @@
-"""The demo: one training job from a local disk, from a slow mount, and from the slow mount with
-cubeshim.
+"""The demo: runs one training job from a local disk, from a slow mount, and from the slow mount
+with cubeshim.
 
     demo.py --build BUILD_DIR [--origin DIR] [--count N] [--epochs N] [--workers N] [--work DIR]
 
 Makes a data set, mounts it with a configured latency (lagfs), runs train.py for each row, checks
-that every row saw the same data, and prints samples/s, hit rate and the operations that reached the
-mount. A chart and the figures go to BUILD_DIR/demo.png and BUILD_DIR/demo.json. With --origin, your
-own mount is used instead of lagfs. Exit status: 0; 1 if the rows differ or a run failed; 2 if the
-demo cannot run here."""
+that every row read the same data, and prints samples/s, hit rate and the operations that reached
+the mount. Writes a chart and the figures to BUILD_DIR/demo.png and BUILD_DIR/demo.json. With
+--origin, your own mount is used instead of lagfs. Exit status: 0; 1 if the rows differ or a run
+failed; 2 if the demo cannot run here."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CannotRun(BenchError):
 
 @dataclass(frozen=True)
 class Place:
-    """The files that the rows read: a directory on the local disk and the same files on the slow
+    """The files that the runs read: a directory on the local disk, and the same files on the slow
     mount."""
 
     local: Path
@@ -99,7 +99,7 @@ def made_place(options: argparse.Namespace, stack: ExitStack) -> Place:
 
 
 def users_place(options: argparse.Namespace) -> Place:
-    """The user's mount, and a copy of the part of it that the rows read."""
+    """Returns the user's mount, and a local copy of those files of the mount that the rows read."""
     origin = options.origin.absolute()
     local, words, per_class = copied(origin, options.work, options.count)
     described = f"{origin} ({file_system_of(origin)})"
@@ -189,8 +189,8 @@ STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def catch_stops() -> None:
-    """Turns Ctrl-C and the like into an exception, so that mounts and jobs are cleaned up. A signal
-    that nohup ignores stays ignored."""
+    """Turns Ctrl-C and similar signals into an exception, so that mounts and jobs are cleaned up. A
+    signal that nohup ignores stays ignored."""
     for number in STOPS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)

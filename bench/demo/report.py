@@ -1,9 +1,9 @@
 """Everything that the demo prints at its end: whether the rows are comparable, the table, and the
 chart.
 
-A row is one run of train.py. Rows are compared only after each epoch of each row has proved that it
-saw the same data (checksum over labels and pixels) and learnt the same from it (loss). A row that
-reads other data does not count, however fast."""
+A row is one run of train.py. Rows are compared only if all epochs have read the same data (checksum
+over labels and pixels) and learnt the same from it (loss). A row that reads other data does not
+count."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathlib import Path
 
 @dataclass
 class Row:
-    """One run of train.py. `epochs` is what it wrote with --json, `origin_operations` one number
-    for each epoch, `others_cpu` the share of all cores that other programs used meanwhile."""
+    """One run of train.py. `epochs` is its output of --json, `origin_operations` has one number for
+    each epoch, and `others_cpu` is the share of all cores that other programs used during the
+    run."""
 
     key: str
     name: str
@@ -69,7 +70,7 @@ def differences(rows: list[Row]) -> list[str]:
 
 
 def table(rows: list[Row], setting: Setting) -> str:
-    """The comparison as text: one block for each loader, one line for each row."""
+    """Returns the comparison as text, with one block for each loader and one line for each row."""
     lines = [
         f"machine     {setting.machine()}", f"data        {setting.data}",
         f"slow mount  {setting.mount}", ""
@@ -139,8 +140,8 @@ def percent(share: float) -> str:
 
 
 def aligned(cells: list[list[str]]) -> list[str]:
-    """A table as lines: the first column is aligned left, the others right, with a rule under the
-    head."""
+    """Returns the lines of a table. The first column is aligned left, the others right, and a rule
+    is under the head."""
     widths = [max(len(line[i]) for line in cells) for i in range(len(cells[0]))]
     text = [
         "  ".join(
@@ -159,7 +160,8 @@ COLOURS = {"local": "#8c9aa8", "slow": "#d1495b", "slow8": "#eda1a9", "shim": "#
 
 
 def draw(rows: list[Row], setting: Setting, path: Path) -> None:
-    """Grouped bars of samples/s, one group for each epoch, one panel for each loader."""
+    """Draws grouped bars of samples/s, with one group for each epoch and one panel for each
+    loader."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,5 +1,5 @@
-"""One run of train.py for the demo: the child and its environment, the counters at each epoch,
-cubeshim's report.
+"""Makes one run of train.py for the demo: starts the child in its environment, and reads the
+counters after each epoch and cubeshim's report.
 
 LD_PRELOAD is set only for the child: the demo itself always reads the plain mount.
 """
@@ -17,13 +17,14 @@ from bench.harness.mount import SlowMount
 from bench.harness.shim import Shim, exit_report
 from bench.jobs.training import epochs_of, run_epochs, train_command
 
-# Long enough for the counters to be read between two epochs; train.py does not time it.
+# The pause between two epochs, in which the counters are read. train.py does not count it as time
+# of an epoch.
 PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """One row to be measured."""
+    """One row of the comparison, which is to be measured."""
 
     key: str
     name: str
@@ -35,8 +36,8 @@ class RowPlan:
 
 
 def environment_of(shim: Shim | None) -> dict[str, str]:
-    """The user's own environment, because the job must run as before; the library and the package
-    come first."""
+    """Returns the user's own environment, so that the job runs as usual, with the library and the
+    package in front."""
     added = shim.environment() if shim else {}
     joined = {
         name: ":".join(filter(None, [added[name], os.environ.get(name)]))
@@ -68,7 +69,7 @@ def run_row(plan: RowPlan, work: Path, shim: Shim | None, mount: SlowMount | Non
 
 
 def hit_rate_of(stats: Path) -> float:
-    """The share of opens that the cache answered, from cubeshim's exit report."""
+    """Returns the share of opens that the cache answered, from cubeshim's exit report."""
     try:
         return float(exit_report(stats)["hit_rate"])
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:

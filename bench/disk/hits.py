@@ -1,5 +1,5 @@
-"""Measures the disk tier: the cost of a hit against the disk itself and against plain files on
-it."""
+"""Measures the disk tier: the cost of a hit, compared with the disk itself and with plain files on
+the disk."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def entries_on_disk(bench: Bench, shim: Shim) -> int:
 
 
 def wait_for_disk(bench: Bench, shim: Shim, files: int) -> None:
-    """Waits until that many files are on the disk. A process must keep the region alive until
-    then."""
+    """Waits until this many files are on the disk. The caller must have a process that keeps the
+    region alive until then."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := entries_on_disk(bench, shim)) < files:
         if time.monotonic() > deadline:
@@ -51,7 +51,7 @@ def wait_for_disk(bench: Bench, shim: Shim, files: int) -> None:
 
 
 def fill_disk(bench: Bench, shim: Shim, data: Path, limit: int) -> None:
-    """Runs a first job, which reads all files. Its region is gone afterwards."""
+    """Runs a first job, which reads all files. Its region no longer exists afterwards."""
     with bench.reader("fill", data, shim, limit=limit, options=("--cold",)) as job:
         job.run()
         wait_for_disk(bench, shim, limit)

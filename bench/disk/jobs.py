@@ -29,16 +29,16 @@ from bench.jobs.training import QUIET, epochs_of, train_command
 PARTS = 4  # of the data; one part is as large as the memory
 EPOCHS = 2
 JOBS = ("reader", "DataLoader")
-# Leaves room for page tables, the kernel's own structures, and the memory that a process needs at
-# its end.
+# Additional room for page tables, the kernel's own structures, and the memory that a process needs
+# at its end.
 SLACK = 16 << 20
 # The part of a control group's memory that the shim leaves free (cache/region/region.cc): the
 # group's limit must include it, although it is not used.
 HEADROOM = 64 << 20
 KEPT = ("lookup", "getattr", "open", "read")
 
-# Reads all files in each epoch in an order from the epoch's seed, prints the samples per second,
-# and continues after a line on stdin.
+# In each epoch, reads all files in an order that depends on the epoch's seed, prints the samples
+# per second, and waits for a line on stdin.
 READER = """
 import json, random, sys, time, zlib
 names, epochs, waits = sys.argv[1], int(sys.argv[2]), sys.argv[3] == 'wait'
@@ -57,14 +57,15 @@ if waits: sys.stdin.readline()
 
 def reader_command(bench: Bench, data: Path, names: Path, epochs: int,
                    waits: bool = False) -> list[str]:
-    """`names`: a directory with the same files, from which their names are taken."""
+    """`names`: a directory that contains the same files. Their names are read from it."""
     listed = write_list(bench.work / "names",
                         [data / file.relative_to(names) for file in data_files(names)])
     return [sys.executable, "-c", READER, str(listed), str(epochs), "wait" if waits else "go"]
 
 
 def run_in(group: MemoryGroup, command: list[str], shim: Shim | None) -> tuple[str, int]:
-    """Returns the printed text, and the most memory that the processes had allocated themselves."""
+    """Returns the printed text, and the maximum of the memory that the processes themselves had
+    allocated."""
     environment = child_environment(shim) | QUIET
     most = 0
     with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
@@ -80,7 +81,7 @@ def run_in(group: MemoryGroup, command: list[str], shim: Shim | None) -> tuple[s
 
 
 def found_by(bench: Bench, job: str, text: str) -> list[dict]:
-    """The epochs of a job that has printed `text`."""
+    """Returns the epochs of a job that has printed `text`."""
     if job == "reader":
         return [json.loads(line) for line in text.splitlines()]
     return epochs_of(bench.work / "train.json")
@@ -93,7 +94,7 @@ def command_of(bench: Bench, job: str, data: Path, names: Path, epochs: int = EP
 
 
 def fill(bench: Bench, shim: Shim, data: Path, names: Path, count: int) -> None:
-    """Runs a first job with room for all files; nothing of it stays in memory."""
+    """Runs a first job with room for all files. Nothing of this job stays in memory."""
     with subprocess.Popen(reader_command(bench, data, names, 1,
                                          waits=True), env=child_environment(shim),
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:

@@ -1,5 +1,5 @@
-// cubeshim_disk_bench index DIR: makes segment files that have footers but no data; measures
-// restarts without an index, the index's size, and lookups in it. It leaves the files that it made.
+// cubeshim_disk_bench index DIR: makes segment files that have footers but no data. Measures
+// restarts without an index, the index's size, and lookups in it. The files are not removed.
 // cubeshim_disk_bench read DIR: reads real records in random order, with O_DIRECT and without,
 // alternately.
 #include <fcntl.h>
@@ -86,7 +86,7 @@ double cpu_now() {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
-// The times of several rounds: median, minimum and maximum of the wall time, and median of the CPU
+// Measures several rounds: median, minimum and maximum of the wall time, and median of the CPU
 // time.
 class Times {
  public:
@@ -111,7 +111,7 @@ class Times {
 };
 
 struct Pages {
-  // Bytes on the disk, and bytes in the page cache, no matter which process maps them.
+  // Bytes on the disk, and bytes in the page cache for all processes together.
   std::uint64_t reserved = 0, cached = 0;
 };
 Pages pages_of(const std::string& of) {
@@ -129,8 +129,8 @@ Pages pages_of(const std::string& of) {
           static_cast<std::uint64_t>(cached) * k_page};
 }
 
-// How much of the file is mapped in this process and in memory, from /proc/self/smaps; with
-// `advice`, after madvise.
+// Returns how many bytes of the file are mapped in this process and present in memory, from
+// /proc/self/smaps. If `advice` is given, calls madvise first.
 std::uint64_t mapped_bytes(const std::string& of, int advice = 0) {
   std::uint64_t bytes = 0;
   for (int pass = advice == 0 ? 1 : 0; pass < 2; ++pass) {
@@ -238,7 +238,7 @@ void bench_index(const std::string& parent, std::uint64_t files, int rounds) {
   };
   look_ups("in memory", k_warm);
   tell("in use");
-  // Evicts pages as the kernel does when memory is short.
+  // Evicts pages like the kernel when memory is short.
   const auto page_out = [&] {
     sync_directory(directory);
     mapped_bytes(index, MADV_PAGEOUT);

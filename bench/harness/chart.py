@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Draws the charts of the documents from their tables: what a file costs (doc/BENCHMARKS.md) and
-what a training job gains (doc/benchmarks/jobs.md).
+"""Draws the charts of the documents from their tables: the cost of a file (doc/BENCHMARKS.md) and
+the gain of a training job (doc/benchmarks/jobs.md).
 
     chart.py ROOT reports each chart that does not have the figures of its table
     chart.py ROOT --write draws the charts

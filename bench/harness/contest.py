@@ -1,5 +1,5 @@
-"""Contests: the same work done in several ways, timed alternately (A B A B ...), pass by pass, so
-that other work on the machine affects all of them alike.
+"""Contests: the same work is done in several ways, which are timed alternately (A B A B ...), pass
+by pass, so that other work on the machine affects all ways alike.
 
 A contender is a process that reads a set, waits for a line on its stdin before each pass and prints
 one JSON object for each pass: cubeshim_bench --gated, and bench/jobs/loaders.py. It reports the
@@ -33,7 +33,7 @@ class Passes:
     cpu_ns: list[int] = field(default_factory=list)
 
     def us(self, cpu: bool = False) -> list[float]:
-        """Microseconds a file, pass by pass."""
+        """Returns the microseconds per file of each pass."""
         return [ns / 1e3 / self.files for ns in (self.cpu_ns if cpu else self.wall_ns)]
 
     def files_per_s(self) -> list[float]:
@@ -45,7 +45,7 @@ class Passes:
 
 
 class Contender:
-    """A child that does one pass at each call."""
+    """A child that makes one pass at each call."""
     def __init__(self, name: str, command: Sequence[str | Path], shim: Shim | None = None,
                  processes: int = 1, loops: int = 1):
         self.passes = Passes(name)
@@ -63,7 +63,7 @@ class Contender:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # After an error, the error is reported, not the child's exit status.
+        # After an error, reports this error and not the child's exit status.
         if kind is None:
             self.finish()
         else:
@@ -109,14 +109,15 @@ class Contender:
 
 
 def in_turn(items: Iterable[Item], number: int) -> list[Item]:
-    """The items in the order for round `number`: each round begins with another item."""
+    """Returns the items in the order for round `number`. Each round begins with another item."""
     found = list(items)
     first = number % len(found)
     return [*found[first:], *found[:first]]
 
 
 def alternate(contenders: Sequence[Contender], rounds: int) -> dict[str, Passes]:
-    """`rounds` passes of each, alternately; each round starts with another contender."""
+    """Runs `rounds` passes of each contender, alternately. Each round starts with another
+    contender."""
     for contender in contenders:
         contender.wait_until_ready()
     for number in range(rounds):
@@ -173,5 +174,5 @@ def figures(found: dict[str, Passes]) -> dict[str, dict[str, list[float]]]:
 
 
 def ratios(slow: Passes, fast: Passes, cpu: bool = False) -> Spread:
-    """How many times faster `fast` is, round by round."""
+    """Returns how many times faster `fast` is in each round."""
     return spread([a / b for a, b in zip(slow.us(cpu), fast.us(cpu))])

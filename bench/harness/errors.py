@@ -1,6 +1,6 @@
-"""The one error of the benchmarks and the demo."""
+"""The error that the benchmarks and the demo raise."""
 
 
 class BenchError(Exception):
-    """The run cannot continue, or would compare different work; the error's text is the one line to
+    """The run cannot continue, or would compare different work. The error's text is the line to
     print."""

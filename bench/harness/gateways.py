@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def gateways_of(command: Path) -> list[int]:
-    """The pids of the gateways that a command of this path has started."""
+    """Returns the pids of the gateways that a command with this path has started."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,8 +1,8 @@
 """Measures how much of the machine other programs used while a row ran.
 
-On a few cores, a compiler in another window changes every figure of the demo. So each row also
-reports the share of all cores that other programs used, and the report marks the rows that this
-affected."""
+On a machine with few cores, a compiler in another window changes every figure of the demo. So each
+row also reports the share of all cores that other programs used, and the report marks the affected
+rows."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ BUSY = (0, 1, 2, 5, 6, 7)
 
 
 def machine_seconds(stat: Path = Path("/proc/stat")) -> float:
-    """CPU seconds of all cores since the machine was started."""
+    """Returns the CPU seconds of all cores since the machine was started."""
     columns = stat.read_text().split("\n", 1)[0].split()[1:]
     return sum(int(columns[i]) for i in BUSY if i < len(columns)) / TICKS
 
 
 def process_seconds(pid: int) -> float:
-    """CPU seconds of a running process, or 0 once it is gone."""
+    """Returns the CPU seconds of a running process, or 0 if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -33,8 +33,8 @@ def process_seconds(pid: int) -> float:
 
 
 def tree_seconds(pid: int) -> float:
-    """CPU seconds of a running process, of its descendants, and of those that they have waited
-    for."""
+    """Returns the CPU seconds of a running process, of its descendants, and of the children that
+    these have waited for."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         children = [
@@ -48,8 +48,8 @@ def tree_seconds(pid: int) -> float:
 
 
 def own_seconds() -> float:
-    """CPU seconds of this process and of all its descendants that have ended and were waited
-    for."""
+    """Returns the CPU seconds of this process and of all its descendants that have ended and were
+    waited for."""
     usages = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 

@@ -1,5 +1,5 @@
-"""A control group with a memory limit for children of a benchmark: page cache, /dev/shm and the
-processes' own memory together."""
+"""A control group with a memory limit for children of a benchmark. The limit covers page cache,
+/dev/shm and the processes' own memory together."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bench.harness.errors import BenchError
 
 ROOT = Path("/sys/fs/cgroup")
 PATIENCE_S = 10
-# Maps whether the version is 1 (where the files lie in the controller's folder) to names: of the
-# files with the limit and with the maximum use, and of the line of memory.stat with the processes'
-# own memory.
+# File names by version; the key is True for version 1, whose files are in the controller's folder.
+# Each row names the file of the limit, the file of the maximum use, and the line of memory.stat
+# with the processes' own memory.
 NAMES = {
     True: ("memory.limit_in_bytes", "memory.max_usage_in_bytes", "total_rss"),
     False: ("memory.max", "memory.peak", "anon")
@@ -21,12 +21,12 @@ NAMES = {
 
 
 def own_group() -> tuple[Path, bool]:
-    """The folder in which a group can be made, and whether it is of version 1."""
+    """Returns the folder in which a group can be made, and whether the group is of version 1."""
     lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     for _, controllers, path in lines:
         if "memory" in controllers.split(","):
-            # In a container, the path may be the one that the host sees. The mounted group is then
-            # our own.
+            # In a container, this can be the path that the host sees. The mounted group is then our
+            # own group.
             own = ROOT / "memory" / path.lstrip("/")
             return (own if own.is_dir() else ROOT / "memory"), True
     for number, _, path in lines:
@@ -62,7 +62,7 @@ class MemoryGroup:
                 return self.path.rmdir()
             except OSError:
                 if kind is not None:
-                    # The earlier error is reported, not this one.
+                    # Only the earlier error is reported.
                     return
                 if time.monotonic() > deadline:
                     raise
@@ -73,10 +73,11 @@ class MemoryGroup:
         (self.path / "cgroup.procs").write_text("0")
 
     def most_bytes(self) -> int:
-        """The most memory that was used, including page cache and shared memory."""
+        """Returns the maximum memory use, including page cache and shared memory."""
         return int((self.path / self._most).read_text())
 
     def own_bytes(self) -> int:
-        """The memory that the processes have allocated: neither page cache nor shared memory."""
+        """Returns the memory that the processes have allocated, without page cache and shared
+        memory."""
         rows = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
         return int(rows[self._own])

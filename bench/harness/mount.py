@@ -1,4 +1,4 @@
-"""The slow mount: lagfs, a FUSE mount with a configured latency, its start and end, and its
+"""The slow mount: starts and ends lagfs, a FUSE mount with a configured latency, and reads its
 counters.
 
 lagfs counts every operation that reaches it in MNT/.lagfs/counters.json, separately for data files
@@ -25,7 +25,7 @@ from bench.harness.load import process_seconds
 START_SECONDS = 15.0
 STOP_SECONDS = 5.0
 DELAYED = ("lookup", "open", "read", "getattr")
-# The sum, and the operations of a close, which lagfs answers without latency.
+# The rows that are not counted: the sum, and the operations that lagfs answers without latency.
 NOT_COUNTED = {
     "total", "release", "releasedir", "flush", "forget", "forget_multi", "batch_forget", "init",
     "destroy"
@@ -108,7 +108,7 @@ class SlowMount:
         (self.path / ".lagfs" / "reset").write_text("1\n")
 
     def cpu_seconds(self) -> float:
-        """CPU seconds that the mount's server has used so far."""
+        """Returns the CPU seconds that the mount's server has used so far."""
         return process_seconds(self.process.pid)
 
     def counters(self) -> dict:
@@ -125,28 +125,29 @@ class SlowMount:
 
 
 def count_data_operations(counters: dict) -> int:
-    """The number of operations on data files that wait for the origin, from {"open": {"count": 3,
-    "data_files": 2, ...}, ...}."""
+    """Returns the number of operations on data files that wait for the origin, from {"open":
+    {"count": 3, "data_files": 2, ...}, ...}."""
     return sum(row["data_files"]
                for name, row in counters.items()
                if isinstance(row, dict) and name not in NOT_COUNTED)
 
 
 def is_mounted(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
-    """Reads the table of mounts, because calls on `path` itself fail once lagfs is dead."""
+    """Returns True if `path` is a mount point. Reads the table of mounts, because calls on `path`
+    itself fail after the death of lagfs."""
     return any(
         mount_point(line) == str(path)
         for line in mounts.read_text(errors="surrogateescape").splitlines())
 
 
 def mount_point(line: str) -> str:
-    """The mount point in a line of /proc/self/mounts, where spaces and the like are octal
-    escapes."""
+    """Returns the mount point in a line of /proc/self/mounts. Spaces and similar characters are
+    octal escapes there."""
     return re.sub(r"\\([0-7]{3})", lambda escape: chr(int(escape[1], 8)), line.split()[1])
 
 
 def file_system_of(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """The type of the file system that holds `path`, as the kernel names it."""
+    """Returns the kernel's name for the type of the file system that contains `path`."""
     kind, longest = "unknown", -1
     for line in mounts.read_text(errors="surrogateescape").splitlines():
         point = mount_point(line)
@@ -180,8 +181,9 @@ def unmount(path: Path) -> None:
 
 
 def end(process: subprocess.Popen, first_wait: float = 0.5) -> None:
-    """Ends a process of ours. First it may end by itself; then it gets SIGTERM, and time to end its
-    children; at last the whole session that it leads gets SIGKILL."""
+    """Ends a process that this program has started. First waits for the process to end; then sends
+    SIGTERM, and gives the process time to end its children; at last sends SIGKILL to the whole
+    session that the process leads."""
     for send in (None, process.terminate, lambda: os.killpg(process.pid, signal.SIGKILL)):
         try:
             if send:

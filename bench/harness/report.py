@@ -1,5 +1,5 @@
-"""The results of `make bench`: tables and targets, and how they are written to the terminal,
-Markdown and JSON."""
+"""The results of `make bench`: tables and targets. Writes them to the terminal, as Markdown and as
+JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.harness.machine import Machine
 @dataclass(frozen=True)
 class Table:
     title: str
-    what: str  # what is compared, and the reason for the range
+    what: str  # the comparison, and the reason for the range
     header: tuple[str, ...]
     rows: list[tuple[str, ...]]
 
@@ -50,7 +50,7 @@ class Section:
     targets: list[Target] = field(default_factory=list)
     data: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    others: float = 0.0  # the share of all cores that others took during the section
+    others: float = 0.0  # the share of all cores that other programs used
 
 
 def targets_table(sections: list[Section]) -> Table:

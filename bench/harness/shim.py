@@ -1,5 +1,5 @@
-"""Runs a child under the library, and reads what the library reports at its end. Only children ever
-get LD_PRELOAD."""
+"""Runs a child under the library, and reads the library's report at the child's end. LD_PRELOAD is
+set only for children."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Shim:
 
 
 def child_environment(shim: Shim | None) -> dict[str, str]:
-    """Our environment, with no settings of this library but those of `shim`."""
+    """Returns our environment without settings of this library, except the settings of `shim`."""
     plain = {
         name: value
         for name, value in os.environ.items()
@@ -51,8 +51,8 @@ def child_environment(shim: Shim | None) -> dict[str, str]:
 
 
 def exit_report(stats: Path) -> dict:
-    """Reads the report that a job has left in its file of CUBESHIM_STATS (the last one, if there
-    are more), and removes the file."""
+    """Reads the last report that a job has written to its file of CUBESHIM_STATS, and removes the
+    file."""
     try:
         text = stats.read_text().strip()
         try:

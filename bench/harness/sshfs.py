@@ -1,5 +1,5 @@
-"""Mounts a directory of this machine over sshfs: with an SSH server of its own on a loopback port,
-and keys made for it."""
+"""Mounts a directory of this machine over sshfs, with a separate SSH server on a loopback port and
+new keys."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def start_server(home: Path, port: int) -> subprocess.Popen:
     if os.getuid() == 0:
         # sshd needs this directory to separate privileges; normally the service creates it.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-    # In the foreground, and in a session of its own: Ctrl-C ends the bench, which then unmounts.
+    # sshd runs in the foreground and in its own session: Ctrl-C ends the bench, which then
+    # unmounts.
     return subprocess.Popen([program("sshd"), "-D", "-e", "-f", settings], stdin=subprocess.DEVNULL,
                             stderr=(home / "sshd.log").open("wb"), start_new_session=True)
 

@@ -18,7 +18,7 @@ from bench.harness.shim import Shim, child_environment
 
 LOADERS = Path(__file__).resolve().parents[1] / "jobs" / "loaders.py"
 MANY_PASSES = 10_000
-LATENCY_US = 300  # of the slow mount, unless a suite sets another
+LATENCY_US = 300  # of the slow mount, if a suite sets no other value
 FULL_RAM = "8M"  # the smallest region; the filler is larger
 
 
@@ -55,7 +55,7 @@ class Bench:
 
     def shim(self, prefix: Path | None = None, ram: str = "1500M", stats: Path | None = None,
              more: dict[str, str] | None = None) -> Shim:
-        """A shim with its own, empty cache."""
+        """Returns a shim with its own, empty cache."""
         return Shim(self.library, prefix or self.data, f"bench-{os.getpid()}-{next(self._numbers)}",
                     ram, stats, more=tuple((more or {}).items()))
 
@@ -64,8 +64,8 @@ class Bench:
         return SlowMount(self.lagfs, source, self.work, latency_us, direct, at=at)
 
     def reports(self, shim: Shim) -> list[dict]:
-        """The reports of `cubeshim stats` for the jobs of a cache in use; empty if no job uses
-        it."""
+        """Returns the reports of `cubeshim stats` for the jobs that use a cache; empty if no job
+        uses it."""
         done = subprocess.run([self.command, "stats", "--json", "--name", shim.name],
                               env=child_environment(None), capture_output=True, text=True)
         found = json.loads(
@@ -75,8 +75,8 @@ class Bench:
     def reader(self, name: str, data: Path, shim: Shim | None = None, reader: str = "posix",
                processes: int = 1, loops: int = 1, limit: int = 0,
                options: tuple[str | Path, ...] = (), names: Path | None = None) -> Contender:
-        """cubeshim_bench as a contender. `names` has the same files as `data` and is listed
-        instead."""
+        """Returns cubeshim_bench as a contender. `names` has the same files as `data` and is listed
+        instead of `data`."""
         command = [
             self.program, "--gated", "--set", data, "--reader", reader, "--processes", processes,
             "--loops", loops, "--limit", limit, "--passes", MANY_PASSES, "--names", names or data,
@@ -86,14 +86,14 @@ class Bench:
 
     def loader(self, name: str, data: Path, loader: str, shim: Shim | None = None, limit: int = 0,
                names: Path | None = None) -> Contender:
-        """A Python loader as a contender."""
+        """Returns a Python loader as a contender."""
         return Contender(name, [
             sys.executable, LOADERS, "--set", data, "--names", names or data, "--loader", loader,
             "--limit", limit
         ], shim)
 
     def full(self, name: str, data: Path, limit: int = 0) -> Contender:
-        """The shim with a region that other files have filled, so that every open goes to the
-        mount."""
+        """Returns a contender with the shim, whose region is full of other files, so that every
+        open is passed to the mount."""
         return self.reader(name, data, self.shim(ram=FULL_RAM), limit=limit,
                            options=("--filler", self.sets["filler"].path))

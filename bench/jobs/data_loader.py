@@ -1,5 +1,5 @@
-"""Measures a DataLoader on the slow mount, with and without the shim, against the page cache of a
-local disk."""
+"""Measures a DataLoader on the slow mount, with and without the shim, compared with the page cache
+of a local disk."""
 
 from __future__ import annotations
 

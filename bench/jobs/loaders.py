@@ -4,7 +4,7 @@
 
 A contender of harness/contest.py, with or without the library preloaded. Each loader has a variant,
 NAME:interpreter, without the file calls: the same loop over bytes that are already in memory. Its
-time is that of the interpreter alone, which no file layer can save."""
+time is the time of the interpreter alone, which no file layer can save."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ LOADERS: dict[str, Callable[[dict[str, bytes]], Load]] = {
 
 
 def digest_of(load: Load, paths: list[str]) -> str:
-    """The digest of all bytes that the loader returns, file by file, sorted by name."""
+    """Returns the digest of all bytes that the loader returns, in the order of the files' names."""
     total = 0
     for number, path in enumerate(paths):
         got = load(path)

@@ -1,5 +1,5 @@
-"""`cubeshim plan` and real runs: each job is observed once under other settings, and then run. A
-run stops after each epoch, so that the counters of the cache can be read."""
+"""Compares `cubeshim plan` with real runs. Each job is observed one time under other settings, and
+then run. A run stops after each epoch, so that the counters of the cache can be read."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ PART = 256 * KIB
 class Job:
     name: str
     files: int
-    least: int  # bytes; the sizes lie between the two, evenly on a logarithmic scale
+    least: int  # bytes; sizes are spread evenly on a logarithmic scale
     most: int
-    ram: str  # that of the predicted run
-    observed: tuple[str, ...]  # how the run is observed: options of `cubeshim profile`
+    ram: str  # of the predicted run
+    observed: tuple[str, ...]  # options of `cubeshim profile` for the observed run
     how: str = "read"  # read, mmap or parts
-    order: str = "random"  # "random": another order in each epoch; or "same"
+    order: str = "random"  # "random" (another order in each epoch) or "same"
     processes: int = 1  # each reads a part of every epoch
     takes_turns: bool = False  # so that all reads come in the same order in each run
     disk: str = ""
@@ -51,8 +51,8 @@ class Job:
         return [int(self.least * (self.most / self.least)**rng.random()) for _ in range(self.files)]
 
 
-# To observe files in blocks, mappings and a disk, a run needs the cache; for the first two, with
-# room for all files.
+# To observe files in blocks, mappings and a disk, a run needs the cache. For files in blocks and
+# mappings, the cache needs room for all files.
 JOBS = (
     Job("random epochs", 1000, 10 * KIB, 200 * KIB, "32M", ("--observe",)),
     Job("sequential shards", 16, 20 * MIB, 28 * MIB, "288M", ("--ram", "600M"), "parts", "same"),
@@ -76,7 +76,7 @@ def make_files(job: Job, where: Path) -> None:
 
 
 def read_file(path: str, how: str) -> None:
-    """Reads a file as the job does, and processes its bytes."""
+    """Reads a file like the job, and processes its bytes."""
     with open(path, "rb", buffering=0) as file:
         if how == "mmap":
             with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as bytes_of_file:
@@ -89,7 +89,7 @@ def read_file(path: str, how: str) -> None:
 
 
 def read_epochs(job: Job, root: str, epochs: int, stops: bool) -> None:
-    """The job itself. With `stops`, it prints how long each epoch took, and waits for a line."""
+    """Runs the job itself. With `stops`, prints the time of each epoch and waits for a line."""
     for epoch in range(epochs):
         numbers = list(range(job.files))
         if job.order == "random":
@@ -129,7 +129,7 @@ def job_words(job: Job, root: Path, epochs: int, stops: bool) -> list[str]:
 
 
 def observe(bench: Bench, job: Job, root: Path, out: Path) -> None:
-    """Observes two epochs; three if a disk is to answer reads of the last one."""
+    """Observes two epochs, or three if a disk must answer the reads of the last epoch."""
     disk = ["--disk-dir", bench.work / "observed-disk"] if job.disk else []
     done = subprocess.run([
         bench.command, "profile", "-p", root, "--name",
@@ -145,8 +145,8 @@ def observe(bench: Bench, job: Job, root: Path, out: Path) -> None:
 
 
 def plan(bench: Bench, out: Path, job: Job) -> dict:
-    """The forecast for the job with the memory and the disk that it will have, and the observed
-    figures."""
+    """Returns the forecast for the job with the memory and the disk that it will have, and the
+    observed figures."""
     done = subprocess.run(
         [bench.command, "plan", out, "--json", "--ram", job.ram, "--disk", job.disk or "0"],
         env=child_environment(None),
@@ -185,8 +185,8 @@ def hits_between(job: Job, before: dict, after: dict) -> float:
         return sum(after[group][name] - before[group][name] for name in names)
 
     if job.least > 16 * MIB:
-        # The origin may have delivered more bytes than the files have, because some were fetched in
-        # vain.
+        # The origin can have delivered more bytes than the files have, because some bytes were
+        # fetched in vain.
         return max(1 - grown("blocks", "origin", "kernel") / grown("blocks", "read"), 0)
     hits = grown("hits", *after["hits"])
     return hits / (hits + after["misses"] - before["misses"] + grown("bypassed", "full", "busy"))
@@ -216,8 +216,8 @@ def empty_disks(bench: Bench) -> None:
 
 
 def compare(bench: Bench, job: Job, root: Path) -> tuple[float, ...]:
-    """Hit ratio and seconds of a later epoch, predicted and real, and the profiler's share of the
-    observed run."""
+    """Returns the hit ratio and seconds of a later epoch, predicted and real, and the profiler's
+    share of the observed run."""
     empty_disks(bench)
     with tempfile.TemporaryDirectory(dir=bench.work) as out:
         observe(bench, job, root, Path(out))
@@ -233,7 +233,7 @@ def measure_plan(bench: Bench) -> Section:
     section = Section("forecasts of cubeshim plan")
     rows = []
     sources = [bench.work / f"plan-files-{i}" for i in range(len(JOBS))]
-    # Makes all files first, because a fetch asks for the stat of a new file twice.
+    # Makes all files first, because a fetch requests the stat of a new file twice.
     for job, source in zip(JOBS, sources):
         make_files(job, source)
     for job, source in zip(JOBS, sources):

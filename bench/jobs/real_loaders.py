@@ -1,5 +1,5 @@
-"""Measures the loaders that programs really use, without decoding and with warm caches: files under
-the prefix against the local disk's page cache."""
+"""Measures the loaders that programs really use, without decoding and with warm caches. Compares
+files under the prefix with the local disk's page cache."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@ small CNN.
 
     train.py --data DIR [--epochs N] [--workers N] [--loader pil|cv2] [--json FILE] ...
 
-It is made to be timed on different mounts, so it is reproducible to the bit: the random draws for a
-picture depend only on the seed, the epoch and the picture's number, and not on the number of
-workers or the way in which they are started. The checksum of an epoch covers every label and every
-decoded pixel, in any order. Two runs that print the same checksum and loss have seen the same
+It is made for timing on different mounts, so it is reproducible to the bit: the random draws for a
+picture depend only on the seed, the epoch and the picture's number. They do not depend on the
+number of workers or on how workers are started. The checksum of an epoch covers every label and
+every decoded pixel, in any order. Two runs that print the same checksum and loss have seen the same
 data."""
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Pictures(ImageFolder):
     """ImageFolder that also returns a checksum of the decoded pixels, and crops by (seed, epoch,
     index).
 
-    `epoch` lies in shared memory so that persistent workers see it change."""
+    `epoch` is in shared memory, so that persistent workers see its changes."""
     def __init__(self, root: str, loader: str, size: int, seed: int, per_class: int):
         super().__init__(root, augmentation(loader, size),
                          loader=cv2_loader if loader == "cv2" else pil_loader)
@@ -121,7 +121,7 @@ def pixel_sum(picture: np.ndarray | Image.Image) -> int:
 
 
 def mixed(*parts: int) -> int:
-    """A 64-bit number that depends on every bit of all parts (splitmix64)."""
+    """Returns a 64-bit number that depends on every bit of all parts (splitmix64)."""
     state = 0
     for part in parts:
         state = (state + part + 0x9E3779B97F4A7C15) & MASK
@@ -179,7 +179,8 @@ def start_worker(_: int) -> None:
 
 
 def run(options: argparse.Namespace) -> list[Epoch]:
-    # The cores are left to the workers, and sums by one thread are the same in every run.
+    # Uses one thread, to leave the cores to the workers and because sums by one thread are the same
+    # in every run.
     torch.set_num_threads(1)
     cv2.setNumThreads(0)
     torch.manual_seed(options.seed)

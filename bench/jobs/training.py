@@ -21,8 +21,8 @@ QUIET = {"PYTHONWARNINGS": "ignore:This DataLoader will create"}
 
 def train_command(data: Path, out: Path, loader: str, epochs: int, workers: int = 2,
                   per_class: int = 0, pause: float = 0.0, steps: bool = False) -> list[str]:
-    """`per_class`: 0 for all files. `pause`: seconds between epochs, which are not timed. `steps`:
-    whether it trains, too."""
+    """`per_class`: files of each class, 0 for all. `pause`: seconds between epochs, which are not
+    timed. `steps`: whether the run also trains."""
     return [
         sys.executable,
         str(TRAIN), "--data",
@@ -63,7 +63,8 @@ def epochs_of(out: Path) -> list[dict]:
 def train(bench: Bench, data: Path, loader: str, per_class: int, shim: Shim | None,
           mount: SlowMount | None = None, epochs: int = 1, workers: int = 2, pause: float = 0.0,
           steps: bool = False) -> tuple[list[dict], list[int]]:
-    """Runs train.py once. Returns its epochs, and the bytes that each has read from the mount."""
+    """Runs train.py one time. Returns its epochs, and the bytes that each epoch has read from the
+    mount."""
     out = bench.work / "train.json"
     read = [mount.bytes_read()] if mount else []
     command = train_command(data, out, loader, epochs, workers, per_class, pause, steps)

@@ -42,8 +42,8 @@ int set_times(const Node& node, const struct stat& to, int to_set) {
 
 int apply(const Node& node, const struct stat& to, int to_set, const fuse_file_info* file) {
   int error = 0;
-  // Sets the owner before the mode, because a change of owner clears the set-user-id bit; and the
-  // size before the times, because a change of size sets them.
+  // Sets the owner before the mode, because a change of owner clears the set-user-id bit. Sets the
+  // size before the times, because a change of size changes the times.
   if ((to_set & (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) != 0) error = set_owner(node, to, to_set);
   if (error == 0 && (to_set & FUSE_SET_ATTR_MODE) != 0) {
     error = errno_if(::chmod(path_of(node).c_str(), to.st_mode & 07777) != 0);
@@ -54,7 +54,8 @@ int apply(const Node& node, const struct stat& to, int to_set, const fuse_file_i
   return error;
 }
 
-// getxattr and listxattr share a protocol: size 0 asks for the size, any other size for the value.
+// getxattr and listxattr share a protocol: size 0 requests the size, any other size requests the
+// value.
 template <typename Get>
 void reply_xattr(fuse_req_t request, Call& call, size_t size, Get get) {
   std::vector<char> buffer(size);
@@ -108,7 +109,7 @@ void readlink(fuse_req_t request, fuse_ino_t id) {
 }
 
 void statfs(fuse_req_t request, fuse_ino_t id) {
-  // Describes the file system and not a file, so the path that the client named does not matter.
+  // Describes the file system and not a file, so it does not matter which path the client named.
   Call call(request, Op::statfs, false);
   if (call.refused()) return;
   struct statvfs st {};

@@ -27,8 +27,8 @@ bool Call::refused() {
 }
 
 bool Call::hang(double seconds) {
-  // Sleeps in short naps, so that a client that is killed during the hang can end, as it would on a
-  // hung network mount.
+  // Sleeps in short naps, so that a client that is killed during the hang can end, as on a hung
+  // network mount.
   constexpr Nanoseconds k_nap = 10'000'000;
   Workers::mark_counted();
   const Nanoseconds end = now_ns() + static_cast<Nanoseconds>(seconds * 1e9);

@@ -23,11 +23,11 @@ constexpr File k_files[] = {{"counters", k_counters},
                             {"held", k_held},
                             {"script", k_script},
                             {"reset", k_reset}};
-constexpr double k_timeout = 3600;  // these never change
+constexpr double k_timeout = 3600;  // for attributes that never change
 
 bool is_written(fuse_ino_t id) { return id == k_reset || id == k_script; }
 
-// The snapshot that one open file shows.
+// The snapshot that an open file shows.
 struct Snapshot {
   std::mutex mutex;
   std::string text;
@@ -70,7 +70,7 @@ void lookup(fuse_req_t request, fuse_ino_t parent, const char* name) {
 
 void getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info*) { reply_attributes(request, id); }
 
-// `> .lagfs/reset` truncates the file, which needs no action.
+// `> .lagfs/reset` truncates the file; no action is needed.
 void setattr(fuse_req_t request, fuse_ino_t id, struct stat*, int, fuse_file_info*) {
   reply_attributes(request, id);
 }
@@ -105,8 +105,7 @@ void read(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset, fuse_fil
     if (static_cast<size_t>(offset) < snapshot.text.size())
       part = snapshot.text.substr(static_cast<size_t>(offset), size);
   }
-  // The snapshot must not be touched from here on: the client may close the file as soon as it has
-  // its reply.
+  // The snapshot must not be touched after the reply, because the client may then close the file.
   fuse_reply_buf(request, part.data(), part.size());
 }
 

@@ -2,8 +2,8 @@
 // can be read, `script` and `reset` written.
 //
 // Operations on `.lagfs` are neither counted nor delayed, and its files are never cached. A read
-// from the start of a file takes a new snapshot. The directory is found only by its name: no
-// listing of the root shows it, and it hides a directory of this name in the source.
+// from the start of a file takes a new snapshot. The directory is found only by its name: a listing
+// of the root does not show it. It hides a directory of this name in the source.
 //
 // Thread safety: all functions may be called from any worker.
 #pragma once
@@ -16,16 +16,17 @@ namespace cube::lagfs::control {
 
 inline constexpr const char* k_directory_name = ".lagfs";
 
-// Other node ids are addresses, so small numbers are free.
+// All other node ids are addresses, so small numbers are free.
 enum Id : fuse_ino_t { k_directory = 2, k_counters, k_counters_json, k_held, k_script, k_reset };
 
 inline bool is_control(fuse_ino_t id) { return id >= k_directory && id <= k_reset; }
-// True if this name is that of the directory, or lies in it.
+// Returns true if this is the name of the directory, or a name in it.
 inline bool is_control_name(fuse_ino_t parent, const char* name) {
   return is_control(parent) || (parent == FUSE_ROOT_ID && strcmp(name, k_directory_name) == 0);
 }
 
-// Replies with the entry of `name` in the root or in the directory; ENOENT if there is none.
+// Replies with the entry of `name` in the root or in the directory, or with ENOENT if there is
+// none.
 void lookup(fuse_req_t request, fuse_ino_t parent, const char* name);
 void getattr(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
 void setattr(fuse_req_t request, fuse_ino_t id, struct stat* attributes, int to_set,

@@ -7,8 +7,8 @@
 namespace cube::lagfs {
 namespace {
 
-// A relaxed order suffices everywhere: the kernel passes the reply to the client, which orders the
-// client's view of the counters.
+// Relaxed order suffices everywhere, because the kernel passes the reply to the client, and this
+// orders the client's view of the counters.
 constexpr auto k_relaxed = std::memory_order_relaxed;
 
 struct Sum {

@@ -1,8 +1,8 @@
 // Counts the requests that reached the origin: one set of counters for each operation, with a text
 // and a JSON form.
 //
-// Thread safety: all members may be called from any thread. A count is exact as soon as add() has
-// returned. A snapshot that must include every request taken before it first waits for the workers
+// Thread safety: all members may be called from any thread. A count is exact when add() has
+// returned. Before a snapshot that must include all earlier requests, wait for the workers
 // (workers.h, settle()).
 #pragma once
 

@@ -35,8 +35,8 @@ int run_in_background(const std::function<int(const Ready&)>& serve) {
     close(pipe_fds[0]);
     setsid();
     const int code = serve([fd = pipe_fds[1]] {
-      // Leaves the terminal first: a program that waits for the end of our output must not wait for
-      // the end of the mount.
+      // Leaves the terminal first, so that a program that waits for the end of our output does not
+      // wait for the end of the mount.
       leave_terminal();
       while (write(fd, "+", 1) < 0 && errno == EINTR) {
       }

@@ -9,9 +9,9 @@ namespace cube::lagfs {
 
 using Ready = std::function<void()>;
 
-// Forks. The child runs `serve`, which calls its argument once it is ready; from then on, the child
-// runs independently. The parent returns 0 at that moment, or the child's exit code if the child
-// ends first. In the child the function does not return.
+// Forks. The child runs `serve`, which calls its argument when it is ready; the child then
+// continues independently. The parent returns 0 at that moment, or the child's exit code if the
+// child ends first. In the child, the function does not return.
 int run_in_background(const std::function<int(const Ready&)>& serve);
 
 }  // namespace cube::lagfs

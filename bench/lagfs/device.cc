@@ -9,7 +9,7 @@
 namespace cube::lagfs::device {
 namespace {
 
-// INIT is the first request of a session, and no other is sent before its reply.
+// INIT is the first request of a session. The kernel sends no other request before its reply.
 std::atomic<bool> init_replied{false};
 
 ssize_t receive(int fd, void* to, size_t size, void*) { return ::read(fd, to, size); }

@@ -1,10 +1,9 @@
-// Sets one bit of one message between libfuse and the kernel; lagfs changes nothing else in this
-// traffic.
+// Sets one bit of one message between libfuse and the kernel.
 //
 // Lookups in one directory run in parallel only if the reply to INIT contains FUSE_PARALLEL_DIROPS.
 // libfuse before 3.17 offers FUSE_CAP_PARALLEL_DIROPS but forgets to send it (libfuse issue 879).
-// The files of a directory would then be opened one by one, which no network file system does. So
-// lagfs corrects that reply as it is sent.
+// The files of a directory would then be opened one by one, unlike on a network file system. So
+// lagfs corrects this reply when it is sent.
 //
 // Thread safety: call install() before the workers start.
 #pragma once

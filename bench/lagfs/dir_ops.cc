@@ -1,4 +1,5 @@
-// Open directories. The handle of each is a stream of the source's directory.
+// Operations on open directories. The handle of an open directory is a stream of the source's
+// directory.
 #include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -12,11 +13,11 @@
 namespace cube::lagfs::operations {
 namespace {
 
-// The kernel sends the readdirs of one open directory one after the other.
+// Needs no lock, because the kernel sends the readdirs of one open directory one after another.
 struct Directory {
   DIR* stream;
   off_t offset = 0;           // the position of the stream
-  dirent* pending = nullptr;  // was read from the stream, but did not fit into the reply
+  dirent* pending = nullptr;  // read from the stream, but did not fit into the reply
 };
 
 Directory& directory_of(const fuse_file_info* file) {
@@ -41,7 +42,7 @@ bool is_dot(const char* name) { return strcmp(name, ".") == 0 || strcmp(name, ".
 struct Listing {
   std::vector<char> buffer;
   size_t used = 0;
-  std::vector<fuse_ino_t> acquired;  // lookups that the reply gives to the kernel
+  std::vector<fuse_ino_t> acquired;  // lookups that the reply passes to the kernel
 };
 
 // Appends one entry. Returns false if there is no room.

@@ -30,8 +30,8 @@ std::optional<int> find_errno(std::string_view name) {
 Faults::Faults(const std::vector<FailRule>& fails, const std::vector<HangRule>& hangs,
                double short_read, std::uint64_t seed)
     : short_read_(mix(seed), short_read) {
-  // Each rule has a stream of its own, so that an additional hang rule does not change the
-  // decisions of fail rules.
+  // Each rule has its own stream, so that an additional hang rule does not change the decisions of
+  // fail rules.
   std::uint64_t stream = 1;
   for (const FailRule& rule : fails) fails_.emplace_back(rule, mix(seed + (stream++ << 32)));
   stream = 1U << 16;

@@ -1,8 +1,7 @@
 // Configured faults of the origin: errors, hangs and short reads, each with a probability.
 //
-// The n-th decision of a rule depends only on the seed and on n. A run that sends the same
-// operations therefore sees the same number of faults at the same places, independent of the
-// threads' timing.
+// The n-th decision of a rule depends only on the seed and on n. So two runs that send the same
+// operations see the same number of faults at the same places, independent of the threads' timing.
 //
 // Thread safety: all members may be called from any thread.
 #pragma once
@@ -31,7 +30,7 @@ struct HangRule {
   double probability;
 };
 
-// The value of an errno name such as "EIO".
+// Returns the value of an errno name such as "EIO".
 std::optional<int> find_errno(std::string_view name);
 
 class Faults {
@@ -39,11 +38,11 @@ class Faults {
   Faults(const std::vector<FailRule>& fails, const std::vector<HangRule>& hangs, double short_read,
          std::uint64_t seed);
 
-  // The errno with which this operation must fail, or 0.
+  // Returns the errno with which this operation must fail, or 0.
   int error_for(Op op);
-  // How many seconds this operation must hang, or 0.
+  // Returns how many seconds this operation must hang, or 0.
   double hang_for(Op op);
-  // How many of `bytes` a read must return: all, or at least one and fewer than all.
+  // Returns how many of `bytes` a read must return: all of them, or at least one but not all.
   std::size_t shorten(std::size_t bytes);
 
  private:

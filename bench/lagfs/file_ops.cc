@@ -1,4 +1,4 @@
-// Open files. The handle of each is an fd of the source's file.
+// Operations on open files. The handle of an open file is an fd of the source's file.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ void set_caching(const Options& options, fuse_file_info& file) {
   file.keep_cache = options.keep_cache ? 1 : 0;
 }
 
-// Each worker keeps one buffer as large as the largest read it has served.
+// Returns the worker's buffer, which is as large as the largest read that the worker has served.
 char* read_buffer(size_t size) {
   thread_local std::unique_ptr<char[]> buffer;
   thread_local size_t capacity = 0;
@@ -29,8 +29,8 @@ char* read_buffer(size_t size) {
   return buffer.get();
 }
 
-// Reads fewer bytes only at the end of the file, because the kernel takes a short reply for the
-// end. Returns the number of bytes, or -1.
+// Reads fewer bytes than `size` only at the end of the file, because the kernel takes a short reply
+// for the end. Returns the number of bytes, or -1.
 ssize_t read_fully(int fd, char* to, size_t size, off_t offset) {
   size_t done = 0;
   while (done < size) {
@@ -54,7 +54,7 @@ void open(fuse_req_t request, fuse_ino_t id, fuse_file_info* file) {
   file->fh = static_cast<std::uint64_t>(fd);
   set_caching(origin_of(request).options, *file);
   call.wait();
-  // The client was interrupted and will send no RELEASE.
+  // The client was interrupted, and the kernel will send no RELEASE.
   if (fuse_reply_open(request, file) != 0) ::close(fd);
 }
 
@@ -111,7 +111,7 @@ void flush(fuse_req_t request, fuse_ino_t id, fuse_file_info* file) {
   Call call(request, Op::flush, node_at(request, id).is_data_file());
   drop_locks(id, file->lock_owner);
   if (call.refused()) return;
-  // Closing a duplicate reports the error that the source reports at close, and leaves the file
+  // Closes a duplicate: this reports the same error as a close of the source, but leaves the file
   // open.
   const int duplicate = ::fcntl(fd_of(file), F_DUPFD_CLOEXEC, 0);
   call.finish(errno_if(duplicate < 0 || ::close(duplicate) != 0));
@@ -159,7 +159,8 @@ void copy_file_range(fuse_req_t request, fuse_ino_t id_in, off_t offset_in, fuse
 
 void ioctl(fuse_req_t request, fuse_ino_t id, unsigned, void*, fuse_file_info*, unsigned,
            const void*, size_t, size_t) {
-  // No ioctl is supported, but the kernel sends each (isatty() is one), so each is counted.
+  // No ioctl is supported, but the kernel sends each ioctl (isatty() makes one), so each is
+  // counted.
   Call call(request, Op::ioctl, node_at(request, id).is_data_file());
   if (call.refused()) return;
   call.finish(ENOTTY);

@@ -26,8 +26,9 @@ class Latency {
   // `bandwidth` in bytes per second; 0: no cap.
   Latency(const PerCost& microseconds, double bandwidth);
 
-  // The time at which the reply to an operation may be sent that began at `start` and carries
-  // `bytes` from the origin. Also claims the bandwidth, so call it once for each reply.
+  // Returns the time at which the reply to an operation may be sent. The operation began at `start`
+  // and carries `bytes` from the origin. Also claims the bandwidth, so call it exactly one time for
+  // each reply.
   Nanoseconds reply_time(Op op, Nanoseconds start, std::uint64_t bytes);
 
  private:

@@ -1,4 +1,5 @@
-// lagfs [options] SOURCE MOUNTPOINT: mounts, serves until it is unmounted or told to end, unmounts.
+// lagfs [options] SOURCE MOUNTPOINT: mounts SOURCE, serves requests until the mount is removed or a
+// signal ends the program, and unmounts.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fuse_lowlevel.h>
@@ -29,7 +30,7 @@ namespace {
 constexpr int k_exit_failure = 1;
 constexpr int k_exit_usage = 2;
 
-// Each inode that the kernel knows costs an fd. Root may exceed the hard limit, up to the limit of
+// Each inode that the kernel knows needs an fd. Root may exceed the hard limit, up to the limit of
 // the system.
 void raise_descriptor_limit() {
   rlim_t most = 0;
@@ -41,10 +42,10 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// The kernel enlarges an fd table by making a new one of twice the size. In a process with threads
-// it then waits 10 to 25 ms until no thread reads the old table (synchronize_rcu), and every open
-// of the process waits as well, which adds latency that was not configured. So the table gets its
-// full size while there is only one thread. It never shrinks.
+// The kernel enlarges an fd table by making a new table of twice the size. In a process with
+// threads, it then waits 10 to 25 ms until no thread reads the old table (synchronize_rcu). Every
+// open of the process waits as well, which adds latency that was not configured. So the table is
+// enlarged to its full size while there is only one thread. It never shrinks.
 void make_descriptor_table(int fd) {
   constexpr rlim_t k_most = 1 << 16;  // half a megabyte
   rlimit limit{};
@@ -52,7 +53,7 @@ void make_descriptor_table(int fd) {
   close(fcntl(fd, F_DUPFD_CLOEXEC, std::min(limit.rlim_cur, k_most) - 1));
 }
 
-// Escapes commas, which end a mount option.
+// Escapes commas, because a comma ends a mount option.
 std::string escape(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -90,7 +91,8 @@ bool wait_for_end(const Origin& origin, const sigset_t& signals) {
   }
 }
 
-// Unmounts lazily, because files may be open. Open files then fail, as if a server had gone away.
+// Unmounts lazily, because files can still be open. Operations on open files then fail, as after
+// the loss of a server.
 void unmount(fuse_session* session, const Options& options) {
   if (umount2(options.mountpoint.c_str(), MNT_DETACH) != 0) fuse_session_unmount(session);
 }
@@ -109,7 +111,7 @@ int serve(const Options& options, const Ready& ready) {
   const sigset_t signals = awaited_signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
-  // Never destroyed, because workers may use it until the process has ended.
+  // Never destroyed, because workers can use it until the process has ended.
   auto& origin = *new Origin(options, root_fd);
   origin.on_ready = ready;
 
@@ -130,7 +132,7 @@ int serve(const Options& options, const Ready& ready) {
 
   origin.workers.start(session, options.threads);
   if (wait_for_end(origin, signals)) unmount(session, options);
-  // Exits without destructors, because workers may sleep in a configured hang. The kernel frees
+  // Exits without destructors, because workers might sleep in a configured hang. The kernel frees
   // everything that this process holds.
   fflush(nullptr);
   _exit(0);

@@ -1,4 +1,4 @@
-// Names in a directory: operations that find, make, move and remove them.
+// Operations that find, make, move and remove names in a directory.
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -10,12 +10,12 @@ namespace cube::lagfs::operations {
 namespace {
 
 void reply_entry(fuse_req_t request, const fuse_entry_param& entry) {
-  // If the client was interrupted, it does not take the entry, so the kernel does not count the
+  // If the client was interrupted, it does not receive the entry, and the kernel does not count the
   // lookup.
   if (fuse_reply_entry(request, &entry) != 0) origin_of(request).nodes.release(entry.ino, 1);
 }
 
-// Ends every operation that makes a name: tells the kernel which inode the name now has.
+// Ends an operation that has made a name: tells the kernel the name's inode.
 void finish_with_entry(fuse_req_t request, Call& call, int error, const Node& parent,
                        const char* name) {
   fuse_entry_param entry{};

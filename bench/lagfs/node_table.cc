@@ -18,13 +18,14 @@ Node::~Node() { close(fd_); }
 NodeTable::NodeTable(int root_fd) : root_(root_fd, stat_of(root_fd)) {}
 
 fuse_ino_t NodeTable::acquire(int fd, const struct stat& st) {
-  // A bind mount or a loop can show the root inside itself, but the kernel must see one inode.
+  // A bind mount or a loop can show the root inside itself, but for the kernel the root must be one
+  // inode.
   auto fresh = std::make_unique<Node>(fd, st);
   if (fresh->key() == root_.key()) return FUSE_ROOT_ID;
 
   Shard& shard = shard_of(fresh->key());
   const std::lock_guard lock(shard.mutex);
-  // If the inode is known, `fresh` stays ours and closes its fd.
+  // If the inode is already known, `fresh` is not inserted and closes its fd.
   Node& node = *shard.nodes.try_emplace(fresh->key(), std::move(fresh)).first->second;
   ++node.lookups_;
   return reinterpret_cast<fuse_ino_t>(&node);

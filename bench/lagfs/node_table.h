@@ -3,12 +3,12 @@
 //
 // A node's O_PATH fd keeps its inode alive, so the inode number cannot be reused while the node is
 // in the table. The kernel's id of a node is its address; FUSE_ROOT_ID is the root. The shard's
-// lock guards the count of lookups that the kernel holds: a node dies when the kernel has given all
-// of them back.
+// lock guards the count of lookups that the kernel holds. A node is destroyed when the kernel has
+// returned all its lookups.
 //
 // Thread safety: all members of NodeTable may be called from any thread. A Node is immutable except
-// its count. It lives while the kernel holds a lookup of it, and the kernel holds one of every id
-// that it sends.
+// for its count. A node exists while the kernel holds a lookup of it, and the kernel holds a lookup
+// of every id that it sends.
 #pragma once
 
 #include <fuse_lowlevel.h>
@@ -57,10 +57,10 @@ class NodeTable {
 
   Node& at(fuse_ino_t id) { return id == FUSE_ROOT_ID ? root_ : *reinterpret_cast<Node*>(id); }
 
-  // Counts one more lookup of the inode that `fd` (O_PATH, taken over) and `st` describe. Returns
-  // its id.
+  // Counts one more lookup of the inode that `fd` and `st` describe, and returns its id. Takes over
+  // `fd`, which is an O_PATH fd.
   fuse_ino_t acquire(int fd, const struct stat& st);
-  // Takes back `lookups`, which the kernel has returned, or whose reply never arrived.
+  // Subtracts `lookups` that the kernel has returned, or whose reply never arrived.
   void release(fuse_ino_t id, std::uint64_t lookups);
 
  private:

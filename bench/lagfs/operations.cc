@@ -48,7 +48,7 @@ ActingAsClient::ActingAsClient(fuse_req_t request) : changed_(geteuid() == 0) {
 }
 
 ActingAsClient::~ActingAsClient() {
-  const int error = errno;  // of the call for which this object was made
+  const int error = errno;  // of the call made under this object
   if (changed_) {
     setfsuid(0);
     setfsgid(getegid());
@@ -61,8 +61,8 @@ namespace {
 void init(void* userdata, fuse_conn_info* connection) {
   auto& origin = *static_cast<Origin*>(userdata);
   const Options& options = origin.options;
-  // Either always or never: with AUTO, the kernel decides, and the counters would depend on
-  // history.
+  // READDIRPLUS is used always or never: with AUTO, the kernel decides, and the counters would
+  // depend on history.
   connection->want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
   if (!options.own_locks) connection->want &= ~static_cast<unsigned>(FUSE_CAP_POSIX_LOCKS);
   if (options.readdirplus) connection->want |= connection->capable & FUSE_CAP_READDIRPLUS;
@@ -76,7 +76,7 @@ void init(void* userdata, fuse_conn_info* connection) {
   if (origin.on_ready) origin.on_ready();
 }
 
-// Sends requests for the virtual directory to control, or refuses them.
+// Passes requests for the virtual directory to control, or refuses them.
 template <typename Function>
 struct Routing;
 
@@ -106,7 +106,7 @@ constexpr auto k_guarded = &Routing<decltype(Source)>::template guard<Source>;
 constexpr fuse_lowlevel_ops make_table() {
   fuse_lowlevel_ops table{};
   table.init = init;
-  // The following operations check the name as well, and do their own routing.
+  // The following operations also check the name, and do their own routing.
   table.lookup = lookup;
   table.forget = forget;
   table.forget_multi = forget_multi;
@@ -145,8 +145,8 @@ constexpr fuse_lowlevel_ops make_table() {
   table.ioctl = k_guarded<&ioctl>;
   table.getlk = k_guarded<&getlk>;
   table.setlk = k_guarded<&setlk>;
-  // Operations that are missing here are answered by the kernel: access (it asks once), flock
-  // (local), poll, bmap.
+  // The kernel itself answers operations that are missing here: access (after one request), flock
+  // (locally), poll, bmap.
   return table;
 }
 

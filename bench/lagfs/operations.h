@@ -1,10 +1,11 @@
-// The FUSE operations: what each request does at the source. The files that implement them share
-// this header; the rest of lagfs needs only operation_table().
+// The FUSE operations, which execute each request at the source. The files that implement them
+// share this header; the rest of lagfs needs only operation_table().
 //
-// Each operation has its name from fuse_lowlevel.h. Requests for the virtual directory never reach
-// these functions (routing in operations.cc).
+// The operations have the names of fuse_lowlevel.h. Requests for the virtual directory never reach
+// these functions (see Routing in operations.cc).
 //
-// Thread safety: all may run in any worker at the same time; `request` belongs to the worker.
+// Thread safety: several workers may call any of these functions at the same time; `request`
+// belongs to one worker.
 #pragma once
 
 #include <fuse_lowlevel.h>
@@ -27,18 +28,18 @@ inline int errno_if(bool failed) { return failed ? errno : 0; }
 inline Node& node_at(fuse_req_t request, fuse_ino_t id) { return origin_of(request).nodes.at(id); }
 inline int fd_of(const fuse_file_info* file) { return static_cast<int>(file->fh); }
 
-// A path to an inode that does not depend on its names. Most calls refuse an O_PATH fd but accept
-// this path.
+// Returns a path to an inode that does not depend on the inode's names. Most calls refuse an O_PATH
+// fd but accept this path.
 std::string path_of(const Node& node);
-// True if `name` in `parent` is a regular file now.
+// Returns true if `name` in `parent` is a regular file now.
 bool names_data_file(const Node& parent, const char* name);
-// Finds `name` in `parent`, gives the kernel one more lookup of it and fills `entry`. Returns an
-// errno.
+// Finds `name` in `parent`, counts one more lookup for the kernel, and fills `entry`. Returns 0 or
+// an errno.
 int find_entry(Origin& origin, const Node& parent, const char* name, fuse_entry_param& entry);
-// Refuses to make or remove a name of the virtual directory. True: it has replied.
+// Refuses to make or remove a name of the virtual directory. Returns true if it has replied.
 bool refuse_control_name(fuse_req_t request, fuse_ino_t parent, const char* name);
 
-// While an object lives, files that this thread creates belong to the client.
+// As long as an object of this class exists, files that this thread creates belong to the client.
 class ActingAsClient {
  public:
   explicit ActingAsClient(fuse_req_t request);

@@ -1,5 +1,5 @@
-// The operations that lagfs knows, and the latency class of each. Every list of operations (names,
-// counters, fault rules, latencies) expands from the table below.
+// The operations that lagfs knows, and the latency class of each operation. Every list of
+// operations (names, counters, fault rules, latencies) is generated from the table below.
 //
 // Thread safety: constants only.
 #pragma once
@@ -27,8 +27,8 @@ enum class Cost : std::uint8_t {
 inline constexpr std::size_t k_cost_count = 9;
 
 // FORGET is not in the table: it only reports that the kernel forgot a name, and a network file
-// system sends nothing for it. IOCTL has no latency for the same reason, but is counted, so that a
-// count of zero really means no operation.
+// system sends no message for it. IOCTL has no latency for the same reason. It is counted, so that
+// a count of zero really means that there was no operation.
 #define CUBE_LAGFS_OPS(X)   \
   X(lookup, lookup)         \
   X(getattr, getattr)       \

@@ -25,7 +25,7 @@ std::optional<Number> parse_number(std::string_view text) {
   return value;
 }
 
-// A check for CLI11: an empty string accepts the value, any other is the error.
+// Returns a check for CLI11. The check returns an empty string to accept the value, or the error.
 template <typename Number>
 auto within(Number low, Number high, const char* unit) {
   return [=](const std::string& text) -> std::string {
@@ -152,7 +152,7 @@ std::variant<Options, Help> parse_options(int argc, char** argv) {
     app.add_option(name, target, help)
         ->check(within<Number>(static_cast<Number>(low), static_cast<Number>(high), unit))
         ->capture_default_str()
-        ->take_last();  // so that a script may override an earlier option
+        ->take_last();  // so that a script can override an earlier option
   };
   number("--bandwidth-mb", options.bandwidth_mb, "cap over all reads, 10^6 bytes a second; 0: none",
          0, 1e6, "MB/s");
@@ -198,8 +198,8 @@ std::variant<Options, Help> parse_options(int argc, char** argv) {
   for (const auto& rule : fails) options.fails.push_back(parse_fail(rule));
   for (const auto& rule : hangs) options.hangs.push_back(parse_hang(rule));
   if (options.short_read > 0 && !options.direct) {
-    // FUSE defines a short reply to a page cache read as the end of the file, so the kernel would
-    // truncate the file there.
+    // In FUSE, a short reply to a read for the page cache means the end of the file, so the kernel
+    // would truncate the file there.
     throw UsageError(
         "--short-read: accepted with --direct only; without, the kernel takes a short read for the "
         "end of the file");

@@ -27,7 +27,7 @@ struct Options {
   double attr_timeout = 1;
   double entry_timeout = 1;
   double negative_timeout = 0;
-  std::uint32_t max_read = 0;  // 0: as the kernel negotiates
+  std::uint32_t max_read = 0;  // 0: the kernel's default
   unsigned threads = 128;
   std::uint64_t seed = 1;
   std::vector<FailRule> fails;
@@ -36,7 +36,7 @@ struct Options {
   std::vector<std::string> mount_options;
 };
 
-// One line that names the wrong value and the accepted ones.
+// One line that names the wrong value and the accepted values.
 struct UsageError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

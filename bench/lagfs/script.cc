@@ -10,8 +10,8 @@
 namespace cube::lagfs {
 namespace {
 
-constexpr auto k_nap = std::chrono::milliseconds(10);  // the pause between checks whether the
-                                                       // client has gone
+constexpr auto k_nap = std::chrono::milliseconds(10);  // the pause between two checks for the
+                                                       // client's end
 
 std::vector<std::string_view> words_of(std::string_view line) {
   std::vector<std::string_view> words;
@@ -76,7 +76,7 @@ bool Script::obey(std::string_view line) {
     return delta.has_value();
   }
   const bool holds = words[0] == "hold";
-  const std::size_t numbers = holds ? 2 : 3;  // the index at which the optional words begin
+  const std::size_t numbers = holds ? 2 : 3;  // the index of the first optional word
   if ((!holds && words[0] != "fail") || words.size() < numbers || words.size() > numbers + 2)
     return false;
   const auto op = find_op(words[1]);
@@ -120,7 +120,7 @@ int Script::meet(Op op, const std::function<bool()>& gave_up) {
 
 void Script::lie(struct stat& st) {
   if (!S_ISREG(st.st_mode)) return;
-  // Wraps around, as the sum does, so that every size can be shown.
+  // Unsigned arithmetic, which wraps around, so that every size can be shown.
   st.st_size = static_cast<off_t>(static_cast<std::uint64_t>(st.st_size) +
                                   static_cast<std::uint64_t>(size_delta_.load()));
   st.st_mtim.tv_sec += seconds_delta_.load();

@@ -1,4 +1,4 @@
-// Faults that a test sets while the mount runs, one operation at a time: it writes lines to
+// Faults of single operations. A test sets them while the mount runs, by writing lines to
 // .lagfs/script.
 //
 //   fail OP ERRNO [N [COUNT]]   the N-th operation of this kind from now on fails, and so do the
@@ -30,15 +30,16 @@ namespace cube::lagfs {
 
 class Script {
  public:
-  // Returns false at a line that it does not understand; the lines before it take effect.
+  // Returns false at the first line that it does not understand; the lines before this line take
+  // effect.
   bool write(std::string_view lines);
-  // Decides about this operation: waits while it is held, and returns 0 or an errno. Calls
-  // `gave_up` while it waits.
+  // Applies the rules to an operation: waits while the operation is held, and returns 0 or an
+  // errno. While waiting, calls `gave_up`.
   int meet(Op op, const std::function<bool()>& gave_up);
   // Changes the attributes that a reply shows.
   void lie(struct stat& st);
-  // Returns how many operations are held now, after waiting for the first one, or for `go` or
-  // `clear`.
+  // Waits for the first held operation, or for `go` or `clear`. Returns how many operations are
+  // held now.
   unsigned wait_for_held(const std::function<bool()>& gave_up);
 
  private:
@@ -56,7 +57,7 @@ class Script {
   std::uint64_t released_ = 0;  // the number of `go` lines so far
   unsigned held_ = 0;
   bool expects_ = false;  // a hold was set, and no `go` or `clear` has followed
-  // whether there are rules, so that a mount without any pays only one load
+  // True if there are rules. On a mount without rules, each operation costs only one load.
   std::atomic<bool> active_{false};
   std::atomic<std::int64_t> size_delta_{0}, seconds_delta_{0};
   std::atomic<std::uint64_t> next_inode_{0};  // 0: the true inode

@@ -34,11 +34,11 @@ void Workers::start(fuse_session* session, unsigned count) {
   count_ = count;
   workers_ = std::make_unique<Worker[]>(count);
 
-  // No SA_RESTART: the nudge must make the read of the fuse device return.
+  // Without SA_RESTART, so that the nudge makes the read of the fuse device return.
   struct sigaction action {};
   action.sa_handler = [](int) {};
   sigaction(k_nudge_signal, &action, nullptr);
-  // Blocks the nudge except while receiving: it must not interrupt an fallocate or a sleep.
+  // Blocks the nudge except while receiving, so that it does not interrupt an fallocate or a sleep.
   const sigset_t nudge = only(k_nudge_signal);
   pthread_sigmask(SIG_BLOCK, &nudge, nullptr);
 
@@ -50,14 +50,14 @@ void Workers::start(fuse_session* session, unsigned count) {
 
 void Workers::run(Worker& self) {
   current_ = &self;
-  // Not done in start(), because the first workers serve, and may settle, before the last ones are
-  // created.
+  // Set here and not in start(), because the first workers serve, and can settle, before the last
+  // workers are created.
   self.thread = pthread_self();
   const sigset_t nudge = only(k_nudge_signal);
   fuse_buf buffer{};
   while (!fuse_session_exited(session_)) {
-    // The seq_cst stores pair with the loads in settle(). The state is stored first, so that
-    // a thread that sees a new turn knows that the old one is over.
+    // The seq_cst stores pair with the loads in settle(). The state is stored first, so that a
+    // thread that sees a new turn knows that the old turn is over.
     self.state.store(State::receiving);
     self.turn.fetch_add(1);
     pthread_sigmask(SIG_UNBLOCK, &nudge, nullptr);
@@ -76,12 +76,13 @@ void Workers::run(Worker& self) {
 void Workers::mark_counted() { current_->state.store(State::counted); }
 
 void Workers::settle() {
-  // Marks our own request first, because two workers that settle at the same time must not wait for
+  // Marks our own request first, so that two workers that settle at the same time do not wait for
   // each other.
   mark_counted();
 
-  // The kernel hands out requests in order, and has handed out ours. So each earlier request is in
-  // the present turn of some worker. The request is counted once that turn is counted or over.
+  // The kernel hands out requests in order, and has already handed out our own. So each earlier
+  // request is in the current turn of some worker. The request is counted when this turn is counted
+  // or over.
   struct Watched {
     Worker* worker;
     std::uint64_t turn;

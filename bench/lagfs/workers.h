@@ -1,14 +1,14 @@
-// The threads that serve the kernel's requests, each one request at a time, so that latencies
-// overlap.
+// The threads that serve the kernel's requests. Each thread serves one request at a time, so the
+// latencies of different requests overlap.
 //
-// settle() makes the counters exact. The kernel does not wait for RELEASE and read-ahead: when a
-// worker already answers a later request, the read of the counters, another worker may have taken
-// such a request and not counted it yet. settle() waits until every request that was taken before
-// has been counted. It costs the hot path nothing: a signal makes a worker return that waits in the
-// kernel, and so distinguishes it from one that has just returned with a request.
+// settle() makes the counters exact. The kernel does not wait for RELEASE and read-ahead. So when a
+// worker answers a read of the counters, another worker can have an earlier request of this kind
+// that is not counted yet. settle() waits until all earlier requests are counted, at no cost for
+// the hot path. It sends a signal, which makes a worker that waits in the kernel return. A worker
+// that has just returned with a request is not affected.
 //
-// Thread safety: start() and end_signal() are for the main thread; settle() and mark_counted() for
-// the workers.
+// Thread safety: only the main thread may call start() and end_signal(); only workers may call
+// settle() and mark_counted().
 #pragma once
 
 #include <fuse_lowlevel.h>
@@ -22,12 +22,12 @@ namespace cube::lagfs {
 
 class Workers {
  public:
-  // The signal that the first worker to see the end of the session sends to the process, once. The
-  // main thread waits for it.
+  // The signal for the end of the session. The first worker that sees the end sends it to the
+  // process. The main thread waits for it.
   static int end_signal();
 
-  // Starts `count` threads. They run until the session ends. The process then exits without joining
-  // them, because some may be in the middle of a configured hang. Call with every signal blocked
+  // Starts `count` threads, which run until the session ends. The process then exits without
+  // joining them, because some might be in a configured hang. Before the call, block all signals
   // that the main thread waits for.
   void start(fuse_session* session, unsigned count);
 

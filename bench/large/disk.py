@@ -22,8 +22,8 @@ PARTS = 4  # of the data; one part is as large as the memory
 EPOCHS = 3
 LOCAL, BARE, NO_DISK = "local disk", "bare mount", "no disk"
 FIRST, SECOND = "disk, first job", "disk, second job"
-# The two jobs with a disk form a pair, because the second one reads the files that the first has
-# left on the disk.
+# The two jobs with a disk form a pair, because the second job reads the files that the first job
+# has left on the disk.
 TURNS = ((LOCAL,), (BARE,), (NO_DISK,), (FIRST, SECOND))
 WAYS = tuple(way for ways in TURNS for way in ways)
 # The share of the data that a job with a disk may still read from the origin, for example for the
@@ -54,12 +54,13 @@ def command_of(directory: Path) -> list[object]:
 
 
 def run_local(source: Path, runs: Runs) -> str:
-    """Each epoch reads from the disk, because no memory is as large as the data."""
+    """Runs the job on the local disk. The pages are dropped before each epoch, because in a real
+    job the data is larger than the memory."""
     return run_job(command_of(source), None, None, runs.epochs, lambda: forget_pages(source))
 
 
 def run_on_mount(bench: Bench, source: Path, shim: Shim | None, runs: Runs) -> str:
-    """Runs one job; its region is gone afterwards. The mount is new, so the kernel has cached
+    """Runs one job, whose region is removed afterwards. The mount is new, so the kernel has cached
     nothing of it."""
     forget_pages(source)
     with SlowMount(bench.lagfs, source, bench.work, LATENCY_US, bandwidth_mb=BANDWIDTH_MB,
@@ -74,7 +75,8 @@ def run_on_mount(bench: Bench, source: Path, shim: Shim | None, runs: Runs) -> s
 
 def run_turn(bench: Bench, source: Path, ram: int, ways: tuple[str, ...],
              found: dict[str, Runs]) -> set[str]:
-    """Runs the jobs of one turn, directly one after the other, and returns their digests."""
+    """Runs the jobs of one turn, each directly after the previous one, and returns their
+    digests."""
     if ways == (LOCAL,):
         return {run_local(source, found[LOCAL])}
     if ways == (BARE,):

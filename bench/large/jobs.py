@@ -1,8 +1,8 @@
-"""One job for each case of reading large files. `jobs.py make CASE DIR` writes the data of a case,
-`jobs.py read CASE DIR` reads it.
+"""Has one job for each way to read large files, called a case. `jobs.py make CASE DIR` writes the
+data of a case, `jobs.py read CASE DIR` reads it.
 
 A reader waits for a line on its stdin before each epoch, and prints {"wall_ns": ..., "digest": ...}
-after it. The digest covers all the bytes that the case asks for."""
+after the epoch. The digest covers all bytes that the case reads."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ class Tar:
 
 
 class Shards(Tar):
-    """Like Tar, but all bytes are compared; bench/large/disk.py makes the shards."""
+    """Like Tar, but the digest covers all bytes. bench/large/disk.py makes the shards."""
 
     LOOKED_AT = None
 
 
 class Hdf5:
-    """Each chunk of a data set once, in random order."""
+    """Reads all chunks of a data set in random order."""
     @staticmethod
     def make(directory: Path) -> None:
         import h5py

@@ -23,7 +23,7 @@ WAYS = ("local", "bare", "shim")
 EPOCHS = 2
 BLOCKS = {"CUBESHIM_BLOCK": "1M", "CUBESHIM_ANNOUNCE": "0"}
 LATENCY_US, BANDWIDTH_MB = 300, 200
-# The times of epochs 1 and 2, in seconds, that the shim must reach, if set.
+# The times of epochs 1 and 2, in seconds, that the shim must reach; None: no target.
 WANTED = {
     "tar": (2.5, 0.5), "hdf5": (2.5, 0.2), "parquet": (0.41, 0.05), "memmap": (1.95, 0.1),
     "safetensors": (5.2, 0.16), "torch": (5.1, 0.6)
@@ -40,7 +40,7 @@ DATA = {"webdataset": "tar", "duckdb": "parquet", "polars": "parquet"}
 
 @dataclass
 class Epochs:
-    """The figures of all rounds: a list for each epoch."""
+    """The figures of all rounds, as a list for each epoch."""
 
     count: int = EPOCHS
     seconds: list[list[float]] = field(init=False)
@@ -51,7 +51,7 @@ class Epochs:
 
 
 def interpreter_for(case: str) -> str | None:
-    """This process's interpreter, or the system's, whichever has the modules that the case
+    """Returns this process's interpreter or the system's, whichever has the modules that the case
     needs."""
     for python in (sys.executable, "/usr/bin/python3"):
         if subprocess.run([python, "-c", f"import {NEEDS[case]}"],
@@ -74,8 +74,8 @@ def data_of(bench: Bench, case: str, python: str) -> Path:
 
 def run_job(command: list[object], shim: Shim | None, mount: SlowMount | None, into: Epochs,
             before: Callable[[], None] = lambda: None) -> str:
-    """Runs one epoch for each of `into`, in one process, and waits for its end. Calls `before`
-    before each epoch. Returns the digest of what the process read."""
+    """Runs one epoch for each of `into`, in one process, and waits for the process to end. Calls
+    `before` before each epoch. Returns the digest of the bytes that the process read."""
     digests = set()
     with subprocess.Popen([*map(str, command)], env=child_environment(shim), stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, text=True) as job:

@@ -1,5 +1,5 @@
-"""Measures the cost of a read of a large file: of blocks that are present in the region, and of a
-file that is read once."""
+"""Measures the cost of reading a large file: blocks that are present in the region, and a file that
+is read only one time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class Reader:
         return self
 
     def __exit__(self, kind: type | None, *_: object) -> None:
-        # Even after an error the process is not killed, because it would leave its region behind.
+        # Even after an error, the process is not killed, because a killed process would leave its
+        # region behind.
         with suppress(BrokenPipeError):
             self._child.stdin.close()
         end(self._child, first_wait=STOP_SECONDS)
@@ -51,7 +52,7 @@ class Reader:
             raise BenchError(f"cubeshim_large_reads ended with {self._child.returncode}")
 
     def ask(self, *words: object) -> dict:
-        # If the process has ended, the missing answer shows it.
+        # If the process has ended, the missing answer is reported instead.
         with suppress(BrokenPipeError):
             self._child.stdin.write(" ".join(map(str, words)) + "\n")
             self._child.stdin.flush()
@@ -82,7 +83,7 @@ def program_of(bench: Bench) -> Path:
 
 
 def file_of(bench: Bench, size: int) -> Path:
-    """A file of random bytes, alone in its directory."""
+    """Returns a file of random bytes, which is alone in its directory."""
     file = bench.data / f"large-reads-{size // MEGABYTE}" / "file.bin"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -98,10 +99,10 @@ def file_of(bench: Bench, size: int) -> Path:
 
 
 def warm(program: Path, local: Path, written: Path) -> None:
-    """Loads the pages of both files, which have the same bytes, into memory: those of `local` by a
-    read, those of `written` by a write. A read of `written` takes 0.8 as long, and a read of pages
-    that came through the server of a mount more than twice as long. So both are prepared again,
-    before anything is mounted."""
+    """Loads the pages of both files, which have the same bytes, into memory: the pages of `local`
+    by a read, the pages of `written` by a write. Compared with `local`, a read of `written` takes
+    0.8 times as long, and a read of pages that came through the server of a mount takes more than
+    twice as long. So both files are prepared again before anything is mounted."""
     forget_pages(local)
     with Reader(program, [local]) as reader:
         reader.ask("digest", 0)
@@ -132,8 +133,8 @@ def check_same_bytes(digests: set[str]) -> None:
 
 def measure_present(bench: Bench, local: Path,
                     rounds: int = ROUNDS) -> dict[int, dict[str, Passes]]:
-    """Measures each read size. All bytes were read twice before: the first read fetches them, the
-    second one maps them."""
+    """Measures each read size. All bytes were read twice before: the first read fetches the bytes,
+    the second maps them."""
     program, written = program_of(bench), bench.work / "written.bin"
     warm(program, local, written)
     with slow_mount(bench, local.parent) as mount:
@@ -180,8 +181,8 @@ def targets_of_present(size: int, found: dict[str, Passes]) -> list[Target]:
 
 def measure_once(bench: Bench, local: Path,
                  rounds: int = ROUNDS) -> tuple[dict[str, Passes], dict[str, list[float]]]:
-    """Returns the times, and the megabytes read from the mount. Each job has a mount and a region
-    of its own."""
+    """Returns the times, and the megabytes read from the mount. Each job has its own mount and
+    region."""
     program = program_of(bench)
     found = {name: Passes(name, 1) for name in (BARE, SHIM)}
     megabytes = {name: [] for name in found}

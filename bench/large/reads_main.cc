@@ -1,6 +1,7 @@
-// cubeshim_large_reads FILE...: times reads of large files, with the library that is preloaded, if
-// any. Each line on stdin is a command, answered with one line of JSON. FILE in a command is a
-// number of the command line's files, from 0. bench/large/reads.py drives it and compares.
+// cubeshim_large_reads FILE...: times reads of large files, with or without a preloaded library.
+// Each line on stdin is a command and is answered with one line of JSON. FILE in a command is the
+// number of a file of the command line, from 0. bench/large/reads.py drives it and compares the
+// times.
 //   digest FILE              reads all bytes by pread
 //   pread FILE SIZE COUNT    reads SIZE bytes at a random multiple of SIZE, COUNT times; the places
 //                            are the same each time
@@ -38,8 +39,8 @@
 namespace {
 
 constexpr std::size_t k_megabyte = 1 << 20, k_page = 4096, k_huge_page = 2 << 20;
-// For sizes from the L2 cache up, glibc's memcpy does not use rep movsb on AMD: 1 MiB then takes
-// 1.4 times as long.
+// Copies in pieces: on AMD, glibc's memcpy does not use rep movsb for sizes from the L2 cache up,
+// and 1 MiB then takes 1.4 times as long.
 constexpr std::size_t k_copied = 64 << 10;
 constexpr std::uint64_t k_seed = 1;
 
@@ -65,7 +66,7 @@ class Buffer {
   char* begin_;
 };
 
-// Anonymous memory on huge pages, if the kernel gives them.
+// Anonymous memory, on huge pages if the kernel provides them.
 class Arena {
  public:
   explicit Arena(std::size_t size) : size_((size / k_huge_page + 2) * k_huge_page) {
@@ -139,7 +140,7 @@ std::uint64_t clock_ns(clockid_t id) {
          static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// CPU time is that of the whole process, so threads that read ahead count.
+// Measures the CPU time of the whole process, so that threads that read ahead are included.
 template <typename Body>
 std::string timed(Body&& body) {
   const std::uint64_t cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall = clock_ns(CLOCK_MONOTONIC);
@@ -208,7 +209,7 @@ std::string time_stream(const std::string& path, std::size_t size) {
   return fmt::format("{}, \"bytes\": {}, \"digest\": \"{}\"", times, bytes, digest.text());
 }
 
-// The files of the command line. Each is opened when a line first asks for it, and stays open.
+// The files of the command line. Each file is opened when a command first names it, and stays open.
 class Program {
  public:
   explicit Program(std::vector<std::string> paths)

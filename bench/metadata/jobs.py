@@ -1,5 +1,5 @@
-"""A job that asks for the metadata of a tree and reads no file. For each line of its input it makes
-one pass, and reports the time of the pass and its results.
+"""A job that requests the metadata of a tree and reads no file. For each line of its input, it
+makes one pass and reports the time and the results of the pass.
 
     jobs.py make DIRECTORY         4,000 files in 40 directories, all of them old
     jobs.py look CASE DIRECTORY

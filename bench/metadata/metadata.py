@@ -20,7 +20,7 @@ from bench.metadata.jobs import CASES
 JOBS = Path(__file__).resolve().parent / "jobs.py"
 WAYS = ("local", "bare", "shim")
 PASSES = 2
-# The times of passes 1 and 2 in seconds, if set.
+# The wanted times of passes 1 and 2 in seconds; None: no target.
 WANTED = {
     "walk": (None, 0.010), "glob": (None, 0.012), "getsize": (0.2, 0.010),
     "walk, getsize": (0.2, 0.010), "exists, absent": (None, 0.010)
@@ -29,7 +29,7 @@ WANTED = {
 
 @dataclass
 class Passes:
-    """The figures of all rounds: a list for each pass."""
+    """The figures of all rounds, as a list for each pass."""
 
     seconds: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PASSES)])
     operations: list[list[float]] = field(default_factory=lambda: [[] for _ in range(PASSES)])
@@ -76,8 +76,7 @@ def measure_case(bench: Bench, case: str, source: Path, keeps_names: bool) -> di
             with SlowMount(bench.lagfs, source, bench.work, 300, keeps_names=keeps_names) as mount:
                 shim = bench.shim(mount.path, ram="1G") if way == "shim" else None
                 found.add(run_passes(case, mount.path, shim, mount, passes[way]))
-    # The names have the same length everywhere, so that the location of a tree does not change the
-    # sizes.
+    # All trees have paths of the same length, so that a tree's location does not change the sizes.
     if len(found) != 1:
         raise BenchError(f"{case}: not the same names in all ways: {found}")
     return passes

@@ -1,5 +1,5 @@
-"""A proxy in front of an object store: it counts requests, and holds each back for some time, as a
-distant store would."""
+"""A proxy in front of an object store. It counts the requests, and delays each request like a
+distant store."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BLOCK = 256 << 10
 
 
 class Delay:
-    """Runs in a thread of its own. A request without a body, as a reader sends, comes in one
-    piece."""
+    """Runs in its own thread. Requires that a request arrives in one piece, like the requests of
+    readers, which have no body."""
 
     def __init__(self, port: int, seconds: float):
         self.seconds, self._to, self.counts = seconds, port, Counter()

@@ -1,5 +1,5 @@
 """Reads the objects of a store as files, through the library and through mounts of rclone and s3fs.
-Counts the requests of each, and times two epochs behind a proxy that adds latency.
+Counts the requests of each way, and times two epochs behind a proxy that adds latency.
 
     python3 -m bench.object.epochs --build build --server versitygw gofakes3
 """
@@ -28,7 +28,7 @@ from bench.object.delay import Delay
 from bench.object.servers import BUCKET, KEY, REGION, SECRET, SERVERS, is_installed, running
 
 PYTHON, MOUNT_S = "/usr/bin/python3", 30
-# Finds the files, then reads them twice, in two random orders, as a data loader does.
+# Finds the files, and then reads them twice, in two random orders, like a data loader.
 READ = """
 import concurrent.futures, hashlib, json, os, random, sys, time
 root, threads = sys.argv[1], int(sys.argv[2])
@@ -70,7 +70,7 @@ def wait_for_mount(path: Path, child: subprocess.Popen) -> None:
 
 @contextmanager
 def mounted(name: str, work: Path, url: str, prefix: str) -> Iterator[Path]:
-    """The prefix as a mount of rclone or of s3fs, with that program's cache of metadata."""
+    """Mounts the prefix with rclone or s3fs, with that program's cache of metadata."""
     path = work / f"mount-{name}"
     path.mkdir()
     environment = {**os.environ, "AWSACCESSKEYID": KEY, "AWSSECRETACCESSKEY": SECRET}

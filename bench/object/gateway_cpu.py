@@ -1,5 +1,5 @@
-"""Measures the CPU time of the gateway for each GET: a job with many threads reads objects that the
-gateway has yet to fetch."""
+"""Measures the CPU time that the gateway needs for each GET. A job with many threads reads objects
+that the gateway has not fetched yet."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ sys.stdin.readline()
 
 
 def gateway_pid(command: Path) -> int:
-    """The gateway that a command of this name has started."""
+    """Returns the pid of the gateway that a command of this name has started."""
     for pid in gateways_of(command):
         return pid
     raise BenchError("there is no gateway")
 
 
 def cpu_ns(pid: int) -> int:
-    """User and system time of all threads."""
+    """Returns the user and system time of all threads."""
     return sum(
         int((task / "schedstat").read_text().split()[0])
         for task in Path(f"/proc/{pid}/task").iterdir())
@@ -50,7 +50,7 @@ def cpu_ns(pid: int) -> int:
 
 def measure(build: Path, work: Path, store: ObjectStore, prefix: str, threads: int,
             perf: Path | None) -> dict:
-    # The previous round's gateway may live for some seconds.
+    # Uses a new name, because the gateway of the previous round can live for some seconds.
     name = f"bench-object-{os.getpid()}-{time.monotonic_ns()}"
     mount, command = Path("/bench-bucket"), work / name
     command.symlink_to(build / "cubeshim")

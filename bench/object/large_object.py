@@ -1,6 +1,6 @@
-"""Reads one large object of a store from end to end, through a proxy that makes each request late:
-by a program under the library, and by curl with 32 range requests at a time. The store runs
-already; its keys are in the environment (AWS_ACCESS_KEY_ID ...).
+"""Reads one large object of a store from beginning to end, through a proxy that delays each
+request. A program under the library reads it, and curl, with 32 range requests at a time. The store
+must be running already; its keys are in the environment (AWS_ACCESS_KEY_ID ...).
 
     python3 -m bench.object.large_object --library build/libcubeshim.so --command build/cubeshim \\
         --port 7070 --bucket bench --key large
@@ -60,7 +60,7 @@ def late_proxy(port: int, delay_ms: int, megabytes: int, work: Path) -> Iterator
 
 
 def by_curl(url: str, size: int) -> float:
-    """Seconds of parallel range requests."""
+    """Returns the seconds that parallel range requests take."""
     environment = os.environ
     request = AWSRequest("GET", url)
     keys = Credentials(environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"])
@@ -82,7 +82,7 @@ def by_curl(url: str, size: int) -> float:
 
 
 def by_program(options: argparse.Namespace, port: int, work: Path) -> tuple[int, float]:
-    """The object's size, and the seconds of a program that reads it."""
+    """Returns the object's size, and the seconds that a program takes to read it."""
     settings = {
         "LD_PRELOAD": str(options.library.resolve()),
         "CUBESHIM_COMMAND": str(options.command.resolve()),

@@ -1,5 +1,5 @@
-// A TCP proxy that makes a server of this machine look like one far away: each request arrives
-// late, and all answers share a bandwidth. For benchmarks:
+// A TCP proxy for benchmarks. It makes a server on this machine look like a distant server: each
+// request is delayed, and all answers share a bandwidth.
 //   late_proxy PORT_TO_LISTEN_ON PORT_OF_THE_SERVER MILLISECONDS MEGABYTES_PER_SECOND
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -17,7 +17,7 @@ static struct sockaddr_in server_address;
 static long delay_ms;
 static double bytes_per_ns;  // 0: no limit
 static pthread_mutex_t line_lock = PTHREAD_MUTEX_INITIALIZER;
-static double line_free_ns;  // the time at which the line has passed all bytes so far
+static double line_free_ns;  // when the line will have passed all bytes so far
 
 struct pair {
   int client, server;

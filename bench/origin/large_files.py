@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures the first epoch of files of some megabytes: with the shim against the bare mount,
-alternately, with a new mount for each run.
+"""Measures the first epoch of files of some megabytes. Runs with the shim and on the bare mount
+alternate, and each run has a new mount.
 
     bench/origin/large_files.py --build build [--rounds 5] [--files 60]
                                 [--mounts lagfs,direct,disk] [--readers whole,chunks]
@@ -9,13 +9,14 @@ alternately, with a new mount for each run.
 `disk`: a directory of the local disk whose pages were dropped; `memory`: the same with all its
 pages in memory.
 
-Readers, in Python: `whole` is open().read(), `chunks` reads 64 KiB and takes their crc32, `read4k`,
-`read64k` and `read1m` are read(2) in such pieces, `fromfile` is numpy's, `load` reads a header and
-then the rest into an array through a dup, as numpy.load does, `header` reads 4 KiB.
+Readers, in Python: `whole` is open().read(); `chunks` reads 64 KiB at a time and computes the
+crc32; `read4k`, `read64k` and `read1m` call read(2) with pieces of that size; `fromfile` is
+numpy's; `load` reads a header and then the rest into an array through a dup, like numpy.load;
+`header` reads 4 KiB.
 
-Times are of the loop over the files in one process, which makes the region itself. `origin's
-bytes`: the bytes that the mount's server read, as a ratio of the run with the shim to that
-without."""
+The times are those of the loop over the files in one process, which also makes the region.
+`origin's bytes` is the number of bytes that the mount's server read with the shim, divided by the
+number without the shim."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ print(time.perf_counter() - began, total)
 
 
 def make_old_files(directory: Path, count: int, size: int) -> list[str]:
-    """Makes files that are an hour old, because new ones are revalidated more often."""
+    """Makes files that are an hour old, because new files are revalidated more often."""
     directory.mkdir()
     names = [f"f{i:03}" for i in range(count)]
     for name in names:
@@ -92,7 +93,8 @@ def make_old_files(directory: Path, count: int, size: int) -> list[str]:
 
 
 def shim_of(build: Path, directory: Path) -> Shim:
-    """Includes settings from the caller's environment, so that they can be tried."""
+    """Returns a shim with the settings in the caller's environment, so that settings can be tried
+    out."""
     tried = {name: value for name, value in os.environ.items() if name.startswith("CUBESHIM")}
     return Shim((build / "libcubeshim.so").resolve(), directory, f"first-epoch-{os.getpid()}", "4G",
                 mode=None, more=tuple(tried.items()))

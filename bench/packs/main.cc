@@ -1,8 +1,8 @@
-// cubeshim_pack_bench: makes a pack of many entries of its own and looks them up.
+// cubeshim_pack_bench: makes a pack of many entries and looks them up.
 //   cubeshim_pack_bench FILE --entries N
-// Prints one JSON object: the size of the index, the memory needed to make it, and the time of a
-// lookup: of the index alone, of the index and the record, and of the first lookups after the pages
-// of the pack were dropped, with the number of pages that these read.
+// Prints one JSON object: the size of the index, the memory needed to make it, and the times of
+// lookups: in the index alone, in the index and the record, and after the pages of the pack were
+// dropped, with the number of pages that these lookups read.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -27,7 +27,7 @@ double ns_since(Clock::time_point begin) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin).count());
 }
 
-// Paths as image folders have them.
+// Returns a path like those of image folders.
 std::string path_of(std::uint64_t i) {
   return fmt::format("train/n{:08}/n{:08}_{}.JPEG", i / 1300, i / 1300, i % 1300);
 }

@@ -1,6 +1,6 @@
-"""Measures packs on the slow mount: a file of a pack against the same file unpacked, the time that
-torchvision's ImageFolder takes to find its files, and the share of the mount's bandwidth that the
-prefetch of a list reaches."""
+"""Measures packs on the slow mount: a file of a pack compared with the same file unpacked, the time
+that torchvision's ImageFolder takes to find its files, and the share of the mount's bandwidth that
+the prefetch of a list reaches."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def measure_scan(bench: Bench, section: Section, folder: Path, tree: Path, prefi
         copy = Path(memory) / tree.name
         shutil.copytree(tree, copy)
         for number in range(bench.rounds(9, 3)):
-            # Each has its own mount, so that the kernel has cached no names yet.
+            # Each way has its own mount, so that the kernel has cached no names yet.
             for way in in_turn(ways, number):
                 with bench.mount(folder) as mount:
                     packed = packed_shim(bench, prefix, mount.path /
@@ -159,7 +159,7 @@ class NewMemory:
         self.fd = os.open("/dev/shm", os.O_TMPFILE | os.O_RDWR, 0o600)
         self.bytes = (size + self.HUGE - 1) // self.HUGE * self.HUGE
         os.ftruncate(self.fd, self.bytes)
-        # A range for it that begins at a multiple of 2 MiB.
+        # Reserves a range of addresses that contains a multiple of 2 MiB to begin at.
         self.room = self.libc.mmap(None, self.bytes + self.HUGE, mmap.PROT_READ,
                                    mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
         self.begin = (self.room + self.HUGE - 1) // self.HUGE * self.HUGE
@@ -182,8 +182,8 @@ class NewMemory:
 
 
 def read_in_pieces(file: Path, keeps: bool = False) -> float:
-    """MB/s of threads that read the whole file and discard the bytes: the most that the mount can
-    deliver. `keeps`: the bytes go into new memory of a tmpfs."""
+    """Returns the MB/s of threads that read the whole file and discard the bytes, which is the most
+    that the mount can deliver. With `keeps`, the bytes are put into new memory of a tmpfs."""
     size = file.stat().st_size
     step = NewMemory.HUGE if keeps else PIECE
     offsets = iter(range(0, size, step))
@@ -217,7 +217,8 @@ def read_in_pieces(file: Path, keeps: bool = False) -> float:
 
 
 def prefetch_list(bench: Bench, prefix: Path, file: Path, listed: Path, files: int) -> float:
-    """MB/s at which `cubeshim warmup` loads a list from the pack into an empty cache."""
+    """Returns the MB/s at which `cubeshim warmup` loads a list from the pack into an empty
+    cache."""
     shim = packed_shim(bench, prefix, file, CUBESHIM_RAM_KEEP="1")
     environment = child_environment(shim)
     environment.pop("LD_PRELOAD", None)
@@ -243,7 +244,7 @@ def measure_list(bench: Bench, section: Section, folder: Path, prefix: Path) -> 
     ways = ("reader", "keeper", "list")
     rates: dict[str, list[float]] = {way: [] for way in ways}
     for number in range(bench.rounds(7, 3)):
-        # Each has its own mount.
+        # Each way has its own mount.
         for way in in_turn(ways, number):
             with bench.mount(folder, direct=True) as mount:
                 there = mount.path / file.name

@@ -41,7 +41,7 @@ class PlainReader final : public Contender {
     close(fd);
     return n > 0 ? static_cast<std::uint64_t>(n) : 0;
   }
-  // The buffers are reused in each pass, as an engine's client reuses its own.
+  // The buffers are reused in each pass, like those of an engine's client.
   std::vector<std::vector<char>> buffers_;
 };
 

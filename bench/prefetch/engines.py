@@ -1,5 +1,5 @@
-"""Measures the engines of prefetch/ against a plain reader with 32 threads: on the slow mount, over
-sshfs, and on local files warm and cold; and shows which of them `auto` chooses."""
+"""Compares the engines of prefetch/ with a plain reader with 32 threads: on the slow mount, over
+sshfs, and on warm and cold local files. Shows which engine `auto` chooses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Rows = list[tuple[str, ...]]
 
 
 def rows_of(text: str) -> Rows:
-    """The rows of the table that cubeshim_engines prints, without its head."""
+    """Returns the rows of the table that cubeshim_engines prints, without the head."""
     cells = [
         tuple(cell.strip()
               for cell in line.strip("|\n ").split("|"))
@@ -30,17 +30,17 @@ def rows_of(text: str) -> Rows:
 
 
 def ratio_of_readers(rows: Rows) -> dict[str, float]:
-    """Maps each reader to its median ratio to the plain one; refused readers are left out."""
+    """Maps each reader to its median ratio to the plain reader. Refused readers are left out."""
     return {row[0]: float(row[2].split()[0]) for row in rows if len(row) == 4 and row[2]}
 
 
 def best_of(found: dict[str, float], engine: str) -> float:
-    """The best ratio of all depths; 0 if the engine is refused."""
+    """Returns the best ratio of all depths, or 0 if the engine is refused."""
     return max((ratio for name, ratio in found.items() if name.split()[0] == engine), default=0.0)
 
 
 def choice_of(found: dict[str, float]) -> str:
-    """The engine that `auto` has chosen, or `auto` while it was still trying."""
+    """Returns the engine that `auto` has chosen, or `auto` if the trial was not over."""
     return next(name.split("(")[1].rstrip(")") for name in found if name.startswith("auto "))
 
 
@@ -65,8 +65,8 @@ def run_engines(bench: Bench, data: Path, options: tuple[str | int, ...] = ()) -
     program = bench.build / "cubeshim_engines"
     if not program.exists():
         raise BenchError(f"{program} is missing: build it first with make")
-    # There are fewer depths rather than fewer rounds, because on a busy machine five rounds did not
-    # show a difference between the engines.
+    # A quick run has fewer depths and not fewer rounds, because on a busy machine five rounds did
+    # not show a difference between the engines.
     depths = ("--depths", "4,16,32,64") if bench.quick else ()
     command = [program, "--set", data, "--rounds", bench.rounds(15, 9), *depths, *options]
     done = subprocess.run(list(map(str, command)), env=child_environment(None), check=True,

@@ -38,7 +38,7 @@ Paths list_files(const std::string& set, std::size_t limit) {
   return paths;
 }
 
-// Drops the pages of these files only, because other users need the page cache too.
+// Drops the pages of these files. Other pages stay, because other users need the page cache, too.
 void forget_pages(const Paths& paths) {
   for (const auto& path : paths) {
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);

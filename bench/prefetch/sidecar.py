@@ -1,5 +1,5 @@
-"""Measures the sidecar in training: the first epoch from a slow mount against local files, and data
-larger than the memory."""
+"""Measures the sidecar in training: the first epoch from a slow mount compared with local files,
+and data larger than the memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.harness.suite import LATENCY_US, Bench
 from bench.jobs.training import train
 from bench.prefetch.engines import run_engines
 
-PAUSE_S = 0.1  # between epochs, to read the mount's counters; not timed
+PAUSE_S = 0.1  # between epochs, to read the mount's counters; the pause is not timed
 LEAST_RING = 8 << 20
 PARTS = 4  # of the data; one part is as large as the memory
 
@@ -34,7 +34,8 @@ def summary(report: dict) -> str:
 
 
 def origin_rate(bench: Bench, mount: SlowMount) -> float:
-    """Files per second of 32 plain threads: the most that the mount can deliver."""
+    """Returns the files per second of 32 plain threads, which is the most that the mount can
+    deliver."""
     rows = run_engines(bench, mount.path, ("--depths", "64"))
     return max(
         float(row[1].split()[0].replace(",", "")) for row in rows if row[0].startswith("plain"))
@@ -60,8 +61,8 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
                     if way == "local, pages warm":
                         warm_pages(local)
                     else:
-                        # Drops the pages below the mount, too, so that it is as slow as its latency
-                        # and that disk together.
+                        # Also drops the pages below the mount, so that the mount is as slow as its
+                        # latency and the disk together.
                         forget_pages(local)
                     with (bench.mount(local)
                           if way.startswith("mount") else nullcontext()) as mount:
@@ -136,7 +137,7 @@ def measure_first_epochs(bench: Bench, section: Section) -> None:
 
 
 def measure_large_data(bench: Bench, section: Section) -> None:
-    # Large enough that the ring's minimum size, four segments, is a small part of it.
+    # So many files that the ring's minimum size, four segments, is a small part of the data.
     count = bench.rounds(16_000, 2000)
     local = make_mix(bench.data, count).path
     per_class = count // 10
@@ -196,8 +197,8 @@ def measure_large_data(bench: Bench, section: Section) -> None:
 
 def add_large_targets(section: Section, report: dict, late: list[float], asked: int, ram: int,
                       data: int) -> None:
-    """The cache share c is what can stay: the region less its control part and the ring, which has
-    8 MB at least."""
+    """The cache share c is the share of the data that can stay: the region without its control part
+    and the ring, which has at least 8 MB."""
     share = (report["ram"]["capacity"] - max(LEAST_RING, ram * 6 // 100)) / data
     found = report["prefetch"]
     misses, wasted = demand_misses(report) / asked, found["wasted"] / max(1, found["fetched"])

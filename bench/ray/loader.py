@@ -3,9 +3,9 @@
     tests/prefetch/python/in_ray_venv.py bench/ray/loader.py --build build [--rounds N]
     (CUBESHIM_BUILD=build)
 
-Compares it with torch's loader on one node, and measures it on two raylets with a cache each.
-Prints the tables of doc/benchmarks/cluster.md. Ways are timed alternately; a figure is the median,
-with the range of all rounds."""
+Compares it with torch's loader on one node, and measures it on two raylets, each with its own
+cache. Prints the tables of doc/benchmarks/cluster.md. The ways are timed alternately. A figure is
+the median, with the range of all rounds."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def median(values: list[float], form: str = "{:,.0f}") -> str:
 
 
 def epoch(loader: DataLoader) -> float:
-    """Items per second."""
+    """Returns the items per second."""
     begin, count = time.monotonic(), 0
     for batch in loader:
         count += len(batch)
@@ -101,8 +101,8 @@ def epoch(loader: DataLoader) -> float:
 
 
 def one_node(pictures: Path, rounds: int) -> None:
-    """Both loaders keep their workers, and each has run an epoch. The pictures lie on the local
-    disk, so any difference comes from the loaders."""
+    """Compares both loaders on one node. Both keep their workers and have run an epoch. The
+    pictures are on the local disk, so any difference comes from the loaders."""
     data = Files(pictures, decodes=True, repeats=8)
     arguments = {"batch_size": 32, "num_workers": 2, "persistent_workers": True, "shuffle": True}
     torchs = DataLoader(data, **arguments)
@@ -153,7 +153,7 @@ def two_nodes(build: Path, source: Path, work: Path, rounds: int) -> None:
                     loader = cubeshim.ray.DataLoader(data, batch_size=BATCH, num_workers=WORKERS,
                                                      persistent_workers=True, shuffle=True,
                                                      ray_options=options, **ways[way]())
-                    # Starts the actors, which open nothing of the data.
+                    # Starts the actors. They open no files of the data set.
                     iterator = iter(
                         cubeshim.ray.DataLoader(list(range(WORKERS)), num_workers=WORKERS,
                                                 ray_options=options))

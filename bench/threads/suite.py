@@ -1,4 +1,4 @@
-"""The suite of `make bench` in which many threads, and as many processes, read."""
+"""The suite of `make bench` for many threads, and for the same number of processes."""
 
 from __future__ import annotations
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Threads and processes that read small files at the same time: hits of the library, compared with
-the same files of a local file system and a bare memcpy. Needs only Python 3, the compiled reader.c
-next to it, the library, and a directory to make the files in.
+"""Measures threads and processes that read small files at the same time. Compares hits of the
+library with the same files on a local file system and with a bare memcpy. Needs only Python 3, the
+compiled reader.c next to it, the library, and a directory in which it can make files.
 
     threads.py --library LIBRARY --reader READER [--origin DIR ...] [--rounds N] [--seconds N]
 
-Each row has one number of readers, which are threads of one process or processes; each reader has
-the same number of files of its own. All ways of a row are measured in turn, in each round in
-another order; a figure is the median of the rounds. A way's gain is its files a second with this
-many readers, divided by those with one.
+Each row has one number of readers, which are threads of one process, or processes. Each reader has
+the same number of its own files. All ways of a row are measured in turn, in another order in each
+round. A figure is the median of the rounds. A way's gain is its files per second with this many
+readers, divided by its files per second with one reader.
 """
 
 from __future__ import annotations
@@ -78,8 +78,7 @@ def make_files(directory: Path, bytes_of_file: int, count: int) -> None:
     for number in range(count):
         path = directory / f"{number:06}"
         path.write_bytes(content)
-        os.utime(path, (1_600_000_000,) * 2)  # a file that has just been changed is not cached
-                                              # immediately
+        os.utime(path, (1_600_000_000,) * 2)  # a new file would not be cached immediately
 
 
 def run(reader: Path, way: Way, size: str, processes: int, threads: int,
@@ -148,7 +147,7 @@ def text_of(rows: list[tuple[str, ...]]) -> str:
 
 
 def remove_regions() -> None:
-    """Removes the regions that the ways of this process have kept from run to run."""
+    """Removes the regions that this process has kept between runs."""
     for region in Path("/dev/shm").glob(f"cubeshim-*-threads-{os.getpid()}*"):
         region.unlink()
 

@@ -1,9 +1,9 @@
-// Clocks, in nanoseconds. They call libc's own functions even if a preloaded library (libfaketime)
-// replaces these for the program, because ages of records and deadlines are shared with other
-// processes and with the kernel. In a time namespace the kernel shifts the clocks that count from
-// boot. monotonic_ns and boot_ns undo the shift, because other processes of the node read these
-// times, too. read_clock keeps it, for deadlines that are passed to the kernel. Thread-safe and
-// async-signal-safe (vDSO, no system call).
+// Clocks, in nanoseconds. The clocks call libc's own functions, even if a preloaded library
+// (libfaketime) replaces those functions for the program. Other processes and the kernel use the
+// same times. In a time namespace the kernel shifts the clocks that count from boot. monotonic_ns
+// and boot_ns undo the shift, because other processes of the node read their times. read_clock
+// keeps the shift, for deadlines that are passed to the kernel. Thread-safe and async-signal-safe
+// (vDSO, no system call).
 #pragma once
 
 #include <atomic>
@@ -15,16 +15,16 @@ namespace cube::base {
 
 inline constexpr std::uint64_t k_ns_per_ms = 1'000'000, k_ns_per_s = 1000 * k_ns_per_ms;
 
-// Makes a system call until a constructor has found libc's function.
+// Points to a function that makes a system call, until a constructor has found libc's function.
 extern constinit std::atomic<int (*)(clockid_t, timespec*)> g_clock_gettime;
 
-// Modulo 2^64, because a shift may be negative. Written once, before there are threads; zero if
-// /proc is missing.
+// The shifts are modulo 2^64, because a shift can be negative. The shifts are set before the
+// process has a second thread, and are zero if /proc is missing.
 struct ClockShifts {
   std::uint64_t monotonic_ns = 0, boot_ns = 0;
 };
 extern constinit ClockShifts g_clock_shifts;
-// Called at the start of the process; later calls do nothing.
+// The first call, at the start of the process, sets g_clock_shifts. Later calls do nothing.
 void find_clock_shifts();
 // Parses lines as in /proc/self/timens_offsets. A line that cannot be parsed shifts nothing.
 ClockShifts parse_clock_shifts(std::string_view text);
@@ -45,7 +45,7 @@ inline std::uint64_t monotonic_ns() {
 inline std::uint64_t coarse_monotonic_ns() {
   return read_clock_ns(CLOCK_MONOTONIC_COARSE) - g_clock_shifts.monotonic_ns;
 }
-// Since boot, including sleep; it cannot be set.
+// The time since boot, including sleep. Nobody can set this clock.
 inline std::uint64_t boot_ns() { return read_clock_ns(CLOCK_BOOTTIME) - g_clock_shifts.boot_ns; }
 inline std::uint64_t wall_ns() { return read_clock_ns(CLOCK_REALTIME); }
 

@@ -13,16 +13,17 @@ class Condition {
  public:
   using Lock = std::unique_lock<Mutex>;
 
-  // May wake without a notify.
+  // May return without a notify.
   void wait(Lock& lock, std::uint64_t at_most_ns = UINT64_MAX) {
-    // The count is loaded before the mutex is unlocked: a later notify changes it, and then the
+    // Loads the count before the mutex is unlocked. A notify after that changes the count, so the
     // kernel returns immediately.
     const std::uint32_t seen = count_.load(std::memory_order_relaxed);
     lock.unlock();
     sys::futex_wait(&count_, seen, at_most_ns);
     lock.lock();
   }
-  // Waits until `is_true`, at most this long. Returns whether the predicate is true.
+  // Waits until `is_true` returns true, but at most `at_most_ns`. Returns whether the predicate is
+  // true.
   template <typename Predicate>
   bool wait_until(Lock& lock, Predicate is_true, std::uint64_t at_most_ns = UINT64_MAX) {
     const std::uint64_t now = monotonic_ns(),

@@ -5,7 +5,8 @@
 
 namespace cube::base {
 
-// Never null: a FUSE server may answer with an unknown errno, and fmt throws on a null pointer.
+// The result is never null. A FUSE server may answer with an unknown errno, and fmt throws on a
+// null pointer.
 inline const char* text_of_error(int error) {
   const char* const unknown = "unknown error";
   if (&strerrordesc_np == nullptr) {

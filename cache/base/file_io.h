@@ -25,7 +25,7 @@ inline Result<std::size_t> read_at(int fd, void* to, std::size_t n, std::uint64_
   return got;
 }
 
-// EIO: the kernel has written nothing and reported no error.
+// EIO: the kernel wrote nothing, but reported no error.
 inline Result<void> write_at(int fd, const void* from, std::size_t n, std::uint64_t at) {
   while (n != 0) {
     const long part = sys::pwrite(fd, from, n, static_cast<std::int64_t>(at));

@@ -1,5 +1,4 @@
-// Folds lines for a terminal, in the buffer that holds them. Thread-safe. Allocates
-// nothing.
+// Folds lines for a terminal, in the buffer that holds them. Thread-safe. It allocates nothing.
 #pragma once
 
 #include <cstddef>

@@ -26,7 +26,7 @@ class Hasher {
   XXH3_state_t state_;
 };
 
-// The hash of a file's device and inode, a separate key space of the same index.
+// The hash of a file's device and inode. These hashes form a separate key space in the same index.
 inline std::uint64_t hash_inode(std::uint64_t device, std::uint64_t inode) {
   const std::uint64_t key[3] = {0x696e6f6465ULL, device, inode};
   return XXH3_64bits(key, sizeof key);

@@ -1,7 +1,8 @@
-// libc's own functions, even if a preloaded library interposes them. They are for threads with an
-// fd table of their own: such a thread must not run code of the host, which would open its files in
-// that table. ThreadSanitizer's interceptors are still called, because they must see each lock.
-// Thread safety: set by a constructor, before there is a second thread.
+// libc's own functions, even if a preloaded library interposes them. Threads with their own fd
+// table call these functions. Such a thread must not run code of the host program, because that
+// code would open its files in the thread's table. ThreadSanitizer must see each lock, so its
+// interceptors are still called. Thread safety: set by a constructor, before there is a second
+// thread.
 #pragma once
 
 #include <pthread.h>

@@ -16,21 +16,21 @@ enum class LogLevel : int { error, warn, info, debug };
 
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
-// Called at load. If fd 2 is later another file of the program, such as a data file, nothing is
-// written to it.
+// Called at load. If fd 2 later refers to another file of the program, such as a data file, the
+// library writes nothing to it.
 void remember_stderr();
 // Writes text of the library to stderr with one write.
 void write_to_stderr(std::string_view text);
-// Writes the first `size` bytes of `room` to stderr; if that is a terminal, folds them in place
-// first.
+// Writes the first `size` bytes of `room` to stderr. If stderr is a terminal, the lines are first
+// folded in place.
 void write_lines_to_stderr(std::span<char> room, std::size_t size);
-// Whether stderr is a terminal and still the file that it was at load.
+// Whether stderr is a terminal, and still the same file as at load.
 bool is_stderr_a_terminal();
-// Writes them to that terminal without waiting for it. A thread with its own fd table may call it,
-// too.
+// Like write_lines_to_stderr, but only if stderr is a terminal, and without waiting for the
+// terminal. A thread with its own fd table may call it, too.
 void write_lines_to_terminal(std::span<char> room, std::size_t size);
-// One write, without the signals for a closed pipe (SIGPIPE) or a file at its limit (SIGXFSZ).
-// Returns the result of the kernel's write.
+// Writes the text with one write. The signals for a closed pipe (SIGPIPE) and for a file at its
+// limit (SIGXFSZ) are suppressed. Returns the result of the kernel's write.
 long write_quietly(int fd, std::string_view text);
 // Call this in a thread that has its own fd table and therefore no stderr. A few of its lines are
 // then kept until another thread logs a line or calls write_kept_lines().

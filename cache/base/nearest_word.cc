@@ -6,10 +6,11 @@
 namespace cube::base {
 namespace {
 
-// How many characters must be changed, added, removed, or exchanged with the next one to make `a`
-// into `b`.
+// How many characters must be changed, added, removed, or swapped with the next character to turn
+// `a` into `b`.
 std::size_t distance(std::string_view a, std::string_view b) {
-  // The distances of the prefixes of `b` from three prefixes of `a`, this one and the two before.
+  // The distances of the prefixes of `b` from three prefixes of `a`: the current prefix and the two
+  // shorter prefixes before it.
   std::vector<std::size_t> older, old, row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 0; i < a.size(); ++i) {

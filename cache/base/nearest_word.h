@@ -7,8 +7,9 @@
 
 namespace cube::base {
 
-// The candidate with the smallest edit distance from `word`; of several such, the first. Empty if
-// the distance of every candidate is at least three, or at least half the candidate's length.
+// The candidate with the smallest edit distance from `word`; if several are equally near, the
+// first. Empty if the distance of every candidate is at least three, or at least half the
+// candidate's length.
 std::string_view nearest_word(std::string_view word,
                               const std::vector<std::string_view>& candidates);
 

@@ -1,6 +1,6 @@
 // Functions that are younger than the oldest libc that the library runs with (glibc 2.17). The
-// address of a function is null if libc lacks it, so a caller checks the address and has an
-// alternative. Thread safety: nothing to protect.
+// address of a function is null if libc lacks the function, so each caller checks the address and
+// has an alternative. Thread safety: there is nothing to protect.
 #pragma once
 
 #include <pthread.h>

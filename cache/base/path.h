@@ -6,7 +6,7 @@
 
 namespace cube::base {
 
-// Whether `path` lies below `directory`. The directory itself does not.
+// Whether `path` lies below `directory`. The result is false for the directory itself.
 inline bool is_below(std::string_view path, std::string_view directory) {
   if (directory == "/") return path.size() > 1;
   return path.size() > directory.size() && path[directory.size()] == '/' &&

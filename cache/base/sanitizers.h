@@ -1,5 +1,5 @@
-// Tells whether this is built for ThreadSanitizer, by gcc or by clang, and which sanitizers the
-// host has.
+// Tells whether this library is built for ThreadSanitizer (by gcc or by clang), and which
+// sanitizers the host program has.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)
@@ -13,7 +13,7 @@
 #define CUBE_TSAN 0
 #endif
 
-// Not null if the host has that sanitizer.
+// Each function is not null if the host program has that sanitizer.
 extern "C" __attribute__((weak)) void __tsan_init();  // NOLINT(bugprone-reserved-identifier)
 extern "C" __attribute__((weak)) void
 __lsan_do_leak_check();  // NOLINT(bugprone-reserved-identifier)

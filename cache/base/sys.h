@@ -1,6 +1,6 @@
-// Raw system calls. For files and memory the library uses only these, because it replaces libc's
-// functions in the program. Every call returns what the kernel returns: a value, or -errno. errno
-// is never touched. Thread-safe and async-signal-safe.
+// Raw system calls. The library uses only these calls for files and memory, because it replaces
+// libc's functions in the program. Every call returns what the kernel returns: a value, or -errno.
+// errno is never touched. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Reads a whole file of known size. Every read asks for one byte more than there should be, which
-// reveals a file that has grown or whose size is wrong. Thread safety: plain values.
+// Reads a whole file of known size. Every read asks for one byte more than the file should have,
+// and so detects a file that has grown or whose size is wrong. Thread safety: plain values.
 #pragma once
 
 #include <sys/uio.h>
@@ -26,7 +26,7 @@ class WholeRead {
   }
   static constexpr int k_parts = 2;
   std::uint64_t got() const { return got_; }
-  // The state after a read that returned `n`, which is not an error.
+  // The state after a read that returned `n` bytes. `n` must not be an error.
   ReadState after(long n) {
     got_ += static_cast<std::uint64_t>(n);
     if (got_ == size_) return ReadState::whole;

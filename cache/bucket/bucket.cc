@@ -20,7 +20,7 @@ BucketRegion find_region() {
   return find != nullptr ? find() : BucketRegion{};
 }
 
-// Listings that were made since this time (base::boot_ns) are still valid.
+// Listings that were made at or after this time (of base::boot_ns) are still valid.
 std::uint64_t good_since(const BucketRegion& in) {
   const std::uint64_t now = base::boot_ns();
   switch (in.consistency.kind) {
@@ -37,8 +37,8 @@ std::uint64_t good_since(const BucketRegion& in) {
 
 bool is_of_store(int error) { return error == EIO || error == EACCES || error == ETIMEDOUT; }
 
-// The error that the program gets. It would not understand errors of the gateway's start or of the
-// region.
+// The error that the program gets. Errors of the gateway's start and of the region would mislead a
+// program, so they are replaced.
 int as_seen(MailKind kind, int error) {
   const bool is_known = error == 0 || (error == ESTALE && kind == MailKind::check) ||
                         error == ENOENT || error == EFBIG || error == ENOSPC ||
@@ -89,7 +89,7 @@ void Bucket::tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) 
 int Bucket::ask(const BucketRegion& in, MailKind kind, std::string_view key, std::uint64_t since_ns,
                 bool is_prefetch, Mailbox::Post& post, const MailPart& part) const {
   if (has_just_timed_out()) return ETIMEDOUT;
-  // A little longer than the gateway keeps trying.
+  // The wait is a little longer than the time for which the gateway keeps trying.
   constexpr std::uint64_t k_more_ns = 5'000'000'000;
   Mailbox mailbox(*in.region, BucketMount::store());
   const int error =
@@ -155,7 +155,7 @@ base::Result<Pin> Bucket::list(std::string_view key) const {
   if (const int error = error_above(in, key, since_ns); error != 0) return base::fail(error);
   auto asked = ask_for_listing(in, key, since_ns);
   if (asked || asked.error().value != ENOENT) return asked;
-  // The store has nothing below this path: the listings above it show why.
+  // The store has nothing at or below this path. The listings of the directories above show why.
   std::string_view directory = key;
   while (directory.size() > mount_.prefix().size()) {
     const auto [above, name] = base::split_path(directory);
@@ -174,7 +174,7 @@ base::Result<FileStat> Bucket::stat(std::string_view key) const {
   const std::string_view below = mount_.below(key);
   if (below.empty()) return mount_.stat_of_directory(below);
   const std::string_view parent = base::split_path(key).directory;
-  // In this mode each revalidation asks the store, and a listing would ask for all files of the
+  // In this mode each revalidation asks the store. A listing would revalidate all files of the
   // directory.
   if (const BucketRegion in = find_region();
       in.region != nullptr && in.consistency.kind == base::ConsistencyKind::open) {

@@ -1,8 +1,9 @@
 // A bucket as the processes of a job see it. It answers from the listings and records of the
-// region, and asks the gateway for those that are missing. One listing has all stats of a
-// directory, and costs one request for each 1,000 names. Thread-safe and async-signal-safe, except
-// the constructor. Errors: those of a file system, EACCES if the store refuses, ETIMEDOUT if it
-// does not answer, EIO for everything else. The first error of each kind is reported on stderr.
+// region, and asks the gateway for missing listings and records. A listing contains the stats of
+// all files in a directory, and costs one request for each 1,000 names. Thread-safe and
+// async-signal-safe, except the constructor. Errors: those of a file system, EACCES if the store
+// refuses, ETIMEDOUT if it does not answer, EIO for everything else. The first error of each kind
+// is reported on stderr.
 #pragma once
 
 #include <atomic>
@@ -33,7 +34,8 @@ class Bucket {
   Bucket(const Bucket&) = delete;
   Bucket& operator=(const Bucket&) = delete;
 
-  // Both are set once, before the first call. `find` attaches to the region if need be.
+  // Call each of these two functions once, before any other call. `find` attaches to the region if
+  // this process is not yet attached.
   static void use_region(BucketRegion (*find)());
   static void use_start(Mailbox::Start start);
 
@@ -41,25 +43,26 @@ class Bucket {
 
   // All keys are absolute paths at or below the prefix.
   base::Result<FileStat> stat(std::string_view key) const;
-  // Like stat, but for an object that had this stat. Unless the mode trusts every version for the
-  // whole job, this asks for the one object, by a conditional request.
+  // Like stat, but for an object that had the stat `known` before. If the mode trusts every version
+  // for the whole job, this just calls stat(). In other modes it asks the store about this object
+  // by a conditional request.
   base::Result<FileStat> revalidate(std::string_view key, const FileStat& known) const;
   // The names of a directory, as ObjectNames.
   base::Result<Pin> list(std::string_view key) const;
-  // Makes the gateway put the object with this stat into RAM, unless any process has already had it
-  // fetched. EFBIG, ENOSPC: the object does not fit there.
+  // Makes the gateway put the object with this stat into RAM, unless it has already been fetched
+  // for any process. EFBIG, ENOSPC: the object does not fit into RAM.
   int fetch(std::string_view key, const FileStat& stat) const;
-  // Like fetch, for an object with this stat that no program waits for. ENOSPC: it does not fit,
-  // and was not requested.
+  // Like fetch, for an object with this stat that no program waits for. ENOSPC: the object does not
+  // fit, and was not requested.
   int fetch_ahead(std::string_view key, const FileStat& stat) const;
-  // A kernel file with the object's bytes (copy_socket.h). `version`: the version that it must
-  // have.
+  // A kernel file with the object's bytes (copy_socket.h). `version`: the version that the object
+  // must have.
   enum class Version : bool { any, of_stat };
   base::Result<base::UniqueFd> copy(std::string_view key, const FileStat& stat, int flags,
                                     bool is_prefetch, Version version = Version::any) const;
-  // Makes the gateway put the bytes [begin, end) of the object with this stat into its chunks, and
-  // begin to fetch those up to `ahead_end`. ENOSPC: there is no room for them. EIO: the object has
-  // changed.
+  // Makes the gateway put the bytes [begin, end) of the object with this stat into the object's
+  // chunks, and start to fetch the bytes up to `ahead_end`. ENOSPC: there is no room for the bytes.
+  // EIO: the object has changed.
   int fetch_blocks(std::string_view key, const FileStat& stat, std::uint64_t begin,
                    std::uint64_t end, std::uint64_t ahead_end) const;
 
@@ -67,11 +70,12 @@ class Bucket {
   Pin find_listing(const BucketRegion& in, std::string_view directory,
                    std::uint64_t since_ns) const;
   Pin find_object(const BucketRegion& in, std::string_view key, const FileStat& stat) const;
-  // Whether the nearest listing above lacks the directory: ENOENT or ENOTDIR, else 0.
+  // ENOENT or ENOTDIR if the nearest listing above shows that the directory does not exist; else 0.
   int error_above(const BucketRegion& in, std::string_view directory, std::uint64_t since_ns) const;
-  // Whether the store has the object with this stat: 0, ESTALE, ENOENT or another errno.
+  // Asks whether the store has the object with this stat. 0: yes. ESTALE, ENOENT or another errno:
+  // no.
   int check(const BucketRegion& in, std::string_view key, const FileStat& known) const;
-  // The stat in a listing of the parent; ENOENT.
+  // The stat of the key in a listing of its parent. ENOENT: the listing does not contain the key.
   base::Result<FileStat> stat_in(const Pin& listing, std::string_view key) const;
   base::Result<Pin> ask_for_listing(const BucketRegion& in, std::string_view directory,
                                     std::uint64_t since_ns) const;
@@ -83,7 +87,7 @@ class Bucket {
   void tell(const Mailbox& mailbox, const Mailbox::Post& post, int error) const;
 
   BucketMount mount_;
-  // Coarse monotonic clock; 0: never.
+  // The time of the last timeout, on the coarse monotonic clock. 0: there was none.
   mutable std::atomic<std::uint64_t> timed_out_ns_{0};
 };
 

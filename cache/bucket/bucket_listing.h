@@ -6,8 +6,8 @@
 
 namespace cube::cache {
 
-// `key` is absolute. `with_names`: if false, the listing has no entries. The caller ends the
-// listing by release(). Errors: as Bucket; ENOTDIR.
+// `key` is absolute. `with_names` is false: the listing has no entries. The caller ends the listing
+// by release(). Errors: as Bucket; ENOTDIR.
 base::Result<Listing*> list_bucket(const Bucket& bucket, std::string_view key, bool with_names);
 
 }  // namespace cube::cache

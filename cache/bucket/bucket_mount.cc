@@ -42,7 +42,7 @@ BucketMount::BucketMount(std::string prefix, std::string url)
 FileStat BucketMount::stat_of(std::string_view below) const {
   FileStat stat{};
   const std::uint64_t words[] = {url_hash_, base::hash_path(below)};
-  // Readers of directories take inode 0 for a deleted entry.
+  // Programs that read directories mistake an entry with inode 0 for a deleted entry.
   stat.inode = base::hash_bytes(words, sizeof words) | 1;
   stat.user = user_;
   stat.group = group_;

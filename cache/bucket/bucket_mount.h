@@ -1,7 +1,7 @@
-// A bucket, or a part of one, as a directory tree: it maps paths to objects, and makes the stats of
-// objects and directories. The library and the gateway make the same stats from the same listing,
-// so a record that one of them writes passes the other's check. Thread safety: immutable. All of it
-// is async-signal-safe, except the constructor, which allocates.
+// A bucket, or a part of a bucket, as a directory tree. It maps paths to objects, and computes the
+// stats of objects and directories. The library and the gateway compute the same stats from the
+// same listing, so a record that either of them writes passes the check of the other. Thread
+// safety: immutable. Async-signal-safe, except the constructor, which allocates.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace cube::cache {
 
-// An object as a listing or the head of an answer describes it.
+// An object, as described by a listing or by the headers of an answer.
 struct ObjectInfo {
   std::uint64_t size = 0;
   std::int64_t modified = 0;    // Last-Modified: seconds since 1970
@@ -23,13 +23,13 @@ struct ObjectInfo {
   friend bool operator==(const ObjectInfo&, const ObjectInfo&) = default;
 };
 
-// A number below 2^29 that stands for an ETag, with or without its quotes.
+// A number below 2^29 that represents an ETag. Quotes around the ETag do not change the number.
 std::uint32_t mark_of_etag(std::string_view etag);
 
 class BucketMount {
  public:
-  // Names the store, and the identity that asks it (gateway_start.h), for all mounts of this
-  // process. Call it once, before the first mount is made.
+  // Sets the mark of the store and of the credentials (gateway_start::store_mark) for all mounts of
+  // this process. Call it once, before the first mount is constructed.
   static void use_store(std::uint64_t mark);
   static std::uint64_t store();
 
@@ -44,8 +44,8 @@ class BucketMount {
     path.remove_prefix(std::min(path.size(), prefix_.size() + 1));
     return path;
   }
-  // It depends only on the prefix, the URL and the store, so all processes that use this store with
-  // these credentials get the same, on all nodes.
+  // The id depends only on the prefix, the URL and the store mark. So it is the same in all
+  // processes, on all nodes, that use this store with these credentials.
   OriginId origin_id() const { return id_; }
   // A regular file, mode 0444. The mtime is Last-Modified. The ctime is the same second, and its
   // nanoseconds are the mark of the ETag.
@@ -54,7 +54,7 @@ class BucketMount {
   static ObjectInfo object_of(const FileStat& stat) {
     return {stat.size, stat.modified.seconds, stat.changed.nanoseconds};
   }
-  // Mode 0555. All times are 0, because stores keep none for directories.
+  // A directory, mode 0555. All times are 0, because stores keep no times for directories.
   FileStat stat_of_directory(std::string_view below) const;
 
  private:

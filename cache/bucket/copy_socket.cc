@@ -52,7 +52,7 @@ base::Result<base::UniqueFd> receive_fd(int socket) {
   Control control{};
   Control& at = control;
   msghdr message{};
-  // Leaves the message there: without a free fd the kernel drops the fd that it carries.
+  // Peeks at the message first, because the kernel drops the fd that it carries if no fd is free.
   const auto receive = [&]() -> long {
     message = message_of(part, at);
     const long n = sys::raw(SYS_recvmsg, socket, sys::arg(&message), MSG_CMSG_CLOEXEC | MSG_PEEK);
@@ -70,7 +70,7 @@ base::Result<base::UniqueFd> receive_fd(int socket) {
   return base::UniqueFd(fd);
 }
 
-// Puts an open file of the program's own over `lowest`, the fd that the program would have got.
+// Puts the open file over `lowest`, the fd that the program would have got from the kernel.
 base::Result<base::UniqueFd> show_as(base::UniqueFd lowest, int file, int flags) {
   const base::ProcFdName name(file, base::ProcFdName::Table::thread);
   const auto open = [&] {
@@ -150,7 +150,7 @@ base::Result<base::UniqueFd> accept_copy(int listener, MailTicket& ticket) {
   const long got = sys::accept(listener, SOCK_CLOEXEC);
   if (sys::failed(got)) return base::fail(static_cast<int>(-got));
   base::UniqueFd asker(static_cast<int>(got));
-  // The ticket has already arrived, or never will.
+  // The ticket has already arrived, or will never arrive.
   const timeval limit{1, 0};
   sys::raw(SYS_setsockopt, asker.get(), SOL_SOCKET, SO_RCVTIMEO, sys::arg(&limit), sizeof limit);
   if (!is_of_this_user(asker.get()) ||

@@ -51,7 +51,7 @@ bool read_name_of(const char* path, FileStat& stat) {
   constexpr std::string_view k_memfd = "/memfd:";
   char text[k_most];
   long length = sys::readlink(path, text, sizeof text);
-  // Only if it is a memfd, because a file of the program may have such a name.
+  // Accepts the name only for a memfd, because a file of the program may have the same name.
   const std::string_view link(text, length > 0 ? static_cast<std::size_t>(length) : 0);
   if (link.starts_with(k_memfd) && read_name(link.substr(k_memfd.size()), stat)) return true;
   length =

@@ -26,10 +26,10 @@ namespace sys = base::sys;
 struct Prepared {
   std::string command;
   std::vector<std::string> texts;
-  std::vector<const char*> environment;  // of `texts`, null-terminated
+  std::vector<const char*> environment;  // pointers to `texts`; null-terminated
 };
 
-// Never freed, because calls may come even after all destructors.
+// Never freed, because calls can follow even after all destructors have run.
 constinit std::atomic<const Prepared*> g_prepared{nullptr};
 
 std::string_view name_of(const char* variable) {
@@ -49,8 +49,8 @@ bool is_of_store(std::string_view name) {
           std::ranges::find(k_names, name) != std::end(k_names));
 }
 
-// A child that sends no signal when it ends, and that only __WALL waits for. A debugger would take
-// it for a thread of the program.
+// Creates a child that sends no signal when it ends, and that only a wait with __WALL finds.
+// CLONE_UNTRACED, because a debugger would take the child for a thread of the program.
 long fork_quietly() { return sys::raw(SYS_clone, CLONE_UNTRACED); }
 
 void close_all_but(int kept) {
@@ -67,8 +67,8 @@ void close_all_but(int kept) {
   }
 }
 
-// Becomes the command, or writes the errno to the pipe. Raw calls only: the memory is a copy of
-// that of a process with threads.
+// Executes the command, or writes the errno to the pipe. Makes only raw calls, because the memory
+// is a copy of the memory of a process with threads.
 [[noreturn]] void become_gateway(const Prepared& prepared, int pipe) {
   const long null = sys::open("/dev/null", O_RDWR);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
@@ -98,7 +98,7 @@ bool is_passed_on(const char* variable) {
 }
 
 std::uint64_t store_mark(const char* const* environment) {
-  // A sum, because the order of the variables must not matter.
+  // The hashes are added, because the order of the variables must not matter.
   std::uint64_t mark = 0;
   for (; *environment != nullptr; ++environment) {
     if (is_of_store(name_of(*environment))) mark += base::hash_path(*environment);
@@ -127,13 +127,13 @@ int start_prepared(const Prepared& prepared) {
   if (sys::failed(child)) return static_cast<int>(-child);
   if (child == 0) {
     sys::raw(SYS_setsid);
-    // The second fork makes the gateway a child of init, and not the leader of its session.
+    // After the second fork, the gateway is a child of init and does not lead its session.
     if (fork_quietly() == 0) become_gateway(prepared, told.get());
     sys::raw(SYS_exit_group, 0);
   }
   told.reset();
   long error = 0;
-  // The exec closes the pipe, and so does the death of the child.
+  // The read ends when the exec or the death of the child closes the pipe.
   const long got = sys::read(result.get(), &error, sizeof error);
   sys::raw(SYS_wait4, child, 0, __WALL, 0);
   return got == static_cast<long>(sizeof error) ? static_cast<int>(-error) : 0;

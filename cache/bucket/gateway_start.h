@@ -1,8 +1,8 @@
 // Starts the gateway, `cubeshim gateway`: a process in its own session, without the program's fds,
-// memory, signal mask and CPU affinity. Its environment has only cubeshim's settings and the
-// variables that name the store and the credentials. The program never gets a SIGCHLD for the
-// gateway, and no fork handler runs. Thread safety: prepare() once, at load; start() from any
-// thread.
+// memory, signal mask and CPU affinity. The environment of the gateway has only cubeshim's settings
+// and the variables that name the store and the credentials. The program never gets a SIGCHLD for
+// the gateway, and no fork handler runs. Thread safety: prepare() is called once, at load; start()
+// may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace cube::cache::gateway_start {
 // `command`: the path of the command. `environment`: a null-terminated list, which is copied.
 // Allocates.
 void prepare(std::string command, const char* const* environment);
-// The gateway will serve this region instead of the one that the environment names. Allocates.
+// Makes the gateway serve this region instead of the region that the environment names. Allocates.
 void use_region(const std::string& directory, const std::string& name);
-// Whether the gateway gets this variable, "NAME=VALUE".
+// Whether the gateway's environment includes this variable. `variable`: "NAME=VALUE".
 bool is_passed_on(const char* variable);
-// A hash of the variables that name the store and the credentials. A program with another store or
-// other credentials has another hash, and shares neither its gateway nor its objects with ours.
-// Async-signal-safe.
+// A hash of the variables that name the store and the credentials. Programs with different hashes
+// share neither gateways nor objects. Async-signal-safe.
 std::uint64_t store_mark(const char* const* environment);
-// Returns 0; or reports the failure to the user and returns ECONNREFUSED. Async-signal-safe.
+// Returns 0 if the gateway was started. Otherwise reports the failure to the user and returns
+// ECONNREFUSED. Async-signal-safe.
 int start();
 
 }  // namespace cube::cache::gateway_start

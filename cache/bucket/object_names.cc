@@ -5,7 +5,7 @@
 namespace cube::cache {
 namespace {
 
-// Cannot be a count, with which DirectoryData begins.
+// DirectoryData begins with a count. No count is as large as this value.
 constexpr std::uint64_t k_form = 0x3173656d616e334fULL;  // "O3names1"
 
 }  // namespace

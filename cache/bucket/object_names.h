@@ -1,7 +1,8 @@
-// The data of a record that lists a directory of a bucket: its names in byte order, each with the
-// size, time and ETag that the store listed. The record's kind is `directory`, but its form differs
-// from that of DirectoryData. Thread safety: immutable once written. Async-signal-safe, no
-// allocation. It reads nothing outside the data, even if the data is damaged.
+// The data of a record that lists a directory of a bucket. The data contains the names in byte
+// order, each with the size, time and ETag that the store listed. The record's kind is `directory`,
+// but the form of the data differs from that of DirectoryData. Thread safety: immutable after it
+// was written. Async-signal-safe, no allocation. Functions read nothing outside the data, even if
+// the data is damaged.
 #pragma once
 
 #include <cstddef>

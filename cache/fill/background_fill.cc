@@ -30,10 +30,10 @@ BackgroundFill::Begin BackgroundFill::begin() {
   pin.release();
   switch (parts_->flights.begin_prefetch(hash_, ticket_)) {
     case SingleFlight::Prefetch::mine: break;
-    case SingleFlight::Prefetch::prefetched: return Begin::cached;  // or about to be
+    case SingleFlight::Prefetch::prefetched: return Begin::cached;  // or soon in RAM
     case SingleFlight::Prefetch::demanded: return Begin::demanded;
   }
-  // Another fetch of the file may have ended a moment ago.
+  // Another fetch of the file may just have ended.
   if (const Pin found = parts_->ram.find(key_, hash_);
       found && parts_->freshness.needs_no_look(*found)) {
     ticket_ = {};
@@ -54,7 +54,7 @@ bool BackgroundFill::is_there(const FileStat& stat) {
   return true;
 }
 
-// Publishes a record of another node on this one, if it passes the checks.
+// Publishes a record of another node on this node if the record passes the checks.
 class BackgroundFill::FromRemote final : public Tier::Judge {
  public:
   FromRemote(BackgroundFill& fill, const FileStat* stat, std::uint64_t most_bytes)
@@ -122,11 +122,11 @@ BackgroundFill::Remote BackgroundFill::take_remote(const FileStat* stat, std::ui
                              [](const Tier* tier) { return tier->may_need_no_look(); }))
       return Remote::look;
   } else {
-    // Only regular files are read: a link's target has another stat.
+    // Reads only regular files. For a link, the stat is not that of its target.
     if (!stat->is_regular() || stat->size > most_bytes) return Remote::absent;
     if (is_there(*stat)) return Remote::there;
-    // The remote answer may take a long time. A writer that ends now, or that ended during the
-    // stat, makes the stat outdated.
+    // The remote answer can take a long time. The stat is outdated if a writer has ended since the
+    // stat began.
     if (!fill_.watch(*stat) || changes.load(std::memory_order_seq_cst) != changes_) return absent();
   }
   has_asked_remote_ = true;
@@ -149,7 +149,7 @@ void BackgroundFill::give_up() {
 RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (is_there(file.stat)) return RecordFill::Next::done;
   const RecordFill::Next next = fill_.accept(file);
-  // A packed file has been read by its open.
+  // A packed file was already read by its open.
   if (next != RecordFill::Next::read ||
       (parts_->freshness.origin_of(key_).traits().is_whole_in_one_read && !file.can_fill_ahead))
     return next;
@@ -158,8 +158,8 @@ RecordFill::Next BackgroundFill::accept(const FileAtOrigin& file) {
   if (!from_tier) return next;
   from_tier->is_remote ? fill_.note_from_cluster(from_tier->data_hash)
                        : fill_.note_from_tier(from_tier->data_hash);
-  // If the record cannot be published after all, a program will fetch the file, so the caller need
-  // not read it.
+  // The caller need not read the file even if the record cannot be published, because a program
+  // will fetch it then.
   publish();
   return RecordFill::Next::done;
 }
@@ -180,8 +180,8 @@ void BackgroundFill::note_published(const Pin& pin) {
 }
 
 bool BackgroundFill::publish() {
-  // If two flights have collided, the other fetch may have published first, and no program would
-  // read a second record.
+  // If two flights have collided, the other fetch may have published a record first. No program
+  // would read a second record.
   if (const Pin found = parts_->ram.find(key_, hash_);
       found && parts_->freshness.needs_no_look(*found)) {
     fetched_twice_ = true;

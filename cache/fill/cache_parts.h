@@ -1,5 +1,5 @@
-// The parts of a FileCache, shared by the classes that add records to RAM. Thread safety: each
-// part's own.
+// The parts of a FileCache, shared by the classes that add records to RAM. Thread safety: as each
+// part declares.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ struct CacheParts {
         ram(of),
         flights(of),
         freshness(of, ram, config.consistency),
-        // A block has at least one kernel page, because a page is fetched as a whole by one
-        // process.
+        // A block has at least the size of a kernel page, because one process fetches the whole
+        // page.
         rules{config.max_file, config.block == 0 ? 0 : std::max(config.block, base::kernel_page()),
               config.consistency.kind},
         fetches_ahead(config.prefetch),
@@ -45,8 +45,8 @@ struct CacheParts {
     for (Tier* const tier : tiers) visit(*tier);
     for (Tier* const tier : remote) visit(*tier);
   }
-  // Reads the bytes of the file with this stat from a tier to `room`. `with_remote`: remote tiers
-  // are asked, too.
+  // Reads the bytes of the file with this stat from a tier into `room`. `with_remote`: also asks
+  // remote tiers.
   struct FromTier {
     const Tier* tier;
     bool is_remote;
@@ -59,13 +59,13 @@ struct CacheParts {
   RamTier ram;
   SingleFlight flights;
   Tiers tiers;
-  // Tiers over the network, which are asked after the others. TierWriter does not fill them.
+  // Tiers over the network, which are asked after the other tiers. TierWriter does not fill these
+  // tiers.
   Tiers remote;
   Freshness freshness;
   FillRules rules;
   bool fetches_ahead;
-  bool serves_in_parts;  // false in mode real, where the program gets a kernel file with all its
-                         // bytes
+  bool serves_in_parts;  // false in mode real: the program gets a kernel file with all bytes
 };
 
 }  // namespace cube::cache

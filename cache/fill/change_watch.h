@@ -1,7 +1,7 @@
-// Detects changes of a file, by any of its paths, while it is being copied. It sees changes that
-// any process of the node makes through the shim: a writer registers in the file's stripe and
-// increments its epoch, and a change of a path increments name_changes. Thread safety: an object
-// belongs to one thread; the counters it reads may change at any time.
+// Detects changes of a file, through any of its paths, while the file is being copied. It sees the
+// changes that the processes of the node make through the shim. A writer registers in the file's
+// stripe and increments the epoch of the stripe. A change of a path increments name_changes. Thread
+// safety: an object belongs to one thread. The counters that it reads may change at any time.
 #pragma once
 
 #include "cache/region/writers.h"
@@ -10,8 +10,8 @@ namespace cube::cache {
 
 class ChangeWatch {
  public:
-  // Constructed before the path is resolved: a path that changes after this may lead to a different
-  // file from the one that is found.
+  // Construct it before the path is resolved. A path that changes later may lead to another file
+  // than the file that was found.
   explicit ChangeWatch(Region& region) : region_(&region) {
     auto& has_fetched = region.header().has_fetched;
     if (has_fetched.load(std::memory_order_acquire) == 0)
@@ -20,26 +20,26 @@ class ChangeWatch {
     files_ = region.header().file_changes.load(std::memory_order_seq_cst);
   }
 
-  // Called before the bytes are read. `fd`: the file, open for reading, or -1. False: a process may
-  // have the file open for writing.
+  // Called before the bytes are read. `fd`: the file, open for reading; -1: there is no fd. False:
+  // a process may have the file open for writing.
   bool watch(const FileStat& stat, int fd = -1) {
     stripe_ = &writer_stripe_of(*region_, stat);
     epoch_ = stripe_->epoch.load(std::memory_order_seq_cst);
     std::uint64_t removals = 0;
     const bool may_be = may_be_written(*region_, stat, fd, &removals);
-    // name_changes has grown by the removals, too, so that every other fetch of the file in
-    // progress is dropped.
+    // The removals have also incremented name_changes, so that every other fetch of the file in
+    // progress is dropped. This fetch does not count its own removals.
     names_ += removals;
     // A writer that ended between the stat and this check is no longer in any table.
     is_stat_in_doubt_ =
         removals != 0 || region_->header().file_changes.load(std::memory_order_seq_cst) != files_;
     return !may_be;
   }
-  // Whether the stat may predate the last write: writers of the file have ended just now, or some
-  // file of the node was changed since construction.
+  // Whether the stat may predate the last write. True if writers of the file have just ended, or if
+  // any file of the node was changed since construction.
   bool is_stat_in_doubt() const { return is_stat_in_doubt_; }
-  // Called once the record is in the index. Either this load sees a change, or the process that
-  // makes the change sees the record and marks it.
+  // Called after the record was entered in the index. Either this load sees a change, or the
+  // process that makes the change sees the record and marks it.
   bool is_unchanged() const {
     return stripe_->epoch.load(std::memory_order_seq_cst) == epoch_ &&
            region_->header().name_changes.load(std::memory_order_seq_cst) == names_;

@@ -21,7 +21,7 @@ namespace {
 
 using base::Counter;
 
-// Smaller files are fetched as a whole by their open, because they arrive before a program could do
+// The open fetches smaller files as a whole, because they arrive before the program could do
 // anything else.
 constexpr std::uint64_t k_in_parts_from = 1 << 20;
 
@@ -32,8 +32,8 @@ OpenOutcome DemandOpen::open(std::uint64_t hash) {
   if (join_parts(hash, outcome)) return outcome;
   keep_room_for_others(parts_.region);
   const bool has_room = !parts_.ram.is_full() || parts_.ram.find_of_others(request_.key, hash);
-  // If there is no room, and no other fetch may be about to add the file, the open goes straight to
-  // the origin.
+  // If there is no room, and no other fetch can be adding the file, opens the file at the origin
+  // immediately.
   if (!has_room && !parts_.ram.ring().is_made()) return open_uncached(Counter::bypassed_full);
   const std::uint64_t began = base::monotonic_ns();
   outcome = open_in_flight(hash, has_room);
@@ -49,19 +49,19 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   SingleFlight::Ticket ticket;
   OpenOutcome outcome;
   bool waited_for_prefetch = false;
-  // A caller that asks not to wait may be opening a FIFO, and the holder of the flight may be
-  // waiting in its open.
+  // A caller with O_NONBLOCK may be opening a FIFO, and the holder of the flight may be blocked in
+  // its own open of that FIFO.
   const bool may_wait = (request_.flags & O_NONBLOCK) == 0;
   const SingleFlight::Outcome flight =
       parts_.flights.begin(hash, ticket, &waited_for_prefetch, may_wait);
   const bool is_left = flight == SingleFlight::Outcome::too_long;
-  // Before this open reached the flight, another one of this process may have begun to fetch the
-  // file in parts. If no fetch of the file is under way now, one may have ended.
+  // Before this open got the flight, another open of this process may have begun to fetch the file
+  // in parts. If no fetch of the file is in progress now, a fetch may just have ended.
   if (is_left && join_parts(hash, outcome)) return outcome;
   scope.hold(ticket.hold());
   if (find_again(hash, waited_for_prefetch, outcome)) return outcome;
   if (is_left) return open_uncached(Counter::bypassed_busy);
-  // From here on the program waits for the origin, not for a prefetch.
+  // From here on, the program waits for the origin and not for a prefetch.
   scope.begin_wait(parts_.region.own_process());
   if (!has_room) note_miss(parts_.region, hash);
   const bool may_be_in_tier = has_tiers && (has_room || has_ring);
@@ -71,8 +71,8 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   const bool may_pass =
       has_ring && (parts_.ram.ring().has_disk_writer() || parts_.remote.take_offers());
   if (!has_room && !may_pass) {
-    // The file will not be in RAM. So the processes that wait for the flight are released now,
-    // instead of opening the file one after the other.
+    // The file will not be in RAM. The processes that wait for the flight are therefore released
+    // now. Otherwise these processes would open the file one after another.
     ticket = {};
     for (Tier* const tier : parts_.remote) tier->note_not_fetched(request_.key);
     return open_uncached(Counter::bypassed_full);
@@ -89,7 +89,7 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   return outcome;
 }
 
-// Like any record, this one is checked for freshness, because its stat may be older than this open
+// The record is checked for freshness like any other, because its stat may be older than this open
 // or this job.
 bool DemandOpen::find_again(std::uint64_t hash, bool waited_for_prefetch, OpenOutcome& outcome) {
   outcome.pin = parts_.ram.find(request_.key, hash);
@@ -129,7 +129,7 @@ OpenOutcome DemandOpen::open_plain(Counter reason) {
   return outcome;
 }
 
-// A path that the origin lacks may exist in the kernel.
+// If the origin lacks the path, it may still exist in the kernel's file tree.
 OpenOutcome DemandOpen::fail(const Origin& origin, int error) {
   if (error == ENOENT && !origin.traits().knows_all_names)
     return open_plain(Counter::bypassed_kind);
@@ -144,8 +144,8 @@ OpenOutcome DemandOpen::open_uncached(Counter reason) {
   const Origin& origin = parts_.freshness.origin_of(request_.key);
   if (origin.traits().has_kernel_fd) return open_plain(reason);
   OpenedPlace place;
-  // If another fetch of the file is still under way, an origin that fills RAM itself need not read
-  // it again.
+  // If another fetch of the file is in progress, an origin that fills RAM itself need not read the
+  // file again.
   const auto opened = origin.open({.key = request_.key,
                                    .path = request_.path,
                                    .flags = request_.flags,
@@ -163,7 +163,7 @@ bool DemandOpen::take_filled(const Opened& opened, OpenOutcome& outcome) {
   outcome.pin = parts_.ram.find_of_origin(opened.file().origin, RecordKind::file, request_.key,
                                           base::hash_path(request_.key));
   if (!outcome.pin) return false;
-  // The process that filled it may have another view.
+  // The process that filled the record may have another view.
   parts_.ram.show_to_own_view(*outcome.pin);
   count_miss(/*is_of_bucket=*/true);
   outcome.was_fetched = true;
@@ -277,8 +277,8 @@ OpenOutcome DemandOpen::fetch(Lane lane, SingleFlight::Ticket& flight) {
   OpenOutcome outcome = opened ? fetch_opened(origin, *place.opened(), fill, flight)
                                : fail(origin, opened.error().value);
   if (outcome.was_fetched) note_miss_time(began);
-  // Neighbours are kept even if the open found a directory, because their bytes have been read
-  // already and will not be read again.
+  // The neighbours are kept even if the open found a directory, because their bytes have already
+  // been read and will not be read again.
   if (place.opened() != nullptr) keep_neighbours(origin, *place.opened());
   return outcome;
 }
@@ -312,14 +312,14 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
   if (!from_tier && serve_in_parts(fill, opened, flight, outcome)) return outcome;
   if (const auto read = from_tier ? base::Result<void>() : opened.read_whole(fill.room()); !read) {
     if (read.error().value != EINTR) return hand_over(opened, Counter::bypassed_busy);
-    // A signal has ended the program's wait. If the file were handed over now, the program's own
-    // read would start another wait.
+    // A signal has ended the program's wait. If the program got the file now, its own read would
+    // start another wait.
     parts_.count_unserved(Counter::bypassed_error, request_.key);
     outcome.was_fetched = false;
     outcome.error = EINTR;
     return outcome;
   }
-  // A tier's bytes belong to this stat, even if the file has changed since.
+  // Bytes from a tier belong to this stat, even if the file has changed since then.
   if ((from_tier ? fill.is_stat_in_doubt() : fill.wants_second_look()) && !opened.is_unchanged())
     return hand_over(opened, Counter::bypassed_busy);
   if (from_tier) fill.note_from_tier(from_tier->data_hash);
@@ -337,7 +337,7 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
 void DemandOpen::keep_neighbours(const Origin& origin, Opened& opened) {
   Opened::Neighbour neighbour;
   while (!parts_.ram.is_full() && opened.next_neighbour(neighbour)) {
-    // A neighbour below another origin's prefix is that origin's to fetch.
+    // If a neighbour lies below the prefix of another origin, only that origin may fetch it.
     if (&parts_.freshness.origin_of(neighbour.key) == &origin) keep_neighbour(neighbour);
   }
 }

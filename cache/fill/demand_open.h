@@ -1,9 +1,9 @@
-// An open that found no record in RAM. One process of the node fetches the file, from a tier whose
-// record matches the origin's stat, or else from the origin; it publishes the record and returns a
-// Pin. A mount's file of 1 MiB or more can become a PartialFill, which the program's reads
-// complete. A file that cannot be cached is handed over as a kernel fd. Errors are the origin's.
-// Thread safety: an object belongs to one call; any number of objects at a time. A signal handler
-// that interrupts one must not make another (FetchScope).
+// An open that found no record in RAM. One process of the node fetches the file from a tier whose
+// record matches the origin's stat, or else from the origin. That process publishes the record and
+// returns a Pin. A mount's file of 1 MiB or more can become a PartialFill, which the program's
+// reads complete. If a file cannot be cached, the caller gets a kernel fd. Errors are those of the
+// origin. Thread safety: an object belongs to one call; several objects may exist at a time. A
+// signal handler that interrupts such an open must not start another (FetchScope).
 #pragma once
 
 #include "cache/fill/cache_parts.h"
@@ -17,37 +17,39 @@ class DemandOpen {
 
   // `hash`: base::hash_path of the request's key.
   OpenOutcome open(std::uint64_t hash);
-  // Opens without the cache: the kernel's file, or a copy if the origin has no kernel fd.
+  // Opens the file without the cache. The result is the kernel's file, or a copy if the origin has
+  // no kernel fd.
   OpenOutcome open_uncached(base::Counter reason);
 
  private:
-  // Waits for the flight, looks for the record again, and fetches.
+  // Waits for the flight, looks for the record again, and fetches the file if there is still no
+  // record.
   OpenOutcome open_in_flight(std::uint64_t hash, bool has_room);
-  // Finds the record that another fetch may have published since the first lookup, whether this
-  // open has waited for that fetch or not.
+  // Finds the record that another fetch may have published since the first lookup.
+  // `waited_for_prefetch`: this open has waited for that fetch.
   bool find_again(std::uint64_t hash, bool waited_for_prefetch, OpenOutcome& outcome);
-  // Neither this nor fetch() is inlined: a thread may have a stack of 16 KB.
+  // This function and fetch() are not inlined, because a thread may have a stack of only 16 KB.
   [[gnu::noinline]] bool open_from_tier(Lane lane, OpenOutcome& outcome);
   [[gnu::noinline]] OpenOutcome fetch(Lane lane, SingleFlight::Ticket& flight);
   OpenOutcome fetch_opened(const Origin& origin, Opened& opened, RecordFill& fill,
                            SingleFlight::Ticket& flight);
-  // Lets the program read the opened file part by part into the reserved room. False: the file must
-  // be fetched as a whole.
+  // Makes the opened file a PartialFill, whose parts the program's reads fetch into the reserved
+  // room. False: the file must be fetched as a whole.
   bool serve_in_parts(RecordFill& fill, Opened& opened, SingleFlight::Ticket& flight,
                       OpenOutcome& outcome);
-  // Serves a file that another open of this process is already fetching in parts; this open gets
-  // its own fd. False: there is none.
+  // Serves a file that another open of this process is already fetching in parts. This open gets
+  // its own fd. False: no open is fetching the file in parts.
   [[gnu::noinline]] bool join_parts(std::uint64_t hash, OpenOutcome& outcome);
   void note_miss_time(std::uint64_t began_ns);
   bool may_fetch_neighbours() const;
   void keep_neighbours(const Origin& origin, Opened& opened);
-  // Publishes the neighbour as a prefetch does: an open of the same file waits for this fetch, but
-  // this fetch waits for no other.
+  // Publishes the neighbour as a prefetch does. An open of the same file waits for this fetch, but
+  // this fetch does not wait for other fetches.
   void keep_neighbour(const Opened::Neighbour& neighbour);
-  // Takes the record that the origin has put into RAM. False: there is none.
+  // Finds the record that the origin has put into RAM. False: there is no such record.
   bool take_filled(const Opened& opened, OpenOutcome& outcome);
   void count_miss(bool is_of_bucket);
-  // The result if the origin's open failed.
+  // The outcome of this open if the origin's open failed.
   OpenOutcome fail(const Origin& origin, int error);
   OpenOutcome open_plain(base::Counter reason);
   // Whether a file that was refused for this reason may be served in blocks.

@@ -46,7 +46,7 @@ std::optional<KnownStats::Known> Freshness::known_stat(std::string_view key) con
 }
 
 bool Freshness::is_still_right(const Record& record, const char* path, bool& has_waited) {
-  // If the path is a link, its gathered stat proves nothing about the target.
+  // If the path is a link, the gathered stat of the path proves nothing about the target.
   const auto known = record.is_physical() ? known_stat(record.path()) : std::nullopt;
   if (known && known->stat.is_unchanged_since(record.stat)) {
     ram_->mark_verified(record, known->looked_ns);

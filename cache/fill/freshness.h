@@ -1,6 +1,6 @@
 // Decides whether a record may be served. The record must come from the origin that this process
-// sees at its path, and it must have been revalidated as recently as CUBESHIM_CONSISTENCY demands.
-// Thread-safe and async-signal-safe.
+// sees at the record's path. CUBESHIM_CONSISTENCY determines how recently the record must have been
+// revalidated. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/base/settings/config.h"
@@ -14,7 +14,7 @@ class Freshness {
  public:
   Freshness(Region& region, RamTier& ram, const base::Consistency& consistency);
 
-  // Call it before the first open. Until then, and after null, all origins are mounts.
+  // Call it before the first open. Until then, or if `origins` is null, all origins are mounts.
   void use_origins(const Origins* origins) {
     origins_ = origins != nullptr && !origins->has_only_mounts() ? origins : nullptr;
   }
@@ -34,28 +34,29 @@ class Freshness {
     return is_common ? record.verified_ns.load(std::memory_order_relaxed) >= good_in_job_ns()
                      : needs_no_look_slow(record);
   }
-  // If a revalidation takes longer than this, threads should revalidate ahead of the program. A
-  // local disk takes 2 us.
+  // If a revalidation takes longer than this, background threads should revalidate ahead of the
+  // program. On a local disk it takes 2 us.
   static constexpr std::uint64_t k_long_look_ns = 50'000;
 
   // Like needs_no_look, but revalidates the record if needed. `path`: the key with a terminating
-  // zero. `has_waited`: whether the origin took k_long_look_ns or more. False: the record is
+  // zero. `has_waited` is set if the origin took k_long_look_ns or more. False: the record is
   // outdated, and lookups no longer find it.
   bool is_fresh(const Record& record, const char* path, bool& has_waited) {
     return needs_no_look(record) || is_still_right(record, path, has_waited);
   }
-  // A stat of a mount's file, if the origin returned it so recently that it need not be asked
+  // A stat of a mount's file that the origin returned recently enough to be used without asking
   // again.
   std::optional<KnownStats::Known> known_stat(std::string_view key) const;
 
  private:
-  // Revalidations since this time are valid for the job.
+  // Revalidations at or after this time are valid for the job.
   std::uint64_t good_in_job_ns() const {
     return std::max(job_start_ns_, doubted_ns_->load(std::memory_order_relaxed));
   }
   bool needs_no_look_slow(const Record& record) const;
   bool is_still_right(const Record& record, const char* path, bool& has_waited);
-  // Revalidations since this time (base::boot_ns) are valid for this process. UINT64_MAX: none is.
+  // Revalidations at or after this time (base::boot_ns) are valid for this process. UINT64_MAX: no
+  // revalidation is valid.
   std::uint64_t good_since_ns(std::uint64_t now) const;
 
   Region* region_;

@@ -17,12 +17,12 @@ class PartialFill;
 struct OpenRequest {
   std::string_view key;        // absolute, normalized path of the file
   const char* path = nullptr;  // `key` with a terminating zero, for calls to the origin
-  int flags = O_RDONLY;        // the program's
-  // Called before the origin is opened, because the program may get exactly that fd.
+  int flags = O_RDONLY;        // the flags of the program's call
+  // Called before the origin is opened, because the program may get the fd of that open.
   void (*before_kernel_open)() = [] {};
-  // Takes over a file that is fetched as the program reads it (partial_fill.h), under the fd that
-  // the program will get. Called with signals blocked. False: it does not take the file over. Null:
-  // files are fetched as a whole.
+  // Takes over a file that is fetched while the program reads it (partial_fill.h). `fd`: the fd
+  // that the program will get. Called with signals blocked. False: the callee does not take the
+  // file over. Null: files are fetched as a whole.
   bool (*serve_fill)(void* who, PartialFill& fill, int fd) = nullptr;
   void* who = nullptr;
 };
@@ -30,19 +30,19 @@ struct OpenRequest {
 // Exactly one of pin, kernel_fd, object and error is set.
 struct OpenOutcome {
   Pin pin;
-  // The lowest fd that this open has used for the origin, the disk or the region, and has closed
-  // again. -1: none.
+  // The lowest fd that this open has opened and closed again (for the origin, the disk or the
+  // region). -1: there is none.
   int freed_fd = -1;
   bool was_fetched = false;  // this open fetched the pinned record from the origin
   // The origin took long to answer a stat that revalidated an existing record.
   bool has_waited_for_stat = false;
   int kernel_fd = -1;
-  bool is_directory = false;  // of kernel_fd
+  bool is_directory = false;  // kernel_fd is a directory
   bool is_filling = false;    // serve_fill has taken kernel_fd
   // Set if kernel_fd is a mount's file that may be served in blocks (large_files.h). If kernel_fd
   // is not served in blocks, the open counts as bypassed for this reason.
   std::optional<base::Counter> unless_large;
-  // An object that is served in blocks. The caller ends it.
+  // An object that is served in blocks. The caller must call end() on it.
   LargeFile* object = nullptr;
   int error = 0;
   bool is_known_absent = false;  // `error` comes from a negative entry; the origin was not asked

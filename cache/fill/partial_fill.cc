@@ -18,22 +18,25 @@ namespace {
 using base::Counter;
 
 constexpr std::size_t k_fills = 64;
-// A reader that has waited this long for another's part reads it itself. That other reader may have
-// jumped out of its fetch of the part.
+// A reader that has waited this long for a part of another reader reads the part itself. The other
+// reader may have jumped out of its fetch.
 constexpr std::uint64_t k_longest_wait_ns = base::k_ns_per_s;
-// Small enough to be still in the processor's caches when the bytes are copied to the program.
+// A step is small enough to be still in the processor's caches when its bytes are copied to the
+// program.
 constexpr std::uint64_t k_step = 1 << 20;
-// Used while another process waits for the flight, because after a long silence that process
-// assumes that this one is dead.
+// The step while another process waits for the flight. This step is smaller, because after a long
+// silence the other process would assume that this process is dead.
 constexpr std::uint64_t k_waited_step = 256 << 10;
-// The first read, after which look_for_pages() can determine whether the kernel keeps pages.
+// The size of the first read. After it, look_for_pages() can determine whether the kernel keeps
+// pages.
 constexpr std::uint64_t k_first_step = 128 << 10;
 // How many bytes are read ahead of a program that reads sequentially.
 constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
 
 alignas(64) constinit std::byte g_pool[sizeof(PartialFill) * k_fills]{};
 
-// The pool's objects from this one on have never been used; a program without fills searches none.
+// The objects of the pool from this index on have never been used, so a program without fills
+// searches none.
 constinit std::atomic<std::size_t> g_fills_reached{0};
 
 PartialFill& fill_at(std::size_t i) { return reinterpret_cast<PartialFill*>(g_pool)[i]; }
@@ -80,7 +83,7 @@ PartialFill* PartialFill::begin(CacheParts& parts, RecordFill& fetch,
   fill->hash_of_path_.store(base::hash_path(fill->record_->path()), std::memory_order_relaxed);
   fill->take_kept();
   fill->flight_ = flight.in_parts();
-  // From here on, join() may read the other members.
+  // The release makes the other members visible to join().
   fill->users_.store(1, std::memory_order_release);
   fill->state_.store(State::open, std::memory_order_release);
   // An open that has waited for the flight joins the fill as soon as the flight is in parts.
@@ -107,7 +110,7 @@ PartialFill* PartialFill::join(std::string_view path, std::uint64_t hash_of_path
            !fill.users_.compare_exchange_weak(users, users + 1, std::memory_order_acquire)) {
     }
     if (users == 0) continue;
-    // This use keeps the object, which may belong to another file by now.
+    // This use keeps the object alive. But the object may already belong to another file.
     const bool is_wanted = fill.hash_of_path_.load(std::memory_order_relaxed) == hash_of_path &&
                            fill.goes_on() && fill.flight_.is_held() &&
                            fill.record_->path() == path &&
@@ -138,9 +141,9 @@ PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::
     give_up();
     return Bytes::at_origin;
   }
-  // A reader that goes back may want to see whether the bytes have changed, so the file is
-  // revalidated first. A reader that goes forward gets a present part as it was when it was first
-  // read, which suffices, and a missing part as it is now.
+  // A reader that goes back may want to know whether the bytes have changed, so the file is
+  // revalidated first. A reader that goes forward gets missing parts as they are now. Present parts
+  // are served as they were when they were fetched, which suffices.
   const std::uint64_t shown = shown_.load(std::memory_order_relaxed);
   if (at < shown && is_under_way() && has_any_part(at, n) && !is_unchanged(fd.fd(), /*flags=*/0)) {
     if (may_go_on(fd)) give_up();
@@ -158,14 +161,15 @@ PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::
   const std::uint64_t wanted = read_ahead(fd.fd(), at, end);
   Bytes bytes =
       bring_parts(fd, first, static_cast<std::uint32_t>((wanted + part_bytes_ - 1) / part_bytes_));
-  // Fetches the rest; otherwise another process would wait for this program's next reads.
+  // If another process waits for the flight, fetches the rest, so that the process need not wait
+  // for this program's next reads.
   if (bytes == Bytes::here && is_under_way() && flight_.is_waited_for())
     bring_parts(fd, 0, part_count_);
   return bytes;
 }
 
-// If the kernel does not report whether it has pages of the file, no readahead is requested. The
-// kernel then reads ahead on its own, as it does without the library.
+// If the kernel does not report whether it has pages of the file, the library requests no
+// readahead. The kernel then reads ahead as it does without the library.
 void PartialFill::look_for_pages(int fd) {
   struct {
     std::uint64_t at, length;
@@ -182,7 +186,7 @@ void PartialFill::look_for_pages(int fd) {
   pages_.store(found, std::memory_order_relaxed);
 }
 
-// Returns how far to fetch parts now.
+// Returns the end of the range whose parts must be fetched now.
 std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t end) {
   const bool goes_on = next_.exchange(end, std::memory_order_relaxed) == at;
   if (!goes_on) window_.store(0, std::memory_order_relaxed);
@@ -191,7 +195,7 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
       std::min(window_.load(std::memory_order_relaxed) * 2 + (end - at), k_most_ahead);
   window_.store(window, std::memory_order_relaxed);
   const Pages pages = pages_.load(std::memory_order_relaxed);
-  // At offset 0 the program may want only the header.
+  // Does not read ahead at offset 0, where the program may want only the header.
   const bool is_here =
       parts_[(end - 1) / part_bytes_].load(std::memory_order_relaxed) != Part::missing;
   if (pages == Pages::none && at != 0)
@@ -201,8 +205,8 @@ std::uint64_t PartialFill::read_ahead(int fd, std::uint64_t at, std::uint64_t en
     return end;
   const std::uint64_t to = std::min(end + k_pages_ahead, size());
   ahead_.store(to, std::memory_order_relaxed);
-  // By default, one call makes the kernel read at most k_pages_a_call bytes ahead. The kernel may
-  // have dropped its pages of a part that the room already has.
+  // By default, one call makes the kernel read at most k_pages_a_call bytes ahead. Skips parts that
+  // the room already has, because the kernel may have dropped the pages of these parts.
   for (std::uint64_t from = ahead, upto = 0; from < to; from = upto) {
     const auto is_missing = [&](std::uint64_t byte) {
       return parts_[byte / part_bytes_].load(std::memory_order_relaxed) == Part::missing;
@@ -227,11 +231,11 @@ PartialFill::Bytes PartialFill::bring_parts(const FdEpoch& fd, std::uint32_t fir
                                             std::uint32_t end) {
   while (first < end && parts_[first].load(std::memory_order_acquire) == Part::here) ++first;
   if (first >= end) return Bytes::here;
-  // A handler that has interrupted a fetch of this thread fetches nothing.
+  // A signal handler that has interrupted a fetch of this thread fetches nothing.
   if (FetchScope::is_open()) return Bytes::at_origin;
   FetchScope scope;
-  // After a jump out of this function, a part stays missing and no record is published; the scope
-  // then ends the flight.
+  // If a jump leaves this function, a part stays missing and no record is published. The scope then
+  // ends the flight.
   scope.hold(flight_);
   scope.begin_wait(fetch().tier().region().own_process());
   for (std::uint32_t part = first; part < end;) {
@@ -250,7 +254,7 @@ PartialFill::Bytes PartialFill::bring_parts(const FdEpoch& fd, std::uint32_t fir
     const std::uint64_t began = base::monotonic_ns();
     const long error = read_parts(fd.fd(), from, to);
     fetch().tier().region().stats().count(Counter::miss_ns, base::monotonic_ns() - began);
-    // The fd may have been replaced by another file during the read.
+    // Another file may have replaced the fd's file during the read.
     const bool is_right = error == 0 && may_go_on(fd) && scope.is_own();
     if (!is_right) {
       mark(part, taken, Part::missing);
@@ -267,7 +271,7 @@ PartialFill::Bytes PartialFill::bring_parts(const FdEpoch& fd, std::uint32_t fir
   return Bytes::here;
 }
 
-// Returns the first part that could not be taken.
+// Claims the parts from `first` on. Returns the first part that could not be claimed.
 std::uint32_t PartialFill::take_parts(std::uint32_t first, std::uint32_t end) {
   std::uint32_t part = first;
   for (; part < end; ++part) {
@@ -278,10 +282,10 @@ std::uint32_t PartialFill::take_parts(std::uint32_t first, std::uint32_t end) {
   return part;
 }
 
-// Ends the fetch of parts that this reader has taken, and wakes their waiters.
+// Ends the fetch of parts that this reader has claimed, and wakes the readers that wait for them.
 void PartialFill::mark(std::uint32_t first, std::uint32_t end, Part as) {
   for (std::uint32_t i = first; i < end; ++i) parts_[i].store(as, std::memory_order_release);
-  // seq_cst: either we see the waiter, or the waiter sees the new count and does not sleep.
+  // seq_cst: either this load sees the waiter, or the waiter sees the new count and does not sleep.
   marks_.fetch_add(1, std::memory_order_seq_cst);
   if (waiters_.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&marks_);
 }
@@ -297,7 +301,7 @@ bool PartialFill::wait_for(std::uint32_t part) {
     if (seen != Part::under_way) break;
     const std::uint64_t now = base::monotonic_ns();
     if (now < until) base::sys::futex_wait(&marks_, marks, until - now);
-    // Spares later readers the wait for this part and for those after it.
+    // Later readers then do not wait for this part and the parts after it.
     for (std::uint32_t i = part; now >= until && i < part_count_; ++i) {
       Part late = Part::under_way;
       if (!parts_[i].compare_exchange_strong(late, Part::overdue, std::memory_order_relaxed)) break;
@@ -312,7 +316,7 @@ long PartialFill::read_parts(int fd, std::uint64_t from, std::uint64_t to) {
   base::Stats& stats = fetch().tier().region().stats();
   std::byte* const room = fetch().room();
   while (from < to) {
-    // Reads one byte past the last part, which reveals a file that has grown.
+    // Reads one byte past the last part to detect a file that has grown.
     std::byte beyond{};
     const struct ::iovec bytes[2] = {{room + from, to - from}, {&beyond, 1}};
     stats.count(Counter::origin_reads);
@@ -336,8 +340,8 @@ void PartialFill::hash_parts(std::uint64_t from, std::uint64_t to) {
   hashing_.store(false, std::memory_order_release);
 }
 
-// Prefetching from a listed directory is bounded by the bytes that programs have read from it. The
-// open of this file has counted no bytes.
+// The bytes that programs have read from a listed directory limit the prefetching from it. The open
+// of this file has counted no bytes yet.
 void PartialFill::note_read() const {
   const std::uint64_t parts = part_count_ - missing_.load(std::memory_order_relaxed);
   Listings(fetch().tier().region())
@@ -349,7 +353,7 @@ void PartialFill::publish(const FdEpoch& fd) {
   if (!state_.compare_exchange_strong(open, State::publishing, std::memory_order_acq_rel)) return;
   bool published = is_unchanged(fd.fd(), k_ask_server) && may_go_on(fd);
   if (published) {
-    // No other thread uses the hasher, because each part is hashed before it counts as here.
+    // No other thread uses the hasher now, because each part is hashed before it counts as `here`.
     auto& hasher = *reinterpret_cast<base::Hasher*>(hasher_);
     hasher.add(fetch().room() + hashed_, size() - hashed_);
     fetch().note_hash(hasher.value());
@@ -391,13 +395,13 @@ void PartialFill::end() {
   if (state_.load(std::memory_order_acquire) == State::free) return;
   if (users_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const State state = state_.load(std::memory_order_acquire);
-  // If the file is opened again, it should be fetched as a whole.
+  // Notes a miss, so that the file is fetched as a whole if it is opened again.
   if (state == State::open && missing_.load(std::memory_order_relaxed) < part_count_)
     note_miss(fetch().tier().region(), hash_of_path_.load(std::memory_order_relaxed));
   give_up();
   if (state != State::published) note_read();
-  // The pin is released last: without it, the segment may be reclaimed before the room is given
-  // back.
+  // Destroys the fetch before the pin is released. Without the pin, the segment could be reclaimed
+  // before the room is given back.
   fetch().~RecordFill();
   pin_.release();
   state_.store(State::free, std::memory_order_release);

@@ -1,15 +1,15 @@
-// A fetch of a file as the program reads it: accept -> (the program opens the file) -> parts, each
-// when it is read -> publish. It needs no thread. A file has up to 256 parts. A reader claims the
-// parts that its read needs, unless another reader has claimed them. The reader fetches these parts
-// through its own fd, which is the origin's file. It waits for a part that another reader is
-// fetching, but at most a second; then it asks the kernel for those bytes. The reader that fetches
-// the last part revalidates the file and publishes the record. Objects live in a static pool of the
-// process. Thread-safe, and lock-free except for waiting and publishing; async-signal-safe. In a
-// handler that interrupts a fetch, nothing is fetched, and nothing waits. Invariants: the record
-// lies in its room from the beginning, marked unconfirmed so that it is not found; publishing
-// clears the mark. If a reader leaves a part unfinished (by a jump or its death), that part stays
-// under way, and the record is never published. The bytes of a read are used only if its fd
-// referred to the file throughout (fd_epoch.h).
+// A fetch of a file in parts, while the program reads it. After accept, the program opens the file;
+// each part is fetched when it is read; then the record is published. No thread is needed. A file
+// has up to 256 parts. A reader claims those parts of its read that no other reader has claimed,
+// and fetches them through its own fd, which is the origin's file. If another reader is fetching a
+// part, the reader waits for the part, but at most a second; after that it asks the kernel for the
+// bytes. The reader that fetches the last part revalidates the file and publishes the record.
+// Objects live in a static pool of the process. Thread-safe, and lock-free except for waiting and
+// publishing; async-signal-safe. A signal handler that interrupts a fetch neither fetches nor
+// waits. Invariants: the record lies in its room from the beginning, but is marked unconfirmed so
+// that lookups do not find it. Publishing clears the mark. If a reader leaves a part unfinished (by
+// a jump or its death), that part stays under way, and the record is never published. The bytes of
+// a read are used only if the fd referred to the file during the whole read (fd_epoch.h).
 #pragma once
 
 #include <algorithm>
@@ -27,19 +27,19 @@ class PartialFill {
   static constexpr std::uint64_t k_least_part = 64 << 10;
   static constexpr std::uint32_t k_most_parts = 256;
 
-  // The place of the bytes that a read wants.
+  // The place of the bytes that a read needs.
   enum class Bytes {
     here,        // in the room
     at_origin,   // the room lacks the bytes, but the program can read them through its fd
     interrupted  // the read failed with EINTR, which the program gets
   };
 
-  // Takes over an accepted fetch and its flight. Null: there are too many fills, and nothing was
-  // taken.
+  // Takes over an accepted fetch and its flight. Null: there are too many fills; the caller keeps
+  // both.
   static PartialFill* begin(CacheParts& parts, RecordFill& fetch, SingleFlight::Ticket& flight);
   // Whether this process may be fetching a file of this path in parts.
   static bool may_be_coming(std::uint64_t hash_of_path);
-  // Adds a user to a running fill of this version in this process. Null: there is none.
+  // Adds a user to a running fill of this version in this process. Null: there is no such fill.
   static PartialFill* join(std::string_view path, std::uint64_t hash_of_path, const FileStat& stat);
 
   const Record& record() const { return *record_; }
@@ -48,28 +48,28 @@ class PartialFill {
   // Whether the fill is still running, and the file has not been changed through the shim.
   bool goes_on() const { return is_under_way() && fetch().is_unchanged(); }
 
-  // Fetches the bytes [at, at + n), which lie within the file, through this fd.
+  // Fetches the bytes [at, at + n) through this fd. The bytes must lie within the file.
   Bytes bring(const FdEpoch& fd, std::uint64_t at, std::uint64_t n);
   // Fetches the whole file.
   Bytes bring_all(const FdEpoch& fd);
-  // A user closes its last fd. If no other user is left, this completes a file that is nearly whole
-  // or whose room would be lost. It keeps the parts of any other file for the next open
-  // (kept_parts.h). If files are not served in blocks, nothing can be kept, and the second close
-  // reads the rest.
+  // Called when a user closes its last fd. If no other user is left, completes a file that is
+  // nearly whole or whose room would be lost. The parts of any other file are kept for the next
+  // open (kept_parts.h). If files are not served in blocks, no parts can be kept, and the second
+  // close reads the rest.
   void finish_at_close(int fd);
-  // Ends the fill: from now on the program has only the origin's file.
+  // Ends the fill. From now on, the program reads only from the origin's file.
   void give_up();
-  // Removes a user. The last one frees the object.
+  // Removes a user. The removal of the last user frees the object.
   void end();
 
-  // give_up_all is for the end of the process; forget_all is for a forked child, whose parent owns
-  // the fills.
+  // give_up_all is called at the end of the process. forget_all is called in a forked child,
+  // because the fills belong to the parent.
   static void give_up_all();
   static void forget_all();
 
  private:
   enum class State : std::uint32_t { free, making, open, publishing, published, given_up };
-  // Overdue: under way, and a reader has waited for it in vain.
+  // overdue: the part is under way, and a reader has waited for it in vain.
   enum class Part : std::uint8_t { missing, under_way, overdue, here };
   // Whether the kernel keeps pages of the file. If so, the kernel reads ahead while the program
   // works; if not, more parts are read at a time. `secret`: the kernel does not report it.
@@ -88,7 +88,7 @@ class PartialFill {
   bool has_any_part(std::uint64_t at, std::uint64_t n) const;
   long read_parts(int fd, std::uint64_t from, std::uint64_t to);
   void hash_parts(std::uint64_t from, std::uint64_t to);
-  bool is_unchanged(int fd, int flags) const;  // of stat_fd
+  bool is_unchanged(int fd, int flags) const;  // `flags` are those of stat_fd
   bool may_go_on(const FdEpoch& fd) const {
     return fd.goes_on() && !has_ended_.load(std::memory_order_seq_cst);
   }
@@ -105,19 +105,20 @@ class PartialFill {
 
   std::atomic<State> state_{State::free};
   std::atomic<std::uint32_t> users_{0};
-  // Given up, perhaps while it is published. Reads that are still running are then discarded: the
-  // kernel has the file's fds, and fd_epoch.h no longer sees them change.
+  // The fill was given up, perhaps while it is being published. Reads that are still running are
+  // then discarded, because fd_epoch.h no longer sees changes of the file's fds.
   std::atomic<bool> has_ended_{false};
-  std::atomic<std::uint32_t> missing_{0};  // parts that are not here
-  // A futex: counts the ends of fetches of parts. A waiter increments waiters_, then loads it.
+  std::atomic<std::uint32_t> missing_{0};  // the number of parts that are not `here`
+  // A futex that counts the ends of fetches of parts. A waiter first increments waiters_ and then
+  // loads marks_.
   std::atomic<std::uint32_t> marks_{0};
-  std::atomic<std::uint32_t> waiters_{0};  // may be too high, if a wait was left by a jump
+  std::atomic<std::uint32_t> waiters_{0};  // can be too high if a jump left a wait
   std::atomic<bool> hashing_{false};
   std::atomic<bool> has_read_{false};    // a part has come from the origin
   std::atomic<std::uint64_t> shown_{0};  // the end of the furthest read
-  // The next four affect only speed.
+  // The next four members affect only speed.
   std::atomic<Pages> pages_{Pages::unknown};
-  std::atomic<std::uint64_t> next_{0};  // where the last read ended
+  std::atomic<std::uint64_t> next_{0};  // the end of the last read
   std::atomic<std::uint64_t> ahead_{
       0};  // how far the parts, or the kernel's pages, were read ahead
   std::atomic<std::uint64_t> window_{0};

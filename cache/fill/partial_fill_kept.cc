@@ -1,4 +1,4 @@
-// PartialFill: keeps what was read of a file for its next open.
+// PartialFill: keeps the parts that were read of a file for the next open of the file.
 #include "cache/base/process/block_signals.h"
 #include "cache/fill/kept_parts.h"
 #include "cache/fill/partial_fill.h"
@@ -13,7 +13,7 @@ bool PartialFill::may_have_kept() const {
          is_noted_miss(cache_->region, hash_of_path_.load(std::memory_order_relaxed));
 }
 
-// Takes the parts that were read before. Each costs a copy.
+// Copies the kept parts of the file to the room.
 void PartialFill::take_kept() {
   if (!may_have_kept()) return;
   const KeptParts kept(*cache_, record_->path(), record_->stat);
@@ -25,11 +25,11 @@ void PartialFill::take_kept() {
   }
 }
 
-// Keeps the parts that are here, unless there is no room or a later open could not use them.
+// Keeps the parts that are `here`, if there is room and a later open could use them.
 void PartialFill::keep(int fd) {
   if (!has_read_.load(std::memory_order_relaxed)) return;
   KeptParts kept(*cache_, record_->path(), record_->stat);
-  // In a handler that has interrupted a fetch of this thread, nothing is kept.
+  // A signal handler that has interrupted a fetch of this thread keeps nothing.
   if (FetchScope::is_open() || !kept.may_keep() || may_be_racy(*record_) ||
       !is_unchanged(fd, k_ask_server) || !fetch().is_unchanged())
     return;

@@ -1,10 +1,10 @@
 // Files that programs have just read from the origin, because there was no room or because the
 // program read only a part. A prefetch of such a file would come too late, so the prefetcher skips
-// it once. The region has a table of rows, indexed by the hash of the path. A row holds the hash,
-// whose last 16 bits are replaced by a time: 0 until a prefetcher has skipped the file, then the
-// second in which it did. A skipped prefetch may have been meant for a later epoch. So a program
-// that misses a skipped file clears the row; otherwise the file would be skipped and missed in
-// every epoch. Thread-safe. A race can cost one fetch.
+// it once. The region has a table of rows, indexed by the hash of the path. In a row, a time
+// replaces the last 16 bits of the hash: 0 until a prefetcher has skipped the file, then the second
+// in which the file was skipped. A skipped prefetch may have been meant for a later epoch. So a
+// program that misses a skipped file clears the row. Otherwise the file would be skipped and missed
+// in every epoch. Thread-safe. A race can cost one fetch.
 #pragma once
 
 #include "cache/base/clock.h"
@@ -18,7 +18,7 @@ inline constexpr std::uint64_t k_second_mask = 0xffff;
 inline constexpr std::uint64_t k_just_now = 10;  // seconds
 
 inline std::uint64_t name_of(std::uint64_t hash) { return hash & ~k_second_mask; }
-// Never 0.
+// The current second; never 0.
 inline std::uint64_t this_second() {
   return (base::coarse_monotonic_ns() / 1'000'000'000ULL % k_second_mask) + 1;
 }
@@ -34,7 +34,7 @@ inline void note_miss(Region& region, std::uint64_t hash) {
   row.store(was_left_out ? 0 : name_of(hash), std::memory_order_relaxed);
 }
 
-// Whether the miss was noted and no other file has taken its row.
+// Whether the miss was noted, and no other file has taken the row since then.
 inline bool is_noted_miss(Region& region, std::uint64_t hash) {
   using namespace recent_misses;
   return name_of(region.recent_miss(hash).load(std::memory_order_relaxed)) == name_of(hash);

@@ -1,6 +1,6 @@
-// An open that a tier answers. It asks the origin for a stat, and for an open as well unless a
-// process with the same rights has opened the file before. An immutable origin is not asked. Thread
-// safety: an object belongs to one call; any number of objects at a time.
+// An open that a tier answers. A TierOpen asks the origin for a stat. If no process with the same
+// rights has opened the file before, it also opens the file at the origin. An immutable origin is
+// never asked. Thread safety: an object belongs to one call; several objects may exist at a time.
 #pragma once
 
 #include "cache/fill/cache_parts.h"
@@ -10,16 +10,17 @@ namespace cube::cache {
 
 class TierOpen final : private Tier::Judge {
  public:
-  // Constructed before the origin is asked, as any fill. The arguments must outlive this.
+  // Like any fill, it is constructed before the origin is asked. The arguments must outlive this
+  // object.
   TierOpen(CacheParts& parts, const OpenRequest& request, Lane lane);
-  // Takes the whole file from a tier, if the origin's stat says that it may be served. True:
-  // `outcome` is set.
+  // Reads the whole file from a tier if the origin's stat shows that the tier's record is current.
+  // True: `outcome` is set.
   bool open(OpenOutcome& outcome);
 
  private:
   using Verdict = Tier::Verdict;
   Verdict judge(const Record& record) override;
-  // Judges by the origin's id in the record, without asking the origin.
+  // Judges the record by its origin id, without asking the origin.
   Verdict judge_immutable(const Record& record);
   Verdict judge_mutable(const Record& record);
   Verdict judge_by_stat(const Record& record);
@@ -28,7 +29,8 @@ class TierOpen final : private Tier::Judge {
   bool may_be_opened(const Record& record);
   // Asks the origin for the file's stat.
   void ask(const Record& record);
-  // Uses a stat that the node has asked for earlier. False: there is none that proves this record.
+  // Uses a stat that a process of the node has asked for earlier. False: no earlier stat proves
+  // this record.
   bool is_known(const Record& record);
 
   bool visit(const Tiers& tiers);

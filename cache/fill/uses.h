@@ -1,7 +1,7 @@
 // Counts the library's copies of an open file of the program, because a lock on that file lasts as
-// long as they do. Memory order, seq_cst: a user increments the count, then checks for locks or
-// closed fds; a thread that locks or closes notes that first, then loads the count. Thread-safe
-// within one process; async-signal-safe.
+// long as these copies. Memory order, seq_cst: a user first increments the count, then checks for
+// locks or closed fds. A thread that locks a file or closes an fd first notes this, then loads the
+// count. Thread-safe within one process; async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -14,9 +14,9 @@ class Uses {
   void begin() { count_.fetch_add(1, std::memory_order_seq_cst); }
   void end();
   bool is_any() const { return count_.load(std::memory_order_relaxed) != 0; }
-  // Waits a second at most, because a user may hang in the origin.
+  // Waits until there is no copy, but at most a second, because a user may hang in the origin.
   void wait_for_none();
-  // A forked child calls this, because it has no copies.
+  // Called in a forked child, which has no copies.
   void forget() { count_.store(0, std::memory_order_relaxed); }
 
  private:

@@ -1,5 +1,5 @@
-// The metadata of all prefixes whose files the kernel does not have. Thread safety: immutable after
-// make(), which allocates.
+// The metadata of all prefixes whose files the kernel does not have (packs and buckets). Thread
+// safety: immutable after make(), which allocates.
 #pragma once
 
 #include <memory>
@@ -26,10 +26,10 @@ class AllMetadata {
   }
 
  private:
-  // Takes ownership.
+  // Adds the metadata of a prefix, and takes ownership of it.
   void add(const Metadata* metadata);
 
-  // The longest prefix first, because the innermost one answers.
+  // The longest prefix comes first, because the innermost prefix answers.
   std::vector<std::unique_ptr<const Metadata>> all_;
 };
 

@@ -1,6 +1,6 @@
-// The kernel's answers to one question about each device, so that it is asked only once per device.
-// If the table is full, the kernel is asked about further devices each time. Thread-safe and
-// async-signal-safe; allocates nothing.
+// The kernel's answers to one question about each device, so that the kernel is asked only once per
+// device. If the table is full, the kernel is asked about each further device every time.
+// Thread-safe and async-signal-safe; allocates nothing.
 #pragma once
 
 #include <atomic>

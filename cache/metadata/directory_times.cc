@@ -53,7 +53,8 @@ bool is_known_mount(std::uint32_t major, std::uint32_t minor) {
       if (keeps_directory_times(text.substr(0, end), major, minor)) return true;
       text.remove_prefix(end + 1);
     }
-    // Keeps the start of the last line. A line that is longer than the room is dropped.
+    // Moves the start of an incomplete last line to the front. Drops a line that is longer than the
+    // room.
     used = text.size() < base::OffStack::k_bytes ? text.size() : 0;
     std::memmove(room.data(), text.data(), used);
   }

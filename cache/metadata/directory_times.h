@@ -1,7 +1,7 @@
 // Tells whether the mtime of a directory changes when an entry is created or removed. Object stores
-// behind FUSE invent that time: it never changes, so a listing that is revalidated by it would be
-// served forever. Only file systems that are known to keep the time are trusted. Thread-safe and
-// async-signal-safe.
+// behind FUSE invent the mtime. This invented time never changes, so a listing that is revalidated
+// by it would be served forever. Only file systems that are known to keep the mtime up to date are
+// trusted. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace cube::cache {
 
-// Whether this line of /proc/self/mountinfo is about this device and names a user-space file system
-// that keeps the times of directories.
+// Whether this line of /proc/self/mountinfo describes this device, and names a user-space file
+// system that keeps the times of directories up to date.
 bool keeps_directory_times(std::string_view mountinfo_line, std::uint32_t major,
                            std::uint32_t minor);
 

@@ -1,9 +1,9 @@
-// The metadata of a prefix whose files the kernel does not have: answers stat, readlink and
-// listings, and never returns file bytes. Keys are absolute paths at or below the prefix.
+// The metadata of a prefix whose files the kernel does not have. It answers stat, readlink and
+// listings, and never returns the bytes of files. Keys are absolute paths at or below the prefix.
 // Everything below such a prefix is read-only for programs. Thread safety: immutable after
-// construction. All of it is async-signal-safe, uses raw system calls, and never calls malloc.
-// Errors: ENOENT means that this prefix lacks the path; the kernel may still have a file there.
-// Other errors are those of a file system: ENOTDIR, ELOOP, ENAMETOOLONG, EIO, ENOMEM.
+// construction. All functions are async-signal-safe, make raw system calls only, and never call
+// malloc. Errors: ENOENT means that this prefix lacks the path; the kernel may still have a file
+// there. Other errors are those of a file system: ENOTDIR, ELOOP, ENAMETOOLONG, EIO, ENOMEM.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ namespace cube::cache {
 
 class Metadata {
  public:
-  // Whether a link at the end of a path is followed. Links before the last component always are.
+  // Whether a link at the end of a path is followed. Links before the last component are always
+  // followed.
   enum class Follow : std::uint8_t { nothing, last };
   // The size of the prefix as a file system, for statfs.
   struct Volume {
@@ -38,20 +39,20 @@ class Metadata {
   bool covers(std::string_view key) const { return base::is_at_or_below(key, prefix_); }
 
   virtual base::Result<FileStat> stat(std::string_view key, Follow follow) const = 0;
-  // Writes the real path of the key, with all links followed and relative to the prefix, to
-  // `below`, which has room for PATH_MAX bytes. Returns its length.
+  // Follows all links of the key. Writes the resulting path, relative to the prefix, to `below`,
+  // which has room for PATH_MAX bytes. Returns the length of the path.
   virtual base::Result<std::size_t> real_path(std::string_view key, char* below) const = 0;
   // Like real_path, but for a key that contains "..", and without following a link at its end.
   // ENOENT: the key leads out of the prefix.
   virtual base::Result<std::size_t> resolve(std::string_view key, char* below) const = 0;
   // Writes the target of a link, without a terminating zero, to `target`, which has room for
-  // PATH_MAX bytes. Returns its length. EINVAL: the key is not a link.
+  // PATH_MAX bytes. Returns the length of the target. EINVAL: the key is not a link.
   virtual base::Result<std::size_t> read_link(std::string_view key, char* target) const = 0;
-  // The caller ends the listing by release(). `with_names`: if false, the listing has no entries.
+  // The caller ends the listing by release(). `with_names` is false: the listing has no entries.
   virtual base::Result<Listing*> list(std::string_view key, Follow follow,
                                       bool with_names) const = 0;
-  // Opens a copy of the file for a program that needs a kernel file. `flags` are the program's.
-  // EISDIR: the key is a directory.
+  // Opens a copy of the file for a program that needs a kernel file. `flags` are those of the
+  // program's call. EISDIR: the key is a directory.
   virtual base::Result<base::UniqueFd> open_copy(std::string_view key, int flags) const = 0;
   virtual Volume volume() const = 0;
 

@@ -16,16 +16,16 @@ namespace {
 
 using base::Counter;
 
-// This many stats that miss in one directory count as a pattern.
+// This number of stats that miss in one directory counts as a pattern.
 constexpr std::uint64_t k_many_misses = 4;
-// With fewer misses in total, threads are not worth their start.
+// With fewer misses in total, starting threads is not worth its cost.
 constexpr std::uint32_t k_worth_threads = 48;
 // With fewer listed directories, listing ahead is not worth it.
 constexpr std::uint32_t k_worth_listing_ahead = 8;
-// Counts bytes of entries. The program reads a longer directory itself, because it may want only
-// the first entries.
+// In bytes of entries. The program reads a longer directory itself, because it may want only the
+// first entries.
 constexpr std::uint64_t k_worth_waiting_for = 512 << 10;
-// A region of at least this many segments gives one to metadata if opens wait for stats.
+// A region with at least this many segments reserves one for metadata if opens wait for stats.
 constexpr std::uint32_t k_spares_one = 8;
 // A metadata record that has not been used for this long may be evicted.
 constexpr std::uint64_t k_unused_ns = 600'000'000'000;
@@ -85,7 +85,8 @@ base::Result<RamTier::Reservation> MountMetadata::reserve(std::size_t path_lengt
     std::uint64_t used_since = now - std::min(now, k_unused_ns);
     if (ttl_.kind == base::MetadataTtl::Kind::seconds)
       used_since = now - std::min(now, std::max(k_unused_ns, ttl_.seconds * base::k_ns_per_s));
-    // With a TTL of the whole job, uses of records are not noted.
+    // If the TTL is the whole job, uses of records are not noted, so records count as used since
+    // the start of the job.
     if (ttl_.kind == base::MetadataTtl::Kind::job) used_since = std::min(used_since, job_start_ns_);
     auto reserved = ram_->reserve_for_metadata(path_length, bytes,
                                                {.segments = segments, .used_since_ns = used_since});
@@ -183,10 +184,11 @@ void MountMetadata::correct_stat(std::string_view key, const FileStat& stat) {
   const Entry listed = listed_entry(key);
   if (listed.says != Says::present) return;
   const EntryStat known = gathered_stat(key, listed);
-  // A different type: the origin's stat has followed a link at the end.
+  // If the types differ, the origin's stat has followed a link at the end of the path.
   if (known.entry == nullptr || (known.entry->stat.mode & S_IFMT) != (stat.mode & S_IFMT)) return;
   if (known.entry->stat.is_unchanged_since(stat) || !is_untouched(*known.entry)) return;
-  // Invalidates by the stripe's epoch, which each gathered stat records.
+  // Invalidates the gathered stat. Each gathered stat records the stripe's epoch, so a new epoch
+  // suffices.
   writer_stripe_of(*region_, known.entry->stat).epoch.fetch_add(1, std::memory_order_seq_cst);
 }
 
@@ -210,7 +212,8 @@ bool MountMetadata::note_miss(std::string_view key) {
   const std::uint64_t count = before >> 16 == hash >> 16 ? (before & 0xffff) + 1 : 1;
   const bool are_many =
       misses_.fetch_add(1, std::memory_order_relaxed) >= k_worth_threads && count >= k_many_misses;
-  // If misses continue, they are reported again, because the gathered stats may have expired.
+  // Restarts the count after a report. If the misses continue, they are reported again, because the
+  // gathered stats may have expired.
   row.store((hash & ~0xffffULL) | (are_many ? 0 : count), std::memory_order_relaxed);
   return are_many;
 }
@@ -234,17 +237,18 @@ bool MountMetadata::is_first_in_directory(std::string_view key) {
 MountMetadata::Listed MountMetadata::list(std::string_view key, const char* path) {
   Listed listed;
   if (!is_on_) return listed;
-  Pin found = fresh_listing(key, asks_again(key, k_kind_listing));
+  const bool again = asks_again(key, k_kind_listing);
+  Pin found = fresh_listing(key, again);
   if (found) {
     region_->stats().count(Counter::metadata_listed);
   } else {
-    // A handler that interrupts a fetch must not begin another.
+    // A signal handler that interrupts a fetch must not begin another fetch.
     if (FetchScope::is_open()) return listed;
     FetchScope scope;
     SingleFlight::Ticket ticket;
     listed.was_worth_listing_ahead =
         lists_read_.fetch_add(1, std::memory_order_relaxed) >= k_worth_listing_ahead;
-    found = begin_reading(key, ticket);
+    found = begin_reading(key, again, ticket);
     scope.hold(ticket.hold());
     Read from;
     if (!found) {
@@ -274,15 +278,15 @@ void MountMetadata::list_ahead(std::string_view key, const char* path) {
   read(key, path, most_bytes_, from);
 }
 
-Pin MountMetadata::begin_reading(std::string_view key, SingleFlight::Ticket& flight) {
+Pin MountMetadata::begin_reading(std::string_view key, bool again, SingleFlight::Ticket& flight) {
   flights_.begin(hash_of_reading(key), flight);
-  return fresh_listing(key, /*again=*/false);
+  return fresh_listing(key, again);
 }
 
 Pin MountMetadata::listing_of(std::string_view key, const char* path) {
   SingleFlight::Ticket flight;
   Pin found = fresh_listing(key, /*again=*/false);
-  if (!found) found = begin_reading(key, flight);
+  if (!found) found = begin_reading(key, /*again=*/false, flight);
   Read from;
   return found ? std::move(found) : read(key, path, most_bytes_, from);
 }

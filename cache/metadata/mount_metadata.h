@@ -1,18 +1,19 @@
-// The metadata of mounts that memory answers: listings of directories, stats of their entries,
+// Answers metadata calls about mounts from memory: listings of directories, stats of their entries,
 // targets of links, and negative entries. The records lie in the region and serve all processes of
-// the node that have the same view. `Says::unknown` means that the caller must ask the kernel; no
+// the node that have the same view. `Says::unknown` means that the caller must ask the kernel. No
 // function here reports an error of the origin.
 //
 // Freshness: a listing is served if it was read or revalidated less than CUBESHIM_METADATA_TTL
 // (default: 1 s) ago and no process of the node has changed the directory since. A revalidation is
 // a stat of the directory. If its file system is not known to keep the times of directories
 // (directory_times.h), the directory is read again as well. A stat of an entry is served for a
-// tenth of the file's age, 1 to 60 s, unless the file is changed through the shim. A directory that
-// was changed less than two seconds before it was read is not kept, because the origin's clock may
-// hide another change. Search permission: a process of the record's view has opened the directory
-// and looked up names in it. Limits: records of one directory take at most CUBESHIM_METADATA_RAM in
-// all. Nothing is kept with packs, with CUBESHIM_CONSISTENCY=open, or in mode real. Thread-safe.
-// Lookups are async-signal-safe and allocate nothing.
+// tenth of the file's age, but at least 1 s and at most 60 s. A change of the file through the shim
+// ends this time. A directory is not kept if it was changed less than two seconds before it was
+// read. The granularity of the origin's clock may then hide another change. Search permission: a
+// process of the record's view has opened the directory and looked up names in it. Limits: all
+// metadata records together take at most CUBESHIM_METADATA_RAM. Nothing is kept with packs, with
+// CUBESHIM_CONSISTENCY=open, or in mode real. Thread-safe. Lookups are async-signal-safe and
+// allocate nothing.
 #pragma once
 
 #include <string_view>
@@ -35,13 +36,13 @@ class MountMetadata final : public KnownStats {
  public:
   enum class Says : std::uint8_t { unknown, absent, present };
 
-  // `remote`: tiers on other nodes, which are asked after `tiers`.
+  // `remote`: the tiers on other nodes, which are asked after `tiers`.
   MountMetadata(Region& region, RamTier& ram, const Tiers& tiers, const Tiers& remote,
                 const base::Config& config);
-  // Call it before any other function. Used if some prefix is not a mount.
+  // Call it before any other function, if a prefix is not a mount.
   void switch_off() { is_on_ = false; }
   bool is_on() const { return is_on_; }
-  // Whether there is room for one more record of this many bytes. A wrong yes is possible.
+  // Whether there is room for one more record of this many bytes. May wrongly return true.
   bool has_room_for(std::uint64_t bytes) const;
 
   // Whether any process of the node has kept a listing. True as soon as any process has begun to
@@ -49,17 +50,17 @@ class MountMetadata final : public KnownStats {
   bool are_any() const {
     return region_->header().has_metadata.load(std::memory_order_seq_cst) != 0;
   }
-  // Whether the listing of the key's directory has the name, for this very file. The listing may be
-  // too old to be served.
+  // Whether the listing of the key's directory contains the key's name with the inode of `file`.
+  // The listing may be too old to be served.
   bool was_listed(std::string_view key, const FileStat& file) const;
 
-  // Call it when files may have been changed silently: this job then revalidates each listing
-  // before its next use.
+  // Call it when files may have been changed unnoticed. This job then revalidates each listing
+  // before it next uses the listing.
   void doubt();
 
-  // The stat of an absolute, normalized key. `no_follow`: the stat is that of a link itself;
-  // without it, a key that ends in a link is unknown (see real_path). `with_mount`: the mount id is
-  // wanted, too.
+  // The stat of an absolute, normalized key. `no_follow`: returns the stat of a link itself.
+  // Otherwise the result for a key that ends in a link is `unknown` (see real_path). `with_mount`:
+  // the caller also wants the mount id.
   Says stat(std::string_view key, bool no_follow, bool with_mount, FileStat& stat);
   // A path that memory has found. `text` has room for PATH_MAX bytes; no zero follows the path.
   struct FoundPath {
@@ -67,85 +68,87 @@ class MountMetadata final : public KnownStats {
     std::size_t length = 0;
     std::string_view view() const { return {text, length}; }
   };
-  // See known_stats.h. The stat may be too old to be served to programs.
+  // The implementation of KnownStats (known_stats.h). The stat may be too old to be served to
+  // programs.
   std::optional<Known> known_stat(std::string_view key, std::uint64_t since_ns) const override;
   // The target of a link. `present` with an empty target: the key is not a link.
   Says read_link(std::string_view key, FoundPath& target);
-  // For a stat that the origin has just returned for the key (or for the target of a link there),
-  // or for the target of the link. A gathered stat or target that differs is not used again.
-  // correct_target returns whether it differed.
+  // Call correct_stat with a stat that the origin has just returned for the key, or for the target
+  // of its link. Call correct_target with the target of the link. A gathered stat or target that
+  // differs is not used again. correct_target returns whether the target differed.
   void correct_stat(std::string_view key, const FileStat& stat);
   bool correct_target(std::string_view key, std::string_view target);
-  // The real path of a key, with links at its end followed. `by_link`: if the key does not end in a
-  // link, the result is unknown; the final target is not revalidated. If the result is unknown,
+  // The real path of a key, with links at its end followed. `by_link`: the result is unknown if the
+  // key does not end in a link, and the final target is not revalidated. If the result is unknown,
   // `real` is the path up to which memory could resolve the key.
   enum class Leads : std::uint8_t { anywhere, by_link };
   Says real_path(std::string_view key, Leads leads, FoundPath& real);
-  // Whether memory has a listing of the key's directory. If so, a negative entry for the key comes
-  // from that listing, not from a directory further up.
+  // Whether memory has a listing of the key's directory. If so, this listing is the source of a
+  // negative entry for the key; otherwise a directory further up is.
   bool has_listing_beside(std::string_view key) const;
-  // Whether a negative entry covers the key: its directory, or one further up, lacks the next name.
-  // The origin is asked only to revalidate such a negative entry, never about a path that exists.
+  // Whether a negative entry covers the key: the listing of its directory, or of a directory
+  // further up, lacks the next name of the key. The origin is asked only to revalidate such a
+  // negative entry, never about a path that exists.
   bool is_absent(std::string_view key);
 
-  // A copy of the listing, which the caller ends by release(). If there is none, `fd` is the
-  // directory, open for reading at offset 0, or -1; `is_long`: it has more entries than a program
-  // should wait for.
+  // A copy of a listing. The caller ends it by release(). If there is no listing, `fd` is the
+  // directory, open for reading at offset 0, or -1. `is_long`: the directory has more entries than
+  // a program should wait for.
   struct Listed {
     Listing* listing = nullptr;
     base::UniqueFd fd;
     bool is_long = false;
     bool is_from_origin = false;  // the kernel has just opened the directory
-    // True if the program has waited for this listing and for so many earlier ones that threads
-    // should list the next directories ahead.
+    // True if the program has waited for this listing, and for so many earlier listings that
+    // threads should list the next directories ahead.
     bool was_worth_listing_ahead = false;
   };
   // The listing of a directory, read at the origin if needed. `path`: the key with a terminating
   // zero.
   Listed list(std::string_view key, const char* path);
 
-  // Notes a stat that the kernel has to answer. Returns true if the directory has had so many of
-  // these that its stats should be gathered, and the process so many that it should use threads for
-  // that.
+  // Notes a stat that the kernel has to answer. Returns true if threads should gather the stats of
+  // the directory's entries. The directory must have had many such stats, and the process enough of
+  // them to make threads worth their cost.
   bool note_miss(std::string_view key);
-  // Like note_miss, but for an open that has waited for a stat of the file to prove a record. Never
-  // true in a region that is too small.
+  // Like note_miss, but for an open that has waited for a stat of the file that proves a record.
+  // Always false if the region is too small.
   bool note_look(std::string_view key);
 
-  // Notes a stat that memory has answered. True if this stat is the process's first in this
+  // Notes a stat that memory has answered. Returns true for the process's first stat in this
   // directory, as far as the process remembers.
   bool is_first_in_directory(std::string_view key);
 
   // A fresh listing for StatGather, read at the origin if needed.
   Pin listing_of(std::string_view key, const char* path);
-  // Reads a directory that a program will list next. No-op if another process reads it or a fresh
-  // listing exists.
+  // Reads a directory that a program will list next. Does nothing if another process reads the
+  // directory, or if a fresh listing exists.
   void list_ahead(std::string_view key, const char* path);
-  // Whether a fresh listing has the name as a regular file.
+  // Whether a fresh listing contains the name as that of a regular file.
   bool is_file(std::string_view key);
   Pin stats_of(std::string_view key) const;
   // Takes the flight for gathering the stats of this directory. False: another process of the node
-  // has it.
+  // has that flight.
   bool begin_gather(std::string_view key, SingleFlight::Ticket& flight);
   // Whether the stat of this key must come from the server, because it may prove a record
-  // (known_stat) or because its age is bounded. Otherwise the mount's attribute cache may answer,
-  // as it would for the program; a listing may have filled that cache for all entries.
+  // (known_stat) or because its age is limited. Otherwise the mount's attribute cache may answer,
+  // as it would for the program. A listing may have filled that cache for all entries.
   bool stat_is_proof(std::string_view key) const;
   bool is_current(const StatTable::Entry& entry) const;
-  // Nothing has changed the file through the shim since the stat was taken.
+  // Whether the file is unchanged through the shim since the stat was taken.
   bool is_untouched(const StatTable::Entry& entry) const;
-  // Publishes a record, unless `watch` has seen a change. The record replaces the previous one.
-  // `write` fills the room for its data.
+  // Publishes a record, unless `watch` has seen a change. The new record replaces the previous
+  // record. `write` writes the data to the room.
   template <typename Watch, typename Write>
   Pin publish(RecordContent& content, std::uint64_t bytes, const Watch& watch, Write&& write);
   Region& region() const { return *region_; }
 
  private:
-  // The listing, revalidated if it is not fresh. `again`: this process has asked for it before.
-  // Empty: there is none, or it is outdated.
+  // The listing, revalidated if it is not fresh. `again`: this process has asked for the listing
+  // before. Empty: there is no listing, or it is outdated.
   Pin fresh_listing(std::string_view key, bool again);
   Pin directory(std::string_view key) const;
-  // `is_physical`: an error if a link is on the way to the directory.
+  // `is_physical`: fails if the path to the directory contains a link.
   static base::Result<FileStat> stat_of_directory(const char* path, bool is_physical);
   bool is_still_right(const Record& record);
   bool is_young(const Record& record, bool again) const;
@@ -158,7 +161,8 @@ class MountMetadata final : public KnownStats {
   bool holds(const Record& record, bool again) {
     return is_young(record, again) || is_still_right(record);
   }
-  // Whether this process has asked this question before.
+  // The kinds of questions. asks_again() returns whether this process has asked the same question
+  // before.
   static constexpr std::uint64_t k_kind_absent = 1, k_kind_listing = 2;
   bool asks_again(std::string_view key, std::uint64_t kind);
   Says negative_unless_changed(std::string_view key, Pin&& directory, const DirectoryData& data);
@@ -169,20 +173,20 @@ class MountMetadata final : public KnownStats {
     DirectoryData::Entry entry;
   };
   Entry entry_of(std::string_view key);
-  // Like entry_of, but from the listing of the key's directory only, however old that listing is.
+  // Like entry_of, but uses only the listing of the key's directory, and does not check its age.
   Entry listed_entry(std::string_view key) const;
   // The entry's stat from the table of its directory, if the stat is fresh. The name may belong to
-  // another file by now (is_shown).
+  // another file by now (see is_shown).
   struct EntryStat {
     Pin table;
     const StatTable::Entry* entry = nullptr;
   };
   EntryStat stat_of(std::string_view key, const Entry& entry) const;
-  // Like stat_of, however old the stat is.
+  // Like stat_of, but returns the stat even if it is not fresh.
   EntryStat gathered_stat(std::string_view key, const Entry& entry) const;
-  // When the origin was asked for the file at the entry's path. Threads that gather stats first
-  // open the directory, and keep using it even if another directory replaces it. So the gathered
-  // stats hold for the path as it was when the first thread began.
+  // The time at which the origin was asked for the file at the entry's path. Threads that gather
+  // stats first open the directory, and keep using it even if another directory replaces it at its
+  // path. So the gathered stats are valid for the path as it was when the first thread began.
   static std::uint64_t looked_ns(const EntryStat& known);
   bool is_shown(const EntryStat& stat, const Entry& entry);
   Says go_on(FoundPath& path, Leads leads, bool& is_link);
@@ -193,21 +197,23 @@ class MountMetadata final : public KnownStats {
     base::UniqueFd fd;
     bool is_long = false;  // the entries take more than `most_bytes`
   };
-  // Begins the flight of reading a directory. Returns the listing if another read has ended a
-  // moment before.
-  Pin begin_reading(std::string_view key, SingleFlight::Ticket& flight);
+  // Begins the flight of reading a directory. Returns the listing if another read has just ended.
+  // `again` is that of fresh_listing().
+  Pin begin_reading(std::string_view key, bool again, SingleFlight::Ticket& flight);
   Pin still_listed(const RecordContent& content, std::span<const std::byte> entries) const;
   Pin read(std::string_view key, const char* path, std::uint64_t most_bytes, Read& read);
-  // The listing that an earlier job has left in a tier, if one stat of the directory proves it.
+  // The listing that an earlier job has left in a tier, if one stat of the directory proves the
+  // listing.
   class StoredListing;
   Pin read_from_tiers(std::string_view key, const char* path);
 
-  // `beside_files`: the bytes of the record if it lies in a segment of files, from which it is
+  // `beside_files`: set to the bytes of the record if it lies in a segment of files, where it is
   // never reclaimed.
   base::Result<RamTier::Reservation> reserve(std::size_t path_length, std::uint64_t bytes,
                                              std::uint64_t& beside_files);
-  // Metadata records have segments of their own, which are reclaimed. A small region has one to
-  // spare only if its opens wait for stats.
+  // The number of segments that metadata records may fill. Metadata records have segments of their
+  // own, which are reclaimed. A small region spares such a segment only if its opens wait for
+  // stats.
   std::uint32_t most_segments() const;
 
   static constexpr std::uint64_t k_least_room = 4096;
@@ -220,7 +226,7 @@ class MountMetadata final : public KnownStats {
   SingleFlight flights_;
   bool is_on_;
   base::MetadataTtl ttl_;
-  std::uint64_t most_ttl_ns_;   // of CUBESHIM_CONSISTENCY
+  std::uint64_t most_ttl_ns_;   // the limit of CUBESHIM_CONSISTENCY
   std::uint64_t job_start_ns_;  // base::boot_ns
   std::uint64_t most_bytes_;    // the most bytes of metadata
   NegativeEntryProof proof_;
@@ -243,7 +249,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
   std::uint64_t beside_files = 0;
   auto reservation = reserve(content.path.size(), bytes, beside_files);
   if (!reservation) return {};
-  // The lookup follows reserve(), which may reclaim the segment of the previous record.
+  // Looks up the previous record after reserve(), because reserve() may reclaim its segment.
   const Pin former = ram_->find_of_kind(content.kind, content.path, base::hash_path(content.path));
   write(reservation->data());
   if (!watch.is_unchanged()) return {};
@@ -254,7 +260,7 @@ Pin MountMetadata::publish(RecordContent& content, std::uint64_t bytes, const Wa
     ram_->mark_record_stale(**pin);
     return {};
   }
-  // Marks the previous record, because a lookup could otherwise find either of the two.
+  // Marks the previous record, because a lookup could otherwise find either record.
   if (former) ram_->mark_record_stale(*former);
   return std::move(*pin);
 }

@@ -40,16 +40,17 @@ bool MountMetadata::is_young(const Record& record, bool again) const {
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   if (verified < doubted_ns()) return false;
   if (ttl_.kind == base::MetadataTtl::Kind::job) return verified >= job_start_ns_;
-  // A program that asks again is probably waiting for another program to create the file.
+  // The time may be longer than the TTL, but not if a program asks again: it probably waits for
+  // another program to create the file.
   const bool may_be_longer = ttl_.kind == base::MetadataTtl::Kind::seconds && !again;
   return is_within(
       verified,
       std::min(may_be_longer ? ttl_.seconds * base::k_ns_per_s : base::k_ns_per_s, most_ttl_ns_));
 }
 
-// A parent directory may have been moved, and its old path may be a link to it now. That changes
-// nothing in the directory itself, so the directory's stat alone does not show it. If the kernel
-// cannot detect links, no record is physical.
+// If a parent directory was moved, its old path may now be a link to it. The move changes nothing
+// in the directory itself, so the directory's stat does not reveal it. If the kernel cannot detect
+// links, no record is physical.
 base::Result<FileStat> MountMetadata::stat_of_directory(const char* path, bool is_physical) {
   if (!is_physical) return stat_path(AT_FDCWD, path, k_ask_server);
   LinksOnWay links = LinksOnWay::unknown;
@@ -61,7 +62,7 @@ base::Result<FileStat> MountMetadata::stat_of_directory(const char* path, bool i
 }
 
 bool MountMetadata::is_still_right(const Record& record) {
-  // No stat would prove the listing. The next read of the directory may find the same entries.
+  // No stat can prove such a listing. The next read of the directory may find the same entries.
   if (const auto data = DirectoryData::of(record); !data || !data->has_true_times()) return false;
   region_->stats().count(base::Counter::metadata_revalidations);
   const std::uint64_t now = base::boot_ns();
@@ -111,7 +112,7 @@ std::uint64_t MountMetadata::looked_ns(const EntryStat& known) {
   return std::min(known.entry->looked_ns, known.table->verified_ns.load(std::memory_order_relaxed));
 }
 
-// A recent gather proves the entry; otherwise the directory's listing must hold.
+// A recent gather proves the entry. Without one, the directory's listing must be valid.
 bool MountMetadata::is_shown(const EntryStat& stat, const Entry& entry) {
   const std::uint64_t looked = looked_ns(stat);
   return (is_within(looked, base::k_ns_per_s) && looked >= doubted_ns()) ||
@@ -123,9 +124,9 @@ bool MountMetadata::was_listed(std::string_view key, const FileStat& file) const
   const Pin found = directory(parent);
   const auto data = found ? DirectoryData::of(*found) : std::nullopt;
   const auto entry = data ? data->find(name) : std::nullopt;
-  // A new file often has the inode of the file that had its name before. The directory's ctime is
-  // no earlier than its last change of an entry, so a file that is born later is another one. A
-  // birth time of 0 means that it is not known.
+  // A new file often has the inode of the file that had the name before. The directory's ctime is
+  // at or after the last change of an entry, so a file that was born later is not the listed file.
+  // A birth time of 0 means that the time is not known.
   return entry && entry->inode == file.inode && !is_later(file.born, found->stat.changed);
 }
 

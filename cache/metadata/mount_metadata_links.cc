@@ -1,4 +1,4 @@
-// MountMetadata: targets of links, and where paths lead.
+// MountMetadata: resolves paths by the targets of links.
 #include <dirent.h>
 #include <sys/stat.h>
 
@@ -10,7 +10,7 @@
 namespace cube::cache {
 namespace {
 
-// The kernel's limit.
+// The kernel's limit on links in one path.
 constexpr int k_most_links = 40;
 
 void cut_last(MountMetadata::FoundPath& path) {
@@ -26,9 +26,9 @@ bool add_name(MountMetadata::FoundPath& path, std::string_view name) {
   return true;
 }
 
-// Replaces the path of a link by the path that its target names. The directory of the link is free
-// of links. False: only the kernel can follow it, because a name before a ".." may be a link, or
-// because the target ends in a slash.
+// Replaces the path of a link by the path that the link's target names. The path to the link's
+// directory must be free of links. False: only the kernel can follow the link. The reason is that a
+// name before a ".." may be a link, or that the target ends in a slash.
 bool go_by(MountMetadata::FoundPath& path, std::string_view target) {
   if (target.ends_with('/') || target.ends_with("/.")) return false;
   if (target.starts_with('/')) {
@@ -88,8 +88,8 @@ MountMetadata::Says MountMetadata::read_link(std::string_view key, FoundPath& ta
   return Says::present;
 }
 
-// Follows one link, if the path ends in one. Present: `is_link` tells whether the path was
-// replaced.
+// Follows one link if the path ends in a link. If the result is `present`, `is_link` tells whether
+// the path was replaced.
 MountMetadata::Says MountMetadata::go_on(FoundPath& path, Leads leads, bool& is_link) {
   is_link = false;
   const Entry entry = entry_of(path.view());
@@ -109,7 +109,7 @@ MountMetadata::Says MountMetadata::go_on(FoundPath& path, Leads leads, bool& is_
                                                                                : Says::unknown;
   const std::string_view target = StatTable::target_of(*known.table, *known.entry);
   if (target.empty() || !is_shown(known, entry)) return Says::unknown;
-  // Reading such a link is allowed, and realpath only reads it.
+  // Reading the link is allowed in any case, and realpath only reads it.
   if (leads == Leads::by_link && may_be_refused(known.entry->stat, entry.directory->stat))
     return Says::unknown;
   return go_by(path, target) ? Says::present : Says::unknown;

@@ -19,8 +19,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// Reads the entries in the form of getdents64. Empty: an error, or the entries take more than
-// `most` bytes, which sets `is_long`.
+// Reads the entries in the form of getdents64. Empty: an error occurred, or the entries take more
+// than `most` bytes; in the second case `is_long` is set.
 std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::uint64_t most,
                                         bool& is_long) {
   constexpr std::size_t k_first_room = 1 << 20, k_least = 64 << 10;
@@ -48,7 +48,8 @@ std::span<const std::byte> read_entries(int fd, base::Scratch (&rooms)[2], std::
   return {};
 }
 
-// A path below the directory needs the right to search it, which a listing does not.
+// Whether this process may search the directory. A path below the directory requires this right; a
+// listing of the directory does not.
 bool may_search(int fd) {
   const long there = sys::openat(fd, ".", O_PATH | O_CLOEXEC);
   if (sys::failed(there)) return false;
@@ -102,7 +103,8 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
   if (sys::failed(opened)) return {};
   fd = base::UniqueFd(static_cast<int>(opened));
   const NotedFd noted(fd);
-  // If there is no room, each opendir would read the directory twice, here and in the program.
+  // If there is no room for a listing, each opendir would read the directory twice: here and in the
+  // program.
   if (!has_room_for(k_least_room)) return {};
   std::atomic<std::uint64_t>& no_room = no_room_[base::hash_path(key) % k_no_room];
   if (no_room.load(std::memory_order_relaxed) == base::hash_path(key)) return {};
@@ -110,11 +112,11 @@ Pin MountMetadata::read(std::string_view key, const char* path, std::uint64_t mo
   if (!stat) return {};
   content.stat = *stat;
   content.physical = links == LinksOnWay::none;
-  // Done before the entries are read, because a process that changes them reports only changes on
-  // known devices.
+  // Notes the device before the entries are read, because a process that changes the entries
+  // reports the change only if the device is known.
   ram_->note_device(stat->device());
   watch.watch(*stat);
-  // A second change within the same tick of the clock could not be detected later.
+  // No later stat could reveal a second change within the same tick of the clock.
   if (is_within_step(stat->modified, content.fetched_ns) ||
       may_hide_change(*stat, content.fetched_ns))
     return {};

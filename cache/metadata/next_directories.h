@@ -1,6 +1,6 @@
-// Predicts the directories that a program will visit next, if it visits them in the order of their
-// listing or of their names. Thread safety: an object belongs to one thread at a time. It
-// allocates.
+// Predicts the directories that a program will visit next, if the program visits them in the order
+// of their listing or of their names. Thread safety: an object belongs to one thread at a time. Its
+// functions allocate.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,15 @@ namespace cube::cache {
 class NextDirectories {
  public:
   static constexpr std::size_t k_most = 16;
-  // `to_each`: after() is called for every directory that the program visits. `to_some`: it is
-  // perhaps not called for directories that it has predicted.
+  // `to_each`: after() is called for every directory that the program visits. `to_some`: after()
+  // may not be called for directories that it has predicted.
   enum class Comes : std::uint8_t { to_each, to_some };
   explicit NextDirectories(Comes comes = Comes::to_each) : comes_(comes) {}
 
-  // The program has reached `name`, an entry of the listing of `parent`. Returns the names that it
-  // will visit next, in order: none until the program has followed an order once, then twice as
-  // many each time, up to k_most.
+  // Called when the program has reached `name`, an entry of the listing of `parent`. Returns the
+  // names that the program will probably visit next, in order. The result is empty until the
+  // program has followed an order once. Each later result has twice as many names as the previous
+  // one, up to k_most.
   std::vector<std::string> after(const std::string& parent, std::string_view name,
                                  const DirectoryData& listing);
 

@@ -8,7 +8,7 @@ namespace cube::cache {
 
 class ObjectMetadata final : public Metadata {
  public:
-  // `bucket` must outlive this.
+  // `bucket` must outlive this object.
   explicit ObjectMetadata(const Bucket& bucket)
       : Metadata(bucket.mount().prefix()), bucket_(&bucket) {}
 

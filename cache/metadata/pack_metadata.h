@@ -8,7 +8,7 @@ namespace cube::cache {
 
 class PackMetadata final : public Metadata {
  public:
-  // `pack` must outlive this.
+  // `pack` must outlive this object.
   explicit PackMetadata(const PackMount& pack) : Metadata(pack.prefix()), pack_(&pack) {}
 
   base::Result<FileStat> stat(std::string_view key, Follow follow) const override;

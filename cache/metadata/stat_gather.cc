@@ -47,13 +47,13 @@ std::unique_ptr<StatGather> StatGather::begin(MountMetadata& metadata, const std
   try {
     Pin listing = metadata.listing_of(directory, directory.c_str());
     const auto data = listing ? DirectoryData::of(*listing) : std::nullopt;
-    // A program that asks for names that do not exist needs no stats.
+    // Gathers nothing for a program that asks for names that do not exist.
     const bool is_wanted =
         data && (asked.empty() ? data->count() <= most : data->find(asked).has_value());
     if (!is_wanted || is_known(metadata, *listing, *data)) return nullptr;
     SingleFlight::Ticket flight;
     if (!metadata.begin_gather(directory, flight)) return nullptr;
-    // Another process may have gathered them before this one got the flight.
+    // Another process may have gathered the stats before this process got the flight.
     if (is_known(metadata, *listing, *data)) return nullptr;
     return std::unique_ptr<StatGather>(
         new StatGather(metadata, directory, std::move(listing), *data, std::move(flight)));
@@ -75,7 +75,7 @@ StatGather::StatGather(MountMetadata& metadata, const std::string& directory, Pi
   watch_.watch(listing_->stat);
 }
 
-// Asks the origin once.
+// Asks the origin only once.
 bool StatGather::are_links_followed(int directory) {
   Followed known = followed_.load(std::memory_order_relaxed);
   if (known == Followed::unknown) {
@@ -103,8 +103,7 @@ std::uint32_t StatGather::keep_target(int directory, const char* name, const Fil
   char target[PATH_MAX];
   const long n = base::sys::raw(SYS_readlinkat, directory, base::sys::arg(name),
                                 base::sys::arg(target), sizeof target);
-  // The link was replaced since the stat, or belongs to a file system that makes up targets when
-  // asked (proc).
+  // The link was replaced since the stat, or its file system makes up targets on request (proc).
   if (n <= 0 || static_cast<std::uint64_t>(n) != link.size || n == sizeof target) return 0;
   if (!are_links_followed(directory)) return 0;
   try {
@@ -141,7 +140,7 @@ StatTable::Entry StatGather::look(int directory, std::string_view name) {
   entry.stat = *stat;
   if ((stat->mode & S_IFMT) == S_IFLNK) entry.target = keep_target(directory, name.data(), *stat);
   entry.changes = writer_stripe_of(region, *stat).epoch.load(std::memory_order_seq_cst);
-  // The epoch may include a change of any file that happened after the stat.
+  // The epoch may already count a change that happened after the stat.
   const bool is_sure =
       !may_be_written(region, *stat) && changes.load(std::memory_order_seq_cst) == before;
   return is_sure ? entry : StatTable::Entry{};
@@ -154,11 +153,11 @@ bool StatGather::step(int directory) {
   if (entry && directory >= 0 && !entry->is_dots()) {
     // A zero follows the name, as in the kernel's entries.
     const StatTable::Entry found = look(directory, entry->name);
-    // If the types differ, either the listing or the stat is of an earlier file of this name.
+    // If the types differ, the listing or the stat belongs to an earlier file of this name.
     const bool agree = entry->type == DT_UNKNOWN || entry->type == IFTODT(found.stat.mode);
     if (agree) entries_[place] = found;
   }
-  // acq_rel: the last thread sees what all have written.
+  // acq_rel: the last thread sees the stats that the other threads have written.
   if (done_.fetch_add(1, std::memory_order_acq_rel) + 1 == data_.count()) show();
   return true;
 }

@@ -1,8 +1,8 @@
-// Gathers the stats of all entries of a directory, and the targets of its links, by several threads
-// in parallel, and publishes them to the node as one record. It serves programs that ask for one
-// stat after the other. One process of the node gathers for a directory at a time (a flight).
-// Thread safety: any number of threads may call step() at a time; one calls begin() and the
-// destructor. It allocates, and is not for signal handlers.
+// Gathers the stats of all entries of a directory, and the targets of its links. Several threads
+// gather in parallel. The result is published to the node as one record. The record helps programs
+// that ask for one stat after another. For each directory, one process of the node gathers at a
+// time (a flight). Thread safety: several threads may call step() at the same time. One thread
+// calls begin() and the destructor. The functions allocate, so signal handlers must not call them.
 #pragma once
 
 #include <memory>
@@ -19,20 +19,20 @@ namespace cube::cache {
 class StatGather {
  public:
   // `asked`: the name that a program has asked for; empty: the program will ask for all names.
-  // `most`: the most entries that a directory may have, if `asked` is empty. Null: the directory
-  // cannot be listed, lacks that name or has too many entries; nearly all stats are known; or
-  // another process is gathering them.
+  // `most`: the maximum number of entries of the directory, if `asked` is empty. The result is null
+  // if the directory cannot be listed, lacks the name `asked`, or has too many entries. It is also
+  // null if nearly all stats are known, or if another process is gathering them.
   static std::unique_ptr<StatGather> begin(MountMetadata& metadata, const std::string& directory,
                                            std::string_view asked,
                                            std::uint32_t most = k_most_unasked);
-  // How many stats of the directory's entries are fresh; 0 also if it has no listing.
+  // How many stats of the directory's entries are fresh. Also 0 if the directory has no listing.
   static std::uint32_t count_known(MountMetadata& metadata, const std::string& directory);
 
-  // Opens the directory for a thread that takes part; -1: the path now names another directory.
+  // Opens the directory for a thread that gathers. -1: the path now names another directory.
   base::UniqueFd open() const;
-  // Gathers one more entry. False: none is left to begin.
+  // Gathers the stat of one more entry. False: no entry is left to begin.
   bool step(int directory);
-  // True once, after the last entry was gathered.
+  // True at the first call after the last entry was gathered.
   bool is_just_over() {
     return done_.load(std::memory_order_acquire) == data_.count() && !is_told_.exchange(true);
   }
@@ -43,7 +43,8 @@ class StatGather {
   StatGather(MountMetadata& metadata, const std::string& directory, Pin&& listing,
              const DirectoryData& data, SingleFlight::Ticket&& flight);
   StatTable::Entry look(int directory, std::string_view name);
-  // A mount may allow links to be read but not followed (mount -o nosymfollow).
+  // Whether the mount allows links to be followed. With `mount -o nosymfollow` they can only be
+  // read.
   bool are_links_followed(int directory);
   std::uint32_t keep_target(int directory, const char* name, const FileStat& link);
   void show();
@@ -57,7 +58,7 @@ class StatGather {
   std::uint64_t began_ns_;  // base::boot_ns
   std::vector<StatTable::Entry> entries_;
   base::Mutex mutex_;
-  std::string targets_;  // each followed by a zero; guarded by mutex_
+  std::string targets_;  // a zero follows each target; guarded by mutex_
   std::atomic<std::uint32_t> next_{0}, done_{0};
   std::atomic<bool> is_told_{false};
   enum class Followed : std::uint8_t { unknown, yes, no };

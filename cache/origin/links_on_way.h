@@ -1,5 +1,5 @@
-// Opens a file of a mount and tells whether its path has a symbolic link. Thread-safe and
-// async-signal-safe. Raw system calls only.
+// Opens a file of a mount, and tells whether its path contains a symbolic link. Thread-safe and
+// async-signal-safe. Makes raw system calls only.
 #pragma once
 
 #include <string_view>
@@ -8,9 +8,9 @@ namespace cube::cache {
 
 enum class LinksOnWay : unsigned char { unknown, none, some };
 
-// An fd, or -errno of the plain open. The first try refuses links (openat2), so detecting them
-// costs nothing. If openat2 is refused by the kernel or a sandbox while a plain open succeeds, this
-// process does not try it again.
+// Returns an fd, or the -errno of the plain open. The first try refuses links (openat2), so
+// detecting links costs nothing. If the kernel or a sandbox refuses openat2 but a plain open
+// succeeds, this process does not call openat2 again.
 long open_noting_links(const char* path, int flags, LinksOnWay& links);
 
 // For LinksOnWay::unknown: checks in /proc whether the fd's file has exactly this absolute path.

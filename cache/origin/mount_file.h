@@ -1,5 +1,5 @@
-// A file of a mount, read whole with one open, one statx, one read and one close. Thread-safe. Raw
-// system calls only.
+// A file of a mount. Reading it as a whole takes one open, one statx, one read and one close.
+// Thread-safe. Makes raw system calls only.
 #pragma once
 
 #include <string_view>
@@ -14,20 +14,20 @@ namespace cube::cache {
 
 class MountFile {
  public:
-  // `stats`, here and below, counts requests to the origin; null: they are not counted.
+  // In all functions, `stats` counts requests to the origin. Null: the requests are not counted.
   static base::Result<MountFile> open(const char* path, int flags, base::Stats* stats);
 
   const FileStat& stat() const { return stat_; }
   int fd() const { return fd_.get(); }
-  // Reads the whole file to `to`, which has room for stat().size bytes. ESTALE: the file does not
-  // match its stat; other errors are the origin's. The fd stays at offset 0.
+  // Reads the whole file into `to`, which has room for stat().size bytes. ESTALE: the file does not
+  // match its stat. Other errors are those of the origin. The fd stays at offset 0.
   base::Result<void> read_whole(std::byte* to, base::Stats* stats) const;
   // Asks the server whether the file is unchanged since stat().
   bool is_unchanged(base::Stats* stats) const;
-  // Whether the path holds no symbolic link. Known from the open itself or, if the kernel is too
-  // old, from /proc.
+  // Whether the path is free of symbolic links. The open has detected this; if the kernel is too
+  // old, /proc shows it.
   bool is_physical(std::string_view absolute_path) const;
-  // Hands the fd to the caller. -1: it has been closed (see FetchScope).
+  // Passes the fd to the caller. -1: the fd has been closed (see FetchScope).
   int release() { return fd_.release(); }
 
  private:

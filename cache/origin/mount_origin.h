@@ -1,4 +1,4 @@
-// The origin of all paths on file systems that the kernel has mounted; it forwards requests to the
+// The origin of all paths on file systems that the kernel has mounted. It forwards requests to the
 // kernel. Thread safety: as Origin.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace cube::cache {
 
-// The single instance of the process. It is never destroyed.
+// The single instance of the process, which is never destroyed.
 const Origin& mount_origin();
 
 }  // namespace cube::cache

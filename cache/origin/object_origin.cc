@@ -27,7 +27,7 @@ class OpenedOfBucket final : public Opened {
     const int error =
         wish.is_ahead ? bucket_.fetch_ahead(wish.key, *stat) : bucket_.fetch(wish.key, *stat);
     file_.is_in_ram = error == 0;
-    // If RAM has no room, the file is handed over.
+    // If RAM has no room, the program gets a copy of the file.
     return error == 0 || error == EFBIG || error == ENOSPC ? base::Result<void>()
                                                            : base::fail(error);
   }

@@ -1,6 +1,6 @@
-// The origin of a prefix that is a bucket. open() takes the stat from a listing, and may have the
-// gateway put the file into RAM; a large file is fetched in blocks. A file that cannot be served is
-// handed over as a copy, which the gateway makes. Thread safety: as Origin.
+// The origin of a prefix that is a bucket. open() gets the stat from a listing, and may make the
+// gateway put the file into RAM. A large file is fetched in blocks. For a file that cannot be
+// served, the program gets a copy from the gateway. Thread safety: as Origin.
 #pragma once
 
 #include "cache/bucket/bucket.h"
@@ -10,7 +10,7 @@ namespace cube::cache {
 
 class ObjectOrigin final : public Origin {
  public:
-  // `bucket` must outlive this.
+  // `bucket` must outlive this object.
   explicit ObjectOrigin(const Bucket& bucket);
 
   base::Result<FileStat> stat(std::string_view key, const char* path) const override;

@@ -1,8 +1,8 @@
-// An Origin is the source of a prefix's files: a mounted file system or a pack. Code that depends
-// on the kind asks traits(), never the type. Ownership: an Opened lives in the OpenedPlace of its
-// caller, on the stack. Thread safety: an Origin is constant and serves any number of threads. An
-// Opened belongs to one thread. All of it is async-signal-safe, uses raw system calls, and never
-// calls malloc.
+// An Origin is the source of a prefix's files: a mounted file system, a pack or a bucket. Code that
+// depends on the kind of origin asks traits(), and never checks the type. Ownership: an Opened
+// lives in the OpenedPlace of its caller, on the stack. Thread safety: an Origin is constant, and
+// any number of threads may use it. An Opened belongs to one thread. All functions are
+// async-signal-safe, make raw system calls only, and never call malloc.
 #pragma once
 
 #include <cerrno>
@@ -47,18 +47,19 @@ class Opened {
   virtual ~Opened() = default;
 
   const FileAtOrigin& file() const { return file_; }
-  // Copies the whole file to `to`, which has room for file().stat.size bytes. ESTALE: the file does
-  // not match its stat; EINTR: a signal ended the wait; other errors are the origin's. The fd stays
-  // at offset 0.
+  // Copies the whole file into `to`, which has room for file().stat.size bytes. ESTALE: the file
+  // does not match its stat. EINTR: a signal ended the wait. Other errors are those of the origin.
+  // The fd stays at offset 0.
   virtual base::Result<void> read_whole(std::byte* to) = 0;
-  // The xxh3 of the bytes, if the origin has checked them by it.
+  // The xxh3 of the bytes, if the origin has checked the bytes against it.
   virtual std::optional<std::uint64_t> data_hash() const { return std::nullopt; }
   // Asks the origin whether the file is unchanged since file() was taken.
   virtual bool is_unchanged() = 0;
-  // A kernel fd with these bytes, for the program to own. `flags` are the program's.
+  // A kernel fd with these bytes, which the program will own. `flags` are those of the program's
+  // call.
   virtual base::Result<int> hand_over(int flags) = 0;
 
-  // A file whose bytes were read together with this one. Valid until the next call.
+  // A file whose bytes were read together with those of this file. Valid until the next call.
   struct Neighbour {
     std::string_view key;
     FileAtOrigin file;
@@ -66,16 +67,16 @@ class Opened {
     std::uint64_t data_hash = 0;
   };
   virtual bool next_neighbour(Neighbour& /*neighbour*/) { return false; }
-  // Becomes the file at another path, whose place lies in OriginOpen::together. False: that file
-  // cannot be read in this way, and this object is unusable.
+  // Turns this object into the file at another path, whose place lies in OriginOpen::together.
+  // False: that file cannot be read in this way, and this object is now unusable.
   virtual bool move_to(std::string_view /*key*/, const OriginSpan& /*place*/) { return false; }
 
  protected:
   FileAtOrigin file_;
 };
 
-// Room for one Opened and for the bytes that are read with it. A second open replaces the first;
-// the memory is kept.
+// Room for one Opened and for the bytes that are read with it. A second open replaces the first
+// Opened, but keeps the memory.
 class OpenedPlace {
  public:
   OpenedPlace() = default;
@@ -111,13 +112,13 @@ class OpenedPlace {
 struct OriginOpen {
   std::string_view key;        // absolute, normalized path of the file
   const char* path = nullptr;  // `key` with a terminating zero
-  int flags = 0;               // the program's
+  int flags = 0;               // the flags of the program's call
   std::uint64_t most = 0;      // bytes: a larger file is opened, but not read
   bool with_neighbours = false;
   bool may_fill = false;  // the origin may put the file's record into RAM itself
   bool is_ahead = false;  // with may_fill: no program waits, and a file without room is not read
-  // If not empty, one request reads all of `together`, for several files (Opened::move_to). `place`
-  // is the place of this file.
+  // If `together` is not empty, one request reads all of it, for several files (Opened::move_to).
+  // `place` is the place of this file.
   OriginSpan together = {}, place = {};
   base::Stats* stats = nullptr;  // counts requests to the origin; null: not counted
 };
@@ -125,16 +126,16 @@ struct OriginOpen {
 class Origin {
  public:
   struct Traits {
-    // Files do not change while the origin has this id, so neither times nor a second stat are
-    // needed.
+    // Files do not change as long as the origin has this id, so neither times nor a second stat
+    // need to be checked.
     bool is_immutable = false;
-    // False: a path that the origin lacks (ENOENT) may exist on a mount.
+    // False: if the origin lacks a path (ENOENT), the path may still exist on a mount.
     bool knows_all_names = true;
-    // False: a file that cannot be served is handed over as a copy.
+    // False: for a file that cannot be served, the program gets a copy.
     bool has_kernel_fd = true;
     // open() also reads the bytes of the file.
     bool is_whole_in_one_read = false;
-    // The gateway counts the requests to it.
+    // The gateway counts the requests to this origin.
     bool is_counted_elsewhere = false;
   };
 
@@ -145,24 +146,24 @@ class Origin {
   OriginId id() const { return id_; }
   const Traits& traits() const { return traits_; }
 
-  // The stat of a path, links followed, with the attributes from the origin's server, in the form
-  // that the program sees. `path`: the key with a terminating zero.
+  // The stat of a path, as the program sees it. The call follows links, and the attributes come
+  // from the origin's server. `path`: the key with a terminating zero.
   virtual base::Result<FileStat> stat(std::string_view key, const char* path) const = 0;
-  // Like stat, for a file that had this stat when the origin was asked before.
+  // Like stat, but for a file that had this stat when the origin was asked before.
   virtual base::Result<FileStat> revalidate(std::string_view key, const char* path,
                                             const FileStat& /*known*/) const {
     return stat(key, path);
   }
-  // Opens a file in `place`. EISDIR: it is not a regular file; file() of the Opened describes it.
-  // After any other error, the Opened, if there is one, can only be asked for its neighbours.
+  // Opens a file in `place`. EISDIR: it is not a regular file, and file() of the Opened describes
+  // it. After any other error, an Opened that exists can only be asked for its neighbours.
   virtual base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const = 0;
-  // The place of this file in the origin, if one request can also read its neighbours. Reads no
-  // file. Empty: not known.
+  // The place of this file in the origin, if one request can also read the file's neighbours. Reads
+  // no file. Empty: the place is not known.
   virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
   // For a file that is fetched in blocks, in the version with this stat. fetch_blocks fetches the
-  // bytes [begin, end) into the file's chunks (region/large/chunks.h), and later those up to
-  // `ahead_end`. It returns 0 or an errno; ENOSPC: they have no room. copy_of returns a kernel file
-  // with all bytes.
+  // bytes [begin, end) into the file's chunks (region/large/chunks.h), and starts to fetch the
+  // bytes up to `ahead_end`. fetch_blocks returns 0 or an errno. ENOSPC: the chunks have no room.
+  // copy_of returns a kernel file with all bytes.
   virtual int fetch_blocks(std::string_view /*key*/, const FileStat& /*stat*/,
                            std::uint64_t /*begin*/, std::uint64_t /*end*/,
                            std::uint64_t /*ahead_end*/) const {

@@ -1,5 +1,4 @@
-// A byte range of an origin that stores its files one after the other. Thread safety: a plain
-// value.
+// A byte range of an origin that stores its files one after another. Thread safety: a plain value.
 #pragma once
 
 #include <cstdint>

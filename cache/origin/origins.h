@@ -19,19 +19,19 @@ class Origins {
  public:
   // The variable that lists the packs.
   static constexpr const char* k_variable = "CUBESHIM_PACKS";
-  // Makes each file's path absolute, as seen from `directory`, for processes that start in another
-  // directory. Returns the variable's new value; empty if a colon in `directory` would change its
-  // meaning.
+  // Makes the path of each pack absolute, relative to `directory`, for processes that start in
+  // another directory. Returns the new value of the variable; empty: a colon in `directory` would
+  // change its meaning.
   static std::string make_absolute(std::vector<base::OriginSetting>& settings,
                                    std::string_view directory);
-  // Opens the packs that can be opened, and the buckets. `errors` gets a sentence for each pack
-  // that cannot.
+  // Opens the packs that can be opened, and the buckets. Adds a sentence to `errors` for each pack
+  // that cannot be opened.
   static std::unique_ptr<Origins> open(const std::vector<base::OriginSetting>& packs,
                                        const std::vector<base::OriginSetting>& buckets,
                                        std::vector<std::string>& errors);
-  // Opens the same origins again, for threads with their own fd table, in which the fds of this
-  // object mean nothing. Only such a thread calls it and uses the result. A pack is left out if its
-  // path now names another file.
+  // Opens the same origins again, for threads with their own fd table, where the fds of this object
+  // are not valid. Only such a thread calls this and uses the result. If the path of a pack now
+  // names another file, the pack is left out.
   std::unique_ptr<Origins> reopened() const;
 
   const Origin& of(std::string_view path) const {
@@ -62,7 +62,7 @@ class Origins {
   std::vector<std::unique_ptr<const Bucket>> buckets_;
   std::vector<std::unique_ptr<const PackOrigin>> pack_origins_;
   std::vector<std::unique_ptr<const ObjectOrigin>> object_origins_;
-  // The longest prefix first.
+  // The place with the longest prefix comes first.
   std::vector<OriginPlace> places_;
 };
 

@@ -1,6 +1,6 @@
 // The origin of a prefix that is a pack. One read returns a file's stat and bytes, and may also
-// fetch its neighbours in the pack. Limits: for a path that the pack lacks (ENOENT) the caller asks
-// the kernel. A file that cannot be served is handed over as a copy. Thread safety: as Origin.
+// fetch its neighbours in the pack. Limits: if the pack lacks a path (ENOENT), the caller asks the
+// kernel. For a file that cannot be served, the program gets a copy. Thread safety: as Origin.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ namespace cube::cache {
 
 class PackOrigin final : public Origin {
  public:
-  // `pack` must outlive this.
+  // `pack` must outlive this object.
   explicit PackOrigin(const PackMount& pack);
 
   base::Result<FileStat> stat(std::string_view key, const char* path) const override;

@@ -1,9 +1,9 @@
 // The format of a packed data set, FILE.cube: a header page, segments of records
-// (cache/record/record.h), the index, a footer. doc/FORMAT.md has the fields. Paths are relative to
-// the pack's root, whose path is empty. Packing a tree twice yields the same bytes: entries are in
-// the order of their names' bytes, the contents of a directory precede the directory itself, and
-// nothing in the file depends on the time or place of packing. Thread safety: pure functions, plain
-// values.
+// (cache/record/record.h), the index, and a footer. doc/FORMAT.md describes the fields. Paths are
+// relative to the pack's root; the path of the root itself is empty. Packing a tree twice yields
+// the same bytes. Entries are in the order of their names' bytes, and the contents of a directory
+// precede the directory itself. Nothing in the file depends on the time or place of packing. Thread
+// safety: pure functions, plain values.
 #pragma once
 
 #include <climits>
@@ -18,7 +18,8 @@
 namespace cube::cache {
 
 inline constexpr std::uint32_t k_pack_version = 1;
-// A record that fits into a segment lies within one; a larger record begins where a segment begins.
+// A record that fits into a segment lies within one segment. A larger record begins at the start of
+// a segment.
 inline constexpr std::uint64_t k_pack_segment = 4 << 20;
 inline constexpr std::uint64_t k_pack_records_begin = k_page;
 
@@ -31,16 +32,16 @@ struct PackHeader {
   std::uint64_t segment_bytes, records_begin, records_end;
   std::uint64_t index_begin, index_bytes;
   std::uint64_t entries, files, directories, links;
-  std::uint64_t data_bytes;  // of the files
-  std::uint64_t file_bytes;  // of the pack
+  std::uint64_t data_bytes;  // the total size of the files
+  std::uint64_t file_bytes;  // the size of the pack
   std::uint64_t index_hash;
   std::uint64_t reserved;     // zero
-  std::uint64_t header_hash;  // xxh3 of the bytes before
+  std::uint64_t header_hash;  // xxh3 of the preceding bytes
 };
 static_assert(sizeof(PackHeader) == 128 && std::is_trivially_copyable_v<PackHeader>);
 
-// The journal takes the header's place while a pack is being made. It records which part of the
-// pack is safe on the disk.
+// The journal takes the header's place while a pack is being made. The journal records which part
+// of the pack is safe on the disk.
 struct PackJournal {
   static constexpr std::uint64_t k_magic = 0x5452415045425543;  // "CUBEPART"
   std::uint64_t magic;
@@ -48,7 +49,7 @@ struct PackJournal {
   std::uint32_t reserved;
   std::uint64_t arguments_hash;
   std::uint64_t safe_end;  // records before it were on the disk when this was written
-  std::uint64_t hash;      // xxh3 of the bytes before
+  std::uint64_t hash;      // xxh3 of the preceding bytes
 };
 static_assert(sizeof(PackJournal) == 40);
 
@@ -57,22 +58,22 @@ struct PackFooter {
   std::uint64_t magic, entries, file_bytes;
   std::uint64_t content_hash;  // xxh3 of the header's hash and the index's hash
   std::uint64_t reserved[3];   // zero
-  std::uint64_t footer_hash;   // xxh3 of the bytes before
+  std::uint64_t footer_hash;   // xxh3 of the preceding bytes
 };
 static_assert(sizeof(PackFooter) == 64);
 
-// The index: a table of (1 << table_bits) + 1 numbers, where each bucket of slots begins; then the
-// slots, sorted.
+// The index consists of a table and the sorted slots. The table has (1 << table_bits) + 1 numbers,
+// which are the starts of the buckets of slots.
 struct PackSlot {
-  std::uint64_t hash;    // of the path
-  std::uint64_t offset;  // the offset of the record in the file
-  std::uint64_t bytes;   // of the record
+  std::uint64_t hash;    // the hash of the path
+  std::uint64_t offset;  // the offset of the record in the pack
+  std::uint64_t bytes;   // the size of the record
   friend auto operator<=>(const PackSlot&, const PackSlot&) = default;
 };
 static_assert(sizeof(PackSlot) == 24);
 
-// The number of table bits for which a bucket has fewer than 64 slots on average, and so lies on
-// one page or two.
+// The number of table bits. With it, a bucket has fewer than 64 slots on average, so it lies on one
+// or two pages.
 constexpr std::uint32_t pack_table_bits(std::uint64_t entries) {
   std::uint32_t bits = 0;
   while (entries >> bits >= 64) ++bits;
@@ -85,10 +86,11 @@ constexpr std::uint64_t pack_bucket(std::uint64_t hash, std::uint32_t bits) {
   return bits == 0 ? 0 : hash >> (64 - bits);
 }
 
-// The data of a directory's record starts with this. A PackName, the name and a zero follow for
-// each entry, in the order of the names' bytes.
+// The start of the data of a directory's record. For each entry, a PackName, the name and a zero
+// follow, in the order of the names' bytes.
 struct PackListing {
-  static constexpr std::uint32_t k_complete = 1;  // the directory of the origin held nothing else
+  static constexpr std::uint32_t k_complete = 1;  // the directory at the origin had no other
+                                                  // entries
   std::uint32_t flags, reserved;
   std::uint64_t count;
 };
@@ -100,8 +102,8 @@ struct PackName {
 };
 static_assert(sizeof(PackListing) == 16 && sizeof(PackName) == 16);
 
-// Reads a listing whose bytes may be damaged. next() returns false at the end; is_sound() then
-// returns whether the listing was complete and undamaged.
+// Reads a listing whose bytes may be damaged. next() returns false at the end. After that,
+// is_sound() returns whether the listing was complete and undamaged.
 class PackListingReader {
  public:
   explicit PackListingReader(std::string_view data);
@@ -116,18 +118,18 @@ class PackListingReader {
   bool is_sound_ = false;
 };
 
-// Whether a path can lie in a pack: it is relative, shorter than PATH_MAX, and has no empty, "." or
-// ".." component and no zero byte.
+// Whether a pack can contain this path. The path must be relative and shorter than PATH_MAX. An
+// empty, "." or ".." component and a zero byte are not allowed.
 bool is_pack_path(std::string_view path);
 // Whether a name can be a component of such a path.
 bool is_pack_name(std::string_view name);
 
-// The part of the origin's stat that goes into a pack, without the fields that differ from mount to
-// mount or from read to read. `device` is a number within the pack, which keeps hard links
+// The part of the origin's stat that a pack contains. Fields that differ from mount to mount or
+// from read to read are left out. `device` is a number within the pack, by which hard links remain
 // recognizable.
 FileStat packed_stat(FileStat stat, std::uint32_t device);
 
-// The place of a record in a file of which `fill` bytes are used.
+// The place of a record in a file whose first `fill` bytes are used.
 RecordPlan place_record_in_pack(std::uint64_t fill, std::uint64_t path_length,
                                 std::uint64_t data_size);
 

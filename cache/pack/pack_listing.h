@@ -1,5 +1,6 @@
-// Lists a directory of a pack. A listing costs one read of the pack, and one more, for the inode of
-// "..", if the parent directory has not been listed before. Thread-safe and async-signal-safe.
+// Lists a directory of a pack. A listing costs one read of the pack. If the parent directory has
+// not been listed before, it costs a second read for the inode of "..". Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include "cache/pack/pack_mount.h"
@@ -7,8 +8,9 @@
 
 namespace cube::cache {
 
-// `path` is absolute. `follows`: a link at its end is followed. `with_names`: if false, the listing
-// has no entries. The caller ends the listing by release(). Errors: ENOENT, ENOTDIR, EIO.
+// `path` is absolute. `follows`: a link at the end of the path is followed. `with_names` is false:
+// the listing has no entries. The caller ends the listing by release(). Errors: ENOENT, ENOTDIR,
+// EIO.
 base::Result<Listing*> list_packed(const PackMount& mount, std::string_view path, bool follows,
                                    bool with_names);
 

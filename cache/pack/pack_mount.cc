@@ -10,15 +10,15 @@
 namespace cube::cache {
 namespace {
 
-// The hash includes the prefix, because under another prefix the same path names another record of
-// the same pack.
+// The hash includes the prefix, because with another prefix the same path names another record of
+// the pack.
 std::uint32_t device_of(std::string_view prefix, const PackReader& reader) {
   const std::uint64_t words[] = {base::hash_path(prefix), reader.identity()};
   return k_pack_device |
          static_cast<std::uint32_t>(base::hash_bytes(words, sizeof words) & (k_pack_device - 1));
 }
 
-// The error for the program. The user is warned once.
+// The error for the program. Also warns the user once.
 int as_seen_error(int error) {
   if (error != EBADMSG) return error;
   static constinit std::atomic<bool> told{false};
@@ -28,11 +28,11 @@ int as_seen_error(int error) {
   return EIO;
 }
 
-// Builds a path as it lies in the pack, component by component.
+// Builds a path of the pack, component by component.
 class PackedPath {
  public:
   explicit PackedPath(PackMount::FoundName& out) : out_(out) { out_.length = 0; }
-  // False: the path leads out of the pack, or is too long.
+  // False: the path leaves the pack, or is too long.
   bool add(std::string_view part) {
     if (part.empty() || part == ".") return true;
     if (part == "..") {
@@ -91,7 +91,7 @@ FileStat PackMount::as_seen(FileStat stat) const {
   return stat;
 }
 
-// Looks up found.path as it is, without following links.
+// Looks up found.path without following links.
 base::Result<void> PackMount::look_up(FoundName& found, bool wants_entry) const {
   if (!wants_entry) {
     const auto slot = reader_->locate(base::hash_path(found.name()));
@@ -152,9 +152,9 @@ base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) 
   return {};
 }
 
-// The error for a path that the pack lacks and to which no link can lead. The deepest existing
-// parent decides: ENOTDIR if it is not a directory; otherwise ENOENT or ENAMETOOLONG, depending on
-// the name that it lacks.
+// The error for a path that the pack lacks, and to which no link can lead. The error depends on the
+// deepest existing parent. If this parent is not a directory, the error is ENOTDIR; otherwise it is
+// ENOENT or ENAMETOOLONG, depending on the name that the parent lacks.
 int PackMount::negative_entry_of(std::string_view name) const {
   std::string_view above = name;
   while (!above.empty()) {

@@ -1,11 +1,12 @@
-// A pack as a directory tree: looks up paths under a prefix in the pack, follows links within it,
-// and returns stats as a separate file system would. A file costs one read. A stat of an uncached
-// entry costs one short read. A path that does not exist costs one read of its parent, unless that
-// was the last parent asked for; in a pack with links, it costs a read of each component. Thread
-// safety: all const functions, by any number of threads; no lock, no malloc, raw calls. Errors:
-// ENOENT means that the pack lacks the path, and the caller asks the kernel; other errors are those
-// of a file system: ENOTDIR, ELOOP, ENAMETOOLONG. Known limits: a link that leads out of the pack
-// leads nowhere; a user who can read the pack can read everything in it.
+// A pack as a directory tree. It looks up paths under a prefix in the pack, follows links within
+// the pack, and returns stats as a separate file system would. A file costs one read. A stat of an
+// uncached entry costs one short read. A path that does not exist costs one read of its parent;
+// this read is skipped if the last missing path had the same parent. In a pack with links, a path
+// that does not exist costs a read of each component. Thread safety: any number of threads may call
+// const functions, which take no lock, do not call malloc, and make raw system calls only. Errors:
+// ENOENT means that the pack lacks the path; the caller then asks the kernel. Other errors are
+// those of a file system: ENOTDIR, ELOOP, ENAMETOOLONG. Known limits: a link out of the pack is
+// broken, and a user who can read the pack can read every file in it.
 #pragma once
 
 #include <algorithm>
@@ -25,28 +26,28 @@
 
 namespace cube::cache {
 
-// Marks a device number that the kernel cannot have, because its minor numbers have 20 bits. The
-// minor number identifies the pack under its prefix, for as long as its file is the same; the major
-// number distinguishes the devices on which the packed files were.
+// This bit marks a device number that the kernel cannot have, because the kernel's minor numbers
+// have 20 bits. The minor number identifies the pack under its prefix, as long as the file of the
+// pack stays the same. The major number distinguishes the devices from which the files were packed.
 inline constexpr std::uint32_t k_pack_device = 1U << 31;
 
 class PackMount {
  public:
-  // Null: `why` is a sentence.
+  // Null: `why` is a sentence that explains the failure.
   static std::unique_ptr<PackMount> open(const base::OriginSetting& setting, std::string& why);
 
   bool covers(std::string_view path) const { return base::is_at_or_below(path, prefix_); }
 
   struct FoundName {
-    PackEntry entry;  // its stat is as the program sees it
+    PackEntry entry;  // with the stat that the program sees
     PackSlot slot;
     bool physical = true;  // no link was followed
     std::uint32_t length = 0;
     base::OffStack path;  // the path in the pack; at most PATH_MAX bytes of the room are used
     std::string_view name() const { return {path.data(), length}; }
   };
-  // Finds an absolute path under the prefix. `follows`: a link at its end is followed, too. EIO:
-  // the pack is damaged at that entry.
+  // Finds an absolute path under the prefix. `follows`: a link at the end of the path is followed,
+  // too. EIO: the pack is damaged at that entry.
   base::Result<void> find(std::string_view path, bool follows, FoundName& found) const;
 
   struct Content {
@@ -60,29 +61,29 @@ class PackMount {
     PackSpan span;
   };
   enum class Reach : std::uint8_t { record, window };
-  // Reads a regular file with all its bytes, by one read, which may also fetch its neighbours in
-  // the pack. EISDIR: it is not a regular file.
+  // Reads a regular file with all its bytes. The single read may also fetch the file's neighbours
+  // in the pack. EISDIR: it is not a regular file.
   base::Result<void> read(std::string_view path, std::uint64_t most, base::Scratch& scratch,
                           Content& content, Reach reach = Reach::record) const;
-  // The place of a path's record, found in the index only. Empty: there is no record, the index is
-  // too large to be kept in memory, or the record is too large to be read together with others.
+  // The place of a path's record, from the index alone. Empty: there is no record, the index is too
+  // large to be kept in memory, or the record is too large to be read together with others.
   PackSpan place_of(std::string_view path) const;
-  // Reads a span by one request. take() then returns the regular files in it, by their paths and
-  // places. If take() fails, read() may still succeed.
+  // Reads a span with one request. After that, take() returns a regular file of the span by its
+  // path and place. If take() fails, read() may still succeed.
   base::Result<void> read_span(const PackSpan& span, base::Scratch& scratch,
                                Content& content) const;
   base::Result<void> take(std::string_view path, const PackSpan& place, Content& content) const;
-  // Like read(), for a directory's listing of any length. `found` is its real place. ENOTDIR: it is
-  // not a directory.
+  // Like read(), but for a directory's listing of any length. `found` is the directory after
+  // following links. ENOTDIR: it is not a directory.
   base::Result<void> read_listing(std::string_view path, bool follows, base::Scratch& scratch,
                                   FoundName& found, Content& content) const;
-  // Finds the place that a path with ".." leads to. Links before its last component are followed.
-  // ENOENT: no such path, or it leads out of the pack.
+  // Resolves a path that contains "..". Links before the last component are followed. ENOENT: the
+  // path does not exist, or leaves the pack.
   base::Result<void> resolve(std::string_view path, FoundName& found) const;
   // The stat of an entry as the program sees it.
   FileStat as_seen(FileStat stat) const;
-  // All stats from this pack, and no others, have this minor number: it identifies the pack under
-  // its prefix.
+  // The minor number in all stats from this pack, and in no other stats. This number identifies the
+  // pack under its prefix.
   std::uint32_t device_minor() const { return device_minor_; }
   const PackReader& reader() const { return *reader_; }
   // The bytes of all records.
@@ -108,10 +109,10 @@ class PackMount {
   void read_window(const PackSlot& slot, base::Scratch& scratch, Content& content) const;
   base::Result<PackEntry> read_found(const FoundName& found, Reach reach, base::Scratch& scratch,
                                      Content& content) const;
-  // Like read_any, but may return a damaged or replaced pack's bytes.
+  // Like read_any, but may return bytes of a damaged or replaced pack.
   base::Result<void> read_as_it_is(const Wish& wish, base::Scratch& scratch, FoundName& found,
                                    Content& content) const;
-  // The result for the program, after a last check of the pack: EIO if it is damaged or was
+  // The result for the program, after a final check of the pack. EIO: the pack is damaged or was
   // changed.
   base::Result<void> as_seen(const base::Result<void>& result) const;
   base::Result<void> look_up(FoundName& found, bool wants_entry) const;
@@ -122,15 +123,15 @@ class PackMount {
   std::uint32_t device_minor_ = 0;
   std::unique_ptr<PackReader> reader_;
   std::unique_ptr<PackWindows> windows_;  // null: there was no memory
-  // The hash of the path of an existing directory: the last one in which a missing entry was looked
-  // up.
+  // The hash of the path of the last existing directory in which a missing entry was looked up.
   mutable std::atomic<std::uint64_t> last_directory_{0};
 };
 
 // All packs of a process.
 class PackMounts {
  public:
-  // Opens the packs that can be opened. `errors` gets a sentence for each pack that cannot.
+  // Opens the packs that can be opened. Adds a sentence to `errors` for each pack that cannot be
+  // opened.
   static std::unique_ptr<PackMounts> open(const std::vector<base::OriginSetting>& settings,
                                           std::vector<std::string>& errors);
   void add(std::unique_ptr<PackMount> mount) { mounts_.push_back(std::move(mount)); }
@@ -141,12 +142,12 @@ class PackMounts {
     for (const auto& mount : mounts_) sum += mount->record_bytes();
     return sum;
   }
-  // Opens the same packs again, for threads with an fd table of their own, where the fds of this
-  // object mean nothing. Only such a thread calls it and uses the result. A pack is left out if its
-  // path now names another file. Allocates.
+  // Opens the same packs again, for threads with their own fd table, where the fds of this object
+  // are not valid. Only such a thread calls this and uses the result. If the path of a pack now
+  // names another file, the pack is left out. Allocates.
   std::unique_ptr<PackMounts> opened_anew() const;
   const std::vector<std::unique_ptr<PackMount>>& all() const { return mounts_; }
-  // The pack that covers the path. Null: none does.
+  // The pack that covers the path. Null: no pack covers it.
   const PackMount* of(std::string_view path) const {
     for (const auto& mount : mounts_) {
       if (mount->covers(path)) return mount.get();

@@ -1,4 +1,4 @@
-// PackMount: reads records, with the window around them if it is wanted.
+// PackMount: reads records, alone or with the window around them.
 #include <cerrno>
 
 #include "cache/base/clock.h"
@@ -23,7 +23,7 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
   content.window = nullptr;
   const PackSpan span = windows_->around(slot);
   if (span.bytes == slot.bytes) return;
-  // Requests all parts at the same time; otherwise the kernel would read one after the other.
+  // Requests all parts at the same time. Otherwise the kernel would read one part after another.
   if (reader_->keeps_pages()) reader_->will_need(span.begin, span.bytes);
   std::byte* const room = scratch.reserve(span.bytes);
   if (room == nullptr) return;
@@ -39,7 +39,7 @@ void PackMount::read_window(const PackSlot& slot, base::Scratch& scratch, Conten
 base::Result<PackEntry> PackMount::read_found(const FoundName& found, Reach reach,
                                               base::Scratch& scratch, Content& content) const {
   const bool may_reach = reach == Reach::window && windows_ != nullptr;
-  // If a link led here, the read of the link's record may have included this one.
+  // If a link led here, the read of the link's record may have included this record.
   auto entry = find_in_window(found, content);
   if (!entry && may_reach) {
     read_window(found.slot, scratch, content);
@@ -72,7 +72,7 @@ base::Result<void> PackMount::read_as_it_is(const Wish& wish, base::Scratch& scr
   content.window = nullptr;
   for (bool has_followed = false;;) {
     auto result = look_up(found, false);
-    // Two paths with one hash are distinguished by their records.
+    // The path in each record distinguishes paths with the same hash.
     base::Result<PackEntry> entry = base::fail(ENOENT);
     const bool fits = result && found.slot.bytes <= most_bytes;
     if (fits) entry = read_found(found, wish.reach, scratch, content);

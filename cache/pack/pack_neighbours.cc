@@ -14,8 +14,8 @@ PackNeighbours::PackNeighbours(const PackMount& mount, const PackMount::Content&
   path_.data()[mount.prefix().size()] = '/';
 }
 
-// Bytes within a file may look like a record, as in a pack within a pack, so the index must name
-// the record.
+// The bytes of a file may look like a record (a pack may contain a pack), so this checks that the
+// index names the record.
 bool PackNeighbours::is_record(std::uint64_t offset, std::string_view& path,
                                PackEntry& entry) const {
   const std::byte* const bytes = content_.window + (offset - content_.span.begin);

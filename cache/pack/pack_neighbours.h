@@ -1,6 +1,6 @@
-// The regular files that a read has fetched in addition to the requested one. Bytes are skipped
-// unless they are a sound record at the place that the index has for its path. Thread safety: one
-// thread.
+// The regular files that a read has fetched in addition to the requested file. Bytes are skipped if
+// they are not a sound record at the place that the index names for the record's path. Thread
+// safety: one thread.
 #pragma once
 
 #include <climits>
@@ -13,7 +13,8 @@ namespace cube::cache {
 class PackNeighbours {
  public:
   PackNeighbours(const PackMount& mount, const PackMount::Content& content);
-  // `path`: as the program would open it, below the prefix; valid until the next call.
+  // `path`: the path below the prefix, as the program would open it. It is valid until the next
+  // call.
   bool next(std::string_view& path, PackMount::Content& found);
 
  private:
@@ -21,7 +22,7 @@ class PackNeighbours {
 
   const PackMount& mount_;
   const PackMount::Content& content_;
-  std::uint64_t at_;     // in the pack
+  std::uint64_t at_;     // the position in the pack
   base::OffStack path_;  // at most PATH_MAX bytes of the room are used
 };
 

@@ -1,7 +1,7 @@
-// Reads the head of one record of a pack, or of all records in the order of the file. Nothing
-// outside the bytes is read, even if they are damaged. A header that is returned is sound, and
-// PackScan returns it only if it lies where a writer would have put it. Thread safety: PackScan one
-// thread; read_pack_head is a pure function.
+// Reads the head of one record of a pack, or of all records in the order of the file. Functions
+// read nothing outside the bytes, even if the bytes are damaged. A returned header is sound.
+// PackScan returns it only if it lies where a writer would have put it. Thread safety: a PackScan
+// belongs to one thread; read_pack_head is a pure function.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace cube::cache {
 
 struct PackEntry {
   std::uint64_t offset = 0, bytes = 0;  // the place of the record in the pack
-  std::uint64_t data_offset = 0;        // in the pack
+  std::uint64_t data_offset = 0;        // the place of the data in the pack
   std::uint64_t data_size = 0, data_hash = 0;
   RecordKind kind = RecordKind::file;
   FileStat stat{};
@@ -23,8 +23,8 @@ struct PackEntry {
   std::uint64_t end() const { return offset + bytes; }
 };
 
-// Reads the head from the first `got` bytes of a record that lies at `offset` and ends before `end`
-// at the latest. False: it is not a record. `path` points into the record.
+// Reads the head from the first `got` bytes of a record. The record begins at `offset` and must end
+// at or before `end`. False: it is not a record. `path` points into the record.
 bool read_pack_head(const std::byte* bytes, std::size_t got, std::uint64_t offset,
                     std::uint64_t end, PackEntry& entry, std::string_view& path);
 inline constexpr std::size_t k_most_pack_head = sizeof(Record) + PATH_MAX;
@@ -34,16 +34,16 @@ class PackScan {
   PackScan(int fd, std::uint64_t begin, std::uint64_t end) : fd_(fd), at_(begin), end_(end) {}
 
   enum class Next : std::uint8_t { record, end, damaged };
-  // `path` is valid until the next call. `damaged` and `end` are final; after `damaged`, error() is
+  // `path` is valid until the next call. `damaged` and `end` are final. After `damaged`, error() is
   // an errno, or 0 if the bytes are wrong.
   Next next(PackEntry& entry, std::string_view& path);
-  std::uint64_t position() const { return at_; }  // where the last record ended
+  std::uint64_t position() const { return at_; }  // the end of the last record
   int error() const { return error_; }
 
  private:
   static constexpr std::size_t k_window = 256 << 10, k_short_window = 8 << 10;
-  // `n` bytes from `at` on, or fewer at the end; sets `got` to their number. Null: error() says
-  // why.
+  // Returns the `n` bytes from `at` on, or fewer at the end, and sets `got` to their number. Null:
+  // error() is the reason.
   const std::byte* look(std::uint64_t at, std::size_t n, std::size_t& got);
 
   int fd_;

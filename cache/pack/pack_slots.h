@@ -1,5 +1,5 @@
-// The slots of an index that is being made, 24 bytes for each record. All but a few lie in an
-// unnamed file, so that the kernel can reclaim the memory of a hundred million slots. Thread
+// The slots of an index that is being made, with 24 bytes for each record. Nearly all slots lie in
+// an unnamed file, so that the kernel can reclaim the memory of a hundred million slots. Thread
 // safety: one thread.
 #pragma once
 
@@ -15,11 +15,11 @@ namespace cube::cache {
 
 class PackSlots {
  public:
-  // `directory`: for the unnamed file.
+  // `directory`: the directory of the unnamed file.
   explicit PackSlots(std::string directory) : directory_(std::move(directory)) {}
 
   base::Result<void> add(const PackSlot& slot);
-  // Called last: no slot may be added afterwards.
+  // Returns all slots, sorted. No slot may be added afterwards.
   base::Result<std::span<const PackSlot>> sorted();
   std::uint64_t count() const { return spilled_ + recent_.size(); }
 

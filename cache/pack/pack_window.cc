@@ -26,12 +26,12 @@ std::unique_ptr<PackWindows> PackWindows::make(std::uint64_t records_begin,
   return windows;
 }
 
-// Claims all grains of a window. False: the grain of `wanted` was taken already.
+// Claims all grains of a window. False: the grain of `wanted` was already claimed.
 bool PackWindows::take(std::uint64_t begin, std::uint64_t end, std::uint64_t wanted) {
   const auto mark = [this](std::uint64_t grain) {
     const std::uint64_t bit = 1ULL << (grain % 64);
-    // Relaxed: the bit publishes no other data. If two threads claim a window at once, the loser
-    // reads only the record that it needs.
+    // Relaxed: the bit publishes no other data. If two threads claim a window at the same time, the
+    // thread that comes second reads only the record that it needs.
     return (state().taken[grain / 64].fetch_or(bit, std::memory_order_relaxed) & bit) == 0;
   };
   if (!mark(wanted / k_grain)) return false;
@@ -55,15 +55,15 @@ void PackWindows::note_time(const PackSlot& slot, const PackSpan& read, std::uin
   WindowState& known = state();
   const std::uint64_t alone = known.alone_ns.load(std::memory_order_relaxed);
   if (read.bytes == slot.bytes) {
-    // Follows the quickest reads, because they show what the origin can do, and rises slowly,
-    // because the origin may become slower permanently.
+    // Drops immediately to the time of a quicker read, which shows the speed of the origin. Rises
+    // only slowly after slower reads, in case the origin has become slower permanently.
     known.alone_ns.store(
         std::max<std::uint64_t>(1, alone == 0 ? ns : std::min(ns, alone + alone / 16)),
         std::memory_order_relaxed);
     return;
   }
   const std::uint64_t bytes = known.bytes.load(std::memory_order_relaxed);
-  // A read that spans two windows, or whose size was chosen earlier, proves nothing about this
+  // If a read spans two windows, or if its size was chosen earlier, it proves nothing about this
   // size.
   if (read.bytes > bytes || read.bytes <= bytes / 2) return;
   if (ns < alone * 3 / 2 && bytes < k_most) known.bytes.store(bytes * 2, std::memory_order_relaxed);

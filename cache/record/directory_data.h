@@ -1,8 +1,8 @@
-// The data of records about directories. DirectoryData is that of a record of kind directory: the
-// entries in the form of getdents64, and a table that finds one by its name. StatTable is that of a
-// record of kind stat: the stats of these entries, each at the place of its entry, and the targets
-// of links. Thread safety: immutable once written. Async-signal-safe, no allocation. Nothing
-// outside the data is read, even if the data is damaged.
+// The data of records about directories. DirectoryData is the data of a record of kind directory:
+// the entries in the form of getdents64, and a table that finds an entry by its name. StatTable is
+// the data of a record of kind stat: the stats of these entries, each at the place of its entry,
+// and the targets of links. Thread safety: immutable after it was written. Async-signal-safe, no
+// allocation. Functions read nothing outside the data, even if the data is damaged.
 #pragma once
 
 #include <atomic>
@@ -32,7 +32,7 @@ class DirectoryData {
   class Reader {
    public:
     explicit Reader(std::span<const std::byte> entries) : rest_(entries) {}
-    // False: there is none left.
+    // False: no entry is left.
     bool next(Entry& entry);
 
    private:
@@ -43,15 +43,15 @@ class DirectoryData {
   static std::optional<std::uint32_t> count_of(std::span<const std::byte> entries);
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t entries_bytes);
   // `to` begins on a multiple of 8 and has room for bytes_for(). `proves_negative_entries`: a name
-  // that is not among the entries, in upper or lower case, is absent. `has_true_times`: every
-  // change of the entries also changes the directory's stat.
+  // does not exist if no entry equals it in upper or lower case. `has_true_times`: every change of
+  // the entries also changes the directory's stat.
   struct Proves {
     bool proves_negative_entries = false, has_true_times = false;
   };
   static void write(std::byte* to, std::span<const std::byte> entries, std::uint32_t count,
                     const Proves& proves);
 
-  // Empty: the record is of another kind, or damaged.
+  // Empty: the record has another kind, or is damaged.
   static std::optional<DirectoryData> of(const Record& record);
 
   std::uint32_t count() const { return count_; }
@@ -69,7 +69,7 @@ class DirectoryData {
   template <typename Wanted>
   std::optional<Entry> find_if(std::string_view name, Wanted&& wanted) const;
 
-  const std::uint32_t* slots_ = nullptr;   // place + 1, or 0, by the hash of the name in lower case
+  const std::uint32_t* slots_ = nullptr;   // a hash table of place + 1 by lower-case name; 0: free
   const std::uint32_t* begins_ = nullptr;  // the offset of each entry, in bytes
   const std::byte* entries_ = nullptr;
   std::uint32_t slot_count_ = 0, count_ = 0;
@@ -90,13 +90,13 @@ class StatTable {
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t target_bytes) {
     return sizeof(Head) + std::uint64_t{count} * sizeof(Entry) + (target_bytes + 7) / 8 * 8;
   }
-  // Identifies the listing whose places a table uses. It covers the times of the directory, because
-  // a file that replaces another may have the same inode number and leave the entries as they are.
+  // Identifies the listing whose places a table uses. The hash covers the times of the directory.
+  // The entries alone do not suffice: a file that replaces another file may have the same inode.
   static std::uint64_t hash_of_listing(const Record& listing);
-  // `targets`: each followed by a zero.
+  // `targets`: the targets of links, each followed by a zero.
   static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries,
                     std::string_view targets);
-  // Null: the record is not a table of this listing, has no such place, or nothing is known about
+  // Null: the record is not a table of this listing or has no such place, or nothing is known about
   // the entry.
   static const Entry* find(const Record& record, std::uint64_t listing_hash, std::uint32_t place);
   // The target of an entry that was found in this record. Empty: nothing is known.

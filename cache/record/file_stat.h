@@ -32,27 +32,27 @@ struct FileStat {
   static FileStat from(const struct ::stat& st);
   void copy_to(struct ::stat& st) const;
   // Whether a statx with this mask can be answered exactly as the kernel would answer it. The mask
-  // must ask for both times: if it does not, newer kernels leave them out and older ones fill them
-  // in.
+  // must ask for both times. Otherwise newer kernels omit them, and older kernels fill them in.
   static bool answers(unsigned requested) {
     constexpr unsigned k_times = STATX_MTIME | STATX_CTIME;
     return (requested & ~k_request) == 0 && (requested & k_times) == k_times;
   }
-  // answers() must accept `requested`.
+  // answers(requested) must be true.
   void copy_to(struct ::statx& x, unsigned requested) const;
 
   bool is_regular() const { return (mode & S_IFMT) == S_IFREG; }
   std::uint64_t device() const {
     return (static_cast<std::uint64_t>(device_major) << 32) | device_minor;
   }
-  // A file system may give the inode of a removed file to a new one (is_same_life).
+  // Compares device and inode. A file system may give the inode of a removed file to a new file
+  // (see is_same_life).
   bool same_file(const FileStat& other) const {
     return inode == other.inode && device() == other.device();
   }
   bool has_births(const FileStat& other) const { return (mask & other.mask & STATX_BTIME) != 0; }
   bool same_birth(const FileStat& other) const { return has_births(other) && born == other.born; }
-  // True for the same file with the same attributes, except for those that differ from mount to
-  // mount or from read to read.
+  // True if both describe the same file with the same attributes. Ignores attributes that differ
+  // from mount to mount or from read to read.
   bool looks_like(FileStat other) const;
   // Whether both have the same mode, owners and number of links.
   bool same_rights(const FileStat& other) const {
@@ -62,22 +62,22 @@ struct FileStat {
   bool same_content(const FileStat& other) const {
     return same_file(other) && size == other.size && modified == other.modified;
   }
-  // True if nothing has changed the file since `other` was taken. An mtime can be set back after a
-  // write (rsync -t, cp -p, touch -r); the ctime cannot, and setting the mtime moves it.
+  // True if the file is unchanged since `other` was taken. The mtime can be set back after a write
+  // (rsync -t, cp -p, touch -r). The ctime cannot be set, and changes when the mtime is set.
   bool is_unchanged_since(const FileStat& other) const {
     return same_content(other) && same_rights(other) && changed == other.changed;
   }
 };
 
-// A flag for both functions below, with which the kernel asks the file's server. Without the flag
+// A flag for stat_fd and stat_path that makes the kernel ask the file's server. Without the flag
 // the kernel may answer with attributes that the mount keeps (FUSE's attr_timeout, NFS's acregmin),
-// although a read would return newer bytes. A stat that proves a record, or proves that nothing has
-// changed, needs this flag. On a local file system the flag does nothing.
+// although a read would return newer bytes. This flag is needed for a stat that must prove a
+// record, or prove that nothing has changed. On a local file system the flag has no effect.
 inline constexpr int k_ask_server = AT_STATX_FORCE_SYNC;
 
-// Whether the open file, whose stat is `now`, may be the file of an earlier stat with the same
-// inode: false if their times of birth differ. overlayfs changes the birth time of a file that it
-// copies up, so birth times prove nothing there.
+// Whether an open file may be the file of an earlier stat with the same inode. `now` is the stat of
+// the open file. False if the birth times differ. On overlayfs birth times are ignored, because it
+// changes the birth time of a file that it copies up.
 bool is_same_life(int fd, const FileStat& now, const FileStat& then);
 
 // The stat of an open file, or of a path (relative to `dir`).

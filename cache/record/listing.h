@@ -1,7 +1,7 @@
 // A directory's listing: its path, its stat, and its entries in the form of getdents64 ("." and
-// ".." first), all in one mapping. A position is the byte offset of an entry in it, so that d_off,
-// telldir and the offset of an fd are the same number. Thread safety: immutable after the last
-// add(). All of it is async-signal-safe and never calls malloc.
+// ".." first), all in one mapping. A position is the byte offset of an entry among the entries, so
+// that d_off, telldir and the offset of an fd are the same number. Thread safety: immutable after
+// the last add(). All functions are async-signal-safe and never call malloc.
 #pragma once
 
 #include <dirent.h>
@@ -25,40 +25,43 @@ class Listing {
     return (k_name_at + name + 1 + 7) / 8 * 8;
   }
 
-  // Makes an empty listing with room for `bytes` of entries. Its path is prefix/below, or the
-  // prefix alone. The caller ends it by release(). Errors: ENAMETOOLONG, ENOMEM.
+  // Makes an empty listing with room for `bytes` bytes of entries. The path of the listing is
+  // prefix/below, or the prefix alone. The caller ends the listing by release(). Errors:
+  // ENAMETOOLONG, ENOMEM.
   static base::Result<Listing*> make(std::string_view prefix, std::string_view below,
                                      const FileStat& stat, std::uint64_t bytes);
   void release();
   // Adds an entry, for which there must be room. `type`: as in dirent (DT_REG ...).
   void add(std::string_view name, std::uint64_t inode, std::uint8_t type);
-  // Fills an empty listing with entries as the kernel gave them, with the offsets of their origin.
+  // Fills an empty listing with entries from the kernel. The entries keep the offsets that their
+  // origin gave them.
   void add_all(std::span<const std::byte> entries);
 
   const FileStat& stat() const { return stat_; }
-  // Absolute, without links below the prefix. A zero follows it.
+  // The absolute path, without links below the prefix. A zero byte follows the path.
   std::string_view path() const { return {path_, path_length_}; }
 
-  // The end of the entries: the position at the end of the directory.
+  // The position at the end of the directory.
   std::uint64_t end() const { return end_; }
-  // The entry that begins at this position, which is before the end. Not const, because readdir's
-  // caller may write to it.
+  // The entry that begins at this position, which must be before the end. The result is not const,
+  // because readdir's caller may write to it.
   struct ::dirent* at(std::uint64_t position) {
     return reinterpret_cast<struct ::dirent*>(reinterpret_cast<std::byte*>(this) + sizeof(Listing) +
                                               position);
   }
-  // The first position at or after this one at which an entry begins, or the end.
+  // The position of the first entry that begins at or after this position, or the end.
   std::uint64_t round_up(std::uint64_t position);
-  // The d_off of the entry that ends at this position, which is what telldir returns; 0 at the
-  // start.
+  // The d_off of the entry that ends at this position, or 0 at the start. telldir returns this
+  // value.
   std::int64_t offset_at(std::uint64_t position);
   // The position after the entry with this d_off. Empty: there is no such entry.
   std::optional<std::uint64_t> position_of(std::int64_t offset);
-  // The end of the last whole entry that fits into `n` bytes from there on.
+  // The end of the last whole entry that fits into the `n` bytes from this position on.
   std::uint64_t end_of(std::uint64_t position, std::size_t n);
 
  private:
-  // The name lies here in the structure of getdents64, and in libc's if offsets have 64 bits.
+  // The offset of the name in the structure of getdents64, and in libc's structure if file offsets
+  // have 64 bits.
   static constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
   static_assert(sizeof(ino_t) == 8 && sizeof(off_t) == 8 && k_name_at == 19);
 

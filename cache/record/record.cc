@@ -19,7 +19,7 @@ RecordPlan plan_record(std::uint64_t fill, std::uint64_t path_length, std::uint6
     plan.end = base::round_up(plan.data + data_size, k_record_alignment);
     return plan;
   }
-  // The header goes right before the page on which the data begins.
+  // Places the header right before the page on which the data begins.
   plan.data = base::round_up(
       base::round_up(fill, k_record_alignment) + base::round_up(head, k_record_alignment), k_page);
   plan.start = base::round_down(plan.data - head, k_record_alignment);

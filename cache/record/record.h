@@ -1,8 +1,9 @@
-// The one binary format of the project (doc/FORMAT.md): a header, the full path, the data. Records
-// begin on a multiple of 64 bytes. Data of 32 KiB and more, and of any file that a program has
-// mapped, begins on a page, and its last page ends in zeros, so that it can be mapped. Invariant: a
-// record that an index names is complete and never changes again, except for its marks. Thread
-// safety: everything is immutable after publication, except the marks, which are atomics.
+// The one binary format of the project (doc/FORMAT.md): a header, the full path, and the data.
+// Records begin on a multiple of 64 bytes. Data of 32 KiB or more begins on a page, and zeros fill
+// its last page, so that the data can be mapped. The same is true of the data of any file that a
+// program has mapped. Invariant: if an index names a record, the record is complete, and only its
+// marks may change. Thread safety: everything is immutable after publication, except the marks,
+// which are atomics.
 #pragma once
 
 #include <atomic>
@@ -19,12 +20,12 @@ namespace cube::cache {
 
 inline constexpr std::uint64_t k_record_alignment = 64;
 inline constexpr std::uint64_t k_page = 4096;
-// Smaller files are not laid out for mapping from the start: a page and a half of padding for each
-// would not pay.
+// The data of smaller files is not laid out for mapping at first, because padding would cost a page
+// and a half for each file.
 inline constexpr std::uint64_t k_mappable_from = 32 << 10;
 
-// The origin that a record came from: k_mounts, or the id of an immutable origin, which changes if
-// that origin does (cache/origin/origin.h).
+// The origin of a record: k_mounts, or the id of an immutable origin. If an immutable origin
+// changes, its id changes, too (cache/origin/origin.h).
 using OriginId = std::uint32_t;
 inline constexpr OriginId k_mounts = 0;
 
@@ -40,22 +41,22 @@ enum class RecordKind : std::uint8_t {
 struct Record {
   static constexpr std::uint32_t k_magic = 0x45425543;  // "CUBE"
   static constexpr std::uint16_t k_version = 1;
-  // The path holds no symbolic link, so that lstat and O_NOFOLLOW see this very file.
+  // The path contains no symbolic link, so lstat and O_NOFOLLOW also lead to this file.
   static constexpr std::uint8_t k_flag_physical = 1;
   static constexpr std::uint8_t k_flag_mappable = 2;
-  // Prefetched; its first open is noted (cache/region/ring.h).
+  // The record was prefetched. Its first open is noted (cache/region/ring.h).
   static constexpr std::uint8_t k_flag_prefetched = 4;
-  // The bytes came from the disk tier, which still has them: they need not be written to it, nor
-  // looked up in it.
+  // The bytes came from the disk tier, which still has them. So the record need not be written to
+  // the disk or looked up there.
   static constexpr std::uint8_t k_flag_from_disk = 8;
   // The bytes came from another node, and the cluster still has them.
   static constexpr std::uint8_t k_flag_from_cluster = 16;
-  // k_in_place: a process of the node has reported that the file itself has other bytes. k_removed:
-  // a process has reported that the name now refers to another file or to none. Both are set only
-  // together with k_changed. k_changed alone means that the origin has something else at the path.
-  // k_unlinked, only with k_removed: the file may be gone; without it, the file was renamed.
-  // k_replaced: another record of the same version has taken its place in the index, and gets such
-  // marks.
+  // k_changed alone: the origin now has something else at the path. k_in_place: a process of the
+  // node has reported that the bytes of the file itself have changed. k_removed: a process has
+  // reported that the name now refers to another file or to none. k_in_place and k_removed are set
+  // only together with k_changed. k_unlinked, only with k_removed: the file may be gone. k_removed
+  // without k_unlinked: the file was renamed. k_replaced: another record of the same version has
+  // replaced this record in the index, and gets further marks.
   static constexpr std::uint32_t k_changed = 1, k_unconfirmed = 2, k_in_place = 4, k_removed = 8,
                                  k_replaced = 16, k_unlinked = 32;
 
@@ -68,12 +69,12 @@ struct Record {
   std::uint32_t data_offset;  // the offset from the start of the record
   std::uint64_t data_size;    // bytes
   std::uint64_t record_size;  // bytes, all padding included
-  // Marks: outside the hash, changed after publication.
+  // Marks: they may change after publication, so no hash covers them.
   std::atomic<std::uint32_t>
       stale;  // k_changed and more; or k_unconfirmed until the fetcher has checked for writers
   std::atomic<std::uint32_t>
-      views;  // one bit for each view (base/view.h) in which this path was found to name this file
-  std::atomic<std::uint64_t> verified_ns;  // base::boot_ns: when the origin was last asked
+      views;  // one bit for each view (base/view.h) in which this path has led to this file
+  std::atomic<std::uint64_t> verified_ns;  // base::boot_ns of the last request to the origin
   std::uint64_t data_hash;                 // xxh3 of the data
   std::uint64_t header_hash;  // xxh3 of the header, without the marks and itself, and of the path
 
@@ -81,8 +82,8 @@ struct Record {
   std::uint64_t fetched_ns;  // wall clock
   OriginId origin;
   std::uint32_t reserved_word;  // zero
-  // Zero except in the cluster (cache/tier/shared/cluster_tier.h): hashes of the job and of the
-  // node that have read the file.
+  // Hashes of the job and of the node that have read the file. Zero except in the cluster
+  // (cache/tier/shared/cluster_tier.h).
   std::uint64_t job_tag, node_tag;
   std::uint64_t rights;  // base::current_rights() of a process that has opened the file by this
                          // path; 0: not known
@@ -95,7 +96,7 @@ struct Record {
   bool is_prefetched() const { return (flags & k_flag_prefetched) != 0; }
   bool is_from_disk() const { return (flags & k_flag_from_disk) != 0; }
   bool is_from_cluster() const { return (flags & k_flag_from_cluster) != 0; }
-  // Whether the kernel has a file at this path, too.
+  // Whether the kernel also has a file at this path.
   bool is_in_kernel() const { return origin == k_mounts; }
   // Pairs with the release in RamTier::mark_stale.
   bool is_stale() const { return stale.load(std::memory_order_acquire) != 0; }
@@ -105,26 +106,28 @@ struct Record {
   bool was_changed_in_place() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_in_place;
   }
-  // Whether the file has other bytes now, and still has a name, perhaps another one.
+  // Whether the bytes of the file have changed, and the file still has a name, perhaps a different
+  // one.
   bool was_changed_and_kept() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_unlinked)) == k_in_place;
   }
   bool has_only_lost_its_name() const {
     return (stale.load(std::memory_order_acquire) & (k_in_place | k_removed)) == k_removed;
   }
-  // Relaxed: a process sets only the bit of its own view, and no process clears one.
+  // Relaxed: a process sets only the bit of its own view, and no process clears a bit.
   bool is_seen_by(std::uint32_t view) const {
     return (views.load(std::memory_order_relaxed) & view) != 0;
   }
-  // The stat holds the mount id of one view.
+  // Whether only one view has seen the record. Only then is the mount id in the stat valid for all
+  // readers of the record.
   bool has_one_view() const { return std::has_single_bit(views.load(std::memory_order_relaxed)); }
 };
 static_assert(sizeof(Record) == 256 && offsetof(Record, stat) == 64 &&
               std::is_standard_layout_v<Record>);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
-// The place of a record in a segment of which `fill` bytes are used; offsets are from the segment's
-// start.
+// The place of a record in a segment whose first `fill` bytes are used. Offsets are relative to the
+// segment's start.
 struct RecordPlan {
   std::uint64_t start = 0, data = 0, end = 0;
   bool mappable = false;
@@ -147,9 +150,9 @@ struct RecordContent {
   bool from_cluster = false;
   OriginId origin = k_mounts;
   std::optional<std::uint64_t> data_size = {};  // bytes; empty: the stat's size
-  std::optional<std::uint64_t> data_hash = {};  // the hash by which the data was checked; if there
-                                                // is none, it is computed
-  std::uint64_t fetched_ns = 0;                 // wall clock: when the fetch began
+  std::optional<std::uint64_t> data_hash = {};  // the hash against which the data was checked; if
+                                                // empty, it is computed
+  std::uint64_t fetched_ns = 0;                 // wall clock: the start of the fetch
   std::uint64_t verified_ns = 0;                // base::boot_ns
   std::uint64_t job_tag = 0, node_tag = 0;
   std::uint64_t rights = 0;
@@ -157,8 +160,8 @@ struct RecordContent {
 };
 // Writes a record around data that is already in its place. `plan` is the result of plan_record.
 void write_record(std::byte* segment, const RecordPlan& plan, const RecordContent& content);
-// Writes only the header, the path and the zeros up to the data, at the record's start, for data
-// that is never in memory as a whole.
+// Writes only the start of a record: the header, the path, and the zeros up to the data. This is
+// for data that is never in memory as a whole.
 struct RecordData {
   std::uint64_t size = 0, hash = 0;
 };

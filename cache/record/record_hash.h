@@ -1,5 +1,5 @@
-// The checksums of a record in memory, on the disk, in a pack and in the cluster: one over the
-// header and the path, one over the data. Thread safety: pure functions.
+// The two checksums of a record in memory, on the disk, in a pack and in the cluster. The first
+// covers the header and the path, the second covers the data. Thread safety: pure functions.
 #pragma once
 
 #include "cache/record/record.h"

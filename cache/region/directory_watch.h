@@ -1,7 +1,7 @@
-// Detects changes of a directory's entries while the directory is being read. It sees changes made
-// through the shim by any process of the node: each such change increments the epoch of the
-// directory's stripe, and a change of a tree increments RegionHeader::tree_changes. Thread safety:
-// an object belongs to one thread; the counters that it reads may change at any time.
+// Detects changes of a directory's entries while the directory is being read. It sees the changes
+// that the processes of the node make through the shim: each such change increments the epoch of
+// the directory's stripe, and a change of a tree increments RegionHeader::tree_changes. Thread
+// safety: an object belongs to one thread; the counters that it reads may change at any time.
 #pragma once
 
 #include "cache/region/writers.h"
@@ -24,8 +24,8 @@ class DirectoryWatch {
     stripe_ = &writer_stripe_of(*region_, directory);
     epoch_ = stripe_->epoch.load(std::memory_order_seq_cst);
   }
-  // Call it when a process that makes a change can already find the record. Either we see the
-  // change here, or that process sees the record and marks it.
+  // Call it after the record has become visible to processes that make changes. Either this load
+  // sees a change, or the process that makes the change sees the record and marks it.
   bool is_unchanged() const {
     return stripe_ != nullptr && stripe_->epoch.load(std::memory_order_seq_cst) == epoch_ &&
            region_->header().tree_changes.load(std::memory_order_seq_cst) == trees_;

@@ -1,9 +1,10 @@
 // The fetch that a thread is performing. During a fetch, a signal handler of the same thread that
-// opens files neither waits nor fetches. A handler may also leave by siglongjmp, which destroys
-// nothing on the stack. The thread's next open then finds that no handler is running, and ends what
-// was left behind: the flight, the fd and the count of waiting programs. Invariants: an object
-// lives on the stack of one open; the thread has a pointer to the newest object. After a jump, the
-// fetch's room in a segment is lost. Thread safety: each thread has its own. Async-signal-safe.
+// opens files neither waits nor fetches. A handler may leave the fetch by siglongjmp, which runs no
+// destructors. The thread's next open then finds that no handler is running, and cleans up: it ends
+// the flight, closes the fd, and corrects the count of waiting programs. Invariants: an object
+// lives on the stack of one open. The thread has a pointer to the newest object. After a jump, the
+// fetch's room in a segment is lost. Thread safety: each thread has its own scopes.
+// Async-signal-safe.
 #pragma once
 
 #include "cache/region/region.h"
@@ -20,23 +21,23 @@ class FetchScope {
 
   // True if this thread is inside a fetch.
   static bool is_open();
-  // For a forked child: the parent owns what the scope holds.
+  // Called in a forked child, because the flight and the fd of the scope belong to the parent.
   static void forget();
 
-  // False: another open took this scope for abandoned and ended it (the handler has continued on
-  // another stack). The caller must not publish anything then.
+  // False: another open considered this scope abandoned and ended it, because the handler continued
+  // on another stack. The caller must then publish nothing.
   bool is_own() const;
-  // Registers the flight, which ends if this scope is left behind.
+  // Registers the flight. The flight ends if a jump leaves this scope.
   void hold(const SingleFlight::Hold& flight);
-  // The program waits for the origin between these two calls. They tell the prefetcher that it
-  // waits and, afterwards, for how long it has waited.
+  // Between these two calls the program waits for the origin. The first call tells the prefetcher
+  // that a program waits. The second call tells the prefetcher how long the program has waited.
   void begin_wait(ProcessSlot& process);
   void end_wait();
 
-  // The fd of the file that is being fetched. False: there is no fetch.
+  // Notes the fd of the file that is being fetched. False: there is no fetch.
   static bool note_fd(int fd);
   static bool has_fd(int fd);
-  // Call it before the fd is closed or becomes the program's. False: it is already closed.
+  // Call it before the fd is closed or passed to the program. False: the fd is already closed.
   static bool let_go_of_fd(int fd);
 };
 

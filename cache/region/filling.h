@@ -1,6 +1,6 @@
-// A segment that all processes of the node fill: OPEN and without an owner. It is stored as one
-// word in the region's header. Thread safety: Filling is a plain value; the functions use the
-// atomics that they are given.
+// A segment that all processes of the node fill: it is in the state `open` and has no owner. One
+// word in the region's header names it. Thread safety: Filling is a plain value. The functions use
+// the atomics that are passed to them.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,14 @@ struct Filling {
   }
 };
 
-// Reads a word of the region's header. A segment number outside the region counts as none.
+// Reads a word of the region's header. A segment number outside the region counts as no segment.
 Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word);
-// True if the segment is still the one to fill. The answer stays valid while the caller has a pin
-// on it.
+// Whether the segment is still open to all. The answer stays valid while the caller has a pin on
+// the segment.
 bool is_open_to_all(const Region& region, const Filling& filling);
-// Replaces `full`, which it closes, by a segment that we have leased, and opens that one to all
-// processes. If another process was faster, `word` names that process's segment, and ours is
-// closed.
+// Closes the segment `full`, and opens the segment `leased`, which this process has leased, to all
+// processes. If another process was faster, `word` names the segment of that process, and `leased`
+// is closed.
 void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t leased,
                  const Filling& full);
 

@@ -1,10 +1,10 @@
 // An index from a 64-bit hash to records: tables of buckets of one cache line each, with two
-// candidate buckets per table for every hash. The first table is used alone until it is full; then
-// the second is given memory, and so on. A slot is one word - tag:16 | generation:12 | segment:18 |
-// offset:18, in units of 64 bytes - and 0 is empty. One compare-and-swap publishes a slot, so no
-// reader finds a half-made entry. A slot whose generation is no longer that of its segment is dead
-// and may be reused. Dead slots are swept before a segment's generations wrap around. Thread-safe,
-// across processes too. Async-signal-safe, no allocation.
+// candidate buckets per table for every hash. Only the first table is used until it is full; then
+// the second table gets memory, and so on. A slot is one word: tag:16 | generation:12 | segment:18
+// | offset:18, in units of 64 bytes. 0 is an empty slot. One compare-and-swap publishes a slot, so
+// readers find only complete entries. A slot whose generation differs from that of its segment is
+// dead and may be reused. Dead slots are swept before a segment's generations wrap around.
+// Thread-safe, also across processes. Async-signal-safe, no allocation.
 #pragma once
 
 #include <algorithm>
@@ -18,24 +18,25 @@ namespace cube::cache {
 
 struct RecordPlace {
   std::uint32_t segment = 0;
-  // All 32 bits of the segment's generation; a slot keeps the low 12.
+  // All 32 bits of the segment's generation. A slot has only the low 12 bits.
   std::uint32_t generation = 0;
-  // Bytes from the segment's start, a multiple of 64.
+  // The offset from the segment's start in bytes, a multiple of 64.
   std::uint64_t offset = 0;
 };
 
 class Index {
  public:
   static constexpr std::uint32_t k_generation_mask = 0xfff;
-  // The number of entries for which one hash is sure to find room, unless other hashes fill its
-  // buckets. The later, large tables do not raise it: all paths of a file share the hash of its
-  // inode, and so do all files of an origin that has no inode numbers.
+  // The number of entries for which a hash finds room, if entries of other hashes do not fill its
+  // buckets. The later, large tables do not raise this number, which limits the entries of one
+  // hash. All paths of a file share the hash of its inode, and so do all files of an origin without
+  // inode numbers.
   static constexpr std::uint32_t k_most_of_one = 3 * 2 * IndexBucket::k_slots;
 
   explicit Index(Region& region) : region_(&region) {}
 
-  // Calls visit(place) for each entry that may have this hash until visit returns true.
-  // `generation` has only 12 bits here.
+  // Calls visit(place) for each entry that may have this hash, until visit returns true. The
+  // `generation` of the place has only 12 bits here.
   template <typename Visit>
   bool visit(std::uint64_t hash, Visit&& visit) const {
     const std::uint64_t tag = tag_of(hash);
@@ -45,7 +46,7 @@ class Index {
       __builtin_prefetch(&table[second]);
       for (const std::uint32_t b : {first_bucket(hash, t), second}) {
         for (const auto& slot : table[b].slots) {
-          // Pairs with the release in insert: a record is whole before its slot is seen.
+          // Pairs with the release in insert: a record is complete before its slot is visible.
           const std::uint64_t word = slot.load(std::memory_order_acquire);
           if ((word >> 48) == tag && visit(place_of(word))) return true;
         }
@@ -56,8 +57,8 @@ class Index {
 
   // ENOSPC: all buckets of this hash are full of living entries. EMLINK: they are full of this
   // hash's own entries. EAGAIN: other writers won the race too many times. `may_replace(place)`
-  // says whether the new entry makes an entry with the same tag useless; `is_dead(place)` says
-  // whether an entry of any tag is useless to all processes.
+  // returns whether the new entry makes an entry with the same tag useless. `is_dead(place)`
+  // returns whether an entry with any tag is useless to all processes.
   template <typename MayReplace, typename IsDead>
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace,
                             IsDead&& is_dead) {
@@ -74,8 +75,8 @@ class Index {
         if (const auto added = region_->add_index_table(n); !added) return added;
         continue;
       }
-      // Pairs with the acquire in visit. seq_cst, because the fetcher checks for writers afterwards
-      // (FileCache::fetch).
+      // Pairs with the acquire in visit. seq_cst, because the fetching process checks for writers
+      // afterwards (FileCache::fetch).
       if (slot->compare_exchange_strong(expected, word, std::memory_order_seq_cst)) return {};
     }
     return base::fail(EAGAIN);
@@ -94,7 +95,7 @@ class Index {
     }
   }
 
-  // Empties the slots whose segment has moved to another generation.
+  // Empties the slots whose segment now has another generation.
   void sweep_dead() const {
     for (std::uint32_t t = 0, n = tables(); t < n; ++t) {
       for (std::uint32_t b = 0; b < region_->layout().bucket_count[t]; ++b) {
@@ -117,7 +118,8 @@ class Index {
   static std::uint32_t reduce(std::uint32_t part, std::uint32_t n) {
     return static_cast<std::uint32_t>((std::uint64_t{part} * n) >> 32);
   }
-  // Pairs with the release in Region::add_index_table. The bound holds even if the word is corrupt.
+  // Pairs with the release in Region::add_index_table. The result is within bounds even if the word
+  // is corrupt.
   std::uint32_t tables() const {
     return std::min(region_->header().index_tables.load(std::memory_order_acquire), k_index_tables);
   }
@@ -146,8 +148,9 @@ class Index {
     return entries;
   }
 
-  // Returns the slot to fill: that of an entry to be replaced, in whichever table it is; otherwise
-  // an empty or dead slot, in the emptier bucket of the first table that has one.
+  // Returns the slot to fill. If an entry in any table can be replaced, the result is its slot.
+  // Otherwise the result is an empty or dead slot in the emptier bucket of the first table that has
+  // such a slot.
   template <typename MayReplace>
   Slot* slot_for(std::uint64_t hash, std::uint32_t tables, MayReplace& may_replace,
                  std::uint64_t& expected) {
@@ -179,7 +182,7 @@ class Index {
     return best;
   }
 
-  // Returns the slot of an entry whose record is dead. Use it only if all buckets are full, because
+  // Returns the slot of an entry whose record is dead. Called only if all buckets are full, because
   // it inspects each record.
   template <typename IsDead>
   Slot* dead_slot_for(std::uint64_t hash, std::uint32_t tables, IsDead& is_dead,

@@ -8,32 +8,32 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_mib = 1 << 20;
-// A file takes two slots of the index, one by its path and one by its inode, and two-choice hashing
-// needs some spare room. Each number is twice the slots of a table for each 32 KiB of segments. The
-// first table is enough for files of 45 KiB on average and more, the first four for files of 4 KiB,
-// and all five for label files of 200 bytes.
+// Twice the number of slots that each table of the index has for each 32 KiB of segments. A file
+// takes two slots, for its path and for its inode, and two-choice hashing needs some spare room.
+// The first table suffices for files with an average size of 45 KiB or more, the first four for
+// files of 4 KiB, and all five for label files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
-// Each mail row stands for a thread that waits for an object store, so the rows bound the requests
-// in flight. A row takes 2 KiB.
+// Each mail row belongs to a thread that waits for an object store, so the number of rows limits
+// the requests in flight. A row takes 2 KiB.
 constexpr std::uint32_t k_most_mail_rows = 256;
 constexpr std::uint32_t k_fewest_large_paths = 32, k_most_large_paths = 4096;
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
-  // A process leases one segment at a time, so a small region needs small segments. All sizes are
+  // A process leases a whole segment, so a small region needs small segments. All sizes are
   // multiples of a huge page.
   if (bytes >= 2048 * k_mib) return 16 * k_mib;
   if (bytes >= 256 * k_mib) return 4 * k_mib;
   return 2 * k_mib;
 }
 
-// Hundreds of jobs, one for each rank, share a node; a smaller region cannot spare the room for so
-// many.
+// The number of rows. Hundreds of jobs (one for each rank) can share a node, but a small region
+// cannot spare room for so many rows.
 std::uint32_t rows_for(std::uint32_t segment_bytes, std::uint32_t most) {
   return segment_bytes >= 16 * k_mib ? most : segment_bytes >= 4 * k_mib ? most / 2 : most / 4;
 }
 
-// For tables of which a small region needs far fewer rows.
+// The factor for tables that need far fewer rows in a small region.
 std::uint32_t share_of_rows(std::uint32_t segment_bytes) {
   return segment_bytes >= 16 * k_mib ? 1 : segment_bytes >= 4 * k_mib ? 4 : 16;
 }
@@ -72,13 +72,13 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.mail, sizeof(MailRow), layout.mail_rows());
   table(layout.unserved, sizeof(UnservedRow), k_unserved_rows);
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
-    // Each table begins on a page, because it gets its memory later than the parts before it.
+    // Each table begins on a page, because it gets its memory later than the preceding parts.
     at = (at + k_page - 1) / k_page * k_page;
     layout.bucket_count[i] = static_cast<std::uint32_t>(
         std::max<std::uint64_t>(units * k_table_half_slots[i] / 2 / IndexBucket::k_slots, 64));
     table(layout.index[i], sizeof(IndexBucket), layout.bucket_count[i]);
   }
-  // Segments begin on a multiple of 2 MiB, so that huge pages fit them.
+  // Segments begin on a multiple of 2 MiB, so that they can consist of huge pages.
   layout.data = (at + 2 * k_mib - 1) / (2 * k_mib) * (2 * k_mib);
   layout.file_bytes = layout.data + std::uint64_t{segment_bytes} * segment_count;
   return layout;
@@ -91,12 +91,12 @@ std::uint32_t RegionLayout::chunk_bucket_count() const {
   return chunk_count() * 2 / ChunkBucket::k_slots + 1;
 }
 
-// One for each chunk is enough, because a file without chunks needs no row.
+// One row for each chunk suffices, because a file without chunks needs no row.
 std::uint32_t RegionLayout::large_path_rows() const {
   return std::clamp(chunk_count(), k_fewest_large_paths, k_most_large_paths);
 }
 
-// With 12 rows a region of 8 MiB, the smallest, has room for three segments.
+// With 12 rows, the smallest region (8 MiB) still has room for three segments.
 std::uint32_t RegionLayout::mail_rows() const {
   return segment_bytes < 4 * k_mib ? 12 : k_most_mail_rows / share_of_rows(segment_bytes);
 }

@@ -1,8 +1,8 @@
-// The layout of the region's control part: the header, and where the tables begin. layout_rows.h
-// has their rows. Each process maps the region at an address of its own, so the control part holds
-// offsets and indices, never pointers. A change of the layout needs another k_layout_version.
-// Thread safety: constants and atomics; the plain fields of RegionHeader are written before the
-// region has a name.
+// The layout of the region's control part: the header, and the start of each table. layout_rows.h
+// defines the rows of the tables. Each process maps the region at its own address, so the control
+// part holds offsets and indices, never pointers. Each change of the layout needs a new
+// k_layout_version. Thread safety: constants and atomics; the plain fields of RegionHeader are
+// written before the region has a name.
 #pragma once
 
 #include <pthread.h>
@@ -18,8 +18,8 @@ namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
 inline constexpr std::uint32_t k_layout_version = 30;
-// The maxima; a smaller region has half or a quarter of them (RegionLayout::process_slots,
-// job_rows).
+// The maximum numbers. A smaller region has half or a quarter of these
+// (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
 inline constexpr std::uint32_t k_flight_slots = 4096;
@@ -28,22 +28,21 @@ inline constexpr std::uint32_t k_own_writers = 64;
 inline constexpr std::uint32_t k_left_writers = 256;
 inline constexpr std::uint32_t k_recent_misses = 4096;
 inline constexpr std::uint32_t k_listing_slots = 64;
-// A smaller region has a quarter or a sixteenth of them.
+// The maximum number. A smaller region has a quarter or a sixteenth of it.
 inline constexpr std::uint32_t k_most_listed_rows = 32768;
 // A record has one bit for each view.
 inline constexpr std::uint32_t k_views = 32;
 
-// One for the current leader, the others for previous leaders that are stopped.
+// One lock is for the current leader, the others are for previous leaders that are stopped.
 inline constexpr std::uint32_t k_lead_locks = 8;
-// Each word has 64 bits; a bit stands for the files of this node that have its hash.
+// Each word has 64 bits. Each bit represents the files of this node whose hash selects the bit.
 inline constexpr std::uint32_t k_changed_words = 32;
 
-// The index consists of tables that get their memory one after another, as the earlier ones fill
-// up.
+// The index consists of tables. A table gets its memory when the earlier tables are full.
 inline constexpr std::uint32_t k_index_tables = 5;
 
 // The start of each table, in bytes from the start of the file. The two sizes (segment_bytes,
-// segment_count) determine all of them.
+// segment_count) determine all starts.
 struct RegionLayout {
   std::uint32_t segment_bytes = 0, segment_count = 0;
   std::uint32_t process_slots = 0, job_rows = 0, process_lanes = 0;
@@ -54,7 +53,7 @@ struct RegionLayout {
                 chunk_buckets = 0, large_paths = 0;
   std::uint64_t servers = 0, mail = 0, unserved = 0;
   std::uint64_t index[k_index_tables] = {};
-  // The first segment; everything before it is control.
+  // The start of the first segment. Everything before it is the control part.
   std::uint64_t data = 0;
   std::uint64_t file_bytes = 0;
 
@@ -68,7 +67,7 @@ struct RegionLayout {
 };
 // The largest region that fits into `bytes`, control tables included.
 RegionLayout layout_for(std::uint64_t bytes);
-// The only layout of these two sizes; all zero if no region has them.
+// The only layout with these two sizes. All zero: no region can have these sizes.
 RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count);
 
 struct RegionHeader {
@@ -81,28 +80,31 @@ struct RegionHeader {
   std::uint32_t header_bytes;
   RegionLayout layout;
   std::uint64_t created_ns;
-  // base::boot_ns: a change could not be marked at its record, so everything that was verified
-  // before must be revalidated.
+  // base::boot_ns of the last change that could not be marked at its record. Everything that was
+  // verified earlier must be revalidated.
   std::atomic<std::uint64_t> doubted_ns;
-  // Guards attaching, detaching and reaping. Robust, so its holder's death frees it.
+  // Guards attaching, detaching and reaping. The mutex is robust, so the death of its holder frees
+  // it.
   pthread_mutex_t lifecycle;
   // The last process has removed the name. Guarded by lifecycle.
   std::atomic<std::uint32_t> dead;
-  // No slot from this one on has ever been claimed.
+  // All slots that have ever been claimed are below this number.
   std::atomic<std::uint32_t> slots_reached;
-  // A process wants the region to stay when all have left (CUBESHIM_RAM_KEEP).
+  // Set if a process wants the region to stay when all processes have left (CUBESHIM_RAM_KEEP).
   std::atomic<std::uint32_t> kept;
-  // Monotonic clock: when dead processes were last searched for.
+  // Monotonic clock: the time of the last search for dead processes.
   std::atomic<std::uint64_t> reaped_ns;
-  // Monotonic clock, seconds: when to search for a segment again after none was left; 0: now.
+  // Monotonic clock, seconds: the time of the next search for a segment, after a search found none;
+  // 0: now.
   std::atomic<std::uint32_t> full_until;
   // How many tables have memory. Guarded by lifecycle.
   std::atomic<std::uint32_t> index_tables;
 
-  // For the other users of the file system (room_for_others.h): when their room was last checked,
-  // and when memory was last given back to them. Coarse monotonic clock; 0: never.
+  // For the other users of the file system (room_for_others.h): the times at which their room was
+  // last checked, and at which memory was last given back to them. Coarse monotonic clock; 0:
+  // never.
   std::atomic<std::uint64_t> room_looked_ns, gave_back_ns;
-  // The segment at which the search for a free one starts.
+  // The segment at which the search for a free segment starts.
   std::atomic<std::uint32_t> free_hint;
   // Published records, stale ones included.
   std::atomic<std::uint64_t> records;
@@ -113,11 +115,11 @@ struct RegionHeader {
   // k_for_good: the last table is full. Otherwise the time (monotonic clock, seconds) before which
   // no memory is requested, or 0.
   std::atomic<std::uint32_t> index_full;
-  // Renames, removals and the like so far.
+  // How many renames, removals and similar changes there have been.
   std::atomic<std::uint64_t> name_changes;
   // The part of name_changes that affects everything below a directory.
   std::atomic<std::uint64_t> tree_changes;
-  // Changes of files and of directories' entries so far.
+  // How many changes of files and of directories' entries there have been.
   std::atomic<std::uint64_t> file_changes;
 
   // Metadata (metadata_room.h).
@@ -126,15 +128,15 @@ struct RegionHeader {
   std::atomic<std::uint64_t> metadata_bytes;
   // generation:32 | segment + 1:32 of the segment that is being filled; 0: none yet.
   std::atomic<std::uint64_t> metadata_filling;
-  // base::boot_ns: when to check again after no segment could be dropped; 0: now.
+  // base::boot_ns: the time of the next check, after a check found no segment to drop; 0: now.
   std::atomic<std::uint64_t> metadata_full_until;
-  // 0: no fetch has begun yet, so no change matters.
+  // 0: no fetch has begun yet, so changes do not matter.
   std::atomic<std::uint32_t> has_fetched;
-  // 0: no directory has been read yet in order to keep its listing.
+  // 0: no directory has been read yet to keep its listing.
   std::atomic<std::uint32_t> has_metadata;
-  // Rows in use. Too high if a process ended between two steps.
+  // The number of rows in use; too high if a process ended between two steps.
   std::atomic<std::uint32_t> left_writers;
-  // The order of the newest of these rows.
+  // The order of the newest row in use.
   std::atomic<std::uint32_t> left_order;
 
   // Large files (chunks.h).
@@ -143,23 +145,23 @@ struct RegionHeader {
   std::atomic<std::uint32_t> has_chunks;
   // The next large file is placed below this segment; 0: below the ring.
   std::atomic<std::uint32_t> chunk_hint;
-  // Coarse monotonic clock: when to check again after no place was free.
+  // Coarse monotonic clock: the time of the next search for a place, after a search found none.
   std::atomic<std::uint64_t> chunks_full_until;
   // The order of the newest chunk that passes.
   std::atomic<std::uint64_t> passing_order;
-  // The place at which the search for the oldest starts.
+  // The place at which the search for the oldest chunk that passes starts.
   std::atomic<std::uint32_t> passing_hand;
-  // How many chunks pass, as last counted, and how many may.
+  // How many chunks pass, according to the last count, and how many chunks may pass.
   std::atomic<std::uint32_t> passing, most_passing;
   // Futex: changes when the tiers have taken a chunk's blocks.
   std::atomic<std::uint32_t> chunks_written;
-  // Threads that wait for that.
+  // The number of threads that wait for chunks_written to change.
   std::atomic<std::uint32_t> chunks_waiting;
   // The sum of ChunkRow::wholes.
   std::atomic<std::uint64_t> blocks_whole;
 
-  // Prefetching (lead_claim.h, ring.h). The leader holds one of the mutexes, and the word contains
-  // which one.
+  // Prefetching (lead_claim.h, ring.h). The leader holds one of these mutexes. lead_word contains
+  // the index of this mutex.
   pthread_mutex_t lead_locks[k_lead_locks];
   std::atomic<std::uint64_t> lead_word;
   // k_to_prefetch: every process offers to lead. k_to_look_at_room: the library's threads check the
@@ -167,14 +169,14 @@ struct RegionHeader {
   std::atomic<std::uint32_t> threads_wanted;
   // How many times a process has begun to lead.
   std::atomic<std::uint32_t> leads;
-  // Fetches that the leader may have in flight now; for the report.
+  // How many fetches the leader may have in flight now; for the report.
   std::atomic<std::uint32_t> lead_depth;
-  // First reads of files of listed directories (listings.h).
+  // The number of first reads of files of listed directories (listings.h).
   std::atomic<std::uint32_t> listed_reads;
   // The number of last segments that form the ring; 0: there is none.
   std::atomic<std::uint32_t> ring_segments;
-  // How many segments below the ring's own start the lowest segment that has joined it lies; 0:
-  // none has joined.
+  // The distance in segments from the ring's own start down to the lowest segment that has joined
+  // the ring; 0: no segment has joined.
   std::atomic<std::uint32_t> ring_reach;
   // Futex: changes when the ring gets room.
   std::atomic<std::uint32_t> ring_wakeups;
@@ -183,34 +185,35 @@ struct RegionHeader {
   // generation:32 | segment + 1:32 of the segment that programs' own fetches fill; 0: none yet.
   std::atomic<std::uint64_t> ring_filling;
 
-  // The tiers (tier_writer.h). Their writer holds the mutex, and reports now and then that it
-  // writes.
+  // The tiers (tier_writer.h). The process that writes to the tiers holds the mutex, and reports
+  // from time to time that it still writes.
   pthread_mutex_t disk_writer;
-  // Coarse monotonic clock; 0: nothing is written.
+  // Coarse monotonic clock: the time of the writer's last report; 0: no process writes.
   std::atomic<std::uint64_t> disk_alive_ns;
   // Futex: changes when a segment has got its last record, or a process has leased another segment.
   std::atomic<std::uint32_t> disk_news;
-  // The writer waits for that.
+  // The writer waits for disk_news to change.
   std::atomic<std::uint32_t> disk_sleeps;
 
-  // The cluster (cluster_tier.h). The one process that shares the node's data holds the mutex.
+  // The cluster (cluster_tier.h). Only one process shares the node's data with other nodes. This
+  // process holds the mutex.
   pthread_mutex_t cluster_writer;
   // 1: paths of directories have changed on this node.
   std::atomic<std::uint32_t> cluster_distrusted;
-  // Bits by hash: files that this node has changed.
+  // The files that this node has changed, as bits that a hash selects.
   std::atomic<std::uint64_t> cluster_changed[k_changed_words];
   // pid:32 | pid namespace:32 of programs that have attached and have not been reaped yet
   // (process_slots.h).
   static constexpr std::uint32_t k_attached = 64;
   std::atomic<std::uint64_t> attached[k_attached];
 
-  // Requests to gateways (mailbox.h). A gateway holds the mutex while it claims a row.
+  // Requests to gateways (mailbox.h). A gateway holds the mutex while it claims a GatewayRow.
   pthread_mutex_t gateway_lock;
   static constexpr std::uint32_t k_gateways = 8;
   GatewayRow gateways[k_gateways];
   // Futexes: how many requests have been posted, and how many rows have become free.
   std::atomic<std::uint32_t> mail_news, mail_freed;
-  // An asker may be waiting for a free row.
+  // A process may be waiting for a free row.
   std::atomic<std::uint32_t> mail_waiting;
 
   // For the report.
@@ -221,7 +224,7 @@ struct RegionHeader {
   // base::View::number of the views that have attached. Guarded by lifecycle.
   std::uint64_t views[k_views];
 
-  // True if a file of this device has ever been cached. May wrongly return true.
+  // Whether a file of this device has ever been cached. May wrongly return true.
   bool knows_device(std::uint64_t device) const {
     for (const auto& known : devices) {
       const std::uint64_t word = known.load(std::memory_order_seq_cst);

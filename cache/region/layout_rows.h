@@ -1,8 +1,8 @@
-// The rows of the tables in the region's control part (layout.h), by subject:
-// tiers and gateways, jobs and processes, segments, writers, flights, directories, requests to
-// gateways, large files, the index. A change needs another k_layout_version. Thread safety:
-// atomics; the comment of a plain field names its writer; otherwise it is written before others can
-// find the row.
+// The rows of the tables in the region's control part (layout.h), by subject: tiers and gateways,
+// jobs and processes, segments, writers, flights, directories, requests to gateways, large files,
+// the index. Each change needs a new k_layout_version. Thread safety: atomics. The comment of a
+// plain field names its writer; a plain field without such a comment is written before other
+// processes can find the row.
 #pragma once
 
 #include <atomic>
@@ -24,21 +24,23 @@ struct TierRow {
 
 // A gateway (mailbox.h).
 struct GatewayRow {
-  // The hash of the store and of the credentials that it uses (bucket_mount.h).
+  // The hash of the store and of the credentials that the gateway uses (bucket_mount.h).
   std::atomic<std::uint64_t> store;
-  // generation:32 | slot + 1:32 of its process; 0: the row is free.
+  // generation:32 | slot + 1:32 of the gateway's process; 0: the row is free.
   std::atomic<std::uint64_t> process;
-  // Coarse monotonic clock: until when others wait for a gateway that a process has started. It
-  // belongs to the stores whose mark, modulo k_gateways, is this row's number.
+  // Coarse monotonic clock: the time until which processes wait for a gateway that has been
+  // started. This field belongs to the stores whose mark, modulo k_gateways, is the number of this
+  // row.
   std::atomic<std::uint64_t> due_ns;
-  // A bit for each error (modulo 32) of this gateway that an asker has reported to the user.
+  // A bit for each error (modulo 32) of this gateway that a process has reported to the user.
   std::atomic<std::uint32_t> told;
-  // A part of the name of its socket. It is random, so that no other user takes the name first.
+  // A random part of the name of the gateway's socket, so that no other user can take the name
+  // first.
   std::atomic<std::uint32_t> socket;
-  // Since the gateway began: answered attempts, repeated attempts, bytes of bodies, and the sum of
-  // the times to the first byte.
+  // Totals since the start of the gateway: answered attempts, repeated attempts, bytes of bodies,
+  // and time to the first byte.
   std::atomic<std::uint64_t> answers, retries, bytes, first_byte_ns;
-  // Requests in flight, and how many may be.
+  // The number of requests in flight, and its current maximum.
   std::atomic<std::uint32_t> in_flight, most_in_flight;
 };
 
@@ -47,10 +49,11 @@ struct CallCount {
   std::atomic<std::uint64_t> name[2];
   std::atomic<std::uint64_t> count;
 };
-// Only Counter::materialized counts further calls.
+// The number of calls with their own counts. Further calls are counted only in
+// Counter::materialized.
 inline constexpr std::uint32_t k_call_counts = 6;
 
-// The counters of opens that were not served follow each other.
+// The counters of opens that were not served are adjacent in the enum.
 inline constexpr std::size_t k_unserved_reasons =
     static_cast<std::size_t>(base::Counter::bypassed_error) -
     static_cast<std::size_t>(base::Counter::bypassed_size) + 1;
@@ -63,37 +66,37 @@ struct UnservedRow {
 };
 inline constexpr std::uint32_t k_unserved_rows = 16;
 
-// A job: the first process that loaded the shim, and its descendants. One more row follows the last
-// one; its `finished` is the sum over all jobs whose rows other jobs have taken.
+// A job: the first process that loaded the shim, and its descendants. An additional row follows the
+// last row. In that row, `finished` is the sum over all jobs whose rows other jobs have taken.
 struct JobRow {
   // pid 0: the row is free.
   base::ProcessId leader;
   // The order in which rows were claimed.
   std::uint64_t last_used;
-  // base::boot_ns when its first process attached.
+  // base::boot_ns at which the first process of the job attached.
   std::uint64_t started_ns;
-  // The job's first process has detached: no process will write the report.
+  // The job's first process has detached, so no process will write the report.
   std::atomic<std::uint32_t> reported;
   // The job's last report has been written.
   std::atomic<std::uint32_t> told;
-  // The sum over processes that have ended.
+  // The sum over the job's processes that have ended.
   base::Stats finished;
-  // Monotonic clock.
+  // Monotonic clock: the time of the next report.
   std::atomic<std::uint64_t> next_report_ns;
   // The counts at the last report.
   std::atomic<std::uint64_t> reported_requests, reported_hits;
   CallCount materialized_by[k_call_counts];
-  // A file below a prefix that was opened by a path that no prefix covers.
+  // A file below a prefix that a program opened by a path that no prefix covers.
   NotedPath<256> misspelled;
-  // Entries of its list that have been handled.
+  // How many entries of the job's list have been handled.
   std::atomic<std::uint64_t> listed;
-  // base::boot_ns when a child ended that may have changed paths without reporting it. Listings
-  // that were verified earlier are revalidated.
+  // base::boot_ns at which a child ended that may have changed paths unnoticed. Listings that were
+  // verified earlier are revalidated.
   std::atomic<std::uint64_t> metadata_doubted_ns;
 };
 
 struct alignas(64) ProcessSlot {
-  // A process, which may have died since, uses the slot (life_lock.h).
+  // A process uses the slot. The process may have died since (life_lock.h).
   std::atomic<std::uint32_t> used;
   // Counts the claims of this slot.
   std::atomic<std::uint32_t> generation;
@@ -101,22 +104,22 @@ struct alignas(64) ProcessSlot {
   // The bit of the process's view in Record::views.
   std::atomic<std::uint32_t> view;
   std::atomic<std::uint32_t> has_left_view;
-  // No lane of the slot's threads (lanes.h) at or above this one has been used. May be too high if
-  // another process had the slot earlier.
+  // All lanes that threads of the slot's process have used (lanes.h) are below this number. The
+  // number may be too high if another process had the slot earlier.
   std::atomic<std::uint32_t> lanes_reached;
   base::ProcessId process;
-  // Waits of programs for the origin while files are prefetched: in progress, and finished so far
-  // with their total time.
+  // Waits of programs for the origin while files are prefetched: the waits in progress, the
+  // finished waits, and the total time of the finished waits.
   std::atomic<std::uint32_t> demand_waits;
   std::atomic<std::uint32_t> demand_fetches;
   std::atomic<std::uint64_t> demand_ns;
-  // `flights`: how many flights (single_flight.h) it has begun or ended. `stuck_at`: the value of
-  // that count, plus one, at which a process waited for a flight in vain.
+  // `flights`: how often the process has begun or ended a flight (single_flight.h). `stuck_at`: the
+  // value of `flights`, plus one, at which another process waited for a flight in vain.
   std::atomic<std::uint64_t> flights, stuck_at;
   base::Stats stats;
 };
 
-// The words that each hit writes, by the lane of its thread (lanes.h).
+// The words that a hit writes, separate for each lane of threads (lanes.h).
 struct alignas(base::k_cache_line) LaneRow {
   static constexpr std::size_t k_hits_ram = 0, k_bytes_served = 1, k_calls_saved = 2,
                                k_counters = 3, k_pins = 10;
@@ -127,8 +130,9 @@ struct alignas(base::k_cache_line) LaneRow {
   std::atomic<std::uint32_t> pins[k_pins];
 };
 
-// state:8 | owner slot:24 | generation:32, so that one compare-and-swap decides about a segment.
-// chunks: the segment belongs to large files (chunks.h) and has no records.
+// The state in the word of a segment: state:8 | owner slot:24 | generation:32. So one
+// compare-and-swap can change all three fields. chunks: the segment belongs to large files
+// (chunks.h) and has no records.
 enum class SegmentState : std::uint32_t {
   free = 0,
   open = 1,
@@ -141,9 +145,9 @@ inline constexpr std::uint32_t k_no_owner = 0xffffff;
 
 struct SegmentRow {
   std::atomic<std::uint64_t> word;
-  // Bytes given out.
+  // Bytes that have been reserved for records.
   std::atomic<std::uint32_t> fill;
-  // Segments of the run that begins here.
+  // The number of segments in the run that begins here.
   std::atomic<std::uint32_t> run_length;
   // Published records, stale ones included.
   std::atomic<std::uint32_t> records;
@@ -151,17 +155,18 @@ struct SegmentRow {
   std::atomic<std::uint32_t> unread;
   // Bytes that records use.
   std::atomic<std::uint64_t> used_bytes;
-  // The ring has leased the segment, or the segment has joined the ring; from then on it belongs to
-  // the ring.
+  // The segment belongs to the ring. Set when the ring leases the segment, or when the segment
+  // joins the ring.
   std::atomic<std::uint32_t> is_ring;
-  // Set while the segment has memory, that is, until it is given back to others
+  // Set while the segment has memory. Cleared when the memory is given back to the machine
   // (room_for_others.h).
   std::atomic<std::uint32_t> has_memory;
-  // Confirmed records that are not from the disk.
+  // Confirmed records that did not come from the disk.
   std::atomic<std::uint32_t> fresh;
-  // How many of these are on the disk, or will never be written to it.
+  // How many of the `fresh` records are on the disk by now, or will never be written to it.
   std::atomic<std::uint32_t> flushed;
-  // Set if a program has mapped pages of this segment; a forked child may still hold the mapping.
+  // Set if a program has mapped pages of this segment. The mark stays set when the program unmaps
+  // the pages, because a forked child may still have the mapping.
   std::atomic<std::uint32_t> is_mapped;
   // The segment holds metadata (metadata_room.h).
   std::atomic<std::uint32_t> holds_metadata;
@@ -172,23 +177,24 @@ struct alignas(64) WriterStripe {
   static constexpr std::uint32_t k_places = 7;
   // hash:48 | how often:16
   std::atomic<std::uint64_t> writers[k_places];
-  // Writers for which there was no place.
+  // The number of writers for which there was no place.
   std::atomic<std::uint32_t> others;
-  // Changes of files of this stripe so far.
+  // The number of changes of files of this stripe.
   std::atomic<std::uint32_t> epoch;
 };
 
-// A file that a process had open for writing when it ended or became another program (writers.h).
-// The process is written under the lifecycle lock, while the row is free.
+// A file that a process had open for writing when the process ended or executed another program
+// (writers.h). The fields about the process are written under the lifecycle lock while the row is
+// free.
 struct LeftWriter {
-  // hash:48 | mapped:1 | order:14, so that a row is not mistaken for its successor | shared:1; 0:
-  // free
+  // hash:48 | mapped:1 | order:14 | shared:1; 0: free. The order distinguishes a row from its
+  // successor.
   std::atomic<std::uint64_t> word;
   // base::ProcessId of the process that had the file open.
   std::atomic<std::uint64_t> pid, start_time, pid_namespace;
 };
 
-// One fetch under way: path tag:38 | its bytes come as a program reads them:1 | prefetch:1 |
+// One fetch in progress: path tag:38 | in parts, while a program reads them:1 | prefetch:1 |
 // generation of the owner's slot:12 | owner slot + 1:12; 0: free.
 struct FlightSlot {
   std::atomic<std::uint64_t> word;
@@ -198,88 +204,91 @@ struct FlightSlot {
   std::atomic<std::uint32_t> waiting;
 };
 
-// The path of a directory that a program reads file by file; the leader takes it from here. state:
-// 0 is free, 1 is posted, n >= 2 means that the process of slot n - 2 is writing it; the slot is
-// freed when that process ends.
+// The path of a directory that a program reads file by file, for the leader. state: 0 is free, 1 is
+// posted, and n >= 2 means that the process of slot n - 2 is writing the path. If that process
+// ends, this ListingSlot is freed.
 struct ListingSlot {
   std::atomic<std::uint32_t> state;
   std::uint32_t length;
-  // Hash of the path. It detects a path that two processes wrote at the same time, which can happen
-  // if a process ends while it writes.
+  // The hash of the path. The hash reveals a path that two processes wrote at the same time, which
+  // can happen if a process ends while it writes.
   std::uint64_t hash;
   char path[1008];
 };
 
-// A directory that a program has listed (listings.h). The row does not count the directory's files,
-// so a large directory takes no more than a small one.
+// A directory that a program has listed (listings.h). The row does not list the directory's files,
+// so large and small directories take the same room.
 struct ListedRow {
-  // The number of rows in which a hash may be.
+  // The number of rows in which a hash can be.
   static constexpr std::uint32_t k_ways = 8;
   // 0: the row is free.
   std::atomic<std::uint64_t> hash;
-  // KiB of the directory's files: those in files that programs opened for the first time since the
-  // listing; of these, those in files that had been fetched ahead; and those fetched because of the
-  // listing.
+  // Sizes in KiB of files of the directory. read: files that programs have opened for the first
+  // time since the listing. early: files among these that had been fetched ahead. fetched: files
+  // that were fetched because of the listing.
   std::atomic<std::uint32_t> read_kib, early_kib, fetched_kib;
-  // How many files read_kib covers.
+  // The number of files that read_kib covers.
   std::atomic<std::uint32_t> files;
-  // Monotonic clock, seconds: the last listing or read.
+  // Monotonic clock, seconds: the time of the last listing or read.
   std::atomic<std::uint32_t> used;
-  // RegionHeader::leads + 1 at the time when the directory was posted; 0: it was not.
+  // RegionHeader::leads + 1 at the time when the directory was posted; 0: it was not posted.
   std::atomic<std::uint32_t> lead;
 };
 
-// A request to the gateway (mailbox.h). state:4 | error:12 | generation of the owner's slot:12 |
-// owner slot + 1:12 | number of the request:24, so that one compare-and-swap decides about it.
+// A request to the gateway (mailbox.h). The word of the row is state:4 | error:12 | generation of
+// the owner's slot:12 | owner slot + 1:12 | number of the request:24. So one compare-and-swap can
+// change all fields.
 struct alignas(64) MailRow {
   static constexpr std::uint32_t k_part_words = 6, k_words = 222, k_why_words = 22;
   std::atomic<std::uint64_t> word;
-  // Coarse monotonic clock: the time after which no process waits for the answer.
+  // Coarse monotonic clock: after this time no process waits for the answer.
   std::atomic<std::uint64_t> overdue_ns;
   // kind:8 | prefetch:8 | length of the prefix:16, of the URL:16, of the path below them:16
   std::atomic<std::uint64_t> head;
   // Futex: counts answers and steps of progress.
   std::atomic<std::uint32_t> news;
-  // base::boot_ns: a record that was verified since then is the answer.
+  // base::boot_ns: a record that was verified at or after this time is a valid answer.
   std::atomic<std::uint64_t> since_ns;
   // GatewayRow::store of the gateway that is asked.
   std::atomic<std::uint64_t> store;
   // MailQuery::part.
   std::atomic<std::uint64_t> part[k_part_words];
-  // These three texts, one after the other.
+  // The prefix, the URL and the path, one after another.
   std::atomic<std::uint64_t> text[k_words];
   // The gateway's message about an error, padded with zeros.
   std::atomic<std::uint64_t> why[k_why_words];
 };
 
-// Each place where a record may begin has one bit: prefetched, and not opened yet. Records are
-// larger than this grain, so no two begin in the same place.
+// For each grain of a segment there is a bit: the record that begins in the grain was prefetched
+// and has not been opened yet. Records are larger than a grain, so at most one record begins in a
+// grain.
 inline constexpr std::uint64_t k_unread_grain = 256;
 
-// A chunk is a piece of a large file (chunks.h): k_chunk_bytes from a multiple of k_chunk_bytes on.
-// Every segment size is a multiple of it.
+// A chunk is a piece of a large file (chunks.h): k_chunk_bytes bytes that begin at a multiple of
+// k_chunk_bytes. Every segment size is a multiple of k_chunk_bytes.
 inline constexpr std::uint32_t k_chunk_bytes = 2 << 20;
 
-// A place for a chunk. `word` is like SegmentRow::word: free; sealed: the place holds a chunk;
-// evicting: its owner checks whether another chunk may have it; open: its owner writes another
-// chunk's identity here.
+// A place for a chunk. `word` is like SegmentRow::word, with these states. free: the place has no
+// chunk. sealed: the place has a chunk. evicting: the owner checks whether another chunk may have
+// the place. open: the owner writes another chunk's identity into this row.
 struct alignas(64) ChunkRow {
   static constexpr std::uint32_t k_pages = k_chunk_bytes / 4096;
   std::atomic<std::uint64_t> word;
   std::atomic<std::uint64_t> path, version[2];  // FileKey
   // The chunk's number in its file.
   std::atomic<std::uint32_t> number;
-  // A program has mapped it, now or earlier, so no other file may have this place.
+  // A program maps or has mapped the chunk, so no other file may get this place.
   std::atomic<std::uint32_t> is_mapped;
-  // The number of bits in `ahead`; too high if a process died while it changed them.
+  // The number of bits in `ahead`. This number is too high if a process died while it changed the
+  // bits.
   std::atomic<std::uint32_t> unread;
-  // The job of `shown`, as the low bits of JobRow::last_used.
+  // The job to which `shown` applies, as the low bits of JobRow::last_used.
   std::atomic<std::uint32_t> shown_to;
-  // A bit for each page of 4 KiB.
+  // A bit for each page of 4 KiB: the page is present.
   std::atomic<std::uint64_t> present[k_pages / 64];
   // Like `present`: the page was fetched ahead, and has not been read or mapped yet.
   std::atomic<std::uint64_t> ahead[k_pages / 64];
-  // 0: the chunk stays; otherwise its order among the chunks that pass.
+  // The chunk's order among the chunks that pass; 0: the chunk does not pass.
   std::atomic<std::uint64_t> passed;
   // Like `present`: the page must no longer be offered to the tiers.
   std::atomic<std::uint64_t> offered[k_pages / 64];
@@ -294,7 +303,7 @@ struct alignas(64) ChunkRow {
 };
 
 // The path and the stat of a large file, for a reader that has only its FileKey (large_paths.h).
-// Rows are written without a lock: a reader verifies what it has read by the key.
+// Rows are written without a lock, so a reader verifies the content of a row by the key.
 struct alignas(64) LargePathRow {
   static constexpr std::uint32_t k_words = 127;
   // FileKey::version[0] of the file with bit 0 set; 0: the row is free.
@@ -302,7 +311,8 @@ struct alignas(64) LargePathRow {
   std::atomic<std::uint64_t> words[k_words];
 };
 
-// The places of chunks, plus one, by the hash of file and chunk number.
+// A bucket of places of chunks (each plus one). The hash of the file and the chunk number selects
+// the bucket.
 struct ChunkBucket {
   static constexpr std::uint32_t k_slots = 8;
   std::atomic<std::uint32_t> slots[k_slots];

@@ -9,10 +9,11 @@
 namespace cube::cache {
 namespace {
 
-// A program that has listed a directory and opened only a file or two may not read the rest.
+// A program that has listed a directory, but opened only one or two of its files, may not read the
+// rest.
 constexpr std::uint32_t k_reads_that_tell = 8, k_files_that_tell = 2;
 
-// ListingSlot::state.
+// The values of ListingSlot::state.
 constexpr std::uint32_t k_free = 0, k_posted = 1, k_first_owner = 2;
 
 std::uint32_t listing_second() {
@@ -29,7 +30,7 @@ void start_over(ListedRow& row) {
     count->store(0, std::memory_order_relaxed);
 }
 
-// A directory that is read from is worth more than one that is only listed.
+// A directory from which files are read is worth more than a directory that is only listed.
 std::uint32_t uselessness(const ListedRow& row) {
   if (row.hash.load(std::memory_order_relaxed) == 0) return UINT32_MAX;
   const std::uint32_t age = std::min(age_of(row), UINT32_MAX / 2);
@@ -60,7 +61,7 @@ void Listings::note_listed(std::string_view directory) {
   const std::uint64_t hash = base::hash_path(directory);
   if (hash == 0) return;
   if (ListedRow* const known = find(hash); known != nullptr) {
-    // The counts are old, and do not predict further reads.
+    // Old counts do not predict further reads.
     if (is_old(*known)) start_over(*known);
     known->used.store(listing_second(), std::memory_order_relaxed);
     return;
@@ -70,16 +71,16 @@ void Listings::note_listed(std::string_view directory) {
     ListedRow& other = row(hash, way);
     if (uselessness(other) > uselessness(*least)) least = &other;
   }
-  // The row is freed before its counts are reset for another directory, so that a death in between
-  // leaves a free row, never a row with the wrong counts.
+  // Frees the row before its counts are reset for another directory. A death in between then leaves
+  // a free row, not a row with wrong counts.
   std::uint64_t former = least->hash.load(std::memory_order_relaxed);
   if (former != 0 && !least->hash.compare_exchange_strong(former, 0, std::memory_order_acq_rel))
     return;
   start_over(*least);
   least->used.store(listing_second(), std::memory_order_relaxed);
   std::uint64_t free = 0;
-  // Release: a process that finds the row does not see counts of the row's previous directory;
-  // pairs with the acquire in find.
+  // Release: a process that finds the row does not see the counts of the previous directory. Pairs
+  // with the acquire in find.
   least->hash.compare_exchange_strong(free, hash, std::memory_order_release,
                                       std::memory_order_relaxed);
 }
@@ -130,8 +131,8 @@ bool Listings::post(std::string_view directory) {
     if (!slot.state.compare_exchange_strong(state, k_posted, std::memory_order_release,
                                             std::memory_order_relaxed))
       return false;
-    // Noted after the post: if the process died between the note and the post, the directory would
-    // never be posted. Posting it twice does no harm.
+    // Notes the post only now. If the note came first and the process died before the post, the
+    // directory would never be posted. Posting it twice does no harm.
     listed->lead.store(lead, std::memory_order_relaxed);
     return true;
   }

@@ -1,5 +1,5 @@
-// A path in the region that is noted once, for the report of a job. Thread safety: any thread and
-// signal handler of any process.
+// A path in the region that is noted only once, for the report of a job. Thread safety: any thread
+// and signal handler of any process may use it.
 #pragma once
 
 #include <atomic>
@@ -13,16 +13,16 @@ namespace cube::cache {
 // All zeros: no path has been noted.
 template <std::size_t Bytes>
 struct NotedPath {
-  // 0: none; 1: being written; 2: present.
+  // 0: there is no path; 1: the path is being written; 2: the path is present.
   std::atomic<std::uint32_t> state;
   char text[Bytes - sizeof(std::uint32_t)];
 };
 
-// Writes the path with a 0 after it. Only the end of a long path is kept, because it says more than
-// the beginning.
+// Writes the path and a terminating zero. Only the end of a long path is kept, because it says more
+// than the beginning.
 void write_noted_path(std::span<char> text, std::string_view path);
 
-// Keeps the first path.
+// Notes the path if no path has been noted yet.
 template <std::size_t Bytes>
 void note_path(NotedPath<Bytes>& noted, std::string_view path) {
   std::uint32_t none = 0;
@@ -34,8 +34,8 @@ void note_path(NotedPath<Bytes>& noted, std::string_view path) {
   noted.state.store(2, std::memory_order_release);
 }
 
-// Copies the path to `text`, with '?' for characters that a terminal should not get, because
-// another process has written them. Returns an empty text if there is none.
+// Copies the path to `text`. Another process has written the path, so characters that a terminal
+// should not get are replaced by '?'. Returns an empty text if there is no path.
 template <std::size_t Bytes>
 void copy_noted_path(const NotedPath<Bytes>& noted, std::span<char> text) {
   text[0] = '\0';

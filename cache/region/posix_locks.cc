@@ -28,21 +28,22 @@ namespace {
 namespace sys = base::sys;
 using Counter = std::atomic<std::uint64_t>;
 
-// The devices of the files that the process has locked, plus 1; 0: free.
+// The devices (each plus 1) of the files that the process has locked; 0: free.
 constinit std::array<Counter, 16> g_devices{};
-// The devices, plus 1, whose locks /proc shows: the kernel keeps them.
+// The devices (each plus 1) whose locks /proc shows, because the kernel keeps these locks.
 constinit std::array<Counter, 16> g_shown{};
-// `all`: there are more devices than fit.
+// `all`: every device counts as noted, because there are more devices than entries.
 enum class Noted : std::uint8_t { none, some, all };
 constinit std::atomic<Noted> g_noted{Noted::none};
 
-// The lower half of a counter has the closes in progress, the upper half those that have ended. The
-// orders are seq_cst: a close first counts itself and then asks about locks; a lock is first taken,
-// and then the closes are checked.
+// The lower half of a counter counts the closes in progress, the upper half the closes that have
+// ended. The orders are seq_cst: a thread that closes first counts the close and then asks about
+// locks. A thread that locks first takes the lock and then checks the closes.
 constexpr std::uint64_t k_ended = std::uint64_t{1} << 32;
-// Closes that began before the process had locked anything, and closes by the hash of their file.
+// g_early: the closes that began before the process had taken any lock. The other counters: the
+// closes of the files with the same hash.
 constinit Counter g_early{0};
-// Early closes that never end, because a handler has jumped out of them.
+// The number of early closes that never end, because a handler has jumped out of them.
 constinit std::atomic<std::uint32_t> g_left{0};
 constinit std::array<Counter, 64> g_closes{};
 
@@ -103,7 +104,7 @@ bool note_fd(std::array<Counter, k_size>& rows, std::uint64_t word) {
   return is_noted;
 }
 
-// Empties each row whose word is wanted, and calls visit(word) for it.
+// Empties each row for whose word is_wanted(word) is true, and calls visit(word).
 template <std::size_t k_size, typename Wanted, typename Visit>
 void take_noted(std::array<Counter, k_size>& rows, Wanted&& is_wanted, Visit&& visit) {
   for (Counter& row : rows) {
@@ -145,8 +146,8 @@ void note_device(std::uint64_t device) {
   }
 }
 
-// Calls visit(fd, stat) for each open regular file, until it returns true. Returns whether it did,
-// and true if /proc is missing.
+// Calls visit(fd, stat) for each open regular file, until visit returns true. Returns true if visit
+// has returned true, or if /proc is missing.
 template <typename Visit>
 bool is_any_file(Visit&& visit) {
   const auto directory = base::open_fd("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY);
@@ -163,7 +164,7 @@ bool is_any_file(Visit&& visit) {
   return found || !base::visit_entries(directory->get(), block, entry) || found;
 }
 
-// Whether the process has taken a POSIX lock through this fd and still holds it.
+// Whether the process has taken a POSIX lock through this fd and still has it.
 bool has_taken(int fd) {
   const base::ProcFdName name(fd, base::ProcFdName::Table::info_of_thread);
   char text[1024];
@@ -172,7 +173,8 @@ bool has_taken(int fd) {
                                 std::string_view::npos;
 }
 
-// A FUSE server may keep the locks to itself.
+// Whether the fd's file is on FUSE. A FUSE server may manage the locks itself, so that the kernel
+// does not know them.
 bool is_of_fuse(int fd) {
   struct ::statfs fs {};
   constexpr int k_fuse = 0x65735546;
@@ -181,8 +183,8 @@ bool is_of_fuse(int fd) {
 
 enum class Holder : std::uint8_t { nobody, own, other, unknown };
 
-// The holder of one of the locks on the file. Asks on behalf of this open file, which has no lock,
-// so the locks of this process are also found.
+// The holder of one of the locks on the file. The kernel is asked on behalf of this open file,
+// which has no lock, so it also reports locks of this process.
 Holder holder_of_one(int fd) {
   struct ::flock lock {};
   lock.l_type = F_WRLCK;
@@ -257,7 +259,7 @@ bool PosixLocks::Closes::have_gone_on() {
   return !have_rested && may_wait();
 }
 
-// A close may wait for the server.
+// Whether a close may wait for the server.
 bool PosixLocks::Closes::may_wait() {
   constexpr std::uint64_t k_longest_ns = 2'000'000'000;
   sys::raw(SYS_sched_yield);
@@ -296,7 +298,8 @@ bool PosixLocks::may_hold(int fd) {
 }
 
 void PosixLocks::close(int fd) {
-  // POSIX locks belong to an fd table.
+  // POSIX locks belong to an fd table, and the program's locks do not belong to this thread's
+  // table.
   if (base::t_has_own_fds) return static_cast<void>(sys::close(fd));
   {
     const Closing closing(g_early);
@@ -316,7 +319,8 @@ void PosixLocks::become_child() {
   take_noted(g_kept, is_any, [](std::uint64_t kept) {
     if (noted_file(kept)) sys::close(fd_in(kept));
   });
-  // Another thread of the parent may have been about to fill a row.
+  // Resets the count, because another thread of the parent may have incremented it without filling
+  // a row.
   g_noted_fds.store(0, std::memory_order_relaxed);
 }
 

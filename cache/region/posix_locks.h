@@ -1,11 +1,11 @@
 // POSIX locks of the program (fcntl, lockf) and fds of the library. The kernel drops all POSIX
 // locks of a process on a file as soon as the process closes any fd of that file. So the library
-// closes fds of origin files in the program's fd table only through this class, which leaves the fd
-// open while the process holds a lock on that file. The kernel is asked about locks only after the
-// process has locked a file of the device. If a FUSE server keeps the locks, the kernel does not
-// know their holders, so this class notes each lock that the process takes. Closing an fd that was
-// opened for its path alone (O_PATH) drops no lock, and the library's own threads have fd tables of
-// their own. Thread-safe, lock-free and async-signal-safe.
+// closes fds of origin files in the program's fd table only through this class. This class leaves
+// such an fd open while the process has a lock on the file. The kernel is asked about locks only
+// after the process has locked a file of the device. If a FUSE server keeps the locks, the kernel
+// does not know all holders, so this class notes the locks that the process takes. Other fds need
+// no such care: closing an fd with O_PATH drops no lock, and the library's own threads have their
+// own fd tables. Thread-safe, lock-free and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -18,14 +18,15 @@
 namespace cube::cache {
 
 // How many fds are noted: those that PosixLocks::close() has left open, and those of locks that a
-// server keeps. Counted before the fd is noted and after it is forgotten.
+// server keeps. The count is incremented before such an fd is noted, and decremented after it is
+// forgotten.
 extern constinit std::atomic<std::uint32_t> g_noted_fds;
 
 class PosixLocks {
  public:
   // Makes the program's call that takes a lock through the fd, and returns its result. Another
-  // thread may close an fd of the library during the call and so drop the new lock. In that case
-  // the call is repeated, which has no effect on a lock that is still held.
+  // thread may close an fd of the library during the call and thereby drop the new lock. In that
+  // case the call is repeated. Repeating it has no effect on a lock that still exists.
   template <typename Call>
   static int take(int fd, Call&& call) {
     Closes closes(fd);
@@ -39,16 +40,17 @@ class PosixLocks {
     return result;
   }
 
-  // Notes locks that the program kept over an exec. Call it before the first close().
+  // Notes locks that have survived an exec. Call it before the first close().
   static void note_inherited();
   // Whether the process may hold a lock on a file of the device, or on this file.
   static bool may_hold_on_device(const FileStat& stat);
   static bool may_hold(int fd);
 
   static void close(int fd);
-  // Fds that close() has left open. A mark stands for their file. kept_mark() returns that of this
-  // fd's file; 0 if none is left open. Once a lock has ended, close_kept() closes those of the
-  // mark, and close_all_kept() those of all files, unless another lock holds them.
+  // These functions handle fds that close() has left open. A mark identifies the file of such fds.
+  // kept_mark() returns the mark of this fd's file; 0: no such fd of that file is left open. When a
+  // lock has ended, close_kept() closes the fds of the mark, and close_all_kept() those of all
+  // files, unless the file has another lock.
   static std::uint32_t kept_mark(int fd) { return is_any_noted() ? kept_mark_slow(fd) : 0; }
   static void close_kept(std::uint32_t mark) {
     if (mark != 0) [[unlikely]]
@@ -68,10 +70,11 @@ class PosixLocks {
   static std::uint32_t forget_and_mark(int fd) {
     return is_any_noted() ? forget_and_mark_slow(fd) : 0;
   }
-  // Call it before an exec: the fds that close() has left open outlast it, as the locks do.
+  // Call it before an exec. The fds that close() has left open then survive the exec, like the
+  // locks.
   static void keep_over_exec();
-  // Call it in a child of fork, which has none of the other threads and holds none of the locks.
-  // Closes what close() has left open.
+  // Call it in a child of fork, which does not have the parent's other threads and locks. Closes
+  // the fds that close() has left open.
   static void become_child();
 
  private:
@@ -82,13 +85,13 @@ class PosixLocks {
   [[gnu::cold]] static void forget_slow(unsigned first, unsigned last);
   [[gnu::cold]] static std::uint32_t forget_and_mark_slow(int fd);
 
-  // The closes of the files that share a counter with the fd's file.
+  // The closes of all files that share a counter with the fd's file.
   class Closes {
    public:
     explicit Closes(int fd);
     void look();
-    // Whether a close was in progress at look(), or has ended since then. If so, yields the
-    // processor.
+    // Whether a close was in progress at look(), or has ended since then. If true, it also yields
+    // the processor.
     bool have_gone_on();
     // Notes the lock that the program has taken through this fd, or that /proc shows such locks.
     void note_taken(int fd) const;

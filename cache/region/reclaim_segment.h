@@ -1,5 +1,6 @@
-// Reclaims a segment that has records: moves it to the next generation, in which none of them can
-// be found. Thread-safe, across processes too; if two try, one gets the segment.
+// Reclaims a segment that has records: moves the segment to the next generation, so that its
+// records can no longer be found. Thread-safe, also across processes; if two processes try to
+// reclaim a segment, only one gets it.
 #pragma once
 
 #include <algorithm>
@@ -11,23 +12,25 @@
 
 namespace cube::cache {
 
-// A slot of the index keeps 12 bits of a generation. Dead slots are swept before these wrap around.
+// A slot of the index has 12 bits for a generation. Dead slots are swept before these bits wrap
+// around.
 inline constexpr std::uint32_t k_generations_between_sweeps = Index::k_generation_mask / 4;
 
-// Reclaims the segment if no process has a pin on it: marks it EVICTING, checks all pins, then
-// makes it OPEN, ours and empty. `before` must be closed. `may` is called while no new pin can
-// succeed. If `may` returns false, or a process has a pin, the word becomes `otherwise`, and the
-// result is false.
+// Reclaims the segment if no process has a pin on it. The segment is first marked EVICTING, and all
+// pins are checked. Then the segment becomes OPEN and empty, and belongs to this process. `before`
+// must be a closed state. `may` is called while no new pin can succeed. If `may` returns false, or
+// if a process has a pin, the word becomes `otherwise`, and the result is false.
 template <typename May>
 bool reclaim_segment(Region& region, std::uint32_t segment, const SegmentWord& before,
                      const SegmentWord& otherwise, May&& may) {
-  // Checks the pins first: marking a pinned segment would hide it from all processes for a moment.
+  // Checks the pins before marking, because marking a pinned segment would briefly hide it from all
+  // processes.
   if (is_segment_pinned(region, segment)) return false;
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord evicting{SegmentState::evicting, region.own_slot(), before.generation};
   if (!swap_word(row, before, evicting)) return false;
-  // seq_cst on both sides: the pinner increments its counter, then loads the word (RamTier::pin);
-  // we store the word, then load the counters.
+  // seq_cst on both sides: a process that pins first increments its counter, then loads the word
+  // (RamTier::pin). This function first stores the word, then loads the counters.
   if (is_segment_pinned(region, segment) || !may()) {
     swap_word(row, evicting, otherwise);
     return false;

@@ -23,15 +23,18 @@ namespace {
 
 namespace sys = base::sys;
 
-// An open must not block if another program has put a FIFO, or a file with a lease, under our name.
+// The open must not block if another program has put a FIFO, or a file with a lease, under the
+// region's name.
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 // If other programs have just needed memory, they will soon need it again, because they allocate
-// and free it batch by batch. So nothing is leased for this long: it would have to be given back.
+// and free it batch by batch. So for this time no segment is leased: it would soon have to be given
+// back.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
-// Without robust mutexes, no process would learn of another's death. glibc asks for them once, and
-// a sandbox may have refused.
+// Whether robust mutexes work. Without robust mutexes, no process would learn of the death of
+// another process. glibc requests them from the kernel once, and a sandbox may have refused the
+// request.
 bool has_robust_mutexes() {
   void* head = nullptr;
   std::size_t bytes = 0;
@@ -39,7 +42,7 @@ bool has_robust_mutexes() {
          head != nullptr;
 }
 
-// Returns how large the region may be; 0 if even the smallest is too large.
+// Returns how large the region may be. 0: even the smallest region is too large.
 std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   const auto room = base::shared_room(options.directory.c_str());
   if (!room) {
@@ -76,9 +79,9 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   return 0;
 }
 
-// Makes one huge page from a hole in the file, or from the pages that are there. It works if
-// shmem_enabled is "never", and is cheaper than 512 pages and their faults
-// (doc/benchmarks/calls.md). The kernel requires one page to exist beforehand.
+// Makes one huge page from a hole in the file, or from existing pages. This works even if
+// shmem_enabled is "never", and costs less than 512 pages and their faults
+// (doc/benchmarks/calls.md). The kernel requires one existing page.
 bool make_huge_page(int fd, std::uint64_t at) {
   constexpr int k_madv_collapse = 25;
   if (sys::failed(sys::fallocate(fd, 0, static_cast<std::int64_t>(at), k_page))) return false;
@@ -88,20 +91,21 @@ bool make_huge_page(int fd, std::uint64_t at) {
          !sys::failed(sys::madvise(mapping->data(), base::Mapping::k_huge_page, k_madv_collapse));
 }
 
-// If a tmpfs page cannot be allocated, the kernel calls the OOM killer.
+// Whether the machine has this much memory left. If a tmpfs page cannot be allocated, the kernel
+// calls the OOM killer.
 bool machine_has(std::uint64_t bytes) {
   const std::uint64_t memory = base::available_memory();
   return memory == UINT64_MAX || memory >= bytes + base::k_memory_left_alone;
 }
 
-// Reserves memory for this part of the file, in huge pages as long as there are any.
+// Reserves memory for this part of the file. Uses huge pages as long as the kernel has any.
 base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
   if (at + bytes > base::file_size_limit()) return base::fail(EFBIG);
   std::uint64_t done = 0;
   while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done))
     done += base::Mapping::k_huge_page;
-  // fallocate covers the huge pages, too, because an emulator may claim to have followed an advice
-  // that it does not know. The call takes 0.4 us for each page that exists already.
+  // fallocate also covers the huge pages, because an emulator may report success for an advice that
+  // it does not know. The call takes 0.4 us for each page that already exists.
   const long error =
       sys::fallocate(fd, 0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes));
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
@@ -146,7 +150,7 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     }
     if (!opened) {
       delete region;
-      // Another process has linked its region first: use that one.
+      // Another process has linked its region first. The next iteration uses that region.
       if (opened.error().value == EEXIST) continue;
       return base::fail(opened.error().value);
     }
@@ -200,7 +204,7 @@ base::Result<void> Region::open_existing(std::string& why) {
   if (!writable) return complain(writable.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(writable->get(), &st))) return base::fail(EIO);
-  // The region has ended between the two calls: there may be a new one.
+  // The region has ended between the two calls. There may be a new region.
   if (st.st_nlink == 0) return base::fail(EEXIST);
   const bool is_ours =
       S_ISREG(st.st_mode) && st.st_uid == static_cast<uid_t>(sys::raw(SYS_geteuid));
@@ -209,7 +213,7 @@ base::Result<void> Region::open_existing(std::string& why) {
         "{} is refused: it must be a file of this user with mode 0600 and no other name", path_);
     return base::fail(EPERM);
   }
-  // A thread may have a stack of 16 KB.
+  // Uses an OffStack, because a thread may have a stack of only 16 KB.
   base::OffStack room;
   static_assert(sizeof(RegionHeader) <= base::OffStack::k_bytes);
   if (!room) return complain(ENOMEM);
@@ -235,7 +239,7 @@ base::Result<void> Region::open_existing(std::string& why) {
   device_ = st.st_dev;
   inode_ = st.st_ino;
   auto readable = reopen(O_RDONLY);
-  // The name now belongs to another file, or to none.
+  // ESTALE: the name now belongs to another file, or to none.
   if (!readable && readable.error().value == ESTALE) return base::fail(EEXIST);
   if (!readable) return complain(readable.error().value);
   if (const auto mapped = map(writable->get(), readable->get()); !mapped)
@@ -262,7 +266,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   auto writable = base::open_fd(options.directory.c_str(), O_TMPFILE | O_RDWR, 0600);
   if (!writable) return complain("open", writable.error().value);
   const int fd = writable->get();
-  // The mode must not depend on the umask.
+  // Sets the mode again, because it must not depend on the umask.
   sys::raw(SYS_fchmod, fd, 0600);
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(layout_.file_bytes));
       sys::failed(e)) {
@@ -312,8 +316,8 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
   auto writable = base::Mapping::shared_for_huge_pages(
       read_write_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_NONE);
   if (!writable) return base::fail(writable.error().value);
-  // Keeps the region out of core dumps, which would hold the whole cache once the region has lost
-  // its name.
+  // Keeps the region out of core dumps. Otherwise a core dump would contain the whole cache if the
+  // region has lost its name.
   for (const base::Mapping* part : {&*control, &*data, &*writable})
     sys::madvise(part->data(), part->size(), MADV_DONTDUMP);
   control_ = std::move(*control);
@@ -362,8 +366,8 @@ base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t c
 
 bool Region::leaves_room_for_others(std::uint64_t bytes) const {
   const auto room = base::shared_room(path_.c_str());
-  // Without its name, statfs cannot find the region's file system; the kernel itself then refuses
-  // memory that it does not have.
+  // If the region has lost its name, statfs cannot find its file system. The kernel itself then
+  // refuses memory that it does not have.
   if (!room) return true;
   const std::uint64_t gave = header().gave_back_ns.load(std::memory_order_relaxed);
   return room->usable() >= bytes && (gave == 0 || base::coarse_monotonic_ns() - gave >= k_rest_ns);
@@ -390,9 +394,9 @@ base::Result<void> Region::add_index_table(std::uint32_t known) {
   if (!fd) return base::fail(fd.error().value);
   const long error = sys::fallocate(fd->get(), 0, static_cast<std::int64_t>(layout_.index[known]),
                                     static_cast<std::int64_t>(end - layout_.index[known]));
-  // A file system that is full now may have room soon.
+  // ENOSPC becomes ENOMEM, because a file system that is full now may soon have room again.
   if (sys::failed(error)) return base::fail(error == -ENOSPC ? ENOMEM : static_cast<int>(-error));
-  // Release: a process that sees the count finds memory there; pairs with the acquire in
+  // Release: a process that sees the count finds memory in the table. Pairs with the acquire in
   // Index::tables.
   header().index_tables.store(known + 1, std::memory_order_release);
   return {};

@@ -1,13 +1,13 @@
-// The shared-memory file that all processes of the node map: its name, its lifetime and its tables.
+// The shared-memory file that all processes of the node map.
 //
-// Lifetime: the first process makes the file without a name (O_TMPFILE), reserves the control part,
-// fills it and links it to RAM_DIR/cubeshim-UID-NAME, so that no process ever sees an incomplete
-// region. The last process removes the name, unless the user wants to keep the region, or the first
-// process of a job has yet to read the report that it prints. Invariants: a region with the wrong
-// owner or mode (other than 0600) is refused; the data part is mapped read-only, through an fd that
-// was opened read-only, so not even mprotect makes it writable; no fd stays open; nothing is stored
-// into pages that posix_fallocate has not reserved. Thread safety: attach once; everything else
-// from any thread.
+// Lifetime: the first process creates the file without a name (O_TMPFILE), and reserves and fills
+// the control part. Then it links the file to RAM_DIR/cubeshim-UID-NAME, so that no process ever
+// sees an incomplete region. The last process removes the name, except in two cases: the user wants
+// to keep the region, or the first process of a job has yet to read its report from the region.
+// Invariants: a region with the wrong owner or with a mode other than 0600 is refused. The data
+// part is mapped read-only, through an fd that was opened read-only, so even mprotect cannot make
+// it writable. No fd stays open. Only pages that posix_fallocate has reserved are written. Thread
+// safety: attach is called once. Any thread may call everything else.
 #pragma once
 
 #include <array>
@@ -35,50 +35,51 @@ struct RegionOptions {
   bool create = true;
   // The first process of the job.
   base::ProcessId job;
-  // View::k_free stands for base::current_view().
+  // If View::number is k_free, base::current_view() is used.
   base::View view = {};
 };
 
 class Region {
  public:
-  // Maps the region and claims a process slot. On failure, `why` is one line for the user. It is
-  // empty if there is no region and `create` is false.
+  // Maps the region and claims a process slot. On failure, `why` is one line for the user. But
+  // `why` is empty if there is no region and `create` is false.
   static base::Result<Region*> attach(const RegionOptions& options, std::string& why);
   // Maps an existing region to inspect it. The result has no process slot, so only counters, rows
-  // and retire() may be used. ENOENT with an empty `why`: there is none. The caller owns the
+  // and retire() may be used. ENOENT with an empty `why`: there is no region. The caller owns the
   // result.
   static base::Result<Region*> look(const RegionOptions& options, std::string& why);
   static std::string path_of(const std::string& directory, const std::string& name);
-  // Checks, without attaching, whether a region exists in which a file of this device has ever been
-  // cached. May wrongly return true.
+  // Returns, without attaching, whether a region exists in which a file of this device has ever
+  // been cached. May wrongly return true.
   static bool may_hold(const std::string& directory, const std::string& name, std::uint64_t device);
   // Counts the living processes that are attached.
   std::uint32_t count_processes() const;
-  // Like the above, but through an fd of the region's file, which may have lost its name. Without
-  // an fd, every process counts as living.
+  // Like count_processes(), but uses an fd of the region's file, which may have lost its name.
+  // Without an fd, every process counts as living.
   std::uint32_t count_processes(base::Result<base::UniqueFd> fd) const;
-  // Frees what dead processes have left behind. Cheap enough to call now and then.
+  // Frees everything that dead processes have left. Cheap enough to be called from time to time.
   void reap();
   // Removes the name permanently: attached processes continue to use the region, and the next
   // process makes a new one.
   base::Result<void> retire();
-  // Like retire(), but only if all processes that used the region are gone, no setting keeps it,
-  // and no report is due. Returns whether it retired the region.
+  // Like retire(), but does nothing if a process still uses the region, a setting keeps it, or a
+  // report is due. Returns whether it retired the region.
   bool retire_if_unused();
-  // Like retire_if_unused(), but leaves a young region alone if its maker may be about to join it,
-  // or if one of its jobs may be running in another pid namespace.
+  // Like retire_if_unused(), but also does nothing in two cases: the region is young, so its
+  // creator may be about to join it; or a job of the region may be running in another pid
+  // namespace.
   bool retire_if_left();
-  // Calls retire_if_left() for all regions of this user in a directory, whatever their names, and
-  // removes sockets on which no process listens.
+  // Calls retire_if_left() for all regions of this user in a directory, and removes sockets on
+  // which no process listens.
   static void sweep_regions(const std::string& directory);
   // Returns the path of the socket on which the leader of the region's prefetching listens.
   static std::string socket_path_of(const std::string& region_path) {
     return region_path + std::string(k_socket_suffix);
   }
-  // Gives the slot back unless pins are held; removes the name if no other process is left. The
-  // mappings stay, because other threads may still be reading.
+  // Gives the slot back if this process has no pins, and removes the name if no other process is
+  // left. The mappings stay, because other threads may still be reading.
   void detach();
-  // For a forked child, which does not own this slot.
+  // For a forked child, which does not own the slot: unmaps the region.
   void unmap() {
     control_.reset();
     data_.reset();
@@ -86,16 +87,17 @@ class Region {
     drop_life_after_fork(life_);
   }
 
-  // Bounds how much of the region the kernel counts as memory of this process; see ResidentPages.
+  // Limits how much of the region the kernel counts as memory of this process (see ResidentPages).
   void bound_resident(std::uint64_t bytes) { resident_.set_bound(bytes); }
   void note_read(std::uint64_t bytes) { resident_.note_read(bytes, data_, writable_); }
 
   RegionHeader& header() const { return *at<RegionHeader>(0); }
-  // Makes all processes revalidate everything that has been verified so far. For a change that
-  // cannot be marked for want of memory or of an fd: this needs neither. Async-signal-safe.
+  // Makes all processes revalidate everything that has been verified so far. Used for a change that
+  // cannot be marked because no memory or no fd is left. Needs no memory and no fd.
+  // Async-signal-safe.
   void doubt_all() const;
   JobRow& job_row(std::uint32_t i) const { return at<JobRow>(layout_.jobs)[i]; }
-  // The sum over jobs whose rows other jobs have taken.
+  // The sum over all jobs whose rows other jobs have taken.
   base::Stats& forgotten_jobs() const { return job_row(layout_.job_rows).finished; }
   ProcessSlot& own_process() const { return process_slot(own_slot_); }
   ProcessSlot& process_slot(std::uint32_t i) const { return at<ProcessSlot>(layout_.processes)[i]; }
@@ -150,51 +152,52 @@ class Region {
   std::uint32_t own_job() const { return own_job_; }
   // The bit of this process's view in Record::views.
   std::uint32_t own_view() const { return own_view_; }
-  // base::current_rights() of the time when this process attached.
+  // base::current_rights() at the time when this process attached.
   std::uint64_t own_rights() const { return own_rights_; }
-  // This process has changed its root or its rights, so it leaves its view.
+  // Called when this process has changed its root or its rights. The process then leaves its view.
   void leave_view() { own_process().has_left_view.store(1, std::memory_order_relaxed); }
   base::Stats& stats() const { return process_slot(own_slot_).stats; }
   const std::string& path() const { return path_; }
-  // True if this region is still the file of that name.
+  // Whether the region's name still belongs to this region.
   bool is_named() const;
-  // Maps part of the data writable: `at` is a multiple of the page size, counted from the first
-  // segment.
+  // Maps a part of the data writable. `at` is an offset from the start of the first segment, and a
+  // multiple of the page size.
   base::Result<base::Mapping> window(std::uint64_t at, std::size_t bytes) const;
   std::uint64_t offset_in_data(const void* at) const {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data_.data());
   }
-  // Whether the address lies in the segments as they are mapped here.
+  // Whether the address lies in this process's mapping of the segments.
   bool holds(const void* at) const { return offset_in_data(at) < data_.size(); }
   std::uint64_t offset_of(const std::byte* data) const {
     return layout_.data + static_cast<std::uint64_t>(data - data_.data());
   }
 
-  // Opens an fd of exactly the file that is mapped, for a window or for a program's own mapping.
-  // ESTALE: the name was removed.
+  // Opens an fd of the mapped file, for a window or for a program's own mapping. ESTALE: the name
+  // was removed.
   base::Result<base::UniqueFd> reopen(int flags) const;
-  // True if this is an fd of exactly the file that is mapped.
+  // Whether the fd refers to the mapped file.
   bool is_ours(int fd) const;
-  // The ranges that this process maps for as long as it is attached.
+  // The ranges that this process maps as long as it is attached.
   std::array<std::span<const std::byte>, 3> mapped() const {
     return {{{control_.data(), control_.size()},
              {data_.data(), data_.size()},
              {writable_.data(), writable_.size()}}};
   }
-  // Reserves memory for segments [first, first + count). ENOSPC or ENOMEM: there is none.
+  // Reserves memory for the segments [first, first + count). ENOSPC or ENOMEM: there is no memory.
   base::Result<void> reserve_segments(std::uint32_t first, std::uint32_t count);
-  // Whether enough of the directory's file system would stay free for its other users
-  // (life/room_for_others.h) if the region took this many more bytes. False for a while after the
-  // region has given memory back.
+  // Whether the directory's file system would still have enough room for its other users
+  // (life/room_for_others.h) if the region took this many more bytes. Also false for a while after
+  // the region has given memory back.
   bool leaves_room_for_others(std::uint64_t bytes) const;
   // Whether the machine, the control group and the directory have this many bytes left in addition
   // to a reserve for others.
   bool has_memory_for(std::uint64_t bytes) const;
-  // Reserves memory for part of the data without checking what the machine has: `at` is a multiple
-  // of the page size, counted from the first segment.
+  // Reserves memory for a part of the data, without checking how much memory the machine has. `at`
+  // is an offset from the start of the first segment, and a multiple of the page size.
   base::Result<void> reserve_data(std::uint64_t at, std::uint64_t bytes);
-  // Reserves memory for one more table of the index, unless another process has already added one
-  // to the `known` ones. ENOSPC: the index has all its tables; ENOMEM: there is no memory now.
+  // Reserves memory for one more table of the index, unless another process has already added a
+  // table to the `known` tables. ENOSPC: the index already has all tables. ENOMEM: there is
+  // currently no memory.
   base::Result<void> add_index_table(std::uint32_t known);
 
  private:
@@ -216,17 +219,17 @@ class Region {
     return reinterpret_cast<T*>(control_.data() + offset);
   }
   base::Result<void> open_existing(std::string& why);
-  // Warns if the region, which another job has made, has another size than this job asks for.
+  // Warns if another job has created the region with a size that differs from this job's setting.
   void warn_of_other_size(const RegionOptions& options) const;
   base::Result<void> create(const RegionOptions& options, std::string& why);
   base::Result<void> map(int read_write_fd, int read_only_fd);
 
   base::Mapping control_, data_;
-  // A second mapping of the data part, which is inaccessible. Windows are duplicates of its parts,
-  // so they need no fd and no name.
+  // A second, inaccessible mapping of the data part. Windows are duplicates of its parts, so they
+  // need no fd and no name.
   base::Mapping writable_;
   ResidentPages resident_;
-  // Keeps our life lock (life_lock.h).
+  // Keeps this process's life lock (life_lock.h).
   base::Mapping life_;
   RegionLayout layout_;
   std::string path_;

@@ -1,8 +1,8 @@
-// Bounds the part of the region that the kernel counts as this process's own memory (RSS). Pages
+// Limits the part of the region that the kernel counts as this process's own memory (RSS). Pages
 // that a process has read stay in its page table, so a monitor that sums or limits the RSS of
-// processes would count the cache once for each process. Dropping the pages from the table neither
-// frees memory nor loses data. It costs the next read one minor fault for each 64 KB. Thread-safe
-// and async-signal-safe.
+// processes would count the cache once for each process. Dropping pages from the table frees no
+// memory and loses no data. After that, the next read has one minor fault for each 64 KB.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -14,10 +14,10 @@ namespace cube::cache {
 
 class ResidentPages {
  public:
-  // `bound`: bytes; 0: none.
+  // `bound`: the limit in bytes; 0: there is no limit.
   void set_bound(std::uint64_t bound) { bound_.store(bound, std::memory_order_relaxed); }
   // Notes that this thread has read this many bytes of the region. Bytes that are read twice count
-  // twice, so the process drops its pages earlier than it must, at the price of a few faults.
+  // twice, so the process drops its pages earlier than necessary, which costs a few faults.
   void note_read(std::uint64_t bytes, const base::Mapping& data, const base::Mapping& writable);
 
  private:

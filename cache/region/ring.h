@@ -1,27 +1,29 @@
-// The ring is the region's last segments. Prefetched records pass through it once the other
-// segments, which keep their records, are full. With a disk tier, files that programs fetch also
-// pass through it. Ring also records the first open of every prefetched record, including records
-// stored outside the ring.
+// The ring consists of the region's last segments. When the other segments, which keep their
+// records, are full, prefetched records pass through the ring. With a disk tier, files that
+// programs fetch also pass through it. The class Ring also notes the first open of every prefetched
+// record, even of records outside the ring.
 //
-// The leading prefetcher leases its own segments. All programs share one more segment, OPEN and
-// without an owner. A writer there holds a pin on the segment and reserves room by a
-// compare-and-swap of `fill` (RamTier::reserve_shared). If the writer dies, only a hole remains.
+// The leading prefetcher leases its own segments. All programs share another segment, which is OPEN
+// and has no owner. To write there, a process pins the segment and reserves room by a
+// compare-and-swap of `fill` (RamTier::reserve_shared). If the process dies, only a hole remains.
 //
 // A segment is reclaimed when it has no unread prefetched record, no process has a pin on it, and
 // an active disk writer has written all of its records. Programs never map ring records
 // (RecordShape::compact), because a mapping inherited by a forked child holds no pin.
 //
-// If the region was full before make(), the ring has no segment. Then resident segments join it:
-// one each time the ring has no other segment to lease, up to the number that a small ring needs.
-// They also join if the leader finds the ring too small for its readers (widen). They are reclaimed
-// under the same conditions as the ring's first segments. A segment whose records a program has
-// ever mapped (note_mapped), or that is part of a run, does not join. A segment may join from any
-// place, because the segments in the ring's own place may stay in use for a long time.
+// If the region was full before make(), the ring has no segments. Then resident segments join it.
+// One segment joins whenever the ring has no other segment to lease, up to the number that a small
+// ring needs. Segments also join if the leader finds the ring too small for its readers (widen).
+// Segments that have joined are reclaimed under the same conditions as the ring's original
+// segments. A segment whose records a program has ever mapped (note_mapped), or that is part of a
+// run, does not join. A segment may join from any place, because the segments in the ring's own
+// place may stay in use for a long time.
 //
-// Invariants: make() fixes the ring's place permanently; a segment that is pinned or has mapped
-// records keeps its bytes. Thread safety: any thread may call note_opened. It is async-signal-safe;
-// its only possible system call wakes a waiting leader. One thread of a process at a time calls
-// lease, filling and next_filling; one thread of the leading process calls the rest.
+// Invariants: make() fixes the ring's place permanently. A segment that is pinned or has mapped
+// records keeps its bytes. Thread safety: any thread may call note_opened. note_opened is
+// async-signal-safe, and its only possible system call wakes a waiting leader. Only one thread of a
+// process at a time may call lease, filling and next_filling. Only one thread of the leading
+// process may call the rest.
 #pragma once
 
 #include <algorithm>
@@ -47,67 +49,70 @@ class Ring {
     return region_->segment_row(segment).is_ring.load(std::memory_order_relaxed) != 0;
   }
 
-  // Notes the first open of a prefetched record since it was published. The caller has a pin on it.
+  // Notes the first open of a prefetched record since the record was published. The caller must
+  // have a pin on it.
   bool note_opened(const Record& record);
-  // Notes that a program is about to map this record, which is not the ring's. The caller has a pin
-  // on it until it is mapped.
+  // Notes that a program is about to map this record, which does not belong to the ring. The caller
+  // must have a pin on the record until it is mapped.
   void note_mapped(const Record& record) {
-    // take_used_up checks the pins first, then this mark: if it no longer sees our pin, it sees the
-    // mark.
+    // take_used_up checks the pins before it checks this mark. So if it no longer sees the caller's
+    // pin, it sees the mark.
     region_->segment_row(segment_of(record)).is_mapped.store(1, std::memory_order_release);
   }
 
-  // True if anything has passed through the ring.
+  // Whether any record has passed through the ring.
   bool is_in_use() const;
-  // True if the ring is made, but resident records had already taken all of its segments, and no
+  // True if the ring exists, but resident records had already taken all of its segments, and no
   // segment can join now.
   bool came_too_late() const;
-  // The segments of a ring of this many bytes; 0: the region is too small for one.
+  // The number of segments in a ring of this many bytes; 0: the region is too small for a ring.
   static std::uint32_t segments_for(const RegionLayout& layout, std::uint64_t bytes);
-  // Makes a ring of this many bytes: at least four segments, at most half of the region. No-op if
-  // there is one.
+  // Makes a ring of this many bytes, but with at least four segments and at most half of the
+  // region. Does nothing if the ring exists.
   void make(std::uint64_t bytes);
-  // Returns a segment to fill, OPEN and ours, with memory. ENOSPC: none for now. A resident segment
-  // may join to serve the call.
+  // Returns a segment to fill. The segment is OPEN, belongs to this process, and has memory.
+  // ENOSPC: there is currently no such segment. A resident segment may join the ring to serve the
+  // call.
   base::Result<std::uint32_t> lease();
-  // Lets lease() take one more resident segment into the ring from now on. False: the ring has a
-  // quarter of the region, or may already take one more. Only the leader's Ring object has this
-  // change.
+  // Lets lease() take one more resident segment into the ring from now on. False: the ring already
+  // has a quarter of the region, or may already take one more segment. The change affects only the
+  // leader's Ring object.
   bool widen();
   // The segment that receives programs' fetches.
   Filling filling() const;
-  // True if the segment is still the one to fill. The answer stays valid while the caller has a pin
-  // on it.
+  // Whether the segment is still open to all processes. The answer stays valid while the caller has
+  // a pin on the segment.
   bool is_open(const Filling& filling) const;
-  // Replaces `full` by another segment, unless another process has already done so. ENOSPC: none
-  // for now.
+  // Replaces `full` by another segment, unless another process has already replaced it. ENOSPC:
+  // there is currently no other segment.
   base::Result<void> next_filling(const Filling& full);
 
-  // True if a process writes new records to a disk, and makes progress.
+  // Whether a process writes new records to a disk and makes progress.
   bool has_disk_writer() const;
 
-  // Bytes of the segments that lease() would return. Sets `is_pinned` if open files of programs
-  // keep further segments from being leased.
+  // The size in bytes of the segments that lease() would return. Sets `is_pinned` if open files of
+  // programs keep further segments from being leased.
   std::uint64_t room(bool* is_pinned = nullptr) const;
   // Call it before the record can be found.
   void note_published(const Record& record);
-  // Undoes note_published, because lookups no longer find the record, or never will.
+  // Undoes note_published, because lookups no longer find the record or will never find it.
   void take_back(const Record& record) { clear_bit(record); }
-  // Keeps the segment until the reader has read the record once more. False: the reader has not
-  // read it yet, or the record is not the ring's. The caller has a pin on it.
+  // Keeps the segment until the reader has read the record again. False: the reader has not read
+  // the record for the first time yet, or the record does not belong to the ring. The caller must
+  // have a pin on it.
   bool want_again(const Record& record);
-  // True if the ring has the record, prefetched and not opened yet. `generation`: that of its
-  // segment when the record was published.
+  // Whether the ring still has this prefetched record and the record has not been opened yet.
+  // `generation`: the generation of the segment when the record was published.
   bool is_unread(std::uint32_t segment, std::uint32_t generation, std::uint64_t offset) const;
-  // Stops waiting for the records of this segment that have not been opened. Returns how many there
-  // were.
+  // Makes the ring stop waiting for those records of this segment that have not been opened.
+  // Returns their number.
   std::uint32_t give_up(std::uint32_t segment);
-  // Corrects a count that a killed process left too high; otherwise the segment would never be
-  // reclaimed. True: it was wrong.
+  // Corrects a count that a killed process left too high. Without the correction, the segment would
+  // never be reclaimed. True: the count was wrong.
   bool settle_count(std::uint32_t segment);
 
-  // Sleeps until a segment has been read, at most for `at_most_ns`. Returns false immediately if
-  // there is room.
+  // Sleeps until a segment has been read, but at most `at_most_ns`. If there is room, it returns
+  // false immediately.
   bool wait_for_room(std::uint64_t at_most_ns);
 
   // Ends a wait for room.
@@ -116,10 +121,10 @@ class Ring {
   std::uint32_t unread(std::uint32_t segment) const {
     return region_->segment_row(segment).unread.load(std::memory_order_relaxed);
   }
-  // True if a process has leased the segment.
+  // Whether a process has leased the segment.
   bool is_being_filled(std::uint32_t segment) const;
   std::uint32_t end_segment() const { return region_->layout().segment_count; }
-  // No segment below this one has joined.
+  // The lowest segment that has joined, or first_segment() if none has joined.
   std::uint32_t lowest_segment() const {
     const std::uint32_t first = first_segment();
     return first - std::min(region_->header().ring_reach.load(std::memory_order_acquire), first);
@@ -135,15 +140,15 @@ class Ring {
   }
 
  private:
-  // True if all of the segment has been read and written to the disk.
+  // Whether all records of the segment have been read and written to the disk.
   bool is_spent(std::uint32_t segment) const;
   bool is_used_up(std::uint32_t segment) const;
-  // True if the segment's records must first be written to the disk.
+  // Whether records of the segment must still be written to the disk.
   bool is_awaited(const SegmentRow& row) const;
   bool is_pinned(std::uint32_t segment) const;
-  // True if the ring has so few segments that another one may join.
+  // Whether the ring has so few segments that another segment may join.
   bool is_short() const;
-  // True if the segment may join, apart from pins on it.
+  // Whether the segment may join. Does not consider pins on the segment.
   bool may_join(std::uint32_t segment) const;
   // Returns the first segment that may join and for which take(segment) succeeds.
   template <typename Take>
@@ -159,7 +164,7 @@ class Ring {
   std::uint32_t enough() const;
 
   Region* region_;
-  // The number of segments; 0: the ring has not been widened.
+  // The number of segments to which the ring was widened; 0: it was not widened.
   std::atomic<std::uint32_t> widened_to_{0};
   // The segment at which the next search starts, so that the oldest segment comes first.
   std::uint32_t next_ = 0;

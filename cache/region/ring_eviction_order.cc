@@ -1,6 +1,6 @@
-// Ring: which segment is evicted next. In this order:
-//   1. A free segment of the ring's own place, or the oldest one whose prefetched records have all
-//   been read, which no process has pinned, and which is on the disk.
+// Ring: decides which segment is evicted next. The order is:
+//   1. A free segment in the ring's own place, or else the oldest segment that can be reclaimed: it
+//   is not pinned, its prefetched records have all been read, and its records are on the disk.
 //   2. If the ring is short, a resident segment that no program has mapped, from the end.
 #include <algorithm>
 #include <cerrno>
@@ -13,10 +13,10 @@
 namespace cube::cache {
 namespace {
 
-// Only as many segments join as the ring needs to fill, read and reclaim at the same time, because
-// each of them takes room from resident records.
+// The number of segments that the ring needs to fill, read and reclaim segments at the same time.
+// No more segments join, because each of them takes room from resident records.
 constexpr std::uint32_t k_enough = 8;
-// Checking all pins on a segment takes a cache miss for each process.
+// Limits the checks: checking all pins on a segment takes a cache miss for each process.
 constexpr std::uint32_t k_most_looks = 32;
 
 }  // namespace
@@ -42,7 +42,7 @@ base::Result<std::uint32_t> Ring::lease() {
     const std::uint32_t segment = lowest + (next_ - lowest + step) % count;
     bool taken = false;
     if (word_of(region_->segment_row(segment)).state == SegmentState::free) {
-      // If a new segment gets no memory, those that have some are reclaimed.
+      // If a new segment gets no memory, a segment that has memory is reclaimed.
       if (segment < first_segment() || error != ENOSPC) continue;
       const auto leased = lease_free(*region_, segment);
       if (!leased && leased.error().value != EBUSY) error = leased.error().value;
@@ -63,7 +63,7 @@ base::Result<std::uint32_t> Ring::lease() {
 
 bool Ring::is_used_up(std::uint32_t segment) const {
   if (!is_spent(segment)) return false;
-  // The segment that programs fill is left alone, unless it is the only one.
+  // Spares the segment that programs fill, unless it is the only segment.
   const Filling now = filling();
   return !now.is_any || now.segment != segment || !is_open(now) ||
          end_segment() - first_segment() == 1;
@@ -76,7 +76,7 @@ bool Ring::is_spent(std::uint32_t segment) const {
 }
 
 bool Ring::is_awaited(const SegmentRow& row) const {
-  // Acquire: pairs with the release in the process that has written them (TierWriter).
+  // Acquire: pairs with the release in the process that has written the records (TierWriter).
   return row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) &&
          has_disk_writer();
 }
@@ -137,8 +137,8 @@ bool Ring::can_join() const {
   return join([&](std::uint32_t segment) { return !is_pinned(segment); }).has_value();
 }
 
-// Called before the segment's word changes: if the process is killed here, the ring still finds the
-// segment.
+// Called before the segment's word changes. If the process is killed in between, the ring still
+// finds the segment.
 void Ring::note_joined(std::uint32_t segment) {
   const std::uint32_t first = first_segment(), reach = segment < first ? first - segment : 0;
   std::atomic<std::uint32_t>& known = region_->header().ring_reach;
@@ -161,7 +161,7 @@ std::uint64_t Ring::room(bool* is_pinned) const {
       }
     }
   }
-  // Segments join one at a time.
+  // Counts at most one segment, because segments join one at a time.
   if (segments == 0 && can_join()) segments = 1;
   return segments * region_->layout().segment_bytes;
 }

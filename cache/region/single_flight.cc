@@ -7,8 +7,8 @@
 namespace cube::cache {
 namespace {
 
-// FlightSlot::waiting. 0: no process waits; k_waited_for: one does; k_overdue: one has waited in
-// vain.
+// The values of FlightSlot::waiting. 0: no process waits. k_waited_for: a process waits. k_overdue:
+// a process has waited in vain.
 constexpr std::uint32_t k_waited_for = 1, k_overdue = 2;
 
 // The parts of FlightSlot::word.
@@ -17,8 +17,9 @@ constexpr std::uint64_t k_tag_mask = ~0x3ffffffULL, k_in_parts = 1 << 25, k_is_p
 
 std::uint64_t tag_of(std::uint64_t hash) { return hash & k_tag_mask; }
 
-// The bits include the generation, because the slot may belong to another process by the time we
-// check; one is added, so that a word is never 0.
+// The bits that identify the owner. The bits include the generation, because the slot may belong to
+// another process when they are checked. The slot number plus one is used, so that a word is never
+// 0.
 std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
       region.process_slot(process).generation.load(std::memory_order_relaxed);
@@ -26,14 +27,14 @@ std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
 }
 
 void wake(FlightSlot& slot) {
-  // seq_cst: either we see the waiter, or the waiter sees the new count and does not sleep.
+  // seq_cst: either this load sees the waiter, or the waiter sees the new count and does not sleep.
   slot.wakeups.fetch_add(1, std::memory_order_seq_cst);
   if (slot.waiting.load(std::memory_order_seq_cst) == 0) return;
   slot.waiting.store(0, std::memory_order_relaxed);
   base::sys::futex_wake_all(&slot.wakeups);
 }
 
-// The number of slots in which the flight for a hash may be held.
+// The number of slots in which the flight for a hash can be held.
 constexpr std::uint32_t k_ways = 4;
 
 FlightSlot& slot_of(const Region& region, std::uint64_t hash, std::uint32_t way) {
@@ -43,11 +44,11 @@ FlightSlot& slot_of(const Region& region, std::uint64_t hash, std::uint32_t way)
 struct Claimed {
   // Null: flights of other paths hold all slots.
   FlightSlot* slot = nullptr;
-  // The word of another process's flight; 0: the flight is ours.
+  // The word of another process's flight; 0: the flight belongs to this process.
   std::uint64_t seen = 0;
 };
 
-// Returns the holder of the flight, except in the slot `but`.
+// Returns the holder of the flight, but ignores the slot `but`.
 Claimed find_flight(const Region& region, std::uint64_t hash, const FlightSlot* but) {
   for (std::uint32_t way = 0; way < k_ways; ++way) {
     FlightSlot& slot = slot_of(region, hash, way);
@@ -69,14 +70,14 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
       if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_seq_cst)) {
         taken = &slot;
       } else if ((seen & k_tag_mask) == tag_of(hash)) {
-        // Another process was first. Otherwise both processes could take a slot and give way, again
-        // and again.
+        // Another process was first, so this process waits for it. Otherwise both processes could
+        // repeatedly take a slot and give way.
         return {&slot, seen};
       }
     }
     if (taken == nullptr) return {};
-    // Another process may have taken another slot at the same time. At least one of the two sees
-    // the other, and gives way.
+    // Another process may have taken another slot at the same time. At least one of the two
+    // processes sees the slot of the other and gives way.
     if (find_flight(region, hash, taken).slot == nullptr) return {taken, 0};
     taken->word.store(0, std::memory_order_seq_cst);
     wake(*taken);
@@ -88,8 +89,8 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
 
 void SingleFlight::Hold::end() {
   FlightSlot* const own = std::exchange(slot, nullptr);
-  // Release: waiters see what was published when they wake; pairs with the acquire in begin. If
-  // another process has ended this flight and taken it over, that process's flight stays.
+  // Release: waiters that wake see the published record. Pairs with the acquire in begin. If
+  // another process has taken over this flight, the flight of that process stays.
   if (own == nullptr || !own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel))
     return;
   flights->fetch_add(1, std::memory_order_relaxed);
@@ -115,10 +116,10 @@ SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
   const Hold hold = in_parts();
   std::uint64_t before = std::exchange(hold_, {}).word;
   if (hold.slot == nullptr) return {};
-  // Another process may have ended the flight.
+  // Fails if another process has ended the flight.
   if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst))
     return {};
-  // Processes that already wait must switch to the rule for parts.
+  // Wakes processes that already wait, because they must switch to the rule for parts.
   wake(*hold.slot);
   return hold;
 }
@@ -159,10 +160,10 @@ bool SingleFlight::is_owner_gone(std::uint64_t word) const {
 SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& ticket) {
   const std::uint64_t mine = word_of(hash, true);
   Claimed flight = claim_flight(*region_, hash, mine);
-  // Fetch without a flight.
+  // There is no slot, so the caller fetches without a flight.
   if (flight.slot == nullptr) return Prefetch::mine;
-  // Take over the fetches of a killed leader; otherwise each demand open would have to find out for
-  // its own file that the leader is dead.
+  // Takes over the fetches of a killed leader. Otherwise each demand open would have to discover
+  // for its own file that the leader is dead.
   if (flight.seen != 0 &&
       !(is_owner_gone(flight.seen) &&
         flight.slot->word.compare_exchange_strong(flight.seen, mine, std::memory_order_acq_rel))) {
@@ -220,8 +221,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     if (waited_for_prefetch != nullptr && (flight.seen & k_is_prefetch) != 0)
       *waited_for_prefetch = true;
     const bool is_in_parts = (flight.seen & k_in_parts) != 0;
-    // If the flight is this process's own, the waiting thread may itself be the one that has to
-    // continue reading.
+    // If this process owns the flight, the waiting thread may be the thread that must continue
+    // reading.
     const bool is_own = (flight.seen & k_owner_mask) == (mine & k_owner_mask);
     if (!may_wait || (is_in_parts && is_own)) return Outcome::too_long;
     const std::uint64_t now = base::monotonic_ns();
@@ -231,19 +232,20 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
       flights_before = flights;
     }
     if (now >= deadline) {
-      // The owner has neither begun nor ended a fetch in that time, so it may have been stopped
-      // (SIGSTOP), and all its fetches count as stuck.
+      // The owner has begun and ended no fetch in that time. The owner may have been stopped
+      // (SIGSTOP), so all its fetches count as stuck.
       if (owner != nullptr && owner == waited_for && flights == flights_before)
         owner->stuck_at.store(flights + 1, std::memory_order_relaxed);
-      // The fetch hangs, or its thread has left it (siglongjmp). Later processes need not find that
-      // out again.
+      // The fetch hangs, or its thread has left it (siglongjmp). Because of the mark, later
+      // processes do not wait for it.
       slot.waiting.store(k_overdue, std::memory_order_seq_cst);
       return Outcome::too_long;
     }
     if (!is_overdue) {
       const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_seq_cst);
       slot.waiting.store(k_waited_for, std::memory_order_seq_cst);
-      // Otherwise the flight has ended, and `wakeups` may be the count after its end.
+      // If the word has changed, the flight has ended, and `wakeups` may be the count after its
+      // end.
       if (slot.word.load(std::memory_order_seq_cst) != flight.seen) continue;
       const std::uint64_t slice_ns =
           is_in_parts ? patience_.between_parts_ns : patience_.look_again_ns;

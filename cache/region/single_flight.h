@@ -1,15 +1,16 @@
-// One fetch for each path on a node: the first process to miss fetches, the others wait for it.
-// When the fetcher dies, a waiter takes over.
+// Allows one fetch for each path on a node: the first process that misses fetches, and the others
+// wait. If the fetching process dies, a waiting process takes over.
 //
-// A flight is overdue after a waiter has waited one second; from then on no process waits for it.
-// If its owner neither began nor ended a fetch in that second, the owner has perhaps been stopped
-// (SIGSTOP), so all its flights are overdue until it begins or ends one. Processes wait for a fetch
-// in parts as long as parts arrive; an open with O_NONBLOCK does not wait.
+// A flight is overdue when a process has waited for it for one second; from then on no process
+// waits for it. If the owner of the flight began and ended no fetch in that second, it may have
+// been stopped (SIGSTOP). All flights of a stopped owner are overdue until the owner begins or ends
+// a flight. Processes wait for a fetch in parts as long as parts arrive. An open with O_NONBLOCK
+// does not wait.
 //
 // A flight occupies one of four slots chosen by the path's hash. Different paths that share those
 // slots do not wait for each other. If other paths hold all four slots, the path is fetched without
-// a flight. At worst it is fetched twice. Thread-safe. A thread that holds a flight must not call
-// begin() again; FileCache prevents this.
+// a flight, at worst twice. Thread-safe. A thread that holds a flight must not call begin() again;
+// FileCache prevents this.
 #pragma once
 
 #include "cache/region/region.h"
@@ -19,26 +20,26 @@ namespace cube::cache {
 class SingleFlight {
  public:
   enum class Outcome {
-    // Fetch, then let the Ticket go.
+    // The caller must fetch, and then release the Ticket.
     mine,
-    // Another process's fetch has ended: search again.
+    // The fetch of another process has ended. The caller must search for the record again.
     waited,
-    // Waiting longer is pointless: fetch without a flight.
+    // Waiting longer is pointless. The caller must fetch without a flight.
     too_long
   };
   // A flight as plain values.
   struct Hold {
     FlightSlot* slot = nullptr;
     std::uint64_t word = 0;
-    // The counter of its process; set if there is a slot.
+    // ProcessSlot::flights of the owner; set if there is a slot.
     std::atomic<std::uint64_t>* flights = nullptr;
-    // No-op if there is no flight, or if it has already ended.
+    // Ends the flight, if there is one and it has not ended yet.
     void end();
     void end_copy() const {
       Hold copy = *this;
       copy.end();
     }
-    // For a fetch in parts: whether any process has begun to wait since the last progress.
+    // For a fetch in parts: whether a process has begun to wait since the last progress.
     bool is_waited_for() const;
     // False: the flight has ended, perhaps because its thread left it by a jump.
     bool is_held() const {
@@ -62,9 +63,9 @@ class SingleFlight {
     Hold hold() const { return hold_; }
     // The flight as it will be after come_in_parts().
     Hold in_parts() const;
-    // Declares that the bytes arrive as the program reads them. The program may stop reading, so
-    // others wait only as long as bytes arrive. The caller owns the returned flight; the ticket no
-    // longer holds it.
+    // Declares that the bytes will arrive in parts, while the program reads them. The program may
+    // stop reading, so other processes wait only as long as bytes arrive. The caller owns the
+    // returned flight, which the ticket no longer holds.
     Hold come_in_parts();
 
    private:
@@ -72,10 +73,11 @@ class SingleFlight {
     Hold hold_;
   };
 
-  // How often a waiter checks whether the fetcher still lives, and how long it waits at most.
+  // How often a waiting process checks whether the owner of the flight still lives, and how long it
+  // waits at most.
   struct Patience {
     std::uint64_t look_again_ns = 50'000'000, longest_ns = 1'000'000'000;
-    // ^ The longest wait for the next part of a fetch in parts.
+    // The longest wait for the next part of a fetch in parts.
     std::uint64_t between_parts_ns = 50'000'000;
   };
 
@@ -86,9 +88,9 @@ class SingleFlight {
     bool (*is_here)(const void* of);
     const void* of;
   };
-  // Begins a flight, or waits for another process's. `waited_for_prefetch` is set if the other
-  // flight was a prefetch. Without `may_wait`, it does not wait. The wait also ends as soon as
-  // `wanted` holds.
+  // Begins a flight, or waits for the flight of another process. `waited_for_prefetch` is set if
+  // that flight was a prefetch. If `may_wait` is false, begin does not wait. The wait also ends as
+  // soon as `wanted` is true.
   Outcome begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr,
                 bool may_wait = true, const Wanted* wanted = nullptr);
   // Begins the flight of a prefetch, which does not wait for other fetches. If another fetch has
@@ -96,13 +98,14 @@ class SingleFlight {
   enum class Prefetch { mine, demanded, prefetched };
   Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);
   bool is_under_way(std::uint64_t hash) const;
-  // If there is a flight, waits for its end, for as long as begin() would, but begins no flight.
+  // If there is a flight, waits for its end like begin(), but does not begin a flight afterwards.
   void wait_for_end(std::uint64_t hash);
 
  private:
   std::uint64_t word_of(std::uint64_t hash, bool is_prefetch) const;
   Hold take(FlightSlot* slot, std::uint64_t word) const;
-  // Null: no process can be the owner.
+  // The slot of the process that owns the flight with this word. Null: the word names no possible
+  // owner.
   ProcessSlot* owner_of(std::uint64_t word) const;
   // Whether the process that held this flight has died or has executed another program.
   bool is_owner_gone(std::uint64_t word) const;
@@ -111,8 +114,8 @@ class SingleFlight {
   Patience patience_;
 };
 
-// Ends the flights of a process that has ended. Its waiters check again. (A waiter may also take a
-// flight over.)
+// Ends the flights of a process that has ended, and makes the waiting processes check again. (A
+// waiting process may also take over a flight.)
 void forget_flights_of(Region& region, std::uint32_t process);
 
 }  // namespace cube::cache

@@ -3,14 +3,14 @@
 namespace cube::cache {
 namespace {
 
-// Another thread is emptying the row.
+// The value of a row that another thread is emptying.
 constexpr std::uint64_t k_changes_hands = UINT64_MAX;
 
 UnservedRow& row_for(const Region& region, std::uint64_t job) {
   return region.unserved_row(static_cast<std::uint32_t>(job % k_unserved_rows));
 }
 
-// False: the row belongs to a newer job, or changes hands at this moment.
+// False: the row belongs to a newer job, or another thread is just taking it.
 bool take(UnservedRow& row, std::uint64_t job) {
   std::uint64_t owner = row.job.load(std::memory_order_acquire);
   if (owner == job) return true;

@@ -1,6 +1,7 @@
-// The first path that was not served for each reason, for the reports of jobs. There are few rows,
-// because hundreds of jobs share a small region. A new job takes the row of an older one, whose
-// report then names no path. Thread-safe, across processes too; async-signal-safe.
+// For each reason, the first path that was not served, for the reports of jobs. There are few rows,
+// because hundreds of jobs share a small region. If no row is free, a new job takes the row of an
+// older job, whose report then names no path. Thread-safe, also across processes;
+// async-signal-safe.
 #pragma once
 
 #include <cstddef>

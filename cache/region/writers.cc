@@ -18,8 +18,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// hash of the file:48 | shared:1, mapped:1, in a process's own words | how often it is open for
-// writing:14, which saturates
+// hash of the file:48 | shared:1 | mapped:1 | how often the file is open for writing:14. The last
+// field saturates. `shared` and `mapped` are used only in the words of a process.
 using Word = std::uint64_t;
 constexpr Word k_times = 0x3fff, k_mapped = 0x4000, k_shared = 0x8000, k_not_hash = 0xffff;
 
@@ -33,7 +33,7 @@ std::uint32_t stripe_index(Word word) {
 bool is_of(Word word, Word hash) { return (word & k_times) != 0 && (word & ~k_not_hash) == hash; }
 Word one_more(Word word) { return (word & k_times) == k_times ? word : word + 1; }
 
-// Counts one more writer of this file, in the file's place or in a free one. False: there is no
+// Counts one more writer of this file, in the file's place or in a free place. False: there is no
 // place.
 bool add(std::atomic<Word>* places, std::uint32_t count, Word hash) {
   for (const bool take_free : {false, true}) {
@@ -66,8 +66,7 @@ bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n)
 
 void end(WriterStripe& stripe, Word hash, Word n) {
   if (subtract(stripe.writers, WriterStripe::k_places, hash, n)) return;
-  // A file may be counted in `others`, and in several places if two writers began at the same
-  // moment.
+  // A file may be counted in `others`, and in several places if two writers began at the same time.
   for (; n > 0; --n) {
     if (!subtract(stripe.writers, WriterStripe::k_places, hash, 1))
       stripe.others.fetch_sub(1, std::memory_order_seq_cst);
@@ -85,11 +84,11 @@ base::ProcessId process_of(const LeftWriter& row) {
   return process;
 }
 
-// False: the row has been reused for another writer. `removals` is increased by the number of name
-// changes that the removals count as.
+// False: the row has been reused for another writer. Adds to `removals` how many name changes the
+// removal has counted.
 bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals) {
-  // A fetch may have asked for the file's stat before the last byte was written. It began before
-  // this increment, so it sees the change.
+  // A fetch may have asked for the file's stat before the last byte was written. Such a fetch began
+  // before this increment, so it sees a change.
   region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   ++removals;
   if (!row.word.compare_exchange_strong(word, 0, std::memory_order_seq_cst)) return false;
@@ -97,12 +96,12 @@ bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals)
   return true;
 }
 
-// Only that process had the file open, and it is dead.
+// Whether only the process of the row had the file open, and that process is dead.
 bool has_ended(const LeftWriter& row, Word word) {
   return (word & k_left_shared) == 0 && base::liveness_of(process_of(row)) == base::Liveness::dead;
 }
 
-// Returns a row that is free, or has become free. Null: all are in use.
+// Returns a row that is free, or that has just become free. Null: all rows are in use.
 LeftWriter* find_row(Region& region) {
   std::uint64_t removals = 0;
   for (const bool look_closely : {false, true}) {
@@ -117,7 +116,7 @@ LeftWriter* find_row(Region& region) {
   return nullptr;
 }
 
-// False: there is no room.
+// Adds a LeftWriter for the file of this word. False: there is no room.
 bool leave(Region& region, Word own, const base::ProcessId& process) {
   LeftWriter* const row = find_row(region);
   if (row == nullptr) return false;
@@ -134,8 +133,8 @@ bool leave(Region& region, Word own, const base::ProcessId& process) {
   return true;
 }
 
-// On these file systems, a mapping of a file maps a file of the lower file system, so the kernel
-// believes that the upper file is closed.
+// Whether the kernel does not see mappings of the file. On these file systems, a mapping maps a
+// file of the lower file system, so the kernel believes that the upper file is closed.
 bool hides_mappings(int fd) {
   constexpr long k_overlay = 0x794c7630, k_ecryptfs = 0xf15f;
   struct ::statfs fs {};
@@ -143,8 +142,8 @@ bool hides_mappings(int fd) {
          fs.f_type == k_ecryptfs;
 }
 
-// Discards the signal of a broken lease, which is pending for this thread. If that signal was sent
-// to the program itself, sends it again.
+// Discards the pending signal of a broken lease in this thread. If the pending signal was meant for
+// the program, sends it again.
 void take_lease_signal(int signal, int fd) {
   const std::uint64_t set = std::uint64_t{1} << (signal - 1);
   const struct ::timespec now {};
@@ -156,15 +155,16 @@ void take_lease_signal(int signal, int fd) {
   if (!is_of_lease) sys::raw(SYS_rt_sigqueueinfo, sys::getpid(), signal, sys::arg(&info));
 }
 
-// The kernel's answer about a file.
+// The kernel's answer to the question whether a file is open for writing.
 enum class OpenForWriting : std::uint8_t { nowhere, somewhere, unknown };
 
-// NFS 4 and SMB also refuse a lease with EAGAIN if the server has granted no delegation (oplock).
-// Local file systems and FUSE refuse it only because of writers. A file system of a block device is
-// local; any other is asked for its type once, not at each refusal.
+// Whether the file's file system refuses a lease only because of writers. Local file systems and
+// FUSE do. NFS 4 and SMB also refuse a lease with EAGAIN if the server has granted no delegation
+// (oplock). A file system of a block device is local. Any other file system is asked for its type,
+// but only once, not at each refusal.
 bool refuses_for_writers_alone(int fd, const FileStat& stat) {
-  // The device plus one, shifted by one bit; the lowest bit says whether the device refuses a lease
-  // only because of writers.
+  // The device plus one, shifted left by one bit. The lowest bit is set if the device refuses a
+  // lease only because of writers.
   static constinit std::atomic<std::uint64_t> last{0};
   if (stat.device_major != 0) return true;
   const std::uint64_t known = last.load(std::memory_order_relaxed), device = (stat.device() + 1)
@@ -181,13 +181,15 @@ bool refuses_for_writers_alone(int fd, const FileStat& stat) {
   return does;
 }
 
-// The kernel grants a read lease only if no process on this node has the file open, or mapped, for
-// writing. Some file systems have no leases (NFS 3, Ceph, 9p), and a process that neither owns the
-// file nor has CAP_LEASE gets none. Asking costs no request to a server.
+// Asks for a read lease. The kernel grants it only if no process on this node has the file open or
+// mapped for writing. The answer is `unknown` on file systems without leases (NFS 3, Ceph, 9p). It
+// is also `unknown` if the process does not own the file and lacks CAP_LEASE. Asking costs no
+// request to a server.
 OpenForWriting ask_kernel(int fd, const FileStat& stat) {
-  // We return the lease immediately; an open for writing in between breaks it. The signal of the
-  // break goes to this thread, which blocks it: the program never sees it, and no handler leaves
-  // the lease behind by a jump. By default the signal is ignored.
+  // The lease is returned immediately, but an open for writing in between breaks it. The kernel
+  // sends the signal of the break to this thread, which blocks it. So the program never sees the
+  // signal, and no handler can jump out while the lease exists. By default, a process ignores this
+  // signal.
   constexpr int k_signal = SIGURG;
   const base::BlockSignals block;
   ::f_owner_ex owner{.type = F_OWNER_TID, .pid = static_cast<int>(sys::raw(SYS_gettid))};
@@ -208,7 +210,7 @@ OpenForWriting ask_kernel(int fd, const FileStat& stat) {
                                                                  : OpenForWriting::unknown;
 }
 
-// True if the file is written by processes that have inherited it, or that bypass the library.
+// Whether the file may be written by processes that have inherited it, or that bypass the library.
 bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uint64_t& removals) {
   const Word hash = hash_of(stat);
   const bool are_any_left = region.header().left_writers.load(std::memory_order_seq_cst) != 0;
@@ -227,7 +229,7 @@ bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uin
     rows[found] = &row;
     words[found++] = word;
   }
-  // The rows are read first, so that the kernel's answer is newer than every row.
+  // Reads the rows first, so that the kernel's answer is newer than all rows.
   const OpenForWriting is_open = fd >= 0 ? ask_kernel(fd, stat) : OpenForWriting::unknown;
   if (found == 0) return is_open == OpenForWriting::somewhere;
   if (is_open != OpenForWriting::nowhere || (is_mapped && hides_mappings(fd))) return true;
@@ -248,8 +250,8 @@ void writing_begins(Region& region, const FileStat& stat) {
   WriterStripe& stripe = writer_stripe_of(region, stat);
   if (!add(stripe.writers, WriterStripe::k_places, hash))
     stripe.others.fetch_add(1, std::memory_order_seq_cst);
-  // Our own note is added last: if we are killed in between, the file stays out of the cache, which
-  // only costs time.
+  // Adds the process's own note last. If the process is killed in between, the file stays out of
+  // the cache, which only costs time.
   add(region.own_writers(region.own_slot()), k_own_writers, hash);
 }
 
@@ -286,7 +288,8 @@ bool may_be_written(Region& region, const FileStat& stat, int fd, std::uint64_t*
   for (const auto& place : stripe.writers) {
     if (is_of(place.load(std::memory_order_seq_cst), hash)) return true;
   }
-  // The rows are read after the stripe, because a writer gets its row before the stripe forgets it.
+  // Reads the rows after the stripe, because a writer gets its row before it is removed from the
+  // stripe.
   return is_written_by_others(region, stat, fd, removals != nullptr ? *removals : uncounted);
 }
 
@@ -299,14 +302,14 @@ void forget_writers_of(Region& region, std::uint32_t process_slot) {
     if ((word & k_times) == 0) continue;
     const bool is_shared = (word & k_shared) != 0;
     if (!liveness) liveness = base::liveness_of(process);
-    // A living process that has lost its lock has become another program, or is about to end.
+    // A living process that has lost its lock has executed another program, or is about to end.
     const bool may_go_on = is_shared || *liveness != base::Liveness::dead;
     const bool is_kept = may_go_on && !leave(region, word, process);
     own[i].store(0, std::memory_order_seq_cst);
-    if (is_kept) continue;  // the file then counts as written for as long as the region exists
+    if (is_kept) continue;  // the file then counts as written as long as the region exists
     WriterStripe& stripe = region.writer_stripe(stripe_index(word));
-    // A change by these writers may have gone unnoticed, so files that are being fetched now are
-    // revalidated.
+    // A change by these writers may have gone unnoticed. The new epoch makes processes check the
+    // stripe's files again if they are fetching them now.
     stripe.epoch.fetch_add(1, std::memory_order_seq_cst);
     end(stripe, word & ~k_not_hash, word & k_times);
   }

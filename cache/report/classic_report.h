@@ -10,12 +10,12 @@
 
 namespace cube::cache {
 
-// Two lines of counts, since the last report and in total; then the lines of prefetching, large
-// files, metadata and tiers; last the line of append_classic_served.
+// Two lines of counts (since the last report, and in total), the lines about prefetching, large
+// files, metadata and tiers, and the line of append_classic_served.
 ReportText report_as_classic(const JobTotals& job, std::uint64_t last_requests,
                              std::uint64_t last_hits, std::span<const std::string> prefixes = {});
 
-// Appends the line on opens that were not served, with the remedy. Names `prefixes` if nothing
+// Appends the line about opens that were not served, with the remedy. Names `prefixes` if no file
 // below them was opened.
 void append_classic_served(ReportText& text, const JobTotals& job,
                            std::span<const std::string> prefixes);

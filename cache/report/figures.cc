@@ -10,7 +10,7 @@ namespace {
 using CountOf = std::uint64_t (*)(const JobTotals& job, std::size_t tier);
 using RealOf = double (*)(const JobTotals& job, std::size_t tier);
 
-// Used instead of a tier's number in a row that is repeated for each tier.
+// Replaces a tier's number in a row that is repeated for each tier.
 constexpr std::size_t k_each_tier = Figure::k_no_tier - 1;
 
 consteval Figure row(std::string_view place, Unit unit, std::size_t tier, CountOf count,
@@ -85,7 +85,8 @@ consteval auto all_figures() {
 
 constexpr auto k_figures = all_figures();
 
-// Assumes that each figure needs its own object, a comma, and the longest number.
+// The size of the longest JSON object. Assumes that each figure needs its own object, a comma, and
+// the longest number.
 consteval std::size_t most_bytes() {
   std::size_t n = sizeof "{}\n";
   for (const Figure& figure : k_figures)

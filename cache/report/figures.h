@@ -1,6 +1,6 @@
-// The table of all figures in the report, as rows that take a value out of JobTotals
-// (job_totals.h): each figure of stats.def, and those of tiers once for each tier. Thread safety:
-// constants. A value is read without allocation.
+// The table of all figures in the report. Each row reads a value from JobTotals (job_totals.h).
+// There is a row for each figure of stats.def. A figure of tiers has a row for each tier. Thread
+// safety: constants. Reading a value allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -19,10 +19,10 @@ struct Figure {
 
   std::string_view group;  // the JSON object that contains it: "origin", "latency_us.hit"; empty:
                            // the report itself
-  std::string_view name;   // in that object
+  std::string_view name;   // the name in that object
   Unit unit;
   std::size_t tier;  // the figure is omitted if the job lacks this tier; k_no_tier: never omitted
-  // Exactly one of the two is null.
+  // Exactly one of these two functions is null.
   std::uint64_t (*count)(const JobTotals& job, std::size_t tier);
   double (*real)(const JobTotals& job, std::size_t tier);
 

@@ -79,13 +79,13 @@ std::optional<double> JobTotals::ns_of_miss() const {
 }
 
 std::optional<JobTotals::Saved> JobTotals::saved() const {
-  // With fewer fetches, the lower quartile would depend on a few files, all of which a busy machine
-  // may have delayed.
+  // With fewer fetches, the lower quartile would depend on a few files, and a busy machine may have
+  // delayed all of these files.
   constexpr std::uint64_t k_enough_fetches = 32;
   const auto miss = ns_of_miss();
   if (!miss || timed_misses() < k_enough_fetches) return std::nullopt;
   // Only a file on this machine is fetched this fast. The kernel may have had the file in memory,
-  // and would have it again at the next open.
+  // and would probably still have it at the next open.
   constexpr double k_local_ns = 100'000;
   std::uint64_t first = totals[Counter::prefetch_early];
   for (const base::TierKind& kind : base::k_tier_kinds) first += totals[kind.hits];
@@ -155,7 +155,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
   const std::uint64_t now = base::boot_ns(), began = region.job_row(job).started_ns;
   result.milliseconds = began == 0 || now < began ? 0 : (now - began) / 1'000'000;
   const JobRow& row = region.job_row(job);
-  // Another process has written these characters, and the report may go to a terminal.
+  // Replaces unprintable characters, because another process has written the text, and the report
+  // may be written to a terminal.
   const auto is_printed = [](char c) { return c >= ' ' && c <= '~'; };
   copy_noted_path(row.misspelled, result.misspelled);
   if (const UnservedRow* const unserved = unserved_of(region, job); unserved != nullptr) {
@@ -175,8 +176,8 @@ JobTotals collect(Region& region, std::uint32_t job) {
 
 JobTotals collect_all(const Region& region) {
   JobTotals result;
-  // Counters move from a process to its job, and from a job to the forgotten jobs. They are read in
-  // the opposite order, so that none is counted twice.
+  // Counters move from a process to its job, and from a job to the forgotten jobs. This function
+  // reads in the opposite order, so that no counter is counted twice.
   result.totals.add(region.forgotten_jobs());
   std::atomic_thread_fence(std::memory_order_acquire);
   for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {

@@ -13,8 +13,8 @@ std::string_view rest_of(std::string_view path) {
   return path;
 }
 
-// Closes the objects on the path `from` that are not on the path `to`, and opens the others of
-// `to`.
+// Closes the objects on the path `from` that are not on the path `to`, and opens the remaining
+// objects of `to`.
 void change_object(ReportText& text, std::string_view from, std::string_view to) {
   while (!from.empty() && first_of(from) == first_of(to)) {
     from = rest_of(from);

@@ -12,7 +12,7 @@ using base::Counter;
 static_assert(std::size(k_bypassed) == k_unserved_reasons &&
               k_bypassed[0].counter == Counter::bypassed_size);
 
-// A full index also counts as bypassed_full, which usually means that the memory is full.
+// Replaces the usual reason of bypassed_full (the memory is full) if the index is full.
 constexpr const char* k_index_is_full =
     "while the index was full: very many small files (raise CUBESHIM_RAM)";
 

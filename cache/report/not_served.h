@@ -1,5 +1,5 @@
-// Pieces of the report's lines: which opens were not served, and why.
-// Thread safety: pure functions. They allocate nothing.
+// Parts of the report's lines: which opens were not served, and why. Thread safety: pure functions.
+// They allocate nothing.
 #pragma once
 
 #include <span>
@@ -11,14 +11,16 @@
 namespace cube::cache {
 
 // "2 of files larger than CUBESHIM_MAX_FILE (raise it, or see CUBESHIM_BLOCK), 3 for writing";
-// appends nothing if all were served. `with_paths`: "...; 3 for writing, first /mnt/data/log".
+// appends nothing if all opens were served. `with_paths`: "...; 3 for writing, first
+// /mnt/data/log".
 void append_reasons(ReportText& text, const JobTotals& job, bool with_paths);
 
 // " (for flock 2, sendfile 1)": the calls that materialized served files.
 void append_materializing_calls(ReportText& text, const JobTotals& job);
 
-// Appends `before` and why the job has seen no file below a prefix: a file was opened by another
-// path, or nothing below `prefixes` was opened. Appends nothing if neither is known.
+// Appends `before` and the reason why the job has seen no file below a prefix: a file was opened by
+// a path outside all prefixes, or no file below `prefixes` was opened. Appends nothing if the
+// reason is not known.
 void append_not_seen(ReportText& text, const char* before, const JobTotals& job,
                      std::span<const std::string> prefixes);
 

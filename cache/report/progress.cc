@@ -11,12 +11,12 @@ using base::Counter;
 
 double percent_of(double part, double whole) { return whole == 0 ? 0 : 100 * part / whole; }
 
-// Files and reads of large files that the program has asked for.
+// How many files, and reads of large files, the program has asked for.
 std::uint64_t asked(const JobTotals& rise) {
   return rise.opens() + rise.totals[Counter::block_hits] + rise.totals[Counter::block_misses];
 }
 
-// Files and reads that added something to the cache.
+// How many files and reads have added something to the cache.
 std::uint64_t added(const JobTotals& rise) {
   std::uint64_t sum = rise.totals[Counter::misses] + rise.totals[Counter::prefetch_fetched] +
                       rise.totals[Counter::block_misses];
@@ -24,10 +24,11 @@ std::uint64_t added(const JobTotals& rise) {
   return sum;
 }
 
-// Less than one in a hundred adds anything new: the first epoch is over, or the memory is full.
+// Whether fewer than one in a hundred of these files and reads add something to the cache. The
+// first epoch is then over, or the memory is full.
 bool has_filled(const JobTotals& rise) { return added(rise) * 100 < asked(rise); }
 
-// The reason why most of the unserved opens were not served; null: there are few.
+// The most frequent reason for opens that were not served. Null: there are only few such opens.
 const Bypassed* main_reason(const JobTotals& rise) {
   const auto* const most = std::max_element(
       std::begin(k_bypassed), std::end(k_bypassed), [&](const Bypassed& a, const Bypassed& b) {
@@ -85,7 +86,7 @@ ReportText progress_text(const JobTotals& before, const JobTotals& now) {
 }
 
 ReportText Progress::look(Region& region, std::uint32_t job, std::uint64_t now_ns) {
-  // Acquire pairs with the release below: a thread that was left behind may still call look().
+  // Acquire: pairs with the release below. A thread that was left behind may still call look().
   if (is_busy_.exchange(true, std::memory_order_acquire)) return {};
   ReportText text = look_alone(region, job, now_ns);
   is_busy_.store(false, std::memory_order_release);
@@ -94,7 +95,8 @@ ReportText Progress::look(Region& region, std::uint32_t job, std::uint64_t now_n
 
 ReportText Progress::look_alone(Region& region, std::uint32_t job, std::uint64_t now_ns) {
   if (is_over_ || now_ns < next_ns_) return {};
-  // The first interval may be shorter, unless the caller times the intervals.
+  // The first interval may be too short for a line. This does not apply if the caller times the
+  // intervals.
   const bool is_first = next_ns_ == 0 && every_ns_ != 0;
   next_ns_ = now_ns + every_ns_;
   const JobTotals now = collect(region, job);

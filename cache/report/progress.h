@@ -1,6 +1,6 @@
-// Writes about a job to the terminal while its cache fills (CUBESHIM_PROGRESS), a line after each
-// interval. The lines end when almost nothing is fetched. Thread-safe; if two threads call look()
-// at the same time, one of them gets no line.
+// The progress lines of a job: a line for the terminal after each interval, while the cache fills
+// (CUBESHIM_PROGRESS). The lines end when almost nothing is fetched any longer. Thread-safe. If two
+// threads call look() at the same time, one of them gets no line.
 #pragma once
 
 #include <atomic>
@@ -19,9 +19,10 @@ class Progress {
  public:
   // 0: each call of look() ends an interval.
   explicit Progress(std::uint64_t every_ns) : every_ns_(every_ns) {}
-  // Ends the interval if it has passed. Returns the line that is due; empty: none, because the
-  // interval has not passed, nothing was opened, or the lines have ended. The line begins by
-  // erasing what another program has written on that line of the terminal, such as a progress bar.
+  // Ends the interval if it has passed, and returns the line that is due. Empty: no line is due,
+  // because the interval has not passed, nothing was opened, or the lines have ended. The line
+  // begins with a code that erases the current line of the terminal, where another program may have
+  // written a progress bar.
   ReportText look(Region& region, std::uint32_t job, std::uint64_t now_ns);
 
  private:

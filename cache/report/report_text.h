@@ -1,5 +1,5 @@
-// The text of a report, in a buffer of fixed size because nothing may be allocated. A longer report
-// is cut off. Thread safety: none; each report has its own.
+// The text of a report, in a buffer of fixed size, because nothing may be allocated. A longer
+// report is cut off. Thread safety: none; each report has its own buffer.
 #pragma once
 
 #include <fmt/core.h>

@@ -9,7 +9,7 @@ namespace {
 
 using base::Counter;
 
-// Wasted prefetches get a line if they are at least this percentage of all.
+// Wasted prefetches get a line if they are at least this percentage of all prefetches.
 constexpr double k_told_percent = 10;
 
 double percent(std::uint64_t part, std::uint64_t whole) {
@@ -60,7 +60,8 @@ void append_not_served(ReportText& text, const JobTotals& job,
   append(text, "\n");
 }
 
-// Files in blocks do not count, because it is not known how the kernel would have read them ahead.
+// Appends the time saved. Files in blocks do not count, because it is not known how the kernel
+// would have read them ahead.
 void append_saved(ReportText& text, const JobTotals& job) {
   append(text, "cubeshim: time saved: ");
   const auto saved = job.saved();
@@ -124,13 +125,13 @@ void append_large_files(ReportText& text, const JobTotals& job) {
     append_bytes(text, bytes);
     append(text, "{}{}", after, name);
   };
-  // Counted once per job, whether the program touches the pages or not.
+  // Pages of mappings are counted once per job, whether or not the program touches them.
   if (const std::uint64_t mapped = totals[Counter::block_mapped]; mapped != 0)
     add("; mappings showed ", mapped, " of memory");
   const std::uint64_t faulted = totals[Counter::block_faulted];
   const std::uint64_t mappings = totals[Counter::block_mappings],
                       watched = std::min(mappings, totals[Counter::block_watched]);
-  // The origin is not mentioned if only the kernel may have read from it.
+  // Mentions the origin only if the library has read from it. The kernel may have read on its own.
   if (const std::uint64_t fetched = totals[Counter::block_origin];
       fetched != 0 || (faulted == 0 && watched == mappings))
     add("; cubeshim fetched ", fetched, " from the ", job.name_of_origin());
@@ -140,7 +141,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   }
   if (percent(wasted, totals[Counter::block_ahead]) >= k_told_percent)
     add("; ", wasted, " were fetched ahead in vain");
-  // Pages that the mount dropped between two checks do not count.
+  // "at least", because pages that the mount dropped between two checks are not counted.
   if (faulted != 0) add("; the kernel read at least ", faulted, " more for mappings");
   if (watched != mappings && faulted == 0)
     append(text, "; what the kernel read for {} of {} mappings is not counted", mappings - watched,
@@ -162,7 +163,7 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   append(text, "\n");
 }
 
-// Reports on a job that only lists directories and stats files.
+// Appends the lines for a job that only lists directories and stats files.
 void append_metadata(ReportText& text, const JobTotals& job) {
   const auto& totals = job.totals;
   append(text,

@@ -31,8 +31,8 @@ bool expand(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX])
   return true;
 }
 
-// Whether another user may have planted the file to make this process write to it: it lies in a
-// directory that all users may write to, and belongs to another user or has a second name. The
+// Whether another user may have planted the file to make this process write to it. Such a file lies
+// in a directory that all users may write to, and belongs to another user or has a second name. The
 // kernel also refuses such a file if fs.protected_regular is set.
 bool may_be_planted(const char* path, const struct ::stat& file) {
   char directory[PATH_MAX];
@@ -49,8 +49,8 @@ bool may_be_planted(const char* path, const struct ::stat& file) {
   return stranger || file.st_nlink != 1;
 }
 
-// The program is about to end, so this waits neither for the reader of a FIFO nor for the holder of
-// a lease.
+// The program is about to end, so the open must not wait for the reader of a FIFO or for the holder
+// of a lease.
 base::Result<base::UniqueFd> open_report(const char* path) {
   auto file =
       base::open_fd(path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0644);

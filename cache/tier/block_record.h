@@ -11,12 +11,12 @@
 
 namespace cube::cache {
 
-// All blocks of a file have the same size, a power of two, except the last one, which ends with the
-// file.
+// The place of a block in a file. All blocks have the same size, a power of two, except the last
+// block, which ends with the file.
 struct BlockPlace {
   std::uint64_t block_bytes = 0, number = 0;
   std::uint64_t begin() const { return number * block_bytes; }
-  // The bytes of this block in a file of this size.
+  // The number of bytes of this block in a file of this size.
   std::uint64_t bytes(std::uint64_t file_size) const {
     return begin() < file_size ? std::min(block_bytes, file_size - begin()) : 0;
   }
@@ -25,7 +25,7 @@ struct BlockPlace {
 class BlockName {
  public:
   BlockName(std::string_view path, const BlockPlace& place);
-  // Empty if the path is too long.
+  // The path of the record. Empty: the path is too long.
   std::string_view text() const { return {text_, length_}; }
 
  private:
@@ -34,17 +34,17 @@ class BlockName {
   char text_[k_longest];
 };
 
-// Decides whether the bytes of this record are what the block of the file holds, given that the
-// origin reports this stat for the file.
+// Decides whether this record has the current bytes of the block. `stat`: the stat that the origin
+// reports for the file.
 Tier::Verdict compare_block(const Record& record, const FileStat& stat, const BlockPlace& place);
-// Like compare_block above, but for a record that Tier::visit of `tier` has passed: the tier
-// decides whether it is of the file's version.
+// Like compare_block above, but for a record that Tier::visit of `tier` has passed to a Judge. The
+// tier decides whether the record has the file's version.
 Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& stat,
                             const BlockPlace& place);
 
-// plan_block computes the size and place of the block's record in a buffer of which `fill` bytes
-// are used; write_block writes it. `fetched_ns` is a time of the wall clock: any change of the file
-// after it shows in the file's times.
+// plan_block computes the size and place of the block's record in a buffer whose first `fill` bytes
+// are used. write_block writes the record. `fetched_ns` is a time of the wall clock. Any change of
+// the file after this time also changes the file's times.
 RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place,
                       const FileStat& stat);
 struct BlockContent {

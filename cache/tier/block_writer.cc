@@ -10,8 +10,8 @@
 namespace cube::cache {
 namespace {
 
-// Room for a chunk and the heads of its blocks, which take at least 512 bytes for each block of 4
-// KiB.
+// The buffer has room for a chunk and for the heads of its blocks. The head of a block of 4 KiB
+// takes at least 512 bytes.
 constexpr std::uint64_t k_buffer_bytes = 2 * std::uint64_t{k_chunk_bytes};
 
 }  // namespace
@@ -43,8 +43,8 @@ base::Result<void> BlockWriter::pass(const std::function<bool()>& may_go_on,
 }
 
 base::Result<void> BlockWriter::offer(const Chunks::Offer& from) {
-  // If the path is missing, the file was changed or its row was reused for another file, so it is
-  // unknown whose bytes these are.
+  // The path is missing if the file was changed, or if its row was reused for another file. The
+  // file to which the bytes belong is then unknown.
   if (!names_.find(from.key, name_)) return {};
   if (!buffer_) {
     auto buffer = base::Mapping::anonymous(k_buffer_bytes);

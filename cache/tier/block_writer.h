@@ -1,9 +1,9 @@
-// Offers blocks of large files to the tiers as soon as they are whole in the region's chunks. Its
-// owner is the one thread of the node that writes (tier_writer.h). A chunk is pinned while its
-// blocks are offered, so that nothing else takes its place. Invariants: only whole blocks are
-// offered, and only of the version of the file that its path row in the region proves; a block is
-// offered once for each life of its chunk, and not at all if it came from a tier. Thread safety:
-// one thread; all other threads may continue.
+// Offers blocks of large files to the tiers as soon as the blocks are whole in the region's chunks.
+// A BlockWriter belongs to the only thread of the node that writes to the tiers (tier_writer.h). A
+// chunk is pinned while its blocks are offered, so that it is not replaced. Invariants: only whole
+// blocks are offered, and only if the row of the file's path in the region proves their version. In
+// each life of a chunk, a block is offered at most once, and never if it came from a tier. Thread
+// safety: one thread; all other threads may continue.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,18 @@ namespace cube::cache {
 
 class BlockWriter {
  public:
-  // `block` is the size of a block in bytes, a power of two of at most a chunk; 0 means that there
+  // `block` is the size of a block in bytes: a power of two, at most the size of a chunk. 0: there
   // are no blocks.
   BlockWriter(Region& region, const Tiers& tiers, std::uint64_t block)
       : chunks_(region), names_(region), tiers_(tiers), block_(block) {}
 
-  // Offers the blocks that have become whole until may_go_on() returns false, and calls `note_step`
+  // Offers the blocks that have become whole, until may_go_on() returns false. Calls `note_step`
   // after each chunk. On failure, returns the errno that ended the pass.
   base::Result<void> pass(const std::function<bool()>& may_go_on,
                           const std::function<void()>& note_step);
-  // Tells waiting threads to stop waiting for this writer.
+  // Makes threads that wait for this writer stop waiting.
   void tell_waiting() { chunks_.tell_waiting(); }
-  // Returns how many chunks have something to offer.
+  // Returns how many chunks have blocks to offer.
   std::uint64_t left() const;
 
  private:

@@ -23,13 +23,13 @@ class DiskTier final : public Tier {
   bool visit(std::string_view key, Judge& judge) override;
   base::Result<void> offer(std::span<const std::byte> segment,
                            std::span<const std::uint64_t> offsets) override;
-  // Writes the footer; without it, the next job would have to recover the file.
+  // Writes the footer. Without a footer, the next job would have to recover the file.
   void end_offers() override { store_->seal(/*durable=*/false); }
   void content_changed(std::string_view key, const FileStat* stat) override;
   void tree_changed() override { store_->distrust_all(); }
   base::TierStatus status() const override;
-  // Returns 0 if blocks of this size have room in the segment files; otherwise the least
-  // CUBESHIM_DISK that would give them room.
+  // Returns 0 if blocks of this size fit into the segment files. Otherwise returns the smallest
+  // CUBESHIM_DISK with which they would fit.
   std::uint64_t least_bound_for_blocks(std::uint64_t block) const {
     return store_->least_bound_for(block);
   }

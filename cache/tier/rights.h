@@ -1,8 +1,8 @@
 // Decides whether the origin would let this process open a file that a tier has. Mode bits do not
-// decide this: an access control list, a server's own rules, or a squashed root may refuse what
-// they allow. The right is proven if a process with the same rights has opened the file by this
-// path since its mode, owner and ctime last changed; otherwise an open asks the origin. Thread
-// safety: pure.
+// suffice: an access control list, a server's own rules, or a squashed root may refuse an open that
+// the mode bits allow. The right is proven if a process with the same rights has opened the file by
+// this path since the file's mode, owner and ctime last changed. Otherwise an open must ask the
+// origin. Thread safety: pure.
 #pragma once
 
 #include "cache/record/record.h"

@@ -9,8 +9,8 @@
 namespace cube::cache {
 namespace {
 
-// A later job can use neither a stat without bytes, which is too old by then, nor the listing of a
-// directory whose times prove nothing.
+// Whether a later job can use the record. A later job cannot use a stat without bytes, which is too
+// old by then, or the listing of a directory whose times prove nothing.
 bool is_worth_keeping(const Record& record) {
   if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;
   const auto data = DirectoryData::of(record);
@@ -39,7 +39,7 @@ void TierWriter::wake() { tell_tier_writer(region().header()); }
 void TierWriter::wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
                                const std::function<bool()>& is_over) {
   RegionHeader& header = region().header();
-  // A process that is killed here leaves the count too high, which costs a few needless wake-up
+  // If a process is killed here, the count stays too high, which costs a few needless wake-up
   // calls.
   header.disk_sleeps.fetch_add(1, std::memory_order_seq_cst);
   if (!is_over()) base::sys::futex_wait(&header.disk_news, seen, at_most_ns);
@@ -74,14 +74,14 @@ int TierWriter::write(std::uint32_t segment) {
   SegmentRow& row = region().segment_row(segment);
   Pin pin;
   std::uint32_t generation = 0;
-  // A resident segment is also pinned, because it may be about to join the ring.
+  // Pins even a resident segment, because it may be about to join the ring.
   if (!ram_.hold(segment, generation, pin)) return 0;
   const bool is_ring = row.is_ring.load(std::memory_order_acquire) != 0;
   Note& note = notes_[segment];
   if (note.generation != generation) note = {.generation = generation, .seen = 0, .written = {}};
-  // Loaded before the records are visited, so that the next pass sees later records.
+  // Loads the count before visiting the records, so that the next pass sees later records.
   const std::uint32_t fresh = row.fresh.load(std::memory_order_acquire);
-  // A segment that was sealed a moment ago may still get records that are just being published.
+  // A segment that has just been sealed may still get records that are being published.
   const bool grows = is_ring || word_of(row).state == SegmentState::open;
   std::vector<std::uint64_t> offsets, written;
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
@@ -119,7 +119,8 @@ int TierWriter::write_all(bool of_ring, const std::function<bool()>& may_go_on) 
     if (error == 0) say_alive();
     is_any = true;
   }
-  // seq_cst: either we see the waiter, or the waiter sees that the segment may be reclaimed.
+  // seq_cst: either this load sees the waiter, or the waiter sees that the segment may be
+  // reclaimed.
   if (of_ring && is_any && header.ring_waiting.load(std::memory_order_seq_cst) != 0)
     ram_.ring().wake();
   return error;

@@ -1,10 +1,11 @@
-// Writes the records that were added to RAM to the tiers, a segment or a chunk of a large file at a
-// time. It runs in a background thread of one process of the node. It writes only records that the
-// index names, that are confirmed, and that are not marked. It pins a segment while it writes it. A
-// segment of the ring may be reclaimed afterwards (Ring::is_awaited), so segments of the ring come
-// first. Invariants: a record is written once for each life of its segment, or found to be there
-// already; after a pass that failed, no thread waits for the tiers. Thread safety: one thread,
-// unless a function's comment says otherwise. All other threads may continue.
+// Writes the records that were added to RAM to the tiers: one segment, or one chunk of a large
+// file, at a time. The writer runs in a background thread of one process of the node. It writes
+// only records that the index names, that are confirmed, and that are not marked. It pins a segment
+// while it writes the segment's records. Segments of the ring are written first, because they can
+// be reclaimed afterwards (Ring::is_awaited). Invariants: in each life of its segment, a record is
+// written only once, or is found to be in the tier already. After a pass that failed, no thread
+// waits for the tiers. Thread safety: one thread, unless a function's comment says otherwise. All
+// other threads may continue.
 #pragma once
 
 #include <cstdint>
@@ -26,28 +27,28 @@ class TierWriter {
         blocks_(ram.region(), tiers, block),
         notes_(ram.region().layout().segment_count) {}
 
-  // For RobustLock; its holder is the one thread of the node that writes.
+  // The mutex for RobustLock. Only the thread that holds it writes to the tiers.
   pthread_mutex_t* lock() { return &region().header().disk_writer; }
-  // Ends wait_for_news. May be called by any thread.
+  // Ends wait_for_news. Any thread may call it.
   void wake();
 
-  // Writes all that is new until may_go_on() returns false. Returns how many records, and chunks of
-  // large files, were left; on failure, the errno that ended the pass, and the rest is for a later
-  // pass. Pins nothing after may_go_on() has returned false: from then on, another process may get
-  // this process's row of pins.
+  // Writes all new records and blocks until may_go_on() returns false. Returns how many records and
+  // chunks of large files are left. On failure, returns the errno that ended the pass; the rest is
+  // left to a later pass. After may_go_on() has returned false, it pins nothing, because another
+  // process may then get this process's row of pins.
   base::Result<std::int64_t> pass(const std::function<bool()>& may_go_on);
-  // Counts how often segments got new records. Read it before a pass.
+  // A count of how often segments got new records. Read it before a pass.
   std::uint32_t news() const;
-  // Waits until that count differs from `seen`, wake() is called, or the time is over. A thread
-  // that makes is_over() true calls wake() afterwards.
+  // Waits until news() differs from `seen`, until wake() is called, or for at most `at_most_ns`. A
+  // thread that makes is_over() true must call wake() afterwards.
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns,
                      const std::function<bool()>& is_over);
-  // Releases the pins of killed processes, which would keep chunks and segments of the ring from
-  // being reclaimed.
+  // Releases the pins of killed processes, because these pins would keep chunks and segments of the
+  // ring from being reclaimed.
   void free_claims();
-  // Tells waiting threads to stop waiting for this writer.
+  // Makes threads that wait for this writer stop waiting.
   void end();
-  // Makes all that was written immediately available to the next job. May wait for the tiers.
+  // Makes all written records immediately available to the next job. May wait for the tiers.
   void seal();
 
  private:

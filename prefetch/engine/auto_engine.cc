@@ -51,7 +51,8 @@ bool AutoEngine::take_up(Origin& origin, Fetch& fetch) {
   return false;
 }
 
-// Called by the submitter some time after the decision, because an engine's thread has no stderr.
+// Called on the submitter's thread, some time after the decision, because an engine's thread has no
+// stderr.
 void AutoEngine::say(const Origin& origin) const {
   const EngineTrial& trial = origin.trial;
   base::log(
@@ -74,7 +75,7 @@ void AutoEngine::submit(Fetch& fetch) {
     side = choice == Choice::uring ? Side::uring : Side::threads;
   } else {
     const std::lock_guard lock(mutex_);
-    // A stopped engine still ends every fetch that it is given.
+    // Submits the fetch even after a stop: a stopped engine still ends each fetch.
     if (!is_stopped_ && !origin.trial.is_decided() && !take_up(origin, fetch)) return;
     side = origin.trial.side();
   }
@@ -92,7 +93,7 @@ Fetch* AutoEngine::batch_is_over(Origin& origin) {
                         std::memory_order_release);
     return std::exchange(origin.first, nullptr);
   }
-  // The next batch consists of fetches that were held back.
+  // The next batch begins with the fetches that were held back.
   origin.submitted = 0;
   if (origin.first == nullptr) return nullptr;
   begin_batch(origin);
@@ -108,7 +109,7 @@ Fetch* AutoEngine::batch_is_over(Origin& origin) {
 Fetch* AutoEngine::one_of_batch_ended(Origin& origin, bool counts) {
   if (!counts) origin.is_void = true;
   if (++origin.ended != origin.submitted) return nullptr;
-  // The batch is not full: the engine ran out of work.
+  // If the batch is not full, the engine ran out of work.
   if (origin.submitted < origin.size) origin.is_void = true;
   return batch_is_over(origin);
 }

@@ -1,6 +1,6 @@
-// An engine that runs a thread engine and an io_uring engine and gives each origin to the faster
-// one; see engine_choice.h. Thread safety: as IoEngine. The lock is never held while an engine is
-// called, because an engine may call back immediately.
+// An engine that runs a thread engine and an io_uring engine and assigns each origin to the faster
+// of the two; see engine_choice.h. Thread safety: the same as that of IoEngine. No engine is called
+// under the lock, because the engine can call back immediately.
 #pragma once
 
 #include <array>
@@ -47,7 +47,7 @@ class AutoEngine final : public IoEngine, public FetchClient {
     bool is_void = false;
     std::uint64_t began_ns = 0;
   };
-  static constexpr std::size_t k_origins = 16;  // all further origins share the last place
+  static constexpr std::size_t k_origins = 16;  // all further origins share the last entry
   static constexpr unsigned k_most_voids = 64;
 
   bool is_owner() const { return base::sys::getpid() == owner_; }
@@ -56,12 +56,13 @@ class AutoEngine final : public IoEngine, public FetchClient {
   }
   unsigned wanted_size() const;
   void say(const Origin& origin) const;
-  // Under the lock: starts the next batch with the fetches that are about to be passed on.
+  // Called under the lock. Starts the next batch with the fetches that are about to be passed on.
   void begin_batch(Origin& origin);
-  // Under the lock: takes the fetch into the batch (true), or holds it back (false).
+  // Called under the lock. Adds the fetch to the batch and returns true, or holds it back and
+  // returns false.
   bool take_up(Origin& origin, Fetch& fetch);
-  // Under the lock: notes that one fetch of the batch has ended. Returns the chain of fetches that
-  // may be submitted now.
+  // Called under the lock. Notes that one fetch of the batch has ended. Returns the chain of
+  // fetches that may be submitted now.
   Fetch* one_of_batch_ended(Origin& origin, bool counts);
   Fetch* batch_is_over(Origin& origin);
   void pass_on(Side side, Fetch* chain);
@@ -72,7 +73,8 @@ class AutoEngine final : public IoEngine, public FetchClient {
   const int owner_ = base::sys::getpid();
   std::unique_ptr<IoEngine> engines_[2];  // by Side
 
-  base::Mutex mutex_;  // guards the rest except the choices, is_told_, unended_ and all_over_
+  base::Mutex mutex_;  // guards all members below except the choices, is_told_, unended_ and
+                       // all_over_
   std::array<Origin, k_origins> origins_;
   unsigned depth_;
   bool is_stopped_ = false;

@@ -17,7 +17,7 @@ using base::EngineKind;
 
 std::unique_ptr<IoEngine> make(EngineKind choice, const EngineOptions& options, FetchClient& client,
                                std::string& why) {
-  // A seccomp filter may kill the process for calls that the program itself never makes. Many
+  // A seccomp filter might kill the process for calls that the program itself never makes, and many
   // filters refuse io_uring.
   if (choice == EngineKind::threads ||
       (choice == EngineKind::automatic && base::may_be_sandboxed()))

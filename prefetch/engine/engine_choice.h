@@ -1,16 +1,18 @@
-// Chooses the engine: either the one in the settings, or the faster one for each origin.
+// Chooses the engine: either the engine that the settings name, or the faster engine for each
+// origin.
 //
-// `automatic` has both engines. The first fetches of an origin are a trial. Batches of four times
-// the depth run on the two engines alternately, and each is timed from its first submit to its last
-// end (engine_trial.h). The trial chooses io_uring once that was faster by a tenth in eight pairs
-// of batches, and threads once it was not in two pairs. A tie therefore goes to the threads, mostly
-// after three pairs, and one disturbed batch does not decide the trial.
+// The setting `automatic` creates both engines. The first fetches of an origin are a trial. Batches
+// of four times the depth run on the two engines alternately, and each is timed from its first
+// submit to its last end (engine_trial.h). The trial chooses io_uring when io_uring was faster by a
+// tenth in eight pairs of batches, and threads when io_uring did not reach this lead in two pairs.
+// A tie therefore selects threads, usually after three pairs, and one disturbed batch does not
+// decide the trial.
 //
 // A fetch that is submitted beyond a batch is held back until the batch has ended. A batch does not
 // count, and is run again, if the engine ran out of work or some of its fetches were cancelled. A
-// pair whose depths differ by more than a quarter is also run again. After too many batches that do
-// not count, the trial chooses threads. The trial fetches only files that would be fetched anyway,
-// and none twice.
+// pair of batches whose depths differ by more than a quarter is also run again. After too many
+// batches that do not count, the trial chooses threads. The trial fetches only files that would be
+// fetched anyway, and no file twice.
 #pragma once
 
 #include <functional>
@@ -22,12 +24,12 @@
 
 namespace cube::prefetch {
 
-// Falls back to threads if io_uring is refused, and logs the reason. Null: no engine can be made;
-// `why` is the reason.
+// Falls back to threads if io_uring is refused, and logs the reason. Returns null if no engine can
+// be made; `why` is then the reason.
 std::unique_ptr<IoEngine> make_engine(base::EngineKind choice, const EngineOptions& options,
                                       FetchClient& client, std::string& why);
 
-// The two engines of `automatic`, for tests of the choice itself.
+// Replaces the two engines of `automatic`, for tests of the choice itself.
 struct AutoParts {
   using Make = std::function<std::unique_ptr<IoEngine>(FetchClient& client)>;
   Make threads, uring;

@@ -46,7 +46,7 @@ class CoreEngine final : public IoEngine {
   }
 
  private:
-  // A forked child has a copy of this object and none of the threads.
+  // False in a forked child, which has a copy of this object but none of the threads.
   bool is_owner() const { return sys::getpid() == owner_; }
 
   const int owner_ = sys::getpid();

@@ -1,8 +1,8 @@
 // The common part of both engines: it holds the fetches that have not begun, and ends all fetches.
 //
-// An engine derives its core from EngineCore. engine_of() wraps the core in the IoEngine that the
-// client holds. Thread safety: submit, depth and stop as in io_engine.h; the rest is for the
-// engine's threads.
+// Each engine derives its core from EngineCore. engine_of() wraps the core in the IoEngine that the
+// client holds. Thread safety: submit, depth and stop are like those of io_engine.h; only the
+// engine's threads may call the other functions.
 #pragma once
 
 #include <memory>
@@ -18,15 +18,15 @@ class EngineCore : public ThreadCrew {
  public:
   EngineCore(const EngineOptions& engine_options, FetchClient& of);
 
-  // Starts the first thread. Returns false if it cannot have an fd table of its own.
+  // Starts the first thread. Returns false if the thread cannot have its own fd table.
   bool begin(std::string& why);
   virtual const char* name() const = 0;
   // Called after something was queued.
   virtual void wake() = 0;
   virtual void set_depth(unsigned depth) = 0;
-  // Called when the queue is closed and empty: fetches in flight must end.
+  // Called when the queue is closed and empty. Must make the fetches in flight end.
   virtual void end_flights() = 0;
-  // Closes every gate, then abandons the fetches still in flight. Returns how many there were.
+  // Closes every gate, then abandons the fetches still in flight. Returns how many it abandoned.
   virtual unsigned abandon_all() = 0;
 
   static unsigned bounded(unsigned depth);
@@ -36,10 +36,9 @@ class EngineCore : public ThreadCrew {
   FetchQueue queue;
 
  protected:
-  // begin() tells it.
+  // Does nothing, because begin() reports the error.
   void work_without_table(int) override {}
-  // Ends the fetch at one place in flight. The gate of the place is closed. Returns how many
-  // fetches it abandoned.
+  // Ends a fetch in flight whose gate is closed. Returns how many fetches this has abandoned.
   unsigned abandon(Fetch* fetch, bool has_room);
 };
 

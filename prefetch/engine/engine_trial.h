@@ -1,13 +1,14 @@
-// Decides which of two engines serves an origin better. Batches of equal size run on each engine
-// alternately; the second pair runs in the opposite order and so on, so a change of conditions
-// during the trial (the origin's load, its server's cache) affects both engines alike. The first
-// pair is a warm-up, which starts threads and kernel workers, and is not counted.
+// Decides which of two engines serves an origin better. Batches of equal size run on the two
+// engines alternately, and each pair of batches runs in the opposite order of the pair before it.
+// So a change of conditions during the trial (the origin's load, its server's cache) affects both
+// engines alike. The first pair is not counted: it is a warm-up, which starts threads and kernel
+// workers.
 //
 // The ring wins a pair if it was faster by a margin, and loses it otherwise. After k_wins wins the
-// origin gets the ring; after k_losses losses it gets the threads. One batch that other work on the
-// machine spoiled therefore decides nothing. If there is no real difference, threads win after a
-// few batches, because with threads a hang costs one thread and not a ring. Pure. Thread safety:
-// one thread at a time.
+// origin is assigned to the ring; after k_losses losses it is assigned to the threads. So a single
+// batch that was disturbed by other work on the machine decides nothing. If there is no real
+// difference, threads win after a few batches. Threads are preferred because a hang then costs one
+// thread and not a ring. Pure. Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ enum class Side : std::uint8_t { threads, uring };
 class EngineTrial {
  public:
   bool is_decided() const { return wins_ == k_wins || losses_ == k_losses; }
-  // The engine of the next batch. Once the trial is decided: the engine of all batches.
+  // The engine of the next batch. After the trial is decided, the engine of all batches.
   Side side() const;
   bool is_between_pairs() const { return !is_second_; }
   // Records the time of a batch that ran on side(). Batches do not overlap.

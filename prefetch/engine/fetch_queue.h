@@ -12,7 +12,7 @@ namespace cube::prefetch {
 
 class FetchQueue {
  public:
-  // Returns false once the queue has been closed.
+  // Returns false if the queue has been closed.
   bool push(Fetch& fetch) {
     const std::lock_guard lock(mutex_);
     if (is_closed_) return false;
@@ -48,14 +48,14 @@ class FetchQueue {
     // Pairs with the acquire in wait_for_all.
     if (unended_.fetch_sub(1, std::memory_order_release) == 1) over_.notify();
   }
-  // Waits until all are over, but no longer than this.
+  // Waits until all fetches are over, but no longer than `at_most_ns`.
   void wait_for_all(std::uint64_t at_most_ns = UINT64_MAX) {
     over_.wait_until([this] { return unended_.load(std::memory_order_acquire) == 0; }, at_most_ns);
   }
 
  private:
   base::Mutex mutex_;
-  Fetch *first_ = nullptr, *last_ = nullptr;  // guarded by mutex_, like the next two
+  Fetch *first_ = nullptr, *last_ = nullptr;  // guarded by mutex_, like the next two members
   bool is_closed_ = false;
   unsigned size_ = 0;
   std::atomic<unsigned> unended_{0};

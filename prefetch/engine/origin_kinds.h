@@ -1,9 +1,9 @@
-// Records which origins are local. io_uring tries an open or a read on the submitting thread, and
-// passes it to a kernel worker only if it detects in time that it would have to wait. On FUSE, NFS
-// and similar file systems it cannot detect that: their open() waits for the server even if the
-// name is cached, and every other fetch waits with it. An operation that may wait therefore goes
-// straight to a worker, and a file on a block device is tried inline first. Thread safety: one
-// thread.
+// Records which origins are local. io_uring tries an open or a read on the submitting thread first.
+// It passes the operation to a kernel worker only if it detects in time that the operation would
+// have to wait. On FUSE, NFS and similar file systems, it cannot detect this: their open() waits
+// for the server even if the name is cached, and every other fetch waits with it. Therefore an
+// operation that can wait is passed to a worker at once. A file on a block device is tried inline
+// first. Thread safety: one thread.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ namespace cube::prefetch {
 
 class OriginKinds {
  public:
-  // False until a file of the origin has been seen.
+  // Returns false until a file of the origin has been seen.
   bool is_local(std::uint32_t origin) const {
     return origin < k_origins && kinds_[origin] == Kind::local;
   }
@@ -21,8 +21,8 @@ class OriginKinds {
   // because a link or a mount can lead anywhere.
   void learn(std::uint32_t origin, std::uint32_t device_major) {
     if (origin >= k_origins || kinds_[origin] == Kind::remote) return;
-    // Major 0 means no block device. tmpfs and btrfs count as remote by this rule, which costs
-    // their operations a worker.
+    // Major 0 means that there is no block device. By this rule, tmpfs and btrfs count as remote,
+    // so each of their operations uses a worker.
     kinds_[origin] = device_major == 0 ? Kind::remote : Kind::local;
   }
 

@@ -24,19 +24,21 @@ namespace sys = base::sys;
 struct Worker {
   CallbackGate gate;
   bool is_taken = false;  // guarded by ThreadCore::mutex_
-  // Written inside the gate. A thread that has closed the gate may read them.
+  // The next members are written inside the gate. A thread that has closed the gate may read them.
   Fetch* fetch = nullptr;
   bool has_room = false;
   bool may_be_kept = true;  // see cache/origin/kept_attributes.h
-  // These are copies, because the client's fetch may be destroyed as soon as the gate is closed.
+  // The next members are copies, because the client may destroy its fetch as soon as the gate is
+  // closed.
   cache::OriginSpan place, together;
   std::uint64_t most_opened = UINT64_MAX;
-  bool has_span = false;  // the opened place holds the bytes that were read together
-  // A copy, because the client's fetch may be destroyed as soon as the gate is closed.
+  bool has_span = false;  // the opened place holds the bytes of `together`
+  // A copy, because the client may destroy its fetch as soon as the gate is closed.
   char path[PATH_MAX + 1];
 };
 
-// A worker takes further fetches without the lock until the queue is empty.
+// The core of the thread engine. A worker takes one fetch after another without the lock, until the
+// queue is empty.
 class ThreadCore final : public EngineCore {
  public:
   using EngineCore::EngineCore;
@@ -54,7 +56,7 @@ class ThreadCore final : public EngineCore {
            queue.size() > starting_;
   }
   void keep();
-  // These functions run with mutex_ held, except while a fetch runs.
+  // These functions hold mutex_, except while a fetch runs.
   void start_one(base::Condition::Lock& lock);
   void serve();
   bool wait_for_work(base::Condition::Lock& lock);
@@ -63,30 +65,31 @@ class ThreadCore final : public EngineCore {
   bool take(Worker& worker);
   // Call inside the gate.
   static void set_fetch(Worker& worker, Fetch* fetch);
-  // False: the thread that closed the gate has ended the fetch and the others of its request.
+  // Returns false if the gate was closed. The thread that closed it has then ended the fetch and
+  // all others of the request.
   bool fetch_one(Worker& worker, cache::OpenedPlace& place);
   bool open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
                   FetchResult& result, int& error);
   // Declines the fetch if RAM has no room.
   void fill_by_origin(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
                       FetchResult& result);
-  // False: the file must be opened.
+  // Returns false if the file must be opened.
   bool ask_first(Worker& worker, FetchResult& result);
-  // False: there is no room, or the gate is closed.
+  // Returns false if there is no room or the gate is closed.
   bool ask_for_room(Worker& worker, const cache::FileAtOrigin& file, FetchResult& result,
                     Room& room);
-  // False: the file's origin does not read whole files in one open.
+  // Returns false if the file's origin does not read whole files in one open.
   bool fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchResult& result);
   void fetch_opened(Worker& worker, int fd, cache::LinksOnWay links, FetchResult& result);
 
-  // Reopened in the threads' fd table, before any worker runs.
+  // Opened again in the threads' own fd table, before any worker runs.
   std::unique_ptr<cache::Origins> origins_;
   base::Mutex mutex_;
   base::Condition work_, keeping_;
   Worker workers_[k_most_depth];
-  // Written under mutex_. A worker that goes to sleep, or ends, records that here before it checks
-  // the queue for the last time. wake() reads these fields after it has queued, so one of the two
-  // sees the other.
+  // Written under mutex_. A worker that is about to sleep or end updates these fields, and then
+  // checks the queue for the last time. wake() is called after something was queued, and then reads
+  // these fields. So either the worker sees the queued fetch, or wake() sees the worker's update.
   std::atomic<unsigned> depth_{options.depth}, threads_{0}, idle_{0}, running_{0};
   std::atomic<bool> is_waking_{false};
   unsigned starting_ = 0;  // guarded by mutex_
@@ -130,7 +133,7 @@ void ThreadCore::serve() {
   do {
     if (running_ >= depth_) continue;
     ++running_;
-    // Each worker wakes the next if there is more work than it can take itself.
+    // If there is more work than this worker can take, it wakes the next worker.
     if (queue.size() > 1) wake_one();
     lock.unlock();
     while (take(worker)) {
@@ -143,7 +146,7 @@ void ThreadCore::serve() {
   worker.is_taken = worker.gate.is_closed();
 }
 
-// Returns false if no work came for idle_ms; the thread is then no longer counted.
+// Returns false if there was no work for idle_ms; the thread is then no longer counted.
 bool ThreadCore::wait_for_work(base::Condition::Lock& lock) {
   const auto has_work = [this] {
     is_waking_ = false;
@@ -191,7 +194,7 @@ bool ThreadCore::ask_for_room(Worker& worker, const cache::FileAtOrigin& file, F
   return room.is_given || room.is_by_origin;
 }
 
-// Returns false if the origin does not have the name, which may still exist on a mount.
+// Returns false if the origin does not have the name; the name can still exist on a mount.
 bool ThreadCore::open_whole(Worker& worker, const cache::Origin& origin, cache::OpenedPlace& place,
                             FetchResult& result, int& error) {
   cache::OriginOpen wish{.key = worker.path, .path = worker.path, .most = options.max_file};
@@ -240,7 +243,7 @@ bool ThreadCore::fetch_by_open(Worker& worker, cache::OpenedPlace& place, FetchR
   result.ending = Ending::failed;
   result.error = error;
   if (error != 0 && error != EISDIR) return true;
-  // After EISDIR, this describes a directory, or whatever else is not a regular file.
+  // After EISDIR, `file` describes a directory or something else that is not a regular file.
   const cache::FileAtOrigin& file = place.opened()->file();
   Room room;
   if (!ask_for_room(worker, file, result, room)) return true;
@@ -309,7 +312,7 @@ bool ThreadCore::fetch_one(Worker& worker, cache::OpenedPlace& place) {
     Fetch* const fetch = worker.fetch;
     is_last = fetch->beside == nullptr;
     set_fetch(worker, fetch->beside);
-    // Done before the close, which may be another round trip.
+    // Comes before the close, which can be another round trip.
     client.ended(*fetch, result);
     worker.gate.leave();
   }

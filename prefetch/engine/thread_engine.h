@@ -1,7 +1,7 @@
 // The engine of plain system calls: one thread for each fetch in flight, at most `depth` of them. A
-// keeper thread owns the fd table that they all share, and starts threads when they are needed;
-// idle threads end. A thread that hangs in the kernel outlives the engine, makes no callbacks, and
-// ends when the kernel releases it.
+// keeper thread owns the fd table that all these threads share, and starts a thread when one is
+// needed. Idle threads end. A thread that hangs in the kernel outlives the engine, makes no
+// callbacks, and ends when the kernel releases it.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace cube::prefetch {
 
-// Null: threads are not available here; `why` is the reason.
+// Returns null if threads are not available here; `why` is then the reason.
 std::unique_ptr<IoEngine> make_thread_engine(const EngineOptions& options, FetchClient& client,
                                              std::string& why);
 

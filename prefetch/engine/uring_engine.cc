@@ -19,10 +19,10 @@ namespace {
 
 namespace sys = base::sys;
 
-// The ring's thread wakes this often while operations are in flight. It then begins the fetches
-// that were submitted in the meantime and notices a stop.
+// The longest wait of the ring's thread while operations are in flight. After each wait, the thread
+// begins the fetches that were submitted in the meantime and checks for a stop.
 constexpr std::uint64_t k_look_up_ns = 10'000'000;
-// user_data of completions that belong to no flight: those of cancellations.
+// user_data of the completions of cancellations, which belong to no flight.
 constexpr std::uint64_t k_nobody = UINT64_MAX;
 
 class UringCore final : public EngineCore {
@@ -34,7 +34,8 @@ class UringCore final : public EngineCore {
   void set_depth(unsigned depth) override;
   void end_flights() override { begin_stop(); }
   unsigned abandon_all() override;
-  // Waits until the thread has set the ring up. False: it could not; `why` says what is missing.
+  // Waits until the thread has set up the ring. Returns false if that failed; `why` then says what
+  // is missing.
   bool is_set_up(std::string& why);
 
  private:
@@ -44,7 +45,8 @@ class UringCore final : public EngineCore {
   void cancel_flights();
   void advance(std::uint64_t index, int result);
 
-  // Tags a prepared operation with its flight, and sends it to a worker unless the flight is local.
+  // Tags a prepared operation with its flight. If the flight is not local, makes the kernel run the
+  // operation in a worker.
   static void start(io_uring_sqe* sqe, std::uint64_t index, const UringFlight& flight);
   void open_name(std::uint64_t index, UringFlight& flight);
   void sort(std::uint64_t index, UringFlight& flight);
@@ -63,7 +65,7 @@ class UringCore final : public EngineCore {
   std::atomic<int> set_up_{-1};  // 1: done; 0: refused
   std::string why_;              // written before set_up_
 
-  // Only the ring's thread uses these, with the exceptions in UringFlight.
+  // Only the ring's thread uses the next members, apart from the exceptions in UringFlight.
   Ring* ring_ = nullptr;  // a local variable of work()
   std::array<std::unique_ptr<UringFlight>, k_most_depth> flights_;
   OriginKinds origins_;
@@ -72,8 +74,8 @@ class UringCore final : public EngineCore {
 };
 
 void UringCore::work(unsigned) {
-  // The ring is not a member, because its fd belongs to this thread's table and must be closed
-  // there. Its workers inherit the priority.
+  // The ring is not a member, because its fd belongs to this thread's table and must be closed in
+  // this thread. The ring's workers inherit this thread's priority.
   Ring ring;
   ring_ = &ring;
   const bool ready = ring.set_up(k_most_depth, why_);
@@ -114,7 +116,7 @@ void UringCore::begin_waiting() {
     if (flight != nullptr && flight->stage != Stage::free) continue;
     Fetch* const fetch = queue.pop();
     if (fetch == nullptr) return;
-    // No exception may leave this thread: it would end the host.
+    // An exception that leaves this thread would end the host.
     if (flight == nullptr) flight.reset(new (std::nothrow) UringFlight);
     if (flight == nullptr) {
       client.ended(*fetch, {.ending = Ending::failed, .error = ENOMEM});
@@ -197,8 +199,7 @@ void UringCore::ask_stat(std::uint64_t index, UringFlight& flight, Stage stage) 
                            flight.links != cache::LinksOnWay::none;
   const int flags = AT_EMPTY_PATH | (asks_server ? cache::k_ask_server : 0);
   if (flight.is_local) {
-    // A ring passes every statx to a worker, which costs more than the statx of an open local file
-    // itself.
+    // A ring passes every statx to a worker. This costs more than the statx of an open local file.
     const long error = sys::statx(flight.fd, "", flags, cache::FileStat::k_request, &flight.statx);
     return advance(index, static_cast<int>(error));
   }
@@ -256,7 +257,7 @@ void UringCore::ask_for_room(std::uint64_t index, UringFlight& flight) {
   gate_.leave();
   flight.result.reason = flight.room.reason;
   if (!flight.room.is_given) return end(index, flight, Ending::declined);
-  // Clears O_NONBLOCK, because with it a ring would not wait for the file's bytes.
+  // Clears O_NONBLOCK, because a ring does not wait for the bytes of a file with this flag.
   if (flight.stat.is_regular()) sys::fcntl(flight.fd, F_SETFL, 0);
   flight.read = base::WholeRead(flight.room.data, flight.stat.size);
   read(index, flight);
@@ -284,10 +285,10 @@ void UringCore::advance(std::uint64_t index, int result) {
   const bool is_naming = flight.stage == Stage::naming || flight.stage == Stage::naming_with_links;
   if (is_naming && result >= 0) flight.fd = result;
   if (flight.stage == Stage::opening && result >= 0) {
-    // Closes the O_PATH fd, which involves no server.
+    // Closes the O_PATH fd. This close involves no server.
     sys::close(std::exchange(flight.fd, result));
   }
-  // Without /proc, open by path, although the path may name another file by now.
+  // Without /proc, opens by path, although the path might name another file by now.
   const bool has_no_proc =
       flight.stage == Stage::opening && (result == -ENOENT || result == -ENOTDIR);
   if (has_no_proc && !std::exchange(flight.by_name, true)) return open(index, flight, flight.path);
@@ -333,9 +334,9 @@ unsigned UringCore::abandon_all() {
   for (const auto& flight : flights_) {
     if (flight != nullptr) abandoned += abandon(flight->fetch, flight->has_room);
   }
-  // The kernel ends the operations of a ring only after the process has ended, and no process can
-  // wait for that. Until then the files stay open, and the origin cannot be unmounted. Files of
-  // threads are closed before the process has ended.
+  // Waits for the hung operations. The kernel ends a ring's operations only after the end of the
+  // process, which no other process can wait for. Until then the files stay open, and the origin
+  // cannot be unmounted. (Files that threads have opened are closed before the process has ended.)
   wait_for_end(options.give_back_ms * base::k_ns_per_ms);
   return abandoned;
 }

@@ -1,5 +1,5 @@
-// One fetch on a ring: the state that must be found again when the kernel completes an operation of
-// the fetch. Thread safety: the ring's thread alone, except as noted.
+// One fetch on a ring: the state that is needed when the kernel completes an operation of the
+// fetch. Thread safety: only the ring's thread, except as noted.
 #pragma once
 
 #include <linux/openat2.h>
@@ -25,10 +25,10 @@ enum class Stage : std::uint8_t {
 struct UringFlight {
   Stage stage = Stage::free;
   cache::LinksOnWay links = cache::LinksOnWay::unknown;
-  int fd = -1;            // an O_PATH fd until the file is open
-  bool is_local = false;  // no operation of it waits for a server (origin_kinds.h)
-  bool is_over = false;   // ended; only the close is left
-  bool by_name = false;   // opened by its path for the second time
+  int fd = -1;            // an O_PATH fd until the file itself is open
+  bool is_local = false;  // none of its operations waits for a server (origin_kinds.h)
+  bool is_over = false;   // the fetch has ended; only the close is left
+  bool by_name = false;   // the second open is by path as well
   // Written inside the gate. A thread that has closed the gate may read them.
   Fetch* fetch = nullptr;
   bool has_room = false;

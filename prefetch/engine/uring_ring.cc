@@ -22,8 +22,8 @@ T* at(void* memory, unsigned offset) {
   return reinterpret_cast<T*>(static_cast<std::byte*>(memory) + offset);
 }
 
-// The kernel ignores a requested address for these mappings, and may place them in a range that the
-// program has just unmapped.
+// Moves a mapping of the ring to the library's own place. The kernel ignores the requested address
+// of such a mapping, and might have put it into a range that the program has just unmapped.
 void* moved_to_own_place(long from, std::size_t bytes) {
   const long room = sys::mmap(base::own_place(bytes), bytes, PROT_NONE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -44,10 +44,11 @@ Ring::~Ring() {
   if (is_set_up_) sys::close(ring_.ring_fd);
 }
 
-// Does what io_uring_queue_init_params does. The library interposes that function itself
+// Does the same as io_uring_queue_init_params, which the library itself interposes
 // (shim/libc/io_uring.cc).
 bool Ring::set_up(unsigned entries, std::string& why) {
-  // The list goes from the best flags of the newest kernel down to those that 5.11 has.
+  // Sets of flags, from the best set, which needs the newest kernel, to the set that Linux 5.11
+  // supports.
   static constexpr unsigned k_flags[] = {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
                                          IORING_SETUP_COOP_TASKRUN, 0};
   io_uring_params parameters{};
@@ -70,8 +71,8 @@ bool Ring::set_up(unsigned entries, std::string& why) {
   return false;
 }
 
-// Maps both queues in one mapping (since Linux 5.4, which has_operations implies) and the entries
-// in another. No child inherits them.
+// Maps both queues in one mapping, and the entries in a second. A single mapping of both queues
+// needs Linux 5.4, which has_operations() implies. No child inherits these mappings.
 bool Ring::map(const io_uring_params& parameters) {
   const auto map = [&](std::size_t bytes, std::int64_t offset) -> void* {
     const long to = sys::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
@@ -121,7 +122,7 @@ bool Ring::has_operations(std::string& why) {
     why = "io_uring: the kernel is older than 5.11";
     return false;
   }
-  // We do not use io_uring_get_probe_ring, because it calls the host's malloc.
+  // io_uring_get_probe_ring would call the host's malloc.
   alignas(io_uring_probe)
       std::byte room[sizeof(io_uring_probe) + IORING_OP_LAST * sizeof(io_uring_probe_op)] = {};
   auto* const probe = new (room) io_uring_probe;

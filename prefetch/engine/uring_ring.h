@@ -1,5 +1,4 @@
-// A ring that is set up for fetching, or the reason why there is none. Thread safety: the thread
-// that made it.
+// A ring that is set up for fetching. Thread safety: only the thread that made the ring.
 #pragma once
 
 #include <liburing.h>
@@ -15,15 +14,15 @@ class Ring {
   Ring& operator=(const Ring&) = delete;
   ~Ring();
 
-  // False: `why` says what is missing.
+  // Returns false on failure; `why` then says what is missing.
   bool set_up(unsigned entries, std::string& why);
-  // Sets the number of kernel workers. FUSE and NFS operations wait in them, and there are few by
-  // default.
+  // Sets the number of kernel workers, in which FUSE and NFS operations wait. The default number is
+  // low.
   void set_workers(unsigned n);
 
-  // Never null: if the queue is full, its entries are submitted first.
+  // Returns a free entry, never null: if the queue is full, its entries are submitted first.
   io_uring_sqe* next();
-  // Submits, and waits at most this long for a completion.
+  // Submits the queued entries, and waits for a completion, but no longer than `at_most_ns`.
   void submit_and_wait(std::uint64_t at_most_ns);
   // The next completion, or null.
   io_uring_cqe* completed();

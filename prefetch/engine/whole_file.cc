@@ -19,7 +19,7 @@ base::Result<int> open_for_fetch(const char* path, cache::LinksOnWay& links, cac
   if (!named.is_regular() || named.size > most) return name.release();
   const base::ProcFdName again(name.get(), base::ProcFdName::Table::thread);
   long fd = sys::open(again.c_str(), k_open_flags);
-  // Without /proc, open by path, although the path may name another file by now.
+  // Without /proc, opens by path, although the path might name another file by now.
   if (fd == -ENOENT || fd == -ENOTDIR) fd = sys::open(path, k_open_flags);
   if (sys::failed(fd)) return base::fail(static_cast<int>(-fd));
   return static_cast<int>(fd);

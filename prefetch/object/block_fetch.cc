@@ -75,7 +75,7 @@ void BlockFetch::ask(const cache::MailTicket& ticket, const cache::MailPart& par
 
 int BlockFetch::start(std::uint64_t begin, std::uint64_t end, bool is_urgent) {
   while (begin < end) {
-    // The end of this chunk, or the beginning of a range that is being fetched.
+    // Stops at the end of this chunk, or at the beginning of a range that is being fetched.
     const auto after = running_.upper_bound(begin);
     if (after != running_.begin() && std::prev(after)->second > begin) {
       begin = std::prev(after)->second;
@@ -95,7 +95,7 @@ int BlockFetch::start(std::uint64_t begin, std::uint64_t end, bool is_urgent) {
   return 0;
 }
 
-// Whether an answer belongs to the version that was listed.
+// Returns 0 if the answer belongs to the version that was listed, otherwise ESTALE.
 int BlockFetch::check(const s3::Outcome& head) {
   if (head.size != version_.size || cache::mark_of_etag(head.etag) != version_.etag_mark)
     return ESTALE;
@@ -152,7 +152,8 @@ void BlockFetch::serve_waiting() {
       return true;
     }
     const int error = start(one.begin, one.end, /*is_urgent=*/true);
-    // Chunks that are being fetched are pinned, and make room when they are complete.
+    // Waits for room: chunks that are being fetched are pinned, and can be evicted when they are
+    // complete.
     if (!running_.empty()) return false;
     finish_(one.ticket, error, "");
     return true;

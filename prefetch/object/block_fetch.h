@@ -1,7 +1,7 @@
 // One version of a large object, whose blocks the gateway fetches in ranges into the region's
-// chunks. Askers of the same bytes share one request. All ranges are of the version that was
-// listed: the first ones compare the ETag of their answer with it, the later ones also send
-// If-Match. Thread safety: the thread of the client.
+// chunks. Askers of the same bytes share one request. All ranges must be of the version that was
+// listed. The first requests compare the ETag of their answer with the listed version; later
+// requests also send If-Match. Thread safety: the thread of the client.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   using Finish =
       std::function<void(const cache::MailTicket& ticket, int error, const std::string& trouble)>;
 
-  // `finish` answers an asker. All of them must outlive this. Null: too many objects are in use.
+  // `finish` answers an asker. All arguments passed by reference must outlive this object. Returns
+  // null if too many objects are in use.
   static std::shared_ptr<BlockFetch> begin(cache::FileCache& cache, const cache::Mailbox& mailbox,
                                            s3::Client& client, const cache::BucketMount& mount,
                                            std::string_view below, s3::ObjectName name,
@@ -37,9 +38,9 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   static std::string text_of_no_ranges(const s3::ObjectName& name);
 
   void ask(const cache::MailTicket& ticket, const cache::MailPart& part);
-  // Empty: no answer has contained it yet, or it is weak.
+  // Empty if no answer has contained the ETag yet, or if it is weak.
   const std::string& etag() const { return etag_; }
-  // Copies bytes that are present. False: not all of them are.
+  // Copies bytes that are present. Returns false if some of them are not.
   bool copy(std::byte* to, std::uint64_t begin, std::size_t bytes) const;
   bool is_idle() const { return running_.empty() && waiting_.empty(); }
   std::uint64_t used_ns() const { return used_ns_; }
@@ -53,7 +54,7 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
              s3::ObjectName name, const cache::ObjectInfo& version, cache::LargeFile& file,
              Finish finish);
   // Requests the bytes of [begin, end) that are neither present nor being fetched. Returns 0 or an
-  // errno; ENOSPC: the rest has no room now.
+  // errno. ENOSPC means that there is no room for the rest now.
   int start(std::uint64_t begin, std::uint64_t end, bool is_urgent);
   void start_gap(const std::shared_ptr<cache::LargeFile::Gap>& gap, bool is_urgent);
   int check(const s3::Outcome& head);
@@ -69,11 +70,11 @@ class BlockFetch : public std::enable_shared_from_this<BlockFetch> {
   const cache::ObjectInfo version_;
   cache::LargeFile& file_;
   const Finish finish_;
-  // The last asker, for whose job the requests are counted.
+  // The last asker; its job is charged for the requests.
   cache::MailTicket last_asker_;
   std::string warning_;                             // for the askers of the bytes that arrive next
   std::string etag_;                                // empty: not known yet, or weak
-  std::map<std::uint64_t, std::uint64_t> running_;  // ranges that are being fetched: begin, end
+  std::map<std::uint64_t, std::uint64_t> running_;  // ranges being fetched: begin, end
   std::vector<Waiting> waiting_;
   std::uint64_t used_ns_ = 0;
 };

@@ -17,7 +17,7 @@ namespace cube::prefetch {
 
 class CopyDesk {
  public:
-  // `listener`: from listen_for_copies(). `mailbox` must outlive this.
+  // `listener` comes from listen_for_copies(). `mailbox` must outlive this object.
   CopyDesk(const cache::Mailbox& mailbox, base::UniqueFd listener);
   ~CopyDesk();
   CopyDesk(const CopyDesk&) = delete;
@@ -25,7 +25,7 @@ class CopyDesk {
 
   // All askers of an object share its file. Call this before Mailbox::finish.
   void add(const cache::MailTicket& ticket, std::shared_ptr<const base::UniqueFd> file);
-  // Drops copies that no asker will collect any more.
+  // Drops the copies that no asker will collect.
   void drop_unwanted();
 
  private:

@@ -41,7 +41,8 @@ int CopyFile::make_file(std::uint64_t size) {
     if (file_) name.write_to(file_.get());
   }
   if (!file_) {
-    // If a memfd's memory cannot be allocated, a store raises SIGBUS or calls the OOM killer.
+    // Refuses large files early: if a memfd's memory cannot be allocated, a store to it raises
+    // SIGBUS or starts the OOM killer.
     if (size > base::available_memory() / 2) return ENOSPC;
     const long made = base::sys::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (base::sys::failed(made)) return static_cast<int>(-made);
@@ -78,7 +79,7 @@ int CopyFile::take(std::uint64_t /*first*/, std::size_t /*bytes*/) {
 
 base::UniqueFd CopyFile::finish() {
   unmap();
-  // A file that is open for writing cannot be executed.
+  // Returns a read-only fd, because a file that is open for writing cannot be executed.
   const base::ProcFdName name(file_.get());
   base::UniqueFd read_only(open(name.c_str(), O_RDONLY | O_CLOEXEC));
   return read_only ? std::move(read_only) : std::move(file_);

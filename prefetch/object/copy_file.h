@@ -1,5 +1,5 @@
-// Receives the bytes of an object in a kernel file for programs: a memfd, or, for a large object,
-// an unlinked file on the local disk. Thread safety: one thread.
+// Receives the bytes of an object in a kernel file for programs. The file is a memfd or, for a
+// large object, an unlinked file on the local disk. Thread safety: one thread.
 #pragma once
 
 #include <functional>
@@ -14,11 +14,12 @@ namespace cube::prefetch {
 
 class CopyFile final : public s3::ObjectSink {
  public:
-  // Copies bytes from the region to `to`. False: the region does not have all of them.
+  // Copies bytes from the region to `to`. Returns false if the region does not have all of them.
   using Present = std::function<bool(std::byte* to, std::uint64_t first, std::size_t bytes)>;
-  // The stat of the object whose head this is.
+  // Returns the stat of the object with this head.
   using StatOf = std::function<cache::FileStat(const s3::Outcome& head)>;
-  // `disk_dir`: where large files go; empty: nowhere. `note_progress` is called after each range.
+  // `disk_dir` is the directory for large files; empty if there is none. `note_progress` is called
+  // after each range.
   CopyFile(std::string disk_dir, StatOf stat_of, std::function<void()> note_progress,
            Present present);
   ~CopyFile() override;
@@ -29,8 +30,8 @@ class CopyFile final : public s3::ObjectSink {
   int take(std::uint64_t first, std::size_t bytes) override;
   const std::byte* kept(std::uint64_t first) override { return at_ + first; }
 
-  // Call after the last range. Returns the file, which is no longer mapped for writing. Gives it
-  // the ETag and the time of `head()`.
+  // Call after the last range. Gives the file the ETag and the time of `head()`, and returns it.
+  // The file is then no longer mapped for writing.
   base::UniqueFd finish();
   const s3::Outcome& head() const { return head_; }
 

@@ -22,7 +22,7 @@ namespace {
 constexpr std::uint64_t k_second_ns = 1'000'000'000;
 constexpr int k_look_ms = 1000;
 constexpr std::size_t k_most_etags = 1 << 16;
-// How long the ETag of an object that no program reads is remembered.
+// How long an object that no program reads, and its ETag, are kept.
 constexpr std::uint64_t k_kept_object_ns = 30 * k_second_ns;
 
 // Wakes the client when a request is posted.
@@ -36,7 +36,7 @@ class NewsWatch {
             if (now != std::exchange(seen, now)) client.wake();
           }
         }) {}
-  // May be up to a second late, because no process waits for the gateway's end.
+  // Can take up to a second. No process waits for the gateway's end.
   ~NewsWatch() {
     is_over_ = true;
     thread_.join();
@@ -56,14 +56,15 @@ bool is_version_of(const cache::MailPart& part, const cache::ObjectInfo& object)
 }
 
 std::string id_of(cache::MailKind kind, const cache::Mailbox::Request& request) {
-  // All askers of an object accept the store's current version.
+  // For whole objects the part is not compared, because all askers accept the store's current
+  // version.
   const cache::MailPart part = kind == cache::MailKind::object ? cache::MailPart{} : request.part;
   return fmt::format("{}\n{}\n{}\n{}\n{} {} {}", static_cast<int>(kind), request.url,
                      request.prefix, request.below, part.size, part.modified, part.etag_mark);
 }
 
-// Whether any process besides gateways uses the region. Gateways do not count, because two of them
-// would keep each other alive.
+// Returns true if any process that is not a gateway uses the region. Gateways are not counted,
+// because two gateways would keep each other alive.
 bool has_programs(cache::Region& region, int fd) {
   const auto gateways =
       std::ranges::count_if(region.header().gateways,
@@ -74,14 +75,14 @@ bool has_programs(cache::Region& region, int fd) {
 
 }  // namespace
 
-// A transfer or a listing, for which several askers may wait.
+// A transfer or a listing. Several askers can wait for it.
 struct Gateway::Work {
   Request request;  // of the first asker
   s3::ObjectName name;
   cache::BucketMount mount;
   std::string id;
   std::vector<cache::MailTicket> askers;
-  std::uint64_t told_ns = base::monotonic_ns();  // when the askers were last told of progress
+  std::uint64_t told_ns = base::monotonic_ns();  // when progress was last reported
 };
 
 struct Gateway::ListingWork {
@@ -94,7 +95,7 @@ struct Gateway::ListingWork {
 };
 
 void Gateway::run(const std::function<bool()>& is_to_end) {
-  // The region may lose its name while the gateway runs.
+  // Opens the region now, because it can lose its name while the gateway runs.
   if (auto fd = cache_.region().reopen(O_RDONLY); fd) region_fd_ = std::move(*fd);
   const NewsWatch watch(mailbox_, client_);
   for (;;) {
@@ -128,8 +129,8 @@ bool Gateway::look_around() {
 }
 
 void Gateway::take_requests() {
-  // Read before the rows, so that a request that is posted meanwhile counts as news in the next
-  // round.
+  // Reads the news before the rows, so that a request that is posted in between counts as news in
+  // the next round.
   const std::uint32_t news = mailbox_.news();
   if (taken_news_ == news) return;
   taken_news_ = news;
@@ -170,7 +171,8 @@ void Gateway::start(const WorkPointer& work) {
   finish(work, EINVAL, "");
 }
 
-// Once a second is enough: askers wait much longer than that, and each report wakes all of them.
+// Reports at most once a second. Askers wait much longer than a second before they give up, and
+// each report wakes all of them.
 void Gateway::tell_progress(Work& work) const {
   const std::uint64_t now = base::monotonic_ns();
   if (now - work.told_ns < k_second_ns) return;
@@ -268,7 +270,7 @@ void Gateway::fetch_copy(const WorkPointer& work) {
   const bool is_of_version = part.end == cache::MailPart::k_whole;
   s3::WholeOptions options;
   CopyFile::Present present;
-  // Blocks that are in the region already are not fetched again.
+  // Takes blocks that are in the region already from there.
   if (const auto object =
           is_of_version && part.size != 0 ? object_of(request, work->name) : nullptr;
       object != nullptr && !object->etag().empty()) {
@@ -309,14 +311,15 @@ void Gateway::note_etag(const s3::ObjectName& name, const std::string& etag) {
   etags_[etag_key(name)] = etag;
 }
 
-// Asks for one byte, unless the object has the ETag of this version.
+// Requests one byte on the condition that the object no longer has the ETag of this version.
 void Gateway::check_object(const WorkPointer& work) {
   const cache::MailPart& part = work->request.part;
   const auto known = etags_.find(etag_key(work->name));
   s3::GetWish wish{.bucket = work->name.bucket, .key = work->name.key, .is_urgent = true};
   if (known != etags_.end() && cache::mark_of_etag(known->second) == part.etag_mark)
     wish.if_none_match = known->second;
-  // An empty object has no byte. If it has grown, the rest is not read.
+  // An empty object has no first byte, so no range is requested. If the object has grown, the rest
+  // is not read.
   if (part.size != 0) wish.range = {0, 1};
   const auto byte = std::make_shared<std::byte>();
   wish.begin = [byte](const s3::Outcome& /*head*/, s3::Transfer::Room& room) {

@@ -1,9 +1,9 @@
 // The gateway: the node's only process that talks to object stores. It takes requests from the
-// mailbox and answers them: objects, parts of large objects and listings into RAM, copies over a
-// socket. Requests for the same object or listing share one transfer; s3/client.cc decides when a
-// transfer begins. The gateway may be killed at any instruction: its unpublished work is lost, and
-// the next gateway takes those requests again. Thread safety: one thread calls run(); the copy desk
-// and the wait for news have threads of their own.
+// mailbox and answers them. Objects, parts of large objects and listings are put into RAM; copies
+// are sent over a socket. Requests for the same object or listing share one transfer; s3/client.cc
+// decides when a transfer begins. If the gateway is killed, at any instruction, only its
+// unpublished work is lost, and the next gateway takes the open requests again. Thread safety: one
+// thread calls run(). The copy desk and the wait for news have their own threads.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +28,14 @@
 namespace cube::prefetch {
 
 struct GatewayOptions {
-  std::string disk_dir;         // for large copies; empty: there is none
+  std::string disk_dir;         // for large copies; empty if there is none
   std::string who;              // the owner of the keys, for messages
-  std::uint64_t linger_ns = 0;  // how long the gateway stays after the last other process has left
+  std::uint64_t linger_ns = 0;  // how long the gateway stays after all other processes have left
 };
 
 class Gateway {
  public:
-  // All of them must outlive the gateway. `mailbox` is this thread's.
+  // All objects passed by reference must outlive the gateway. `mailbox` belongs to this thread.
   Gateway(cache::FileCache& cache, cache::Mailbox& mailbox, s3::Client& client, CopyDesk& desk,
           GatewayOptions options)
       : cache_(cache),
@@ -44,8 +44,8 @@ class Gateway {
         desk_(desk),
         options_(std::move(options)) {}
 
-  // Serves until `is_to_end`, asked about once a second, returns true, or until no process needs
-  // it.
+  // Serves requests until `is_to_end` returns true or no process needs the gateway. Calls
+  // `is_to_end` about once a second.
   void run(const std::function<bool()>& is_to_end);
 
  private:
@@ -84,7 +84,7 @@ class Gateway {
   std::map<std::string, std::shared_ptr<BlockFetch>> objects_;  // objects that are read in blocks
   // The ETags of objects that were fetched or checked, for conditional requests.
   std::unordered_map<std::string, std::string> etags_;
-  std::optional<std::uint32_t> taken_news_;  // Mailbox::news() before the rows were last read
+  std::optional<std::uint32_t> taken_news_;  // Mailbox::news() as of the last read of the rows
   std::uint64_t alone_since_ns_ = 0, looked_around_ns_ = 0;
 };
 

@@ -12,7 +12,7 @@
 namespace cube::prefetch {
 namespace {
 
-// Nothing changes a directory of a bucket through the shim.
+// No program can change a directory of a bucket through the shim, so there is nothing to watch.
 struct NoWatch {
   bool is_unchanged() const { return true; }
 };
@@ -31,11 +31,12 @@ bool is_listing_of(const cache::Record& record,
                              [&](const auto& entry) { return names->at(place++) == entry; });
 }
 
-// Without a listing, no file below the directory can be opened, so a listing evicts files.
+// Reserves room for a listing, and evicts files if necessary: without the listing, no file below
+// the directory could be opened.
 base::Result<cache::RamTier::Reservation> reserve(cache::RamTier& ram, std::size_t path_length,
                                                   std::uint64_t bytes) {
   auto room = ram.reserve(path_length, bytes);
-  // A long listing needs adjacent segments, so it may evict more bytes than it takes.
+  // A long listing needs adjacent segments, so more bytes can be evicted than the listing needs.
   for (std::uint64_t wanted = bytes + path_length; !room; wanted *= 2) {
     const std::uint64_t given = cache::give_back(ram.region(), wanted);
     room = ram.reserve(path_length, bytes);
@@ -63,7 +64,7 @@ bool ListedObjects::is_there(const cache::RamTier& ram, const cache::BucketMount
 
 void ListedObjects::add(std::string_view name, bool is_directory, const cache::ObjectInfo& object) {
   if (!is_name(name)) {
-    // The marker of the directory itself has no name.
+    // An empty name is the marker of the directory itself, which is not counted.
     left_out_ += name.empty() && !is_directory ? 0 : 1;
     return;
   }
@@ -71,7 +72,7 @@ void ListedObjects::add(std::string_view name, bool is_directory, const cache::O
   names_ += name;
 }
 
-// Sorts by name, puts a directory before an object of the same name, and keeps each name once.
+// Sorts by name, puts a directory before an object of the same name, and removes duplicate names.
 void ListedObjects::sort() {
   std::ranges::sort(rows_, [&](const Row& a, const Row& b) {
     const int order = name_of(a).compare(name_of(b));
@@ -120,7 +121,7 @@ base::Result<void> ListedObjects::publish(cache::MountMetadata& metadata, cache:
   content.fetched_ns = base::wall_ns();
   content.verified_ns = looked_ns;
   if (metadata.publish(content, bytes, NoWatch{}, write)) return {};
-  // The room for metadata is used up, so the listing takes room from files.
+  // The room for metadata is used up, so the listing uses room for files.
   content.data_size = bytes;
   auto room = reserve(ram, path.size(), bytes);
   if (!room) return base::fail(ENOSPC);

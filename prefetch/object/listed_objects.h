@@ -1,5 +1,6 @@
-// Gathers the pages of a listing of a bucket's directory, and publishes them to the node as one
-// record. For the gateway. Thread safety: an object belongs to one thread. It allocates.
+// Gathers the pages of a listing of a directory in a bucket, and publishes them to the node as one
+// record. Used by the gateway only, because it allocates memory. Thread safety: an object belongs
+// to one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +17,14 @@ namespace cube::prefetch {
 
 class ListedObjects {
  public:
-  // Whether RAM has a listing of this directory that was made since then (base::boot_ns).
+  // Returns true if RAM has a listing of this directory that was made at or after `since_ns`
+  // (base::boot_ns).
   static bool is_there(const cache::RamTier& ram, const cache::BucketMount& mount,
                        std::string_view below, std::uint64_t since_ns);
 
-  // Adds an object; `name` is the part of its key after the directory. Any order. Names that no
-  // path can have are left out: "", ".", "..", and those with a slash, a zero byte or more than
-  // NAME_MAX bytes.
+  // Adds an object; `name` is the part of its key after the directory. Objects may be added in any
+  // order. Names that cannot be part of a path are left out: "", ".", "..", and names with a slash,
+  // a zero byte or more than NAME_MAX bytes.
   void add_object(std::string_view name, const cache::ObjectInfo& object) {
     add(name, false, object);
   }
@@ -30,12 +32,12 @@ class ListedObjects {
   void add_directory(std::string_view name) { add(name, true, {}); }
   std::uint64_t count() const { return rows_.size(); }
   std::uint64_t left_out() const { return left_out_; }
-  // Objects that have the name of a directory, which hides them. Known after publish().
+  // The number of objects that are hidden by a directory of the same name. Known after publish().
   std::uint64_t hidden() const { return hidden_; }
 
-  // If RAM has a record with the same entries, keeps that one. `looked_ns`: base::boot_ns, before
-  // the first page was asked for. ENOSPC: there would be no room even if all files that no program
-  // has open were evicted.
+  // If RAM has a record with the same entries, keeps that record. `looked_ns`: the time
+  // (base::boot_ns) before the first page was requested. Returns ENOSPC if there is no room and the
+  // eviction of all files that no program has open would not make enough.
   base::Result<void> publish(cache::MountMetadata& metadata, cache::RamTier& ram,
                              const cache::BucketMount& mount, std::string_view below,
                              std::uint64_t looked_ns);

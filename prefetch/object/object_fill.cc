@@ -45,14 +45,16 @@ int ObjectFill::begin(const s3::Outcome& head, s3::Transfer::Room& room) {
   return error;
 }
 
-// stat and fstat should agree even if the object has changed since it was listed.
+// Marks the listing stale if the object has changed since it was listed, because stat() and fstat()
+// should agree.
 void ObjectFill::forget_listing_unless(const cache::ObjectInfo& object) const {
   const auto [directory, name] = base::split_path(key_);
   const cache::Pin listing = parts_.ram.find_of_origin(
       mount_.origin_id(), cache::RecordKind::directory, directory, base::hash_path(directory));
   const auto names = listing ? cache::ObjectNames::of(*listing) : std::nullopt;
   const auto entry = names ? names->find(name) : std::nullopt;
-  // A store's listings may have another ETag or another fraction of a second.
+  // Size aside, the object has changed only if both ETag and time differ: a store's listings can
+  // have another ETag or another fraction of a second.
   const bool has_changed =
       entry && (entry->object.size != object.size || (entry->object.etag_mark != object.etag_mark &&
                                                       entry->object.modified != object.modified));

@@ -14,17 +14,18 @@ namespace cube::prefetch {
 
 class ObjectFill {
  public:
-  // Construct it before requesting the object. `parts` must outlive this.
+  // Construct an ObjectFill before requesting the object. `parts` must outlive it.
   ObjectFill(cache::CacheParts& parts, cache::BucketMount mount, std::string below,
              cache::Lane lane);
 
   // Makes room for the version that was listed, so that no object is requested without room for it.
-  // Returns 0, EFBIG or ENOSPC, or EEXIST if RAM has the object.
+  // Returns 0, EFBIG or ENOSPC, or EEXIST if RAM already has the object.
   int prepare(const cache::ObjectInfo& object);
-  // Call it with the head of each answer, including retries. Returns 0 and room for the bytes,
-  // EFBIG or ENOSPC, or an error if RAM already has the object: end() then returns 0.
+  // Call it with the head of each answer, including retries. On success, returns 0 and provides
+  // room for the bytes. Otherwise returns EFBIG or ENOSPC, or another error if RAM already has the
+  // object; in the last case, end() returns 0.
   int begin(const s3::Outcome& head, s3::Transfer::Room& room);
-  // Call it when all bytes have arrived. Returns 0 if RAM then has the object.
+  // Call it when all bytes have arrived. Returns 0 if RAM has the object afterwards.
   int end(const s3::Outcome& outcome);
 
  private:
@@ -35,7 +36,7 @@ class ObjectFill {
   const std::string below_, key_;
   const cache::Lane lane_;
   std::unique_ptr<cache::RecordFill> fill_;
-  std::optional<cache::ObjectInfo> accepted_;  // fill_ has room for it
+  std::optional<cache::ObjectInfo> accepted_;  // the version for which fill_ has room
   bool has_begun_ = false, is_there_ = false;
 };
 

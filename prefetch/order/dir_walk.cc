@@ -39,7 +39,7 @@ int DirWalk::enter(int parent, const char* name, int flags) {
   return 0;
 }
 
-// ENOENT: the kernel must list it.
+// Returns ENOENT if the kernel must list the directory.
 int DirWalk::enter_listing() {
   if (origins_ == nullptr) return ENOENT;
   const auto listing = origins_->of(path_).list(path_);
@@ -80,9 +80,10 @@ bool DirWalk::next_file() {
 DirWalk::FoundEntry DirWalk::next() {
   if (std::exchange(enters_, false)) {
     if (levels_.size() == k_most_levels) return {FoundEntry::refused, Refusal::too_long, ELOOP};
-    // Opens the name below its directory's fd, because path_ may now name another directory.
+    // Opens the name below the fd of its directory, because path_ might name another directory by
+    // now.
     const char* const name = path_.c_str() + levels_.back().path_length + 1;
-    // If an origin lists its own directories, they do not move.
+    // Directories that an origin lists itself do not move.
     const int error = levels_.back().listing != nullptr
                           ? enter_listing()
                           : enter(levels_.back().fd.get(), name, O_NOFOLLOW);

@@ -13,7 +13,8 @@ namespace cube::prefetch {
 namespace sys = base::sys;
 
 base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) {
-  // O_NONBLOCK: otherwise the open of a FIFO would wait for a writer before it can be refused.
+  // O_NONBLOCK: without it, the open of a FIFO would wait for a writer before the FIFO can be
+  // refused.
   auto fd = base::open_fd(path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
   if (!fd) {
     why = base::text_of_error(fd.error().value);
@@ -21,7 +22,7 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
   }
   ListEntries reader;
   reader.fd_ = base::raise_fd(std::move(*fd));
-  // Asks the server, so that the size includes what another node has just written.
+  // Asks the server, so that the size includes bytes that another node has just written.
   const auto stat = cache::stat_fd(reader.fd_.get(), cache::k_ask_server);
   if (!stat || !stat->is_regular()) {
     why = stat ? "it is not a regular file" : base::text_of_error(stat.error().value);
@@ -43,13 +44,14 @@ base::Result<ListEntries> ListEntries::open(const char* path, std::string& why) 
   return reader;
 }
 
-// Guards against a host that has closed this fd, or opened another file under it.
+// Returns false if the host has closed this fd, or has opened another file with the same number.
 bool ListEntries::is_our_file() const {
   const auto now = cache::stat_fd(fd_.get(), AT_STATX_DONT_SYNC);
   return now && now->same_file(stat_);
 }
 
-// Moves the remaining bytes to the front and reads more. False: there is no more, or an error.
+// Moves the remaining bytes to the front and reads more. Returns false at the end of the list, or
+// on an error.
 bool ListEntries::refill() {
   std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
   end_ -= begin_;

@@ -1,7 +1,7 @@
 // The raw entries of a list file, read in constant memory: lines, or NUL-separated names if the
 // first block contains a NUL. "\r\n" ends a line like "\n", and a byte order mark is skipped. The
-// list is read up to the size that it had when it was opened. A list that shrinks ends early, and
-// has_changed() reports any change. Thread safety: one thread.
+// list is read up to the size that it had when it was opened; if it has shrunk, reading stops
+// early. has_changed() reports any change. Thread safety: one thread.
 #pragma once
 
 #include <climits>
@@ -16,13 +16,13 @@ namespace cube::prefetch {
 
 class ListEntries {
  public:
-  // Opens only regular files: a read of a FIFO or a terminal could wait forever. /dev/stdin works
-  // if it is a regular file.
+  // Opens only regular files, because a read of a FIFO or a terminal could wait forever. /dev/stdin
+  // works if it is a regular file.
   static base::Result<ListEntries> open(const char* path, std::string& why);
 
   enum class Got { entry, too_long, end, error };
-  // `entry` is valid until the next call. With too_long, `entry` is the beginning of the entry, and
-  // the rest is skipped.
+  // `entry` is valid until the next call. If the result is too_long, `entry` is only the beginning,
+  // and the rest is skipped.
   Got next(std::string_view& entry);
 
   bool is_nul_separated() const { return separator_ == '\0'; }
@@ -45,7 +45,7 @@ class ListEntries {
   std::uint64_t offset_ = 0, line_ = 0;
   char separator_ = '\n';
   int error_ = 0;
-  bool is_skipping_ = false;  // the rest of an entry that was too long
+  bool is_skipping_ = false;  // the rest of a too long entry is being skipped
 };
 
 }  // namespace cube::prefetch

@@ -26,7 +26,7 @@ Folded fold_path(std::string_view base, std::string_view text, std::string& path
 }
 
 bool Exclusions::add(std::string_view path) {
-  constexpr std::size_t k_node = 80;  // bytes of a node of the set, besides the text
+  constexpr std::size_t k_node = 80;  // bytes of a node of the set, without the text
   if (bytes_ + path.size() + k_node > k_most_bytes) return false;
   if (paths_.emplace(path).second) bytes_ += path.size() + k_node;
   return true;

@@ -9,14 +9,14 @@ namespace cube::prefetch {
 
 enum class Folded { ok, empty, too_long };
 // Makes `text` absolute (below `base` if it is relative) and removes "//", ".", ".." and a final
-// slash. The result is the path that the cache uses for the program's open of the same file, unless
-// a symbolic link precedes a "..".
+// slash. When the program opens the same file, the cache uses the same path, except if a symbolic
+// link precedes a "..".
 Folded fold_path(std::string_view base, std::string_view text, std::string& path);
 
-// Paths that are left out, with everything below them.
+// A set of paths that are left out, together with everything below them.
 class Exclusions {
  public:
-  // Returns false if there are too many already.
+  // Returns false if the set is full.
   bool add(std::string_view path);
   bool cover(std::string_view path) const;
 

@@ -13,7 +13,7 @@ std::unique_ptr<ListSource> ListSource::open(PathListOptions options, std::uint6
   source->list_ = PathList::open(source->options_, why);
   if (source->list_ == nullptr) return nullptr;
   if (from == k_all) {
-    // The first round has been completed; begin with a later one.
+    // The first round has been completed, so the source begins with a later round.
     source->first_round_ = false;
     source->is_told_ = true;
     source->is_over_ = !repeats(argument);
@@ -24,8 +24,8 @@ std::unique_ptr<ListSource> ListSource::open(PathListOptions options, std::uint6
 bool ListSource::all_is_known() {
   if (!is_round_over_) return false;
   log();
-  // After a round without any file, the list is not repeated, because the next round would have
-  // none either; unless a previous leader had already completed that round.
+  // Does not repeat the list after a round without any file, because the next round would have no
+  // file either. The exception is a round that a previous leader had already completed.
   const bool gave = sequence_ != began_at_ || (first_round_ && given_ != 0);
   const bool again = gave && repeats_(argument_);
   first_round_ = false;

@@ -1,5 +1,5 @@
-// CUBESHIM_PREFETCH_LIST as an order: returns the files of the list once. If they do not all stay
-// in memory, it repeats them, because each epoch needs them again. Thread safety: one thread.
+// A source that returns the files of CUBESHIM_PREFETCH_LIST. If not all of them stay in memory, the
+// source repeats the list, because each epoch needs its files again. Thread safety: one thread.
 #pragma once
 
 #include <algorithm>
@@ -16,24 +16,24 @@ class ListSource final : public PathSource {
  public:
   static constexpr std::uint32_t k_reader = 0;
 
-  // Null: `why` is a sentence. `from`: how many of the first entries to skip in the first round,
-  // because they have been handled. `repeats` returns at the end of a round whether another one
-  // follows.
+  // Returns null on failure; `why` is then a sentence. `from`: how many entries at the beginning of
+  // the first round to skip, because they have been handled. `repeats` is called at the end of a
+  // round, and returns whether another round follows.
   static std::unique_ptr<ListSource> open(PathListOptions options, std::uint64_t from,
                                           bool (*repeats)(void*), void* argument, std::string& why);
 
-  // Returns none_yet at the end of a round, because the last returned paths may turn out to be
+  // Returns none_yet at the end of a round, because some of the last paths can turn out to be
   // directories.
   Next next(PlannedFile& file) override;
-  // Call it when all fetches of paths from next() have ended. Ends the round and returns true if
-  // all of the round was given.
+  // Call this when all fetches of paths from next() have ended. If next() has returned all files of
+  // the round, ends the round and returns true.
   bool all_is_known();
-  // Reports that a path from next() is a directory, whose files come next (walk), or that it is not
-  // fetched (refuse).
+  // walk() reports that a path from next() is a directory; next() then returns its files. refuse()
+  // reports that a path will not be fetched.
   void walk(const PlannedFile& directory);
   void refuse(Refusal reason, const std::string& path, int error);
-  // How far the first round has got, for the next leader. A directory is walked from its beginning,
-  // because its files may be listed in another order.
+  // How many entries of the first round the next leader need not handle. The next leader walks a
+  // directory from its beginning, because it might list the files in another order.
   std::uint64_t dealt_with() const {
     return first_round_ ? std::min(given_, first_directory_) : k_all;
   }
@@ -42,7 +42,7 @@ class ListSource final : public PathSource {
     return first_round_ ? skip_ + sequence : k_all;
   }
   static constexpr std::uint64_t k_all = UINT64_MAX;
-  // Logs the entries that were left out, once, when the first round is over.
+  // When the first round is over, logs the entries that were left out. Logs them only once.
   void log();
 
  private:

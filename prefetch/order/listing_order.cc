@@ -21,8 +21,8 @@ bool ListingOrder::read(const std::string& directory, const cache::Origins* orig
 }
 
 void ListingOrder::choose_order(const std::function<bool(const std::string& path)>& was_read) {
-  // Tolerates gaps, because workers do not read in step, and a file may have been in the cache
-  // before.
+  // Tolerates gaps, because workers do not read in step, and because some files might have been
+  // cached before.
   const auto comes_first = [](std::size_t last, std::size_t count) { return last < 2 * count + 8; };
   std::vector<std::string> read;
   std::size_t last_listed = 0;

@@ -1,5 +1,6 @@
-// The files of a directory in the order in which a program reads them: listing order or name order,
-// whichever fits the files that the program has already read. Thread safety: one thread.
+// The files of a directory in the order in which a program probably reads them. This is the listing
+// order or the name order, whichever fits the files that the program has already read. Thread
+// safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ class ListingOrder {
   // Reads the names. Returns false if there are more than `most`, or the directory cannot be
   // listed.
   bool read(const std::string& directory, const cache::Origins* origins, std::size_t most);
-  // Sorts by name if the files that were read are the first in name order, but not in listing
-  // order.
+  // Sorts the files by name if the files already read are the first ones in name order and are not
+  // the first ones in listing order.
   void choose_order(const std::function<bool(const std::string& path)>& was_read);
   // Returns false if there are no more.
   bool next(std::string& path);

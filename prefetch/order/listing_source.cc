@@ -10,21 +10,22 @@ namespace {
 
 constexpr std::uint64_t k_kib = 1024;
 
-// The bytes that may be fetched from any listed directory.
+// How many bytes may be fetched from any listed directory, even if none of it was read.
 constexpr std::uint64_t k_first_bytes = 64 * k_kib;
-// With fewer files, it is unknown whether the program will read the fetched ones.
+// With fewer files read, it is unknown whether the program will read the fetched files.
 constexpr std::uint64_t k_files_that_show = 16, k_one_in = 2;
 constexpr std::uint64_t k_times_read = 2, k_times_ahead = 4;
 
-// The largest file to fetch: this many times the average size of the files read, or this share of
-// the bytes that may still be fetched. A larger file is left to the program.
+// The limit on the size of a fetched file: this many times the average size of the files read, or
+// this share of the bytes that may still be fetched, whichever is larger. Larger files are left to
+// the program.
 constexpr std::uint64_t k_times_average = 2, k_share = 64;
 // A closed directory is opened again only when the bytes that may be fetched from it reach this
-// share of those fetched before. Otherwise it would be opened for each file.
+// share of the bytes fetched before. Otherwise the directory would be opened for each file.
 constexpr std::uint64_t k_reopen_share = 8;
 
-// If there are at most this many windows, all are checked each time; otherwise, only every
-// k_between_looks_ns.
+// If there are at most this many windows, each call of next() checks all windows. If there are
+// more, next() checks them only every k_between_looks_ns.
 constexpr std::size_t k_few_windows = 64;
 constexpr std::uint64_t k_between_looks_ns = 5 * base::k_ns_per_ms;
 constexpr std::uint64_t k_reads_follow_ns = 1000 * base::k_ns_per_ms;
@@ -101,7 +102,7 @@ void ListingSource::begin(Window& window) {
 
 ListingSource::Given ListingSource::give_next(Window& window, PlannedFile& file) {
   begin(window);
-  // If a directory can no longer be listed, that does not harm the job.
+  // If the directory can no longer be listed, its files are not fetched; the job is not harmed.
   if (window.names == nullptr && !open_walk(window)) return Given::nothing_more;
   if (!(window.names != nullptr ? window.names->next(file.path) : window.walk->next_file())) {
     window.is_over = true;
@@ -122,7 +123,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
   cache::ListedRow* const row = listings_.find(window.hash);
   if (row == nullptr) return Given::nothing_more;
   const std::uint64_t promised = window.allowance->promised();
-  // Counts whole KiB only; the rest is counted with the next file.
+  // Counts whole KiB only; the remainder is counted with the next file.
   const auto spent = static_cast<std::uint32_t>(window.allowance->take_spent(k_kib));
   if (spent != 0) row->fetched_kib.fetch_add(spent, std::memory_order_relaxed);
   if (listings_.is_old(*row)) {
@@ -139,7 +140,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
   const std::uint64_t left = may_be_fetched(reads);
   const std::uint64_t average = std::max(reads.read / reads.files, k_kib);
   const bool is_open = window.walk != nullptr || window.names != nullptr;
-  // Files differ in size, so room is kept for one file more than planned.
+  // Files differ in size, so the limit must leave bytes for one more file than planned.
   if (left < (is_open ? 2 * average : std::max(2 * average, reads.fetched / k_reopen_share)))
     return Given::nothing_now;
   file.promised_bytes = average;
@@ -150,8 +151,7 @@ ListingSource::Given ListingSource::give(Window& window, PlannedFile& file) {
 PathSource::Next ListingSource::next(PlannedFile& file) {
   take_posted();
   if (windows_.empty()) return Next::none_yet;
-  // If these files passed through the ring, they would compete with announced files and those of a
-  // list.
+  // In the ring, these files would compete with the files of announcements and of a list.
   if (cache_.ahead().is_full()) {
     drop_all();
     return Next::none_yet;

@@ -1,10 +1,10 @@
 // A source of files from directories that programs have listed and now read. It returns the files
-// of a directory without its subdirectories, while the resident pool has room, and never more than
-// the reads of the directory justify (may_be_fetched). The files come in the order in which
-// programs read them, if there are not too many (listing_order.h). The source leaves a directory
-// when it has used up that amount, and continues when more of the directory is read. It handles at
-// most 1,024 directories; the rest wait. A directory from which no process has read for a minute is
-// forgotten until one reads from it again. Thread safety: one thread.
+// of a directory, without subdirectories, while the resident pool has room. The reads of the
+// directory limit how many bytes may be fetched (may_be_fetched). At this limit, the source leaves
+// the directory; it continues when programs have read more of the directory. The files are returned
+// in the order in which programs read them, if there are not too many (listing_order.h). The source
+// handles at most 1,024 directories; the rest wait. A directory from which no process has read for
+// a minute is forgotten until a process reads from it again. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,12 @@ struct ListingReads {
   std::uint64_t files = 0;  // how many files `read` covers
 };
 
-// How many more bytes of the directory may be fetched. The total is twice the bytes read of it, or
-// a small minimum. Once half of the bytes read had been fetched ahead, the fetches may be ahead of
-// the readers by four times the bytes that they have read. Readers that follow the order of the
-// files reach that immediately. A program that reads at random opens prefetched files only by
-// chance, and may stop soon, because a rank or a Ray worker reads only a share of the directory.
+// Returns how many more bytes of the directory may be fetched. At first, the total is limited to
+// twice the bytes read from the directory, or a small minimum. If half of the bytes read had been
+// fetched ahead, the fetches may be ahead of the readers by four times the bytes that were read.
+// Readers that follow the order of the files reach this state immediately. A program that reads at
+// random opens prefetched files only by chance. Such a program might stop soon, because a rank or a
+// Ray worker reads only a share of the directory.
 std::uint64_t may_be_fetched(const ListingReads& reads);
 
 class ListingSource final : public PathSource {
@@ -48,8 +49,8 @@ class ListingSource final : public PathSource {
   // Keeps at most this many names in memory. For tests.
   void keep_names(std::size_t most) { most_names_ = most; }
   Next next(PlannedFile& file) override;
-  // True if a listed directory was read within the last second, and more of its files are ready to
-  // be given.
+  // Returns true if a listed directory was read within the last second, and more of its files can
+  // be returned.
   bool is_following_reads();
 
  private:
@@ -58,7 +59,7 @@ class ListingSource final : public PathSource {
     std::string directory;
     std::uint64_t hash = 0;
     std::shared_ptr<Allowance> allowance = std::make_shared<Allowance>();
-    std::unique_ptr<ListingOrder> names;  // null: there are too many, and `walk` returns them
+    std::unique_ptr<ListingOrder> names;  // null: there are too many, so `walk` is used
     std::unique_ptr<DirWalk> walk;        // null: the walk continues at `position`
     std::int64_t position = 0;
     std::uint64_t walked = 0;  // the value of walked_ when this window was last walked
@@ -81,7 +82,7 @@ class ListingSource final : public PathSource {
   std::size_t at_ = 0;  // the index of the next window
   std::size_t most_names_ = k_most_names;
   std::uint64_t sequence_ = 0, walked_ = 0;
-  std::uint64_t not_before_ns_ = 0;  // earliest time of the next check of many windows
+  std::uint64_t not_before_ns_ = 0;  // earliest time of the next check if there are many windows
   std::uint32_t seen_reads_ = 0;
   std::uint64_t reads_grew_ns_ = 0;
 };

@@ -11,7 +11,7 @@ NamedRange named_range(std::string_view text) {
   if (sign == std::string_view::npos || sign == 0 || text[sign - 1] == '/') return {};
   const std::string_view tail = text.substr(sign + 1);
   const std::size_t plus = tail.find('+');
-  // If a slash follows the '@', the '@' belongs to the name of a directory.
+  // If a slash follows the '@', the '@' is part of a directory's name.
   if (plus == std::string_view::npos ||
       tail.find_first_not_of("0123456789+-.KMGTkmgtiB") != std::string_view::npos)
     return {};

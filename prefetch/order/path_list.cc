@@ -98,7 +98,7 @@ PathList::Verdict PathList::take_line(std::string_view line) {
   return line.front() == '/' ? take_path(line) : take_relative(line);
 }
 
-// The stat of path_, from its origin.
+// Returns the stat of path_ from its origin.
 base::Result<cache::FileStat> PathList::look() const {
   if (const cache::Origin* const origin =
           options_.origins != nullptr ? &options_.origins->of(path_) : nullptr;
@@ -137,7 +137,8 @@ PathList::Verdict PathList::take_relative(std::string_view text) {
     place_ = i;
     return judge(text.ends_with('/'));
   }
-  // The name may be a range of a large file, in which case the origin has only the file's own name.
+  // The text might name a range of a large file. The origin has only the file's name without the
+  // range.
   const NamedRange named = named_range(text);
   for (std::size_t i = 0;
        named.kind != NamedRange::Kind::none && !options_.look_at_each && i < places_.size(); ++i) {
@@ -152,7 +153,7 @@ PathList::Verdict PathList::take_relative(std::string_view text) {
                      text);
 }
 
-// Takes path_, which is covered.
+// Decides about path_, which is within a prefix.
 PathList::Verdict PathList::judge(bool is_directory) {
   if (exclusions_.cover(path_)) return refuse_line(Refusal::excluded, path_);
   if (!is_directory && options_.look_at_each) {

@@ -1,6 +1,6 @@
 // A reader of CUBESHIM_PREFETCH_LIST, which names the files that will be needed. It reads the list
-// as the entries are used, so 100 million lines take no more memory than ten. An entry is a line,
-// or a NUL-terminated name (list_entries.h).
+// only as fast as the entries are used, so 100 million lines need no more memory than ten. An entry
+// is a line, or a NUL-terminated name (list_entries.h).
 //
 //   /data/train/a.jpg        a file
 //   /data/train              a directory: all files below it (dir_walk.h); a path that ends in '/'
@@ -10,16 +10,16 @@
 //                            "-/data/train/bad" is the same
 //   # text                   a comment; empty lines are skipped too
 //
-// In the NUL-separated form every entry is a literal path: names may begin with '-' or '#'. A list
-// of lines writes such a name as ./-name. ".." is resolved by text.
+// In the NUL-separated form every entry is a literal path: names may begin with '-' or '#'. In a
+// list of lines, such a name is written as ./-name. ".." is resolved by text.
 //
 // A relative path is tried below the directory of the list, then below each prefix in order. The
-// first place that lies within a prefix and holds such a file is taken, and is tried first for
-// later entries. An exclusion applies to all of these places.
+// first of these places that is within a prefix and holds such a file is used, and is tried first
+// for later entries. An exclusion applies to all places.
 //
-// With `look_at_each`, the origin is asked for each listed path whether it exists. Without it, only
-// walks send requests to the origin: an entry then is `unknown`. If the caller finds a directory,
-// or no file, it reports that by walk() or refuse().
+// With `look_at_each`, the origin is asked whether each listed path exists. Without it, only walks
+// send requests to the origin, and a listed path is returned as `unknown`. If the caller finds that
+// such a path is a directory, or not a file, it reports this by walk() or refuse().
 //
 // Nothing is left out silently: see refusals(). Thread safety: one thread.
 #pragma once
@@ -41,7 +41,7 @@ struct PathListOptions {
   std::vector<std::string> prefixes;  // normalised
   bool look_at_each = false;
   std::string directory = {};  // base of relative paths; empty: the list's own directory
-  const cache::Origins* origins = nullptr;  // opened by this thread; null: all files are on mounts
+  const cache::Origins* origins = nullptr;  // this thread's own; null: all files are on mounts
 };
 
 struct PathEntry {
@@ -52,15 +52,15 @@ struct PathEntry {
 
 class PathList {
  public:
-  // Null: `why` is a sentence about the list.
+  // Returns null on failure; `why` is then a sentence about the list.
   static std::unique_ptr<PathList> open(PathListOptions options, std::string& why);
 
   enum class Next { entry, end, error };
   Next next(PathEntry& entry);
   int error() const { return reader_.error(); }
 
-  // Reports that an entry given as unknown is a directory, whose files come next (walk), or that it
-  // will not be fetched (refuse).
+  // walk() reports that an unknown entry is a directory; next() then returns its files. refuse()
+  // reports that an entry will not be fetched.
   void walk(std::string_view directory) { directories_.emplace_back(directory); }
   void refuse(Refusal reason, std::string_view path, int error = 0) {
     refusals_.count(reason, path, 0, error);
@@ -95,7 +95,7 @@ class PathList {
   DirWalk walk_;
   Exclusions exclusions_;
   Refusals refusals_;
-  // Directories in which relative paths are looked for: the list's own one first.
+  // Directories below which relative paths are tried: the list's own directory first.
   std::vector<std::string> places_;
   std::size_t place_ = SIZE_MAX;  // the place that held the last path
   std::deque<std::string> directories_;

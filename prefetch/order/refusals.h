@@ -1,5 +1,5 @@
-// The entries of a list that will not be fetched: how many for each reason, and the first example
-// of each, for one log line per reason. Thread safety: one thread.
+// Counts the entries of a list that will not be fetched, for each reason, and keeps the first
+// example of each reason. Logs one line per reason. Thread safety: one thread.
 #pragma once
 
 #include <array>
@@ -24,15 +24,15 @@ inline constexpr std::size_t k_refusals = 8;
 class Refusals {
  public:
   struct Row {
-    std::uint64_t count = 0, line = 0;  // `line` is that of the first
+    std::uint64_t count = 0, line = 0;  // `line` is the line of `first`
     int error = 0;
     std::string first;
   };
-  // `line` is a line of the list, 0 if unknown; `error` is an errno or 0.
+  // `line` is the line in the list, or 0 if unknown. `error` is an errno or 0.
   void count(Refusal reason, std::string_view path, std::uint64_t line = 0, int error = 0);
   std::uint64_t of(Refusal reason) const { return row(reason).count; }
   const Row& row(Refusal reason) const { return rows_[static_cast<std::size_t>(reason)]; }
-  // "missing"
+  // The name of the reason, such as "missing".
   static std::string_view name_of(Refusal reason);
   // "3 paths are outside CUBESHIM_PREFIXES, the first is /a (line 7)"; empty if there are none.
   std::string text(Refusal reason) const;

@@ -60,7 +60,7 @@ void Depth::limit_by_demand(const Seen& seen) {
     period.sum_ns += static_cast<double>(demand_.ns - before.ns) / static_cast<double>(fetches);
     ++period.samples;
   }
-  // A clock that was set back also begins a new period.
+  // A new period also begins if the clock was set back.
   if (seen.now_ns - period.began_ns < k_period_ns) return;
   by_demand_.end_period(
       seen.now_ns, {.tolerance = 1.5, .forgetting = 1.01, .halves = true, .step = by_demand_.now});
@@ -88,12 +88,12 @@ bool Depth::is_demand_foreign(const Seen& seen) {
 
 void Depth::limit_by_fetches(const Seen& seen, bool is_foreign) {
   constexpr std::uint64_t k_hold_ns =
-      500'000'000;  // how long the limit is kept after foreign demand has ended
+      500'000'000;  // how long the limit stays after foreign demand has ended
   constexpr std::uint64_t k_anew_ns = 10'000'000'000;  // the pause between measurements with one
                                                        // fetch in flight
   constexpr unsigned k_fetches_of_period = 16;
-  // Up to this limit, a step doubles the limit; above it, a step adds a quarter. An overshoot costs
-  // the program a period of slow fetches.
+  // Up to this limit, a step doubles the limit; above this limit, a step adds a quarter, because an
+  // overshoot costs the program a period of slow fetches.
   constexpr unsigned k_few = 4;
   Limit& limit = by_fetches_;
   Period& period = limit.period;
@@ -105,7 +105,7 @@ void Depth::limit_by_fetches(const Seen& seen, bool is_foreign) {
     limit = {limit.most};
     return;
   }
-  // A clock that was set back also restarts the measurement.
+  // The measurement also restarts if the clock was set back.
   if (measured_ns_ == 0 || (period.samples != 0 && seen.now_ns - measured_ns_ >= k_anew_ns)) {
     measured_ns_ = seen.now_ns;
     is_draining_ = true;
@@ -124,8 +124,8 @@ void Depth::limit_by_fetches(const Seen& seen, bool is_foreign) {
 void Depth::drain(const Seen& seen) {
   Limit& limit = by_fetches_;
   const bool has_samples = limit.period.samples != 0, is_over = seen.in_flight <= limit.now;
-  // A fetch that has been in flight this long hangs or is a large file: it is unknown when it will
-  // end.
+  // A fetch that has been in flight for this long either hangs or fetches a large file; its end
+  // cannot be predicted.
   const bool is_stuck = !has_samples && seen.now_ns - limit.period.began_ns >= k_longest_period_ns;
   if (is_stuck && !is_over) limit.now = limit.most;
   is_draining_ = !is_over && !is_stuck;

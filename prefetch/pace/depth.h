@@ -1,26 +1,26 @@
 // Depth decides how many fetches may be in flight, so that prefetching does not slow the programs'
-// own fetches. It is the lower of two limits: one follows how long programs wait for their files,
-// the other bounds the queue at the origin while programs fetch files that are in no plan. The
-// caller passes the time and all counts at each tick. Thread safety: one thread.
+// own fetches. The depth is the lower of two limits. The first limit follows how long programs wait
+// for their files. The second bounds the queue at the origin while programs fetch files that are in
+// no plan. The caller passes the time and all counts at each tick. Thread safety: one thread.
 //
-// - *By demand.* If programs' own fetches took little longer in a period than in the best one, the
-//   limit doubles (after the first setback, it grows by one); otherwise it halves. The depth is one
-//   while a program waits for the origin. But a job that waits often has outrun the prefetcher,
-//   which would never get ahead of it again at a depth of one: for such a job only the latency
-//   counts (doc/benchmarks/prefetch.md). The best latency is forgotten slowly, because an origin's
-//   load changes and so does the depth that suits it.
-// - *By fetches.* A program's request waits behind all fetches that queue at the origin, and a
-//   queue shows in the latency of the fetches. This latency is first measured with one fetch in
-//   flight. Then the limit grows in each period, first by a factor of two and later by a quarter,
-//   until a fetch takes clearly longer. Then the limit falls by the same factor, and afterwards
-//   grows by one. From time to time the measurement starts again, because an origin's speed and the
-//   sizes of files change.
+// - *By demand.* If programs' own fetches took little longer in a period than in the best period,
+//   the limit doubles (after the first setback, it grows by one); otherwise the limit halves. The
+//   depth is one while a program waits for the origin. The exception is a job that waits often: it
+//   has outrun the prefetcher, which would never catch up at a depth of one. For such a job, only
+//   the latency counts (doc/benchmarks/prefetch.md). The best latency is forgotten slowly, because
+//   the best depth changes with the origin's load.
+// - *By fetches.* A program's request waits behind all fetches that queue at the origin. A queue
+//   raises the latency of the fetches, so this latency is first measured with one fetch in flight.
+//   Then the limit grows in each period, first by a factor of two and later by a quarter, until a
+//   fetch takes clearly longer. When a fetch does, the limit falls by the same factor, and
+//   afterwards grows by one. From time to time the measurement starts again, because an origin's
+//   speed and the sizes of files change.
 // - *Foreign demand.* A job whose files are prefetched gains most from a fast prefetcher, even
-//   while the job waits, because a slower one would also delay its next file. So the limit by
-//   fetches holds only while there is a foreign job: a job whose list the leader does not work on,
-//   and that opens few prefetched files (fewer than an eighth of its own fetches). Planned files
-//   that are already there, or that programs fetch, may belong to a job that has outrun the
-//   prefetcher, so they count against foreign fetches.
+//   while the job waits, because a slower prefetcher would also delay its next file. So the limit
+//   by fetches applies only while there is a foreign job. A job is foreign if the leader does not
+//   work on its list and the job opens few prefetched files (fewer than an eighth of its own
+//   fetches). Planned files that are already cached, or that programs fetch, might belong to a job
+//   that has outrun the prefetcher, so these files count against foreign fetches.
 #pragma once
 
 #include <cstdint>
@@ -38,12 +38,12 @@ class Depth {
 
   struct Seen {
     std::uint64_t now_ns = 0;
-    unsigned in_flight = 0;  // if fewer than the depth, the depth must not grow
+    unsigned in_flight = 0;  // if below the depth, the depth must not grow
     std::span<const cache::Demand> jobs = {};
     std::optional<std::uint32_t> planned_job = {};  // the job whose list is being fetched
-    // The total of planned files that no longer needed a fetch when they were due.
+    // The total number of planned files that no longer needed a fetch when they were due.
     std::uint64_t overtaken = 0;
-    // Fetches that have ended since the last tick, and how long they took in total.
+    // The number of fetches that ended since the last tick, and their total time.
     std::uint64_t fetches = 0, ns = 0;
   };
   void tick(const Seen& seen);
@@ -59,8 +59,8 @@ class Depth {
     unsigned most_in_flight = 0;
   };
   struct Rule {
-    double tolerance = 1, forgetting = 1;  // factors on the best mean, in each period
-    // False: the limit falls by the factor by which the mean has grown.
+    double tolerance = 1, forgetting = 1;  // factors applied to the best mean in each period
+    // If false, the limit falls by the factor by which the mean has grown.
     bool halves = false;
     unsigned step = 0;  // the growth before the first setback; afterwards it is one
   };
@@ -89,7 +89,7 @@ class Depth {
   std::map<std::uint32_t, Job> jobs_;
   std::uint64_t overtaken_ = 0;
   double sum_overtaken_ = 0;       // of the last ticks
-  std::uint64_t foreign_ns_ = 0;   // the last time at which there was a foreign job
+  std::uint64_t foreign_ns_ = 0;   // the last time there was a foreign job
   std::uint64_t measured_ns_ = 0;  // when the last measurement began; 0: no limit by fetches
                                    // applies
   // More fetches are in flight than allowed, so their latency does not show whether the limit is

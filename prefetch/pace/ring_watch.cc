@@ -10,8 +10,8 @@ namespace {
 
 constexpr double k_weight = 1.0 / 64;         // the weight of the latest value in the average
                                               // displacement
-constexpr double k_next_to_all = 0.97;        // the share of a segment's files
-constexpr std::uint64_t k_least_spread = 64;  // the distance at which a few loader workers read
+constexpr double k_next_to_all = 0.97;        // a share of a segment's files
+constexpr std::uint64_t k_least_spread = 64;  // how far apart a few loader workers read
 constexpr std::size_t k_entries_of_a_look = 1 << 16;
 constexpr std::uint64_t k_window = 128, k_most_overtaken = 2;  // files
 constexpr std::uint64_t k_stuck_after_ns = 200 * base::k_ns_per_ms,
@@ -24,7 +24,7 @@ void RingWatch::add(const cache::RamTier::PlaceInRegion& place, std::uint32_t re
   const std::lock_guard lock(mutex_);
   Segment& segment = segments_[place.segment];
   if (segment.generation != place.generation) {
-    // The segment was reclaimed since the last look, so all of its records had been opened.
+    // The segment was reclaimed after the last look, so all its old records had been opened.
     for (const UnreadRecord& entry : segment.unread) note_opened(entry);
     segment = {.generation = place.generation};
   }
@@ -52,13 +52,13 @@ bool RingWatch::look_at(std::uint32_t number, Segment& segment) {
   };
   if (ring_.unread(number) != segment.unread.size()) std::erase_if(segment.unread, is_opened);
   if (!segment.unread.empty() || ring_.is_being_filled(number)) return true;
-  // A published record may not have been added yet.
+  // A record can be published before it is added here.
   return ring_.unread(number) != 0 && !ring_.settle_count(number);
 }
 
 void RingWatch::look(const Seen& seen) {
   const std::lock_guard lock(mutex_);
-  // A large ring holds millions of small files, so each check continues at the end of the last one.
+  // A large ring holds millions of small files, so each look begins where the last look stopped.
   std::size_t entries = 0;
   auto at = segments_.lower_bound(next_);
   for (std::size_t left = segments_.size(); left != 0 && entries < k_entries_of_a_look; --left) {
@@ -73,7 +73,7 @@ void RingWatch::look(const Seen& seen) {
 }
 
 bool RingWatch::is_too_small(const Seen& seen) {
-  // A process that ends takes its counts with it.
+  // The counts of a process disappear when it ends.
   if (seen.is_blocked && last_.is_blocked && seen.demanded > last_.demanded)
     while_blocked_ += seen.demanded - last_.demanded;
   last_ = seen;
@@ -95,8 +95,7 @@ std::vector<Settled> RingWatch::take_settled() {
   return settled;
 }
 
-// How far behind its furthest opened file a reader may open files and still count as following the
-// order.
+// The largest displacement at which a reader still counts as following the order.
 double RingWatch::most_displacement() const {
   std::uint64_t lowest = UINT64_MAX;
   for (const auto& [number, segment] : segments_) {
@@ -121,7 +120,7 @@ bool RingWatch::may_give_up(const Segment& segment, PathSource& order, bool is_s
          });
 }
 
-// The smallest distance of an unread file to its reader.
+// How far the segment's unread file that is nearest to its reader is ahead of that reader.
 std::uint64_t RingWatch::ahead_of_readers(const Segment& segment) {
   std::uint64_t ahead = UINT64_MAX;
   for (const UnreadRecord& entry : segment.unread) {
@@ -160,7 +159,7 @@ std::uint32_t RingWatch::drop(std::uint32_t number) {
   return dropped;
 }
 
-// Gives up one segment that a previous leader has filled.
+// Gives up one segment that a previous leader filled.
 std::uint32_t RingWatch::give_up_unknown() {
   for (std::uint32_t segment = ring_.lowest_segment(); segment < ring_.end_segment(); ++segment) {
     const bool is_unknown = ring_.owns(segment) && !segments_.contains(segment) &&

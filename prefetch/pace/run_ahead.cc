@@ -34,8 +34,8 @@ void RunAhead::put_back(PlannedFile& file) {
   const auto is_sooner = [&](const PlannedFile& other) {
     return other.reader == file.reader && other.sequence < file.sequence;
   };
-  // Inserts after the reader's last earlier file, because an earlier file that has been put back
-  // must stay in front.
+  // Inserts the file after all earlier files of its reader, because an earlier file that was put
+  // back must stay in front.
   const auto last_sooner = std::find_if(waiting_.rbegin(), waiting_.rend(), is_sooner);
   Reader& reader = readers_[file.reader];
   waiting_.insert(last_sooner.base(), std::move(file));
@@ -103,7 +103,8 @@ void RunAhead::note_placed(std::uint64_t bytes) {
 
 void RunAhead::note_no_room(std::uint64_t bytes, std::uint64_t now_ns) {
   credit_ = 0;
-  // Otherwise the next file of this size would also be fetched from another node in vain.
+  // Raises the average: otherwise the next file of this size would also be fetched from another
+  // node in vain.
   average_ = std::max(average_, std::min(bytes, most_bytes()));
   if (now_ns < not_before_ns_) return;
   room_then_ = ahead_.ring_room();

@@ -1,9 +1,9 @@
-// RunAhead bounds how far prefetching runs ahead of the readers. It holds the files of the plan
-// that wait for their fetch, and counts how far each reader is ahead: how many of its files were
-// begun and are not yet read, dropped or refused. If room is scarce, the reader that is least ahead
-// comes first, so a stalled reader does not hold up others. A file for the ring begins only if the
-// ring has room for an average record beyond what is promised to other fetches. Thread safety:
-// none; the owner's lock guards it.
+// RunAhead bounds how far prefetching runs ahead of the readers. It holds the planned files that
+// wait for their fetch. For each reader, it counts the files whose fetch has begun and that are not
+// yet read, dropped or refused. If room is scarce, the reader with the lowest count is served
+// first, so a stalled reader does not hold up others. The fetch of a file for the ring begins only
+// if the ring has room for an average record beyond the room promised to other fetches. Thread
+// safety: none; the owner's lock guards it.
 #pragma once
 
 #include <algorithm>
@@ -29,16 +29,18 @@ class RunAhead {
   const std::deque<PlannedFile>& waiting() const { return waiting_; }
   bool is_full() const { return waiting_.size() >= k_most; }
   bool is_running_low() const { return waiting_.size() < k_most / 2; }
-  // Whether to take a file of this reader although the queue is full: true if nothing can begin
-  // because the queue is full of other readers' files.
+  // Returns true if a file of this reader should be added although the queue is full, because other
+  // readers' files fill the queue and none of them can begin.
   bool takes_beyond(std::uint32_t reader) const;
-  // Throws std::bad_alloc if there is no memory, as do put_back and settle.
+  // Throws std::bad_alloc if there is no memory, like put_back() and settle().
   void add(PlannedFile& file);
-  // The place of the file to begin if room is scarce. The queue must not be empty.
+  // The place of the file to begin next if room is scarce. The queue must not be empty.
   std::size_t first_of_least_ahead() const;
-  // Notes that the fetch of the file at this place, which the caller has moved from, has begun.
+  // Notes that the fetch of the file at this place has begun. The caller has already moved the file
+  // out.
   void begin(std::size_t place, std::uint32_t reader);
-  // Puts back a file that had begun but must wait after all, in front of its reader's later files.
+  // Puts back a file whose fetch had begun but must wait after all. The file is placed in front of
+  // its reader's later files.
   void put_back(PlannedFile& file);
   // Notes that a fetch has ended. Its file counts as ahead of the reader until it is settled.
   void end(std::uint32_t reader, std::uint64_t sequence);
@@ -48,17 +50,17 @@ class RunAhead {
   std::size_t unended() const { return unended_.size(); }
   std::optional<std::uint64_t> first_unended(std::uint32_t reader) const;
 
-  // Notes that this many files that had begun were read, dropped or refused.
+  // Notes that this many files whose fetch had begun were read, dropped or refused.
   void settle(std::uint32_t reader, std::uint32_t files);
   // Returns what was settled since the last call.
   std::vector<Settled> take_settled();
   // True if another reader is more than twice as far ahead.
   bool is_far_behind(std::uint32_t reader);
 
-  // Promises the room of one record. `unasked`: fetches that were promised room and have not asked
-  // for it yet, because the size of their file is not known. Returns false if there is no room.
-  // After note_no_room() it stays false until there is more room than at that time, or a pause is
-  // over. Times are those of base::monotonic_ns().
+  // Promises room for one record. Returns false if there is no room. `unasked`: the number of
+  // fetches that were promised room but have not asked for it yet, because the size of their file
+  // is not known. After note_no_room(), the result stays false until there is more room than at
+  // that time, or until a pause is over. Times are those of base::monotonic_ns().
   bool take_room(unsigned unasked, std::uint64_t now_ns);
   // Notes that a record of this many bytes was placed, in the ring or elsewhere.
   void note_placed(std::uint64_t bytes);
@@ -74,8 +76,7 @@ class RunAhead {
     std::uint64_t waiting = 0, ahead = 0;
     std::uint32_t settled = 0;
   };
-  // A larger file does not go to the ring, because the ring must not wait until it has room for
-  // such a file.
+  // Larger files are not put into the ring, because the ring must not wait for that much room.
   std::uint64_t most_bytes() const { return ahead_.segment_bytes() / 4; }
 
   cache::FetchAhead& ahead_;

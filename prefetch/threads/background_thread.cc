@@ -33,11 +33,11 @@ namespace {
 
 namespace sys = base::sys;
 
-// The thread ids of the running threads; 0: a free place. Enough for three engines with the most
-// threads, each thread with its keeper, and some more.
+// The thread ids of the running threads; 0 marks a free place. The table has room for three engines
+// with the maximum number of threads and a keeper for each thread, and some more.
 constinit std::atomic<int> g_threads[2048] = {};
 
-// The number of pairs that have been made and whose keeper has not yet called end_keeper().
+// The number of pairs whose keeper has not yet called end_keeper().
 constinit std::atomic<int> g_pairs{0};
 
 std::atomic<int>* enter_thread() {
@@ -53,13 +53,14 @@ bool has_gone(std::atomic<int>& thread) {
   int tid = thread.load(std::memory_order_acquire);
   if (tid == 0) return true;
   if (sys::raw(SYS_tgkill, sys::getpid(), tid, 0) != -ESRCH) return false;
-  // A thread keeps its place until the kernel has removed it from the process.
+  // The place is freed only after the kernel has removed the thread from the process.
   thread.compare_exchange_strong(tid, 0, std::memory_order_acq_rel);
   return true;
 }
 
-// A stack of a keeper and its worker, with an inaccessible page below it. libc would map it where
-// the program may have just unmapped something (own_place.h). It is never unmapped.
+// The stack that a keeper and its worker share, with an inaccessible page below it. The library
+// maps it, because libc could choose a place where the program has just unmapped something
+// (own_place.h). It is never unmapped.
 struct Stack {
   static constexpr int k_in_use = -1;
   // k_in_use, the thread id of a keeper that is about to end, or 0: free.
@@ -81,7 +82,7 @@ struct Stack {
 };
 constinit Stack g_stacks[1024];
 
-// Returns null if there is no room. libc makes the stack then.
+// Returns null if there is no room; libc then makes the stack.
 Stack* take_stack(std::size_t bytes) {
   for (Stack& stack : g_stacks) {
     int none = 0;
@@ -97,11 +98,11 @@ Stack* take_stack(std::size_t bytes) {
   return nullptr;
 }
 
-// How long the kernel may take to give a processor to a thread of low priority.
+// How long a thread of low priority might wait for a processor.
 constexpr std::uint64_t k_longest_run_ns = 10'000'000'000, k_between_looks_ns = 100'000;
 
-// True if the thread needs only a processor, and so will end. Otherwise it waits for something
-// else, possibly an origin.
+// Returns true if the thread only needs a processor and so will end. Otherwise the thread waits for
+// something else, possibly an origin.
 bool is_running(int tid) {
   char path[64] = "/proc/self/task/", text[128];
   *std::to_chars(path + 16, path + 32, tid).ptr = '/';
@@ -114,43 +115,44 @@ bool is_running(int tid) {
          std::string_view("SDTtI").find(stat[name_end + 2]) == std::string_view::npos;
 }
 
-// A thread of ours is a pair. The *keeper* is made by pthread_create and never leaves the host's fd
-// table: it runs whatever the host does as threads begin and end (a wrapped start routine,
-// destructors of thread-specific data, a hooked malloc), and otherwise sleeps in the kernel. The
-// *worker*, a raw clone, runs the body with the keeper's thread-local storage, on the keeper's
-// stack, so errno and libc's mutexes work. It may leave the host's fd table, and it ends in the
-// kernel.
+// Each thread of the library is a pair of kernel threads. The *keeper* is made by pthread_create
+// and never leaves the host's fd table. It runs the host's code for the beginning and the end of a
+// thread (a wrapped start routine, destructors of thread-specific data, a hooked malloc), and
+// otherwise sleeps in the kernel. The *worker* is a raw clone. It runs the body on the keeper's
+// stack and with the keeper's thread-local storage, so errno and libc's mutexes work. The worker
+// may leave the host's fd table. It ends by a raw system call.
 struct Pair {
   void (*body)(void*);
   void* argument;
   bool may_change_traits;
-  // True: the worker of this pair is made by the worker that starts the pair; false: by this pair's
-  // keeper. Only a worker can pass its own fd table to a new worker. A thread of the host must not
-  // wait for a keeper, because the thread may hold a lock that the host's code in the keeper needs.
+  // If true, the worker that starts this pair makes the new worker; if false, this pair's keeper
+  // makes it. Only a worker can pass its own fd table to a new worker. A thread of the host must
+  // not wait for a keeper, because the thread might hold a lock that the host's code in the keeper
+  // needs.
   bool is_made_by_starter;
-  // k_before, the worker's thread id (stored by the kernel), k_asks, or 0 (stored by the kernel):
-  // the worker has ended. A futex.
+  // A futex. Its value is k_before, k_asks, the worker's thread id (stored by the kernel), or 0
+  // after the end of the worker (also stored by the kernel).
   std::uint32_t state = k_before;
-  // 1 once the keeper has written the next two. A futex.
+  // A futex. Its value is 1 when the keeper has written the next two members.
   std::uint32_t is_ready = 0;
   void *stack = nullptr, *thread_pointer = nullptr;
-  // The worker asks this pair's keeper to make the keeper of `wanted`.
+  // The pair whose keeper this pair's keeper must make, at the request of the worker.
   Pair* wanted = nullptr;
   std::size_t wanted_stack = 0;
   int error = 0;
   Stack* own_stack = nullptr;  // null: libc's
-  bool has_own_fds = false;    // the worker's base::t_has_own_fds, which is its starter's
+  bool has_own_fds = false;    // base::t_has_own_fds of the starter, for the worker
 
   static constexpr std::uint32_t k_before = 1, k_asks = ~0U;
 };
 
 // The worker's pair while the worker runs; null while a keeper runs, which shares this storage.
 constinit thread_local Pair* t_pair [[gnu::tls_model("initial-exec")]] = nullptr;
-// True while a keeper runs the body itself, because the kernel has no thread left for a worker.
+// True while a keeper itself runs the body, because the kernel has no thread left for a worker.
 constinit thread_local bool t_keeps_hosts_fds [[gnu::tls_model("initial-exec")]] = false;
 
-// The keeper's part of the stack, above the worker's: for handlers of libc's two signals, and for
-// pthread_create with all hooks that the host has put into it.
+// The keeper's part of the stack, above the worker's part. It holds the frames of handlers of
+// libc's two signals, and of pthread_create with all hooks that the host has put into it.
 constexpr std::size_t k_keepers_stack = 64 << 10;
 constexpr std::size_t k_most_stack = 64 << 20;
 
@@ -159,7 +161,7 @@ std::uint32_t load(const std::uint32_t& word) { return __atomic_load_n(&word, __
 [[noreturn]] void work(Pair* own) {
   t_pair = own;
   base::t_has_own_fds = own->has_own_fds;
-  // If there is no free place, free those of threads that have ended.
+  // If there is no free place, frees the places of threads that have ended.
   if (enter_thread() == nullptr) {
     for (auto& thread : g_threads) has_gone(thread);
     enter_thread();
@@ -201,8 +203,8 @@ int create(Pair* pair, std::size_t stack) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   int error = EINVAL;
-  // EINVAL: least_stack() is not known, and the thread-local storage of libraries leaves too little
-  // of the stack.
+  // EINVAL means that least_stack() is not known and that the thread-local storage of libraries
+  // leaves too little of the stack.
   for (std::size_t size = stack + k_keepers_stack + least_stack(attributes);
        error == EINVAL && size <= k_most_stack; size *= 2) {
     Stack* const own = pair->own_stack = take_stack(size);
@@ -215,7 +217,7 @@ int create(Pair* pair, std::size_t stack) {
   return error;
 }
 
-// Registers a keeper that is about to end, and its stack.
+// Registers a keeper that is about to end, together with its stack.
 void end_keeper(Pair& own) {
   enter_thread();
   if (own.own_stack != nullptr)
@@ -234,7 +236,7 @@ void* keep(void* of) {
   Pair& own = *static_cast<Pair*>(of);
   base::keep_lines_of_this_thread();
   leave_traits_of_starter(own.may_change_traits);
-  // ThreadSanitizer has to know every thread, so the keeper does the work itself.
+  // ThreadSanitizer must know every thread, so the keeper itself does the work.
   if (CUBE_TSAN) {
     enter_thread();
     own.body(own.argument);
@@ -255,12 +257,13 @@ void* keep(void* of) {
     t_pair = worker;
     cube_keep_asleep(&own.state, &own.state);
   }
-  // The worker may not have left the kernel yet, and keeps its own place until then.
+  // The worker might still be in the kernel; its own place stays taken until it is gone.
   end_keeper(own);
   return nullptr;
 }
 
-// Called by a worker, which can safely wait for its keeper because it holds no lock of the host.
+// Called by a worker. A worker can safely wait for its keeper, because the worker holds no lock of
+// the host.
 int create_by_keeper(Pair& own, Pair* pair, std::size_t stack) {
   own.wanted = pair;
   own.wanted_stack = stack;

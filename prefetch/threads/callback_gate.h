@@ -1,6 +1,6 @@
-// Keeps a thread of an engine from calling its client once the engine has been stopped, however
-// late the thread returns from the kernel. One gate for each thread. Thread safety: the owner
-// enters and leaves; any other thread closes.
+// A gate that keeps an engine's thread from calling the engine's client after the engine was
+// stopped, however late the thread returns from the kernel. Each thread has one gate. Thread
+// safety: the owner calls enter() and leave(); any other thread may call close().
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@ namespace cube::prefetch {
 
 class CallbackGate {
  public:
-  // False: the gate is closed permanently.
+  // Returns false if the gate is closed, which is permanent.
   bool enter() {
     int open = k_open;
     return state_.compare_exchange_strong(open, k_passing, std::memory_order_acquire);

@@ -16,14 +16,14 @@ class ClaimedRow {
   bool claim(Is from) {
     return state_.compare_exchange_strong(from, Is::claimed, std::memory_order_seq_cst);
   }
-  // Pairs with claim(): the next owner sees what this one has written.
+  // Pairs with claim(): the next owner sees all that this owner has written.
   void put_back(Is to) { state_.store(to, std::memory_order_seq_cst); }
 
  private:
   std::atomic<Is> state_{Is::free};
 };
 
-// Claims any row of the table that is in this state; null: there is none.
+// Claims any row of the table that is in this state. Returns null if there is none.
 template <typename Row, std::size_t n>
 Row* claim_any(Row (&rows)[n], ClaimedRow::Is from) {
   for (Row& row : rows) {

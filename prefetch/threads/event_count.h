@@ -1,5 +1,5 @@
-// Waiting for a condition that other threads make true, without a lock and without losing a
-// wake-up:
+// An EventCount lets threads wait for a condition that other threads make true. It needs no lock
+// and loses no wake-up:
 //   waiter:  for (auto seen = events.now(); !condition(); seen = events.now()) events.wait(seen);
 //   other:   make it true, then events.notify();
 // Thread-safe. A notify() without waiters costs one addition and one load.
@@ -17,7 +17,7 @@ class EventCount {
  public:
   // Call before the condition is checked.
   std::uint32_t now() const { return count_.load(std::memory_order_seq_cst); }
-  // Waits until a notify() after `seen`, or for at most `at_most_ns`.
+  // Waits for a notify() later than `seen`, but no longer than `at_most_ns`.
   void wait(std::uint32_t seen, std::uint64_t at_most_ns = UINT64_MAX) {
     // Both sides add first and load afterwards, so either notify() sees this waiter, or the kernel
     // sees the new count.

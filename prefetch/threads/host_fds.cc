@@ -5,7 +5,7 @@
 namespace cube::prefetch {
 namespace {
 
-// Older headers lack the names.
+// Older headers lack the names of these calls.
 constexpr long k_pidfd_open = 434, k_pidfd_getfd = 438;
 
 }  // namespace

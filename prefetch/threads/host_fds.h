@@ -1,6 +1,6 @@
-// For a thread with an fd table of its own (background_thread.h): copies of the fds that the rest
-// of the process has. A copy is the same open file, with its offset and its locks. A sandbox may
-// refuse these calls, and an old kernel lacks them. Thread-safe.
+// Copies fds of the host's table into the table of a thread with its own fd table
+// (background_thread.h). A copy refers to the same open file, with the same offset and locks. A
+// sandbox may refuse these calls, and an old kernel lacks them. Thread-safe.
 #pragma once
 
 #include "cache/base/result.h"

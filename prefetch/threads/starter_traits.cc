@@ -16,12 +16,12 @@ namespace {
 
 namespace sys = base::sys;
 
-// The result of may_change_traits() in the starter of this thread; `nothing` in a thread of the
-// program.
+// The result of may_change_traits() in the thread that started this one; `nothing` in a thread of
+// the program.
 enum class Told : unsigned char { nothing, no, yes };
 constinit thread_local Told t_may_change [[gnu::tls_model("initial-exec")]] = Told::nothing;
 
-// The scheduling policy without the SCHED_RESET_ON_FORK bit. Negative: unknown.
+// The scheduling policy without the SCHED_RESET_ON_FORK bit; negative if unknown.
 long policy() {
   const long flags = sys::raw(SYS_sched_getscheduler, 0);
   return sys::failed(flags) ? -1 : flags & ~long{SCHED_RESET_ON_FORK};
@@ -38,7 +38,8 @@ void leave_real_time() {
   if (now == SCHED_FIFO || now == SCHED_RR) set_policy(SCHED_OTHER);
 }
 
-// Takes the main thread's niceness if that is higher. The raw call returns 20 - niceness.
+// Sets the main thread's niceness if it is higher than this thread's. The raw call returns 20 -
+// niceness.
 void give_way_as_main_thread() {
   const long own = sys::raw(SYS_getpriority, PRIO_PROCESS, 0);
   const long of_main = sys::raw(SYS_getpriority, PRIO_PROCESS, sys::getpid());
@@ -49,8 +50,8 @@ void give_way_as_main_thread() {
 // Adds the main thread's processors. A threading runtime (OpenMP) pins each of its threads to one
 // processor, which that thread keeps busy.
 void take_processors_of_main_thread() {
-  // Bits for 8,192 processors, the most that a kernel supports. The call returns how many bytes it
-  // has filled.
+  // Has bits for 8,192 CPUs, the maximum that a kernel supports. The call returns the number of
+  // bytes that it has filled.
   constexpr std::size_t k_words = 8192 / 64;
   unsigned long own[k_words] = {}, mains[k_words] = {};
   const long of_own = sys::raw(SYS_sched_getaffinity, 0, sizeof own, sys::arg(own));

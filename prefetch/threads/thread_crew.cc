@@ -24,7 +24,7 @@ void ThreadCrew::run(void* of) {
       crew.table_error_.store(error = table.error().value, std::memory_order_relaxed);
     crew.with_hosts_table_.fetch_sub(1, std::memory_order_release);
     crew.changed_.notify();
-    // If it shares the table, the thread was started by one whose priority is already low.
+    // A thread that shares the table was started by a thread whose priority was already lowered.
     lower_priority(kind.nice);
   }
   try {
@@ -73,10 +73,10 @@ int ThreadCrew::wait_for_tables(std::uint64_t at_most_ns) {
 }
 
 void ThreadCrew::tell(const char* call, int error) {
-  // Forked children meet the same error and need not warn again.
+  // Forked children meet the same error, but the warning is needed only one time.
   static constinit std::atomic<bool> has_warned{false};
   LogLevel level = is_told_.exchange(true) ? LogLevel::debug : kind_.level;
-  // EINVAL: after unshare(CLONE_NEWPID) a process may have children, but no threads.
+  // EINVAL: after unshare(CLONE_NEWPID), a process can have children but no threads.
   if (level == LogLevel::warn && (error == EINVAL || has_warned.exchange(true)))
     level = LogLevel::info;
   base::log(level, "{}: {}: {}", kind_.without, call, base::text_of_error(error));

@@ -1,6 +1,6 @@
-// The two steps of a pair of threads (background_thread.cc) that no compiled code may stand
-// between: worker and keeper share one thread-local storage, so the keeper executes nothing but
-// this while its worker runs.
+// Starts the worker of a pair of threads, and keeps its keeper asleep (background_thread.cc).
+// Worker and keeper share one thread-local storage, so while its worker runs, the keeper must not
+// execute any compiled code, only the code below.
 //
 //   long cube_start_worker(uint32_t* state, void* stack, void* thread_pointer, long stays_asleep)
 //     Starts a thread that shares everything with this one, fd table included. The thread takes a

@@ -20,7 +20,7 @@ constexpr unsigned k_threads = 4;
 constexpr std::uint64_t k_start_patience_ns = 100'000'000;
 constexpr const char* k_without = "large files are not read ahead";
 
-// Whether the kernel or a sandbox refuses the call as such, whatever its arguments.
+// Returns true if the kernel or a sandbox refuses the call with any arguments.
 bool is_refusal(int error) { return error == EPERM || error == EACCES || error == ENOSYS; }
 
 }  // namespace
@@ -33,14 +33,14 @@ BlockReader::BlockReader(cache::FileCache& cache, FdOf fd_of, bool is_sandboxed)
       opens_by_itself_(is_sandboxed),
       mapped_(cache, news_, is_stopping_) {}
 
-// A copy of the program's own fd; empty if that fd no longer refers to the file.
+// Returns a copy of the program's fd; empty if this fd no longer refers to the file.
 base::UniqueFd BlockReader::copy_of(const HostFds& own, const LargeFile& file, int fd,
                                     LargeFile::FdsLeft fds_left) {
   if (fds_left != file.fds_left()) return {};
   auto copy = own.copy_of(fd);
   if (!copy) {
     const int error = copy.error().value;
-    // By now, the fd may be closed.
+    // EBADF: the fd was closed in between.
     if (is_refusal(error)) {
       open_from_now_on("pidfd_getfd", error);
     } else if (error != EBADF) {
@@ -48,18 +48,19 @@ base::UniqueFd BlockReader::copy_of(const HostFds& own, const LargeFile& file, i
     }
     return {};
   }
-  // If no fd has left the file in between, the copied fd was the file's.
+  // If no fd of the file was closed in between, the copied fd referred to the file.
   return fds_left == file.fds_left() ? std::move(*copy) : base::UniqueFd();
 }
 
-// A copy of an fd of the file. The range's own fd may have been closed: some programs read through
-// a copy of an fd that they close right afterwards (numpy.fromfile).
+// Returns a copy of an fd of the file. The range's own fd might be closed: some programs read
+// through a copy of an fd and close the copy right afterwards (numpy.fromfile).
 base::UniqueFd BlockReader::copy_for(const HostFds& own, Waiting& range) {
   base::UniqueFd copy =
       range.fd >= 0 ? copy_of(own, *range.file, range.fd, range.fds_left) : base::UniqueFd();
   constexpr int k_tries = 3;
   for (int i = 0; i < k_tries && !copy; ++i) {
-    // The epoch is loaded before the fd: if the fd is closed or replaced, the epoch changes.
+    // fds_left() is loaded before the fd: if the fd is closed or replaced afterwards, fds_left()
+    // changes.
     range.fds_left = range.file->fds_left();
     range.fd = fd_of_(*range.file);
     if (range.fd < 0) break;
@@ -68,8 +69,8 @@ base::UniqueFd BlockReader::copy_for(const HostFds& own, Waiting& range) {
   return copy;
 }
 
-// The thread's own open file; negative: there is none, or no fd of the program refers to the file
-// any longer.
+// Returns the thread's own fd of the file. Negative if there is none, or if no fd of the program
+// refers to the file any longer.
 int BlockReader::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdsLeft& fds_left,
                             bool outlives_fds) {
   fds_left = file.fds_left();
@@ -77,7 +78,7 @@ int BlockReader::opened_for(LargeFile& file, OwnOpen& opened, LargeFile::FdsLeft
     opened.drop();
   } else if (opened.file != &file) {
     opened.take(file);
-    // The other threads read the part after each block.
+    // The kernel must not read ahead, because the other threads read the next blocks.
     if (outlives_fds && opened.fd)
       base::sys::raw(SYS_fadvise64, opened.fd.get(), 0, 0, POSIX_FADV_RANDOM);
   }
@@ -88,7 +89,7 @@ void BlockReader::fetch(LargeFile& file, int fd, LargeFile::FdsLeft fds_left,
                         const LargeFile::Range& range, bool outlives_fds) {
   while (!cache_.large().fetch_ahead(file, fd, fds_left, range)) {
     const LargeFile::FdsLeft now = file.fds_left();
-    // Try again only if one of the file's fds was closed in between, and others are left. A locked
+    // Tries again only if an fd of the file was closed in between and another fd is left. A locked
     // file is given up, because its close waits for our copy.
     if (now == fds_left || file.is_locked() || is_stopping() || (!outlives_fds && fd_of_(file) < 0))
       return;
@@ -102,11 +103,11 @@ void BlockReader::open_from_now_on(const char* call, int error) {
             base::text_of_error(error));
 }
 
-// Fetches one block of a waiting range. False: none waits.
+// Fetches one block of a waiting range. Returns false if no range waits.
 bool BlockReader::take_turn(const HostFds* own, OwnOpen& opened) {
   Waiting* const range = claim_any(waiting_, ClaimedRow::Is::filled);
   if (range == nullptr) {
-    // A row that another thread has claimed will soon be free.
+    // A row that another thread has claimed counts as in use.
     const auto is_free = [](const Waiting& row) { return row.state() == ClaimedRow::Is::free; };
     if (std::all_of(std::begin(waiting_), std::end(waiting_), is_free)) opened.drop();
     return false;
@@ -126,12 +127,12 @@ bool BlockReader::take_turn(const HostFds* own, OwnOpen& opened) {
   const int fd = opens ? opened_for(file, opened, range->fds_left, outlives_fds) : copy.get();
   const LargeFile::FdsLeft fds_left = range->fds_left;
   range->rest.begin = (rest.begin / block + 1) * block;
-  // Otherwise each further block of the range would be tried in vain.
+  // Ends the range if there is no room: each further block would be tried in vain.
   const bool has_no_room = !rest.passes && !LargeFile::may_have_room();
   const bool is_last = fd < 0 || has_no_room || range->rest.is_empty();
   if (is_last) range->file->end();
   range->put_back(is_last ? ClaimedRow::Is::free : ClaimedRow::Is::filled);
-  // At the end, the other threads drop their open files.
+  // After the last block, the other threads must drop their open files.
   if (!is_last || outlives_fds) news_.notify();
   if (fd >= 0 && !has_no_room) fetch(file, fd, fds_left, rest, opens && outlives_fds);
   copy.reset();
@@ -173,8 +174,8 @@ BlockReader* BlockReader::start(cache::FileCache& cache, FdOf fd_of) {
     return nullptr;
   }
   auto* const reader = ThreadCrew::start<BlockReader>(k_threads, cache, fd_of, is_sandboxed);
-  // After the threads have left the program's fd table, they share none of the locks that the
-  // program takes.
+  // Waits until the threads have left the program's fd table, because after that they share no lock
+  // that the program takes.
   if (reader != nullptr) reader->wait_for_tables(k_start_patience_ns);
   return reader;
 }

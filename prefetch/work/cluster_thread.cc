@@ -18,7 +18,7 @@ class ClusterThread final : public ThreadCrew {
       : ThreadCrew({.without = "nothing is shared with other nodes", .stack = 256 << 10}),
         client_(client),
         source_(source) {}
-  // The client stops the thread and waits for it.
+  // The crew is let go at once, because the client stops the thread and waits for it.
   static bool start(cache::ClusterClient& client, cache::OfferSource& source) {
     return CrewPtr<ClusterThread>(ThreadCrew::start<ClusterThread>(1, client, source)) != nullptr;
   }
@@ -46,7 +46,7 @@ bool start_helper_thread(void (*body)(void*), void* argument) {
   return start_background_thread(body, argument, k_helper_stack) == 0;
 }
 
-// False in a sandbox that may kill the process for a new thread.
+// Returns false in a sandbox that might kill the process for a new thread.
 bool may_have_thread() {
   if (!base::may_be_sandboxed()) return true;
   return base::is_clone_known_to_be_allowed() &&

@@ -50,8 +50,8 @@ void DiskFlusher::write() {
     const std::uint32_t news = writer_.news();
     const bool is_last = is_stopping();
     if (!is_last) ahead_.keep_room_for_others();
-    // At the beginning, and after a segment was filled, this thread clears the memory of the next
-    // one, so that the program need not.
+    // At the beginning, and whenever a segment was filled, this thread clears the memory of the
+    // next segment, so that the program need not.
     if (!is_last && prepared != news) {
       prepared = news;
       ahead_.prepare_room(1);
@@ -69,7 +69,7 @@ void DiskFlusher::write() {
       break;
     }
     if (is_stopping()) continue;
-    // If the disk has just refused records, new records are no reason to try again.
+    // If the disk has just refused records, new records do not cause another try.
     if (left) {
       writer_.wait_for_news(news, k_between_passes_ns, [this] { return is_stopping(); });
     } else {
@@ -77,16 +77,16 @@ void DiskFlusher::write() {
     }
   }
   writer_.end();
-  // A process can end only when no thread of it waits for the disk. So this thread begins no such
-  // wait once the time is over.
+  // A process can end only when none of its threads waits for the disk. So after the time is over,
+  // this thread begins no such wait.
   if (has_time()) writer_.seal();
 }
 
 void DiskFlusher::work(unsigned) {
-  // Runs at least once, because a job may end before its flusher has begun.
+  // Makes at least one pass, because a job can end before its flusher has begun.
   for (bool is_last = false; !is_last;) {
     const std::uint32_t seen = news_.now();
-    // Tries once more after the request to stop, because the process that wrote may have been
+    // Makes one more try after the request to stop, because the writing process might have been
     // killed in the meantime.
     is_last = is_stopping();
     if (const cache::RobustLock lock(writer_.lock(), 0); lock) return write();

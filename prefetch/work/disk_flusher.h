@@ -1,7 +1,7 @@
-// The thread that writes cached files to the disk, if no other process of the node does. Life:
-// start() once for each FileCache; then ask_to_stop() and wait(). When wait() returns, the thread
+// The thread that writes cached files to the disk if no other process of the node does. Life: call
+// start() once for each FileCache, then ask_to_stop() and wait(). When wait() returns, the thread
 // has written as much as the time allowed. A forked child has no such thread and must not touch the
-// object again. Thread-safe, but stop it only once.
+// object again. Thread-safe, but it may be stopped only once.
 #pragma once
 
 #include "cache/file_cache.h"
@@ -12,12 +12,12 @@ namespace cube::prefetch {
 
 class DiskFlusher final : public ThreadCrew {
  public:
-  // True if no process of the node writes, so this one must start a thread. In a signal handler it
-  // may return false although it is true.
+  // Returns true if no process of the node writes to the disk, so this process must start a thread.
+  // In a signal handler, it can return false even in this case.
   static bool is_wanted(cache::FileCache& cache);
-  // Null if no thread can be started; the log says why.
+  // Returns null if no thread can be started; the log says why.
   static DiskFlusher* start(cache::FileCache& cache);
-  // The thread may write until then (base::monotonic_ns).
+  // Lets the thread write until this time (base::monotonic_ns) and no longer.
   void ask_to_stop(std::uint64_t until_ns);
   void wait(std::uint64_t until_ns);
 

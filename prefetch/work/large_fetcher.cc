@@ -14,9 +14,9 @@ namespace {
 
 using Outcome = LargeFetch::Ending;
 
-// Requests for parts of one file share an open file if they follow each other within this time.
+// Requests for parts of one file share an open file if the file was opened no longer ago than this.
 constexpr std::uint64_t k_shared_ns = 1'000'000'000;
-// Blocks that another process was fetching are tried a second time.
+// Blocks that another process was fetching in the first pass are tried a second time.
 constexpr int k_passes = 2;
 
 std::uint64_t bytes_of(const cache::LargeFile::Range& range) {
@@ -37,7 +37,7 @@ void LargeFetcher::work(unsigned number) {
   keep_at_it(gates_[number]);
 }
 
-// Ends the present fetches and all later ones.
+// Ends the current fetches and makes all later fetches fail.
 void LargeFetcher::work_without_table(int error) {
   ThreadCrew::work_without_table(error);
   {
@@ -82,7 +82,8 @@ LargeFetcher::Row* LargeFetcher::next_row() {
   return nullptr;
 }
 
-// Shares the open file of another row if it was opened a moment ago. False: there is no such row.
+// Uses the open file of another row if that file was opened a moment ago. Returns false if there is
+// no such row.
 bool LargeFetcher::share_open_file(Row& row) {
   const std::uint64_t now = base::monotonic_ns();
   for (const auto& other : rows_) {
@@ -123,7 +124,8 @@ void LargeFetcher::open(Lock& lock, Row& row) {
       row.ending = Outcome::small;
     } else {
       row.file = cache_.large().begin(row.path, row.fd);
-      // The kernel may have cached an old size; begin() has asked the server.
+      // Stats again: `stat` might come from the kernel's cache, but begin() has asked the server
+      // for the size.
       const auto now = row.file == nullptr ? cache::stat_fd(row.fd) : stat;
       const bool is_small = now && now->size <= cache_.ahead().max_file();
       if (row.file == nullptr) row.ending = is_small ? Outcome::small : Outcome::busy;
@@ -142,7 +144,7 @@ void LargeFetcher::open(Lock& lock, Row& row) {
   note_left(row, bytes_of(row.all) - present);
 }
 
-// Under the lock.
+// Called under the lock.
 void LargeFetcher::note_left(Row& row, std::uint64_t left) {
   to_come_.fetch_add(left - row.to_come, std::memory_order_relaxed);
   row.to_come = left;
@@ -156,11 +158,11 @@ void LargeFetcher::forget(Row& row) {
 void LargeFetcher::fetch_block(Lock& lock, Row& row) {
   LargeFile::Range part = row.rest;
   const std::uint64_t block = cache_.large().block();
-  // bring_ahead fetches the same part: up to the end of the block.
+  // bring_ahead() fetches the same part, up to the end of the block.
   row.rest.begin = std::min((part.begin / block + 1) * block, row.rest.end);
   part.end = row.rest.begin;
-  // At a lower depth, programs are waiting for the origin, and requesting a whole block would delay
-  // them.
+  // At a lower depth, programs are waiting for the origin, and a request for a whole block would
+  // delay them.
   const bool asks_for_block = asks_for_blocks_ && depth_ >= k_threads;
   lock.unlock();
   bool has_room = true, is_here = true;
@@ -215,7 +217,7 @@ void LargeFetcher::end(Lock& lock, std::unique_ptr<Row> row, CallbackGate& gate)
     if (fetch.ending == Outcome::whole && fetch.missing != 0) fetch.ending = Outcome::busy;
     row->file->end();
   }
-  // By now, another process may have fetched the rest.
+  // The rest is not missing if another process has fetched it.
   if ((fetch.ending == Outcome::no_room || fetch.ending == Outcome::busy) && fetch.bytes != 0 &&
       fetch.missing == 0)
     fetch.ending = Outcome::whole;
@@ -231,7 +233,8 @@ bool LargeFetcher::submit(std::unique_ptr<LargeFetch>& fetch) {
   if (is_stopping() || cannot_run_) return false;
   auto row = std::make_unique<Row>(std::move(fetch));
   const PlannedFile& file = row->fetch->file;
-  // Files that were requested at the same time may turn out to be large in any order.
+  // Keeps the reader's order, although files that were requested at the same time can turn out to
+  // be large in any order.
   auto at = rows_.end();
   while (at != rows_.begin()) {
     const auto before = std::prev(at);
@@ -270,8 +273,8 @@ void LargeFetcher::stop(unsigned patience_ms) {
   const std::lock_guard lock(mutex_);
   for (const auto& row : rows_) {
     forget(*row);
-    // The fd table is freed with the last thread, and a file that a thread is using stays open
-    // until that thread ends.
+    // Does not close the fds: the end of the last thread frees the fd table, and a file that a
+    // thread uses stays open until then.
     if (row->users == 0 && row->file != nullptr) std::exchange(row->file, nullptr)->end();
     std::unique_ptr<LargeFetch> fetch = std::move(row->fetch);
     if (fetch == nullptr) continue;

@@ -15,7 +15,7 @@ constexpr std::uint64_t k_tick_ns = 10 * base::k_ns_per_ms,
                         k_idle_tick_ns = 250 * base::k_ns_per_ms,
                         k_blocked_tick_ns = 50 * base::k_ns_per_ms;
 constexpr std::uint64_t k_least_rest_ns = 1000 * base::k_ns_per_ms,
-                        k_rest = 10;  // the pause between rounds, as a multiple of the round's time
+                        k_rest = 10;  // pause after a round / time of the round
 constexpr std::uint64_t k_starved_after_ns = 1000 * base::k_ns_per_ms;
 
 // JobRow::listed: hash of the list:16 | number of entries:48.
@@ -25,7 +25,7 @@ std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & 
 
 }  // namespace
 
-// Each file under way takes one of the process's limited fds, and the socket, lists and rings take
+// Each file under way needs one of the limited fds of the process. The socket, lists and rings need
 // some more.
 unsigned LeaderWork::most_in_flight(unsigned wanted) {
   constexpr std::uint64_t k_others = 12;
@@ -42,7 +42,8 @@ void LeaderWork::open_list() {
   std::uint64_t from =
       (listed & ~k_most_listed) == mark_of(config_.prefetch_list) ? listed & k_most_listed : 0;
   if (from == k_most_listed) from = ListSource::k_all;
-  // A data set that did not fit completely will be needed again.
+  // Repeats the list if the data set did not fit completely, because its files will be needed
+  // again.
   const auto repeats = [](void* of) {
     auto& ahead = *static_cast<cache::FetchAhead*>(of);
     return ahead.is_full() || ahead.ring().is_in_use();
@@ -58,13 +59,12 @@ void LeaderWork::listen() {
   AnnouncementsOptions options{
       .socket = socket_path(), .prefixes = config_.prefixes, .argument = this};
   options.arrived = [](void* lead) { static_cast<LeaderWork*>(lead)->events_.notify(); };
-  // The listening thread beats, because it never waits for the origin, as this thread may for a
-  // list. So a leader beats as long as its process runs.
+  // The listening thread sends the heartbeat, because it never waits for the origin; this thread
+  // can wait for a list. So a leader's heartbeat lasts as long as its process runs.
   options.leads = [](void* lead) { return static_cast<LeaderWork*>(lead)->claim_.beat(); };
   std::string why;
   auto announcements = Announcements::start(std::move(options), why);
-  // Another process has taken the lead and with it the announcements, which is no reason for a
-  // warning.
+  // Does not warn if another process has taken the lead, and the announcements with it.
   if (announcements == nullptr)
     base::log(claim_.beat() ? base::LogLevel::warn : base::LogLevel::debug, "{}", why);
   const std::lock_guard lock(socket_mutex_);
@@ -84,8 +84,8 @@ void LeaderWork::lose() {
 
 void LeaderWork::end(unsigned patience_ms) {
   {
-    // This is done first, because the stopping thread does not wait for the rest. The socket is
-    // found by its name, which also wakes the listening thread.
+    // Comes first, because the stopping thread does not wait for the rest. The socket is found by
+    // its name, which also wakes the listening thread.
     const std::lock_guard lock(socket_mutex_);
     plan_.set_announcements(nullptr);
   }
@@ -96,8 +96,8 @@ void LeaderWork::end(unsigned patience_ms) {
   if (ListSource* const list = plan_.list(); list != nullptr) list->log();
 }
 
-// Makes the ring only when there is something to prefetch, because the ring's segments cannot hold
-// records that stay.
+// Makes the ring. This is delayed until there is something to prefetch, because the ring's segments
+// cannot hold records that stay.
 void LeaderWork::make_ring() {
   if (std::exchange(has_ring_, true)) return;
   cache_.ahead().make_ring(config_.ring);
@@ -138,7 +138,7 @@ bool LeaderWork::wants_more_of_next() {
   return reader && prefetcher_->wants_more_of(*reader);
 }
 
-// Returns false if the plan has nothing more now.
+// Returns false if the plan has no more files for now.
 bool LeaderWork::feed() {
   // Bounded, because each iteration has other work to do.
   for (int i = 0; i < 1024; ++i) {
@@ -192,13 +192,13 @@ void LeaderWork::note_listed() {
   const ListSource* const list = plan_.list();
   if (list == nullptr) return;
   std::uint64_t listed = list->dealt_with();
-  // A file that is not fetched yet is left to the next leader, together with all later files,
-  // because fetches end in any order.
+  // The next leader gets the first file that is not fetched yet and all later files, because
+  // fetches end in any order.
   if (const auto first = prefetcher_->first_unended(ListSource::k_reader))
     listed = std::min(listed, list->before(*first));
   if (has_next_ && next_.reader == ListSource::k_reader)
     listed = std::min(listed, list->before(next_.sequence));
-  // If a stop has just dropped files, the next leader continues from the earlier note.
+  // If a stop has just dropped files, the earlier note stays valid for the next leader.
   if (prefetcher_->is_stopped()) return;
   listed = mark_of(config_.prefetch_list) | std::min(listed, k_most_listed);
   cache_.ahead().listed_of_job().store(listed, std::memory_order_relaxed);
@@ -206,7 +206,7 @@ void LeaderWork::note_listed() {
 
 void LeaderWork::end_round(std::uint64_t now) {
   if (now < next_round_ns_ || !plan_.all_is_known()) return;
-  // After a round that had nothing to fetch, the next one begins after a pause.
+  // If a round had nothing to fetch, the next round begins after a pause.
   const std::uint64_t fetched = prefetcher_->counts().fetched;
   if (fetched == fetched_before_)
     next_round_ns_ = now + std::max(k_least_rest_ns, k_rest * (now - round_began_ns_));
@@ -225,7 +225,7 @@ std::uint64_t LeaderWork::turn() {
     plan_.refused(prefetcher_->take_refused());
     end_round(now);
   }
-  // Called after feed(), because the first files begin with the whole depth.
+  // Comes after feed(), so that the first files begin with the whole depth.
   if (now >= next_look_ns_) {
     next_look_ns_ = now + k_tick_ns;
     adapt_depth(now);
@@ -236,11 +236,10 @@ std::uint64_t LeaderWork::turn() {
   return is_idle && !plan_.is_following_reads() ? k_idle_tick_ns : k_tick_ns;
 }
 
-// Prepares segments here, where no program waits for it, and not in the fetch that needs the next
-// one.
+// Prepares segments. No program waits for this here, unlike in a fetch that needs the next segment.
 void LeaderWork::prepare_room() {
   constexpr int k_most = 2;
-  // Each fetching process fills a segment of its own; the prefetcher alone fills several per
+  // Each fetching process fills its own segment. The prefetcher alone fills several segments per
   // iteration.
   constexpr std::uint32_t k_ahead = 3;
   for (int i = 0; i < k_most && cache_.ahead().prepare_room(k_ahead); ++i) {
@@ -250,7 +249,8 @@ void LeaderWork::prepare_room() {
 void LeaderWork::wait(std::uint32_t seen, std::uint64_t at_most_ns) {
   const bool is_blocked = prefetcher_->is_blocked() && cache_.ahead().ring().is_made();
   if (is_blocked && cache_.ahead().ring().wait_for_room(k_blocked_tick_ns)) return;
-  // If there is room after all, it is promised to fetches in flight, or memory for it is lacking.
+  // If the ring has room after all, this room is promised to fetches in flight, or there is no
+  // memory for it.
   events_.wait(seen, is_blocked ? k_blocked_tick_ns : at_most_ns);
 }
 

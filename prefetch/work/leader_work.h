@@ -30,25 +30,25 @@ class LeaderWork {
         depth_(most_in_flight(config.prefetch_depth)),
         plan_(cache) {}
 
-  // False: nothing can be prefetched here; the log says why.
+  // Returns false if nothing can be prefetched here; the log says why.
   bool begin();
   // Call after begin(): opens the sources of the plan. The call may wait for the origin.
   void open();
-  // One iteration. Returns for how many nanoseconds there is nothing to do unless something
-  // happens.
+  // Runs one iteration. Returns how many nanoseconds the caller can wait before the next iteration
+  // if no event occurs.
   std::uint64_t turn();
-  // Waits until something has happened since `seen`.
+  // Waits for an event later than `seen`.
   void wait(std::uint32_t seen, std::uint64_t at_most_ns);
   // Ends the fetches under way; no file is fetched afterwards. Callable by any thread.
   void stop(unsigned patience_ms) { prefetcher_->stop(patience_ms); }
-  // Any thread may call it instead of waiting for end().
+  // Removes the socket before end() does. Callable by any thread.
   void remove_socket();
-  // Call after the last turn() if another process leads now: disconnects the clients and takes no
+  // Call after the last turn() if another process leads now. Disconnects the clients and accepts no
   // more files.
   void lose();
-  // Whether every file taken before lose() has been fetched, or waits for room.
+  // Returns true if every file accepted before lose() has been fetched or waits for room.
   bool is_drained() { return prefetcher_->is_idle() || prefetcher_->is_blocked(); }
-  // Call after the last turn(), and after lose() if that was called.
+  // Call after the last turn(), and after lose() if lose() was called.
   void end(unsigned patience_ms);
 
  private:
@@ -70,7 +70,7 @@ class LeaderWork {
   EventCount& events_;
   cache::LeadClaim& claim_;
   Depth depth_;
-  std::unique_ptr<cache::Origins> origins_;  // opened by this thread; null: all files are on mounts
+  std::unique_ptr<cache::Origins> origins_;  // this thread's; null: all files are on mounts
   std::unique_ptr<Prefetcher> prefetcher_;
   Plan plan_;
   base::Mutex socket_mutex_;  // guards which announcements plan_ has

@@ -14,16 +14,16 @@ namespace cube::prefetch {
 namespace {
 
 // A look finds out which pages of mapped files the kernel has. The pause between two looks lasts at
-// least k_least_pause_ns, and k_pause_for_each times as long as the look took. The time spent on
-// copying extends it to k_most_pause_ns at most. A look that has taken longer than
-// k_longest_look_ns leaves the other mappings to the next look.
+// least k_least_pause_ns, and at least k_pause_for_each times as long as the look took. The time
+// spent on copying extends the pause to at most k_most_pause_ns. When a look has taken longer than
+// k_longest_look_ns, the remaining mappings are left to the next look.
 constexpr std::uint64_t k_least_pause_ns = 100'000'000, k_most_pause_ns = 2'000'000'000,
                         k_pause_for_each = 20;
 constexpr std::uint64_t k_longest_look_ns = 50'000'000;
-// The pause between two checks whether the program has come closer.
+// The pause between two checks for the program's progress.
 constexpr std::uint64_t k_least_wait_ns = 500'000, k_wait_share = 8;
 
-// The page faults of the calling thread so far: those that waited for a read, and others.
+// The page faults of the calling thread so far: faults that waited for a read, and others.
 struct Faults {
   std::uint64_t waited = 0, others = 0;
 };
@@ -45,8 +45,8 @@ void MappedFiles::drop(Row& row) {
   row.put_back(ClaimedRow::Is::free);
 }
 
-// Gives up ownership of the row. Drops the row if it is over or its file is locked, unless it has
-// users.
+// Gives up ownership of the row. If the row has no users, and its mapping is over or its file is
+// locked, drops the row.
 void MappedFiles::give_back(Row& row) {
   for (;;) {
     const LargeFile& file = *row.file;
@@ -56,13 +56,13 @@ void MappedFiles::give_back(Row& row) {
     };
     if (is_to_go()) return drop(row);
     row.put_back(ClaimedRow::Is::filled);
-    // A thread that has locked the file meanwhile, or was its last user, has found the row claimed
-    // and left it to us.
+    // In the meantime, another thread might have locked the file or ended its use of the row. That
+    // thread found the row claimed and left the check to us.
     if (!is_to_go() || !row.claim(ClaimedRow::Is::filled)) return;
   }
 }
 
-// Counts bytes that were copied and that the kernel had not read before.
+// Counts those of the copied bytes that the kernel had not read before.
 void MappedFiles::count_kept(Row& row, std::uint64_t bytes) {
   std::uint64_t before = row.before.load(std::memory_order_relaxed), old = 0;
   do {
@@ -76,13 +76,13 @@ bool MappedFiles::is_all_present(const Row& row) {
   return cache_.large().present_bytes(*row.file, all) == all.end - all.begin;
 }
 
-// Copies the bytes of the mapping that the kernel has. Returns how many there were.
+// Copies those bytes of the mapping that the kernel has. Returns how many it copied.
 std::uint64_t MappedFiles::keep(Row& row, int region_fd) {
   if (!row.claim(ClaimedRow::Is::filled)) return 0;
-  // If the program left the mapping before this look, the look is the last one.
+  // If the program unmapped its mapping before this look, this look is the last.
   const bool is_last = row.is_left.load(std::memory_order_acquire);
-  // A thread that brings a part leaves out the blocks that this look is copying, although the look
-  // may have seen only a few of their pages.
+  // Does not look while a thread brings a part: that thread would leave out the blocks that this
+  // look is copying, although the look might have seen only a few of their pages.
   if (!is_last && row.users.load(std::memory_order_seq_cst) != 0) {
     give_back(row);
     return 0;
@@ -103,22 +103,23 @@ std::uint64_t MappedFiles::keep(Row& row, int region_fd) {
   return kept.value_or(0);
 }
 
-// The last look at a mapping may come early if the program has read it to its end.
+// Takes the last look at a mapping that the program has read to its end. It need not wait for the
+// next regular look.
 void MappedFiles::keep_last(Row& row) {
   row.may_have_part.store(false, std::memory_order_relaxed);
   const auto region_fd = cache_.region().reopen(O_RDWR);
   if (region_fd) keep(row, region_fd->get());
 }
 
-// Drops, without a look, a mapping that the program has left.
+// Drops a mapping that the program has unmapped, without checking its pages a last time.
 void MappedFiles::drop_left(Row& row) {
   if (!row.is_left.load(std::memory_order_acquire) || !row.claim(ClaimedRow::Is::filled)) return;
   row.is_over.store(true, std::memory_order_seq_cst);
   give_back(row);
 }
 
-// A look goes through all pages of a mapping, which may be of a huge file, so looks may take only a
-// small share of the time.
+// A look checks all pages of a mapping, and the file can be huge, so looks may use only a small
+// share of the time.
 void MappedFiles::look() {
   if (count_.load(std::memory_order_relaxed) == 0 ||
       is_looking_.exchange(true, std::memory_order_acquire))
@@ -131,7 +132,8 @@ void MappedFiles::look() {
       next_look_ns_.store(earliest, std::memory_order_relaxed);
     }
   } else if (began >= next_look_ns_.load(std::memory_order_relaxed)) {
-    // Each byte is copied once, in less than a nanosecond: the rest of the time is the check.
+    // Each byte is copied only one time, in less than a nanosecond. The check takes the rest of the
+    // time.
     std::uint64_t kept = 0, took = 0, looked = 0;
     const auto region_fd = cache_.region().reopen(O_RDWR);
     const std::span<Row> rows = this->rows();
@@ -163,7 +165,7 @@ std::uint64_t MappedFiles::pause_ns() const {
                       due = next_look_ns_.load(std::memory_order_relaxed);
   const std::uint64_t since = waits_since_ns_.load(std::memory_order_relaxed),
                       look = due > now ? due - now : k_least_pause_ns;
-  // The pause grows with the time for which the program has not come closer.
+  // The pause grows while the program makes no progress.
   return since == 0 ? look
                     : std::min(look, std::max(k_least_wait_ns, (now - since) / k_wait_share));
 }
@@ -208,14 +210,14 @@ void MappedFiles::let_go_of(LargeFile& file) {
   for (Row& row : rows()) {
     if (row.claim(ClaimedRow::Is::filled)) give_back(row);
   }
-  // A thread may be using a mapping; it will see the lock.
+  // A thread that is still using a mapping will see the lock and stop.
   file.own_mappings().wait_for_none();
 }
 
 void MappedFiles::opened(const LargeFile& file) {
   if (count_.load(std::memory_order_relaxed) == 0) return;
   for (Row& row : rows()) {
-    // A row that another thread has claimed is new, or is being examined.
+    // A row that another thread has claimed is marked too: it is new, or is being examined.
     const bool is_ours = row.claim(ClaimedRow::Is::filled);
     if (!is_ours || row.file->is_same_file(file))
       row.has_lost_pages.store(true, std::memory_order_relaxed);
@@ -223,8 +225,8 @@ void MappedFiles::opened(const LargeFile& file) {
   }
 }
 
-// The kernel reads about k_one_readahead for a fault. A program that reads on sequentially causes
-// many more faults that find their page.
+// The kernel reads about k_one_readahead for a fault. A program that reads sequentially causes many
+// more faults that find their page.
 void MappedFiles::note_faults(const Row& row) {
   if (row.thread.load(std::memory_order_relaxed) != base::sys::raw(SYS_gettid) ||
       row.advice.load(std::memory_order_relaxed) == MADV_RANDOM)
@@ -270,7 +272,8 @@ void MappedFiles::unmapped(const void* at, std::size_t length) {
     note_faults(row);
   }
   if (!is_any) return;
-  // If a look is due in a moment, wait for it.
+  // If a look is allowed soon, it copies the pages. If not, the mappings are dropped without a
+  // look.
   const std::uint64_t earliest = earliest_look_ns_.load(std::memory_order_relaxed);
   const bool is_soon = earliest <= base::monotonic_ns() + k_least_pause_ns;
   next_look_ns_.store(is_soon ? earliest : 0, std::memory_order_relaxed);
@@ -301,7 +304,7 @@ void MappedFiles::advised(const void* at, std::size_t length, int advice) {
 }
 
 void MappedFiles::drop_all() {
-  // Rows that are still claimed or have users belong to threads that hang.
+  // A row that is still claimed or has users belongs to a thread that hangs.
   for (Row& row : rows()) {
     if (!row.claim(ClaimedRow::Is::filled)) continue;
     row.is_over.store(true, std::memory_order_seq_cst);

@@ -1,4 +1,4 @@
-// MappedFiles: reading ahead of a program that will read all of a mapping, part by part.
+// Part of MappedFiles: reads ahead of a program that will read a whole mapping, part by part.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -16,14 +16,15 @@ namespace {
 
 // How much of a mapping a thread brings in one step.
 constexpr std::uint64_t k_part = 1 << 20;
-// The first bytes, which show the format. A program reads them first, and the kernel reads as many
-// for it.
+// The size of the head of a file, which tells its format. A program reads the head first, and the
+// kernel reads as many bytes for this access.
 constexpr std::uint64_t k_head = base::k_one_readahead;
-// How far ahead of the program a mapping is read, or its pages requested from the kernel: at first,
-// after a drop of pages, and at most. It is a share of the bytes that have been brought already.
+// How far ahead of the program a mapping is read, or its pages are requested from the kernel. The
+// distance is a share of the bytes that have been brought, but at least k_nearest and at most
+// k_farthest. After a drop of pages it is k_nearest.
 constexpr std::uint64_t k_nearest = 2 << 20, k_farthest = 16 << 20, k_ahead_share = 4;
 
-// Whether the process has touched one of these pages since they were last dropped.
+// Returns true if the process has touched one of these pages since they were last dropped.
 bool has_touched(std::uintptr_t from, std::uintptr_t to) {
   constexpr std::uint64_t k_present = std::uint64_t{1} << 63;
   const std::uint64_t page = base::kernel_page();
@@ -81,7 +82,7 @@ bool MappedFiles::bring_part() {
   return false;
 }
 
-// The caller owns the row. Empty: all parts are taken, or the next one cannot begin yet.
+// The caller owns the row. Returns empty if all parts are taken or the next part cannot begin yet.
 std::optional<MappedFiles::Part> MappedFiles::next_part(Row& row) {
   const LargeFile::Range all = range_of(row);
   const std::uint64_t size = all.end - all.begin;
@@ -140,8 +141,8 @@ MappedFiles::LargeFile::Reading MappedFiles::reading_of(const Row& row) {
     default: break;
   }
   const LargeFile::Reading reading = cache_.large().reading_of(*row.file, range_of(row));
-  // A program that maps the file again and again opens it each time, which may drop the pages that
-  // would be read through this mapping. So the file is brought by reads (all_over).
+  // A program that maps the file again and again opens it each time. An open can drop the pages
+  // that would be read through this mapping, so the file is brought by reads instead (all_over).
   const bool is_brief = read_all_over(row.version).version == row.version &&
                         base::monotonic_ns() - row.began_ns < k_brief_ns;
   return reading == LargeFile::Reading::whole && is_brief ? LargeFile::Reading::unknown : reading;
@@ -152,21 +153,21 @@ void MappedFiles::note_reading(Row& row, LargeFile::Reading reading) {
   if (reading == LargeFile::Reading::unknown || reading == row.reading) return;
   row.reading = reading;
   row.may_have_part.store(true, std::memory_order_relaxed);
-  // From now on, the kernel may read ahead when we touch a page of our own mapping.
+  // From now on, lets the kernel read ahead when a page of the library's own mapping is touched.
   base::sys::madvise(row.own.data(), row.own.size(), MADV_NORMAL);
 }
 
-// Whether the program has come so close to the next part that it may be brought.
+// Returns true if the program is close enough to the next part for it to be brought.
 bool MappedFiles::may_go_on(const Row& row) {
   if (row.reading != LargeFile::Reading::in_order) return true;
-  // The head has been brought.
+  // The head was brought, so its pages are missing only if the kernel has dropped them.
   const bool has_lost = row.begin == 0 && !is_in_kernel(row.own.data());
   const bool is_narrow = is_narrow_.load(std::memory_order_relaxed) || !row.tells_pages || has_lost;
   if (is_narrow) is_narrow_.store(true, std::memory_order_relaxed);
   const std::uint64_t far =
       is_narrow ? k_nearest : std::clamp(row.next / k_ahead_share, k_nearest, k_farthest);
-  // A program that reads only the header touches only the first half of the head, because the
-  // kernel maps 16 pages at a time.
+  // Ignores the first half of the head: the kernel maps 16 pages at a time, so a program that reads
+  // only a header touches no more than this half.
   const std::uint64_t begin = std::max(row.next - std::min(row.next, far), k_head / 2);
   const std::uintptr_t at = row.from.load(std::memory_order_relaxed);
   if (has_touched(at + begin, at + std::max(row.next, k_head))) return true;

@@ -13,7 +13,7 @@ namespace {
 
 // A stat waits for the origin and takes almost no processor time.
 constexpr unsigned k_scout_threads = 16;
-// A walk alternates between directories of several levels.
+// A walk of a tree alternates between directories of several levels.
 constexpr std::size_t k_parents = 16;
 
 }  // namespace
@@ -53,7 +53,7 @@ void MetadataScout::work_on(const Gather& gather) {
   const base::UniqueFd directory = gather->open();
   while (!is_stopping() && gather->step(directory.get())) {
   }
-  // All stats have been begun, but other threads may still be waiting for theirs.
+  // All stats have been requested; other threads might still be waiting for theirs.
   remove(gather.get());
 }
 
@@ -63,8 +63,8 @@ MetadataScout::Gather MetadataScout::begin(const std::string& directory, std::st
   return gather;
 }
 
-// The paths of the directories that the program will reach after this one, in the order that
-// order_of(parent) has noted.
+// Returns the paths of the directories that the program will probably reach after this one, in the
+// order that order_of(parent) has noted.
 template <typename Wanted>
 std::vector<std::string> MetadataScout::after(const std::string& directory, Wanted&& order_of) {
   const std::size_t slash = directory.rfind('/');
@@ -82,7 +82,7 @@ std::vector<std::string> MetadataScout::after(const std::string& directory, Want
   return paths;
 }
 
-// Gathers the directories that come next, because the program has come to this one.
+// Gathers stats in the directories that follow, because the program has reached this one.
 void MetadataScout::follow(const std::string& directory) {
   for (const std::string& path :
        after(directory, [this](const std::string&) -> auto& { return next_; })) {
@@ -91,7 +91,7 @@ void MetadataScout::follow(const std::string& directory) {
   }
 }
 
-// Each directory is a separate request, so that as many threads take part.
+// Submits each directory as a separate request, so that as many threads as possible take part.
 void MetadataScout::list_next(const std::string& directory) {
   const auto order_of = [this](const std::string& parent) -> auto& {
     return next_lists_[base::hash_path(parent) % k_parents];
@@ -101,7 +101,7 @@ void MetadataScout::list_next(const std::string& directory) {
   }
 }
 
-// Takes part in a gather that is under way, or handles a wish. False: there is nothing to do.
+// Takes part in a gather that is under way, or handles a wish. Returns false if there is neither.
 bool MetadataScout::help() {
   if (const Gather gather = gather_under_way(); gather != nullptr) {
     work_on(gather);
@@ -127,7 +127,7 @@ void MetadataScout::work(unsigned) {
     try {
       has_helped = help();
     } catch (const std::bad_alloc&) {
-      // The program will ask for the metadata itself.
+      // Does nothing: the program will request the metadata itself.
     }
     if (!has_helped) news_.wait(seen);
   }
@@ -135,7 +135,7 @@ void MetadataScout::work(unsigned) {
 
 bool MetadataScout::submit(Wish wish, std::string_view directory, std::string_view asked) {
   if (directory.size() >= PATH_MAX || asked.size() > NAME_MAX) return false;
-  // A directory may be gathered and followed at the same time.
+  // Includes the wish, because a directory may be gathered and followed at the same time.
   const std::uint64_t hash = base::hash_path(directory) + static_cast<std::uint64_t>(wish);
   for (const Place& place : wishes_) {
     if (place.state() != ClaimedRow::Is::free && place.hash.load(std::memory_order_relaxed) == hash)
@@ -155,8 +155,8 @@ bool MetadataScout::submit(Wish wish, std::string_view directory, std::string_vi
 }
 
 MetadataScout* MetadataScout::start(cache::FileCache& cache) {
-  // A sandbox may kill the process for a new thread. A host with ThreadSanitizer ends if a forked
-  // child starts one, and LeakSanitizer reports threads that it cannot stop.
+  // A sandbox might kill the process for a new thread. A host with ThreadSanitizer ends if a forked
+  // child starts a thread. LeakSanitizer reports threads that it cannot stop.
   if (base::may_be_sandboxed() || &__tsan_init != nullptr || &__lsan_do_leak_check != nullptr)
     return nullptr;
   return ThreadCrew::start<MetadataScout>(k_scout_threads, cache);

@@ -1,7 +1,7 @@
-// The threads of this process that list directories and gather the stats of their entries, once a
-// program asks for one path after the other (cache/metadata/stat_gather.h). Life: start() once for
-// each FileCache, then stop(). A forked child has no such thread. Thread-safe, but stop() only
-// once. submit() is lock-free and async-signal-safe.
+// The threads of this process that list directories and gather the stats of their entries. They do
+// so when a program asks for one path of a directory after another (cache/metadata/stat_gather.h).
+// Life: call start() once for each FileCache, then stop(). A forked child has no such thread.
+// Thread-safe, but stop() may be called only once. submit() is lock-free and async-signal-safe.
 #pragma once
 
 #include <climits>
@@ -22,22 +22,22 @@ namespace cube::prefetch {
 
 class MetadataScout final : public ThreadCrew {
  public:
-  // Null if no thread can be started; the log says why. Never freed: threads of the program may
-  // still be calling it.
+  // Returns null if no thread can be started; the log says why. The object is never freed, because
+  // threads of the program might still call it.
   static MetadataScout* start(cache::FileCache& cache);
   enum class Wish : std::uint8_t {
     list,  // list the directory
     // list the directories that the program will list next, because it had to wait for this one
     next,
-    gather,  // gather the stats of its entries, if it has the name that was asked for
-    follow  // gather those of the directories that follow, because the program has come to this one
+    gather,  // gather the stats of its entries, if one has the name that was asked for
+    follow   // gather stats in the next directories, because the program reached this one
   };
-  // False: too many requests are waiting already.
+  // Returns false if too many requests are waiting already.
   bool submit(Wish wish, std::string_view directory, std::string_view asked);
 
  private:
   friend ThreadCrew;
-  // A directory that waits for a thread or, while the row is claimed, has one.
+  // A directory that waits for a thread. While the row is claimed, a thread works on the directory.
   struct Place : ClaimedRow {
     std::atomic<std::uint64_t> hash{0};  // hash of the path and the wish, unless the row is free
     Wish wish = Wish::list;
@@ -61,7 +61,7 @@ class MetadataScout final : public ThreadCrew {
 
   cache::FileCache& cache_;
   Place wishes_[32];
-  base::Mutex mutex_;  // used by the threads alone; guards the next three
+  base::Mutex mutex_;  // used only by the threads; guards the next three members
   cache::NextDirectories next_;
   std::vector<cache::NextDirectories> next_lists_;
   Gather gathers_[4];

@@ -1,7 +1,7 @@
-// A thread's own open file of a large file. It is used if copies of the program's fds are refused,
-// or if the program has closed its fds. It is not a file of the program and holds none of its
-// locks: POSIX locks belong to an fd table, and the thread has another one. Thread safety: its
-// thread alone.
+// A large file that a thread has opened itself, because copies of the program's fds are refused or
+// the program has closed its fds. This open file does not affect the program's locks: POSIX locks
+// belong to an fd table, and the thread has its own table. Thread safety: only the thread that
+// opened it.
 #pragma once
 
 #include <utility>

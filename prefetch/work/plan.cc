@@ -15,8 +15,8 @@ std::optional<std::uint32_t> Plan::next_reader() {
 }
 
 PathSource::Next Plan::next(PlannedFile& file) {
-  // A source sets only the fields that it knows, so the others are reset: the limits of one file
-  // must not apply to the next.
+  // A source sets only the fields that it knows. The others must be reset, so that the limits of
+  // one file do not apply to the next file.
   file = {};
   if (announcements_ != nullptr && announcements_->next(file) == Next::file) return Next::file;
   if (list_ != nullptr) return list_->next(file);

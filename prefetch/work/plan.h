@@ -1,6 +1,6 @@
-// All sources of the order as one, best first: the job's announcements, the list, and the
-// directories that the job has listed. Each source has reader numbers of its own, by which results
-// are passed back to it. Thread safety: one thread.
+// Combines all sources of the order, best first: the job's announcements, the list, and the
+// directories that the job has listed. Each source has its own range of reader numbers, by which
+// results are passed back to the source. Thread safety: one thread.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,7 @@ class Plan final : public PathSource {
  public:
   explicit Plan(cache::FileCache& cache) : listings_(cache) {}
   void use_origins(const cache::Origins* origins) { listings_.use_origins(origins); }
-  // True if programs read from listed directories and will soon want more of their files.
+  // Returns true if programs read from listed directories and will soon want more files from them.
   bool is_following_reads() { return listings_.is_following_reads(); }
   void set_announcements(std::unique_ptr<Announcements> announcements) {
     announcements_ = std::move(announcements);
@@ -27,16 +27,17 @@ class Plan final : public PathSource {
   Announcements* announcements() { return announcements_.get(); }
   ListSource* list() { return list_.get(); }
 
-  // The reader whose file next() would return, if it returns one.
+  // The reader whose file next() would return; empty if next() would return no file.
   std::optional<std::uint32_t> next_reader();
   Next next(PlannedFile& file) override;
   std::uint64_t passed(std::uint32_t reader) override;
 
   void settle(const std::vector<Settled>& rows);
-  // Takes the files that the prefetcher has handed back; directories of the list are walked.
+  // Handles the files that the prefetcher has handed back: the list walks those that are
+  // directories.
   void refused(const std::vector<RefusedFile>& files);
-  // Call it when all fetches of files from next() have ended. Returns true if this has ended a
-  // round of the list.
+  // Call this when all fetches of files from next() have ended. Returns true if a round of the list
+  // has ended with them.
   bool all_is_known();
 
  private:

@@ -1,5 +1,5 @@
-// Prefetcher: ends a fetch. It publishes the record, or puts the file back, or refuses the file,
-// and wakes the waiting threads.
+// Part of Prefetcher: ends a fetch. It publishes the record, puts the file back, or refuses the
+// file, and wakes the waiting threads.
 #include "cache/base/clock.h"
 #include "prefetch/work/decline_reason.h"
 #include "prefetch/work/prefetcher.h"
@@ -14,8 +14,8 @@ void Prefetcher::note_placed(PlannedFetch& flight) {
 }
 
 void Prefetcher::watch(const PlannedFetch& flight) {
-  // If there is no memory for the note, RingWatch does not know the record, and gives it up as
-  // unknown.
+  // If there is no memory for the note, RingWatch does not know the record, and later gives up its
+  // segment as unknown.
   try_to([&] { watch_.add(flight.fetch.place(), flight.file.reader, flight.file.sequence); });
 }
 
@@ -39,7 +39,8 @@ bool Prefetcher::put_back(PlannedFetch& flight) {
   const std::lock_guard lock(mutex_);
   if (is_stopped_ || !try_to([&] { run_ahead_.put_back(flight.file); })) return false;
   is_blocked_ = true;
-  // The file is too large, even if is_full() says that smaller ones fit.
+  // This file is too large for the room that is left, even if is_full() says that smaller files
+  // fit.
   is_resident_full_ = true;
   run_ahead_.note_no_room(flight.bytes, base::monotonic_ns());
   return true;
@@ -50,7 +51,7 @@ void Prefetcher::refuse(const PlannedFile& file, Refused why, int error, std::ui
   refused_count_.fetch_add(1, std::memory_order_relaxed);
   if (!options_.keep_refused) return;
   const std::lock_guard lock(mutex_);
-  // Copies the file, because the engine may still read the path of this one.
+  // Copies the file, because the engine might still read the path of the original.
   try_to([&] { refused_.push_back({file, why, error, bytes, missing}); });
 }
 
@@ -66,7 +67,7 @@ void Prefetcher::declined(PlannedFetch& flight, int reason, bool& waits) {
       waits = may_use_ring(flight.file);
       if (!waits) refuse(flight, Refused::no_room);
       break;
-    case k_large:  // no thread can be started for it
+    case k_large:  // no thread can be started for a large file
     case k_too_large: refuse(flight, Refused::too_large); break;
     case k_directory: refuse(flight, Refused::directory); break;
     case k_not_a_file: refuse(flight, Refused::not_a_file); break;
@@ -85,7 +86,8 @@ void Prefetcher::ended(Fetch& of, const FetchResult& result) {
   if (is_declined && result.reason == k_ask_origin) return ask_origin(std::move(flight));
   const bool is_remote = is_declined && result.reason == k_published;
   bool is_over = true, waits = false, is_wrong = false;
-  // A fetch that shares a request cannot continue alone, because it is not counted as in flight.
+  // A fetch that shares a request cannot continue alone, because only the request counts as in
+  // flight.
   const bool is_alone = flight->is_first && flight->is_last;
   if (is_alone && is_declined && result.reason == k_large && hand_on(flight)) return;
   const bool has_no_name = is_alone && result.ending == Ending::failed &&
@@ -152,8 +154,8 @@ void Prefetcher::one_has_ended(std::uint32_t reader, std::uint64_t sequence, boo
     run_ahead_.end(reader, sequence);
     wants_more = run_ahead_.is_running_low();
   }
-  // Does not notify after each file, because the offering thread should sleep while there is enough
-  // to do.
+  // Does not notify after each file, so that the offering thread sleeps while there is enough to
+  // do.
   if (wants_more) progress_->notify();
 }
 

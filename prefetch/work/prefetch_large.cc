@@ -1,4 +1,4 @@
-// Prefetcher: continues the fetch of a file that turns out to be large.
+// Part of Prefetcher: continues the fetch of a file that turns out to be large.
 #include <cerrno>
 #include <new>
 
@@ -9,7 +9,7 @@ namespace cube::prefetch {
 using Large = LargeFetch::Ending;
 
 bool Prefetcher::may_be_large(const PlannedFile& file) const {
-  // A source with an allowance asks only for files as large as those that were read.
+  // A source with an allowance wants only files that are no larger than the files already read.
   return cache_.large().are_served() && file.allowance == nullptr &&
          !cache_.ahead().origin_of(file.path).traits().is_whole_in_one_read;
 }
@@ -22,7 +22,7 @@ bool Prefetcher::hand_on(std::unique_ptr<PlannedFetch>& flight) {
   std::unique_ptr<LargeFetch> fetch(new (std::nothrow) LargeFetch);
   if (fetch == nullptr) return false;
   note_placed(*flight);
-  // A program that opens the file must not wait for this fetch.
+  // Gives up the flight, so that a program that opens the file does not wait for this fetch.
   flight->fetch.give_up();
   fetch->file = std::move(flight->file);
   PlannedFile& file = fetch->file;
@@ -55,7 +55,8 @@ bool Prefetcher::hand_on_range(std::unique_ptr<PlannedFetch>& flight, bool& is_w
   return false;
 }
 
-// The engine fetches the whole file, although only a part was named.
+// Fetches a file that is small after all. The engine fetches the whole file even if only a part was
+// named.
 void Prefetcher::fetch_small(std::unique_ptr<LargeFetch> fetch) {
   const std::uint32_t reader = fetch->file.reader;
   const std::uint64_t sequence = fetch->file.sequence;

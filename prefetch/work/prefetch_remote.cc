@@ -1,4 +1,4 @@
-// Prefetcher: fetches a file from another node, or passes the fetch on to the origin.
+// Part of Prefetcher: fetches a file from another node, or passes the fetch on to the origin.
 #include "cache/base/clock.h"
 #include "prefetch/work/decline_reason.h"
 #include "prefetch/work/prefetcher.h"

@@ -1,22 +1,22 @@
-// Prefetcher: fetches by one request the files that lie one after the other at their origin.
+// Part of Prefetcher: fetches files that are adjacent at their origin with one request.
 #include "cache/base/clock.h"
 #include "prefetch/work/prefetcher.h"
 
 namespace cube::prefetch {
 namespace {
 
-// Bytes of one request. Requests are small while only a few may be in flight, because they must not
-// delay programs that wait for the same origin.
+// The maximum size of a request in bytes. It is smaller while only a few requests may be in flight,
+// because they must not delay programs that wait for the same origin.
 constexpr std::uint64_t k_most_bytes = 1 << 20, k_most_bytes_of_few = 128 << 10;
 constexpr unsigned k_few = 8;
 // The most unwanted bytes between two files of one request.
 constexpr std::uint64_t k_most_between = 64 << 10;
 constexpr std::size_t k_most_files = 64;
-// The most requests in flight, and the most files in them. Each request holds room for its bytes,
-// and each file takes one of the region's 4,096 flights.
+// The maximum number of requests in flight, and of files in all of them. Each request holds room
+// for its bytes, and each file occupies one of the region's 4,096 flights.
 constexpr unsigned k_most_requests = 16;
 constexpr std::size_t k_most_under_way = 1024;
-// With this many requests in flight, the next one may wait until it is full.
+// While this many requests are in flight, the next request may wait until it is full.
 constexpr unsigned k_enough = 2;
 
 bool is_behind(const cache::OriginSpan& place, std::uint64_t end) {
@@ -55,7 +55,8 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::Flights::take_all() {
   return std::unique_ptr<PlannedFetch>(std::exchange(first_, nullptr));
 }
 
-// Under the lock. How many of the waiting files the next request fetches; 0: not now.
+// Called under the lock. Returns how many of the waiting files the next request fetches, or 0 if it
+// must wait.
 std::size_t Prefetcher::count_together() const {
   const unsigned in_flight = in_flight_.load(std::memory_order_relaxed);
   const std::uint64_t most_bytes = depth_ < k_few ? k_most_bytes_of_few : k_most_bytes;
@@ -86,7 +87,7 @@ void Prefetcher::begin_all(Flights flights) {
       one_has_ended(flight->file.reader, flight->file.sequence, /*is_last=*/false);
       continue;
     }
-    // The files in between are in memory already, so this one begins a new request.
+    // The files in between are in memory already, so this file begins a new request.
     if (!together.is_empty() && !is_behind(flight->file.place, together.end())) {
       in_flight_.fetch_add(1, std::memory_order_relaxed);
       submit(together.take_all());

@@ -88,8 +88,8 @@ void Prefetcher::set_depth(unsigned depth) {
 // Under the lock.
 bool Prefetcher::is_for_ring_alone() const { return cache_.ahead().is_full() || is_resident_full_; }
 
-// Under the lock. The resident pool needs no accounting: when it is full, the next fetch goes to
-// the ring.
+// Called under the lock. The resident pool needs no accounting: when it is full, the next file is
+// put into the ring.
 bool Prefetcher::has_room(const PlannedFile& file) {
   if (!is_for_ring(file)) return true;
   return run_ahead_.take_room(unplaced_.load(std::memory_order_relaxed), base::monotonic_ns());
@@ -100,8 +100,8 @@ std::unique_ptr<Prefetcher::PlannedFetch> Prefetcher::next_flight(std::size_t pl
   PlannedFile& next = run_ahead_.waiting()[place];
   is_blocked_ = !has_room(next);
   if (is_blocked_) {
-    // A file that a program fetches itself needs no room, and the files after it may still be
-    // wanted.
+    // A file that a program fetches itself needs no room here, and must not hold up the files after
+    // it.
     if (!cache_.ahead().is_just_missed(next.path)) return nullptr;
     is_overtaken_ = is_overtaken_ || run_ahead_.is_far_behind(next.reader);
   } else if (is_for_ring(next)) {
@@ -267,7 +267,7 @@ std::vector<Settled> Prefetcher::take_settled() {
 void Prefetcher::stop(unsigned patience_ms) {
   if (!begin_stop()) return wait_for_stop(patience_ms);
   large_->begin_stop();
-  // This engine stops first, because it may still hand fetches on to the others.
+  // This engine stops first, because it can still hand fetches on to the others.
   if (remote_engine_ != nullptr) remote_engine_->stop(patience_ms);
   if (engine_ != nullptr) engine_->stop(patience_ms);
   if (whole_file_engine_ != nullptr) whole_file_engine_->stop(patience_ms);
@@ -276,15 +276,15 @@ void Prefetcher::stop(unsigned patience_ms) {
   stop_over_.notify();
 }
 
-// The thread that stops the prefetcher may abandon hung fetches, and waits until the files of a
-// ring are closed.
+// Waits longer than `patience_ms`, because the stopping thread also waits until an io_uring has
+// closed its files.
 void Prefetcher::wait_for_stop(unsigned patience_ms) {
   constexpr std::uint64_t k_others_patience_ms = 1000;
   stop_over_.wait_until([&] { return is_stop_over_.load(std::memory_order_acquire); },
                         (patience_ms + k_others_patience_ms) * base::k_ns_per_ms);
 }
 
-// False: another thread has begun the stop.
+// Returns false if another thread has already begun the stop.
 bool Prefetcher::begin_stop() {
   const std::lock_guard lock(mutex_);
   if (std::exchange(is_stopped_, true)) return false;

@@ -2,11 +2,11 @@
 // room.
 //
 // An offered file waits in a short queue. Its fetch begins when it leaves the queue, so a program
-// that needs a waiting file fetches it itself. A file goes to the resident pool, the segments that
-// keep their records, or, if that is full, to the ring. While both are full, the next file waits. A
-// file that is not fetched is handed back with the reason. Thread safety: any thread may call
-// offer, set_depth, pump, counts, is_idle and stop; only one may call take_refused and
-// take_settled.
+// that needs a waiting file fetches it itself. A file is put into the resident pool (the segments
+// that keep their records) or, if the pool is full, into the ring. While both are full, the next
+// file waits. A file that is not fetched is handed back with the reason. Thread safety: any thread
+// may call offer, set_depth, pump, counts, is_idle and stop; only one thread may call take_refused
+// and take_settled.
 #pragma once
 
 #include <algorithm>
@@ -42,8 +42,8 @@ enum class Refused : std::uint8_t {
 struct RefusedFile {
   PlannedFile file;
   Refused why = Refused::failed;
-  int error = 0;  // an errno if the reason is missing or failed
-  // If no_room: the wanted bytes, and how many of these are missing; 0: unknown.
+  int error = 0;  // an errno if `why` is missing or failed
+  // If `why` is no_room: the wanted bytes, and how many of these are missing; 0 if unknown.
   std::uint64_t bytes = 0, missing = 0;
 };
 
@@ -53,8 +53,8 @@ struct PrefetchCounts {
   std::uint64_t demanded = 0;  // a program fetched the file first
   std::uint64_t refused = 0;
   std::uint64_t large = 0;  // how many of the fetched and cached files were large
-  // The fetches that have not ended: the large ones with a known size, their bytes still to come,
-  // and all others.
+  // Fetches that have not ended: the number of large ones with a known size, the bytes that these
+  // still miss, and the number of all others.
   std::uint64_t measured = 0, bytes_to_come = 0, unmeasured = 0;
 };
 
@@ -66,43 +66,45 @@ class Prefetcher final : public FetchClient, public LargeClient {
     bool use_ring = false;
     bool asks_for_blocks = false;  // see LargeFetcher::make
     int nice = 5;
-    std::vector<std::string> prefixes;  // the files below one prefix are on one mount
+    std::vector<std::string> prefixes;  // all files below one prefix are on one mount
     bool keep_refused = true;           // whether take_refused() will be called
-    // Notified when more may be offered and when all has ended; null: the prefetcher uses its own.
+    // Notified when more files may be offered and when all fetches have ended. Null: the prefetcher
+    // uses its own.
     EventCount* progress = nullptr;
   };
-  // Null: `why` is the reason.
+  // Returns null on failure; `why` is then the reason.
   static std::unique_ptr<Prefetcher> make(cache::FileCache& cache, Options options,
                                           std::string& why);
   ~Prefetcher();
 
-  // False: enough files are waiting; `file` is unchanged.
+  // Returns false, and leaves `file` unchanged, if enough files are waiting.
   bool offer(PlannedFile& file);
   bool wants_more();
-  // Like wants_more(), but for a file of this reader: some are taken beyond the limit while no
-  // fetch can begin for lack of room.
+  // Like wants_more(), but for a file of this reader. While no fetch can begin for lack of room,
+  // some files are accepted beyond the limit.
   bool wants_more_of(std::uint32_t reader);
-  // Begins as many fetches as may begin. Call it if there may be room for a reason other than the
-  // end of a fetch.
+  // Begins as many fetches as allowed. The end of a fetch calls it; call it when anything else
+  // might have made room.
   void pump();
   void set_depth(unsigned depth);
   // True if no file waits or is under way.
   bool is_idle();
-  // The earliest file, in this reader's order, that waits or is under way; it need not be the one
-  // that was offered first. Empty: all have ended.
+  // The sequence number of the earliest file, in this reader's order, that waits or is under way;
+  // not necessarily the file that was offered first. Empty if all have ended.
   std::optional<std::uint64_t> first_unended(std::uint32_t reader);
-  // True if the waiting files have been dropped, and perhaps also fetches under way.
+  // True after a stop has dropped the waiting files, and perhaps also fetches under way.
   bool is_stopped();
   unsigned in_flight() {
     return std::max(in_flight_.load(std::memory_order_relaxed), large_->in_flight());
   }
   // True if the next file waits for room in the ring.
   bool is_blocked();
-  // True if, since the last call, the next file has waited, and a reader that has few files in the
-  // ring while others have many has itself fetched files that waited here.
+  // Returns true if two things have happened since the last call: the next file had to wait, and a
+  // starved reader fetched files itself that were waiting here. A starved reader has few files in
+  // the ring while others have many.
   bool take_starved();
   PrefetchCounts counts();
-  // Counts fetches of whole files from the origin since the last call.
+  // Fetches of whole files from the origin since the last call: their number and their total time.
   struct Took {
     std::uint64_t ns = 0, fetches = 0;
   };
@@ -118,8 +120,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
   RingWatch& ring_watch() { return watch_; }
 
   // Cancels waiting files, and abandons hung fetches after `patience_ms`. A second caller waits for
-  // the first, because a process that ends before the files of a ring are closed leaves the mount
-  // busy.
+  // the first, because the mount stays busy if the process ends before an io_uring has closed its
+  // files.
   void stop(unsigned patience_ms);
 
   First before_open(Fetch& fetch, const base::Result<cache::FileStat>* looked) override;
@@ -137,8 +139,8 @@ class Prefetcher final : public FetchClient, public LargeClient {
     cache::BackgroundFill fetch;
     bool is_placed = false;     // the fetch has asked for room
     bool is_by_origin = false;  // Room::by_origin
-    // One request may read several fetches, which count as one in flight. True if this is the
-    // first, or the last, of them.
+    // One request can serve several fetches, which together count as one in flight. These flags
+    // tell whether this fetch is the first or the last fetch of the group.
     bool is_first = true, is_last = true;
     PlannedFetch* next_beside() const { return static_cast<PlannedFetch*>(beside); }
     std::uint64_t bytes = 0;
@@ -146,7 +148,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   };
 
   Prefetcher(cache::FileCache& cache, Options options);
-  // Fetches whose files lie one after the other at their origin.
+  // A chain of fetches whose files are adjacent at their origin.
   class Flights {
    public:
     Flights() = default;
@@ -162,13 +164,13 @@ class Prefetcher final : public FetchClient, public LargeClient {
     std::uint64_t end() const { return last_->file.place.end(); }
     void add(std::unique_ptr<PlannedFetch> flight);
     std::unique_ptr<PlannedFetch> take_first();
-    // Takes all of them, as one fetch.
+    // Removes all of them and returns them as one fetch.
     std::unique_ptr<PlannedFetch> take_all();
 
    private:
     PlannedFetch *first_ = nullptr, *last_ = nullptr;
   };
-  // The next fetches to begin, counted as one in flight; empty if none may begin.
+  // Returns the next fetches to begin, which count as one in flight; empty if none may begin.
   Flights next_flights();
   std::size_t count_together() const;
   // The file that waits at this place.
@@ -184,17 +186,17 @@ class Prefetcher final : public FetchClient, public LargeClient {
   std::uint32_t origin_of(const std::string& path) const;
   IoEngine& engine_for(const std::string& path) const;
   bool make_remote_engine(std::string& why);
-  // Passes the fetch on to the origin, because the other nodes do not have the file.
+  // Passes the fetch to the engine of the origin, because no other node has the file.
   void ask_origin(std::unique_ptr<PlannedFetch> flight);
   void submit(std::unique_ptr<PlannedFetch> flight);
   void begin(std::unique_ptr<PlannedFetch> flight);
   void begin_all(Flights flights);
-  // False: the file needs no fetch, and has been noted as ended.
+  // Returns false if the file needs no fetch; its end has then been noted.
   bool needs_fetch(PlannedFetch& flight);
-  // Watches the record of a fetch that has its place in the ring.
+  // Tells watch_ about the record of a fetch that has its place in the ring.
   void watch(const PlannedFetch& flight);
   void published(const PlannedFetch& flight, std::uint64_t bytes);
-  // False: the file cannot be put back.
+  // Returns false if the file cannot be put back.
   bool put_back(PlannedFetch& flight);
   bool begin_stop();
   void wait_for_stop(unsigned patience_ms);
@@ -209,10 +211,10 @@ class Prefetcher final : public FetchClient, public LargeClient {
   }
   bool may_be_large(const PlannedFile& file) const;
   bool is_large(const PlannedFile& file, const cache::FileStat& stat) const;
-  // Continues the fetch as that of a large file. False: that is not possible.
+  // Continues the fetch as the fetch of a large file. Returns false if that is not possible.
   bool hand_on(std::unique_ptr<PlannedFetch>& flight);
-  // For a name that the origin does not have as a file, but that may name a range of a file. False:
-  // it does not.
+  // Handles a name that is not a file of the origin but might name a range of a file. Returns false
+  // if it does not name one.
   bool hand_on_range(std::unique_ptr<PlannedFetch>& flight, bool& is_wrong);
   void fetch_small(std::unique_ptr<LargeFetch> fetch);
   void declined(PlannedFetch& flight, int reason, bool& waits);
@@ -223,10 +225,10 @@ class Prefetcher final : public FetchClient, public LargeClient {
   const Options options_;
   RingWatch watch_;
   std::unique_ptr<IoEngine> engine_;
-  // The engine for origins that read a file whole in one open; null: there are none. It uses
-  // threads, because a file takes a single call.
+  // The engine for origins that read a whole file in one open; null if there are none. It uses
+  // threads, because each file takes a single call.
   std::unique_ptr<IoEngine> whole_file_engine_;
-  // The engine whose threads ask other nodes; null: there are none.
+  // The engine whose threads ask other nodes; null if there are no other nodes.
   std::unique_ptr<IoEngine> remote_engine_;
   const CrewPtr<LargeFetcher> large_;
   EventCount own_progress_;
@@ -243,7 +245,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   std::vector<RefusedFile> refused_;
   unsigned depth_;
   bool is_stopped_ = false, is_blocked_ = false, is_overtaken_ = false;
-  bool is_resident_full_ = false;  // the last fetch that ended found no room there
+  bool is_resident_full_ = false;  // the last fetch to end found no room there
 };
 
 }  // namespace cube::prefetch

@@ -13,8 +13,8 @@ namespace cube::prefetch {
 namespace {
 
 constexpr std::uint64_t k_look_for_lead_ns = 300'000'000;
-// After the process was stopped and continued, its fetches end immediately. If the process was
-// merely slow, they take longer.
+// How long to wait for the last fetches. If the process was stopped and continued, its fetches end
+// immediately; if it was merely slow, they take longer.
 constexpr std::uint64_t k_longest_drain_ns = 5'000'000'000, k_drain_tick_ns = 10'000'000;
 constexpr unsigned k_patience_of_lost_ms = 50;
 
@@ -53,7 +53,7 @@ class Sidecar::Leader final : public ThreadCrew {
   cache::Progress* const progress_;
   cache::LeadClaim claim_;
   base::Mutex lead_mutex_;      // guards the rest
-  LeaderWork* lead_ = nullptr;  // null until it has begun
+  LeaderWork* lead_ = nullptr;  // null until the lead has begun
 };
 
 void Sidecar::Leader::show_progress() {
@@ -74,8 +74,8 @@ void Sidecar::Leader::turn_by_turn(LeaderWork& own) {
   }
 }
 
-// Still fetches the files that were reported to the clients as taken, because the clients will not
-// announce them to another leader.
+// After the lead was lost, still fetches the files that were reported to the clients as taken,
+// because the clients will not announce these files to another leader.
 void Sidecar::Leader::drain(LeaderWork& own) {
   own.lose();
   const std::uint64_t until = base::monotonic_ns() + k_longest_drain_ns;
@@ -83,14 +83,14 @@ void Sidecar::Leader::drain(LeaderWork& own) {
     news_.wait(news_.now(), k_drain_tick_ns);
 }
 
-// False: this process cannot prefetch, or must stop.
+// Returns false if this process cannot prefetch or must stop.
 bool Sidecar::Leader::do_lead() {
   LeaderWork own(cache_, config_, news_, claim_);
   if (!own.begin()) return false;
   // From now on, either a stopping thread finds the lead and stops the engine, or this thread sees
   // the stop. The lead is shown this early so that a stopping thread finds it even while this
-  // thread waits for the origin: it must remove the socket's name and end the thread that beats
-  // there.
+  // thread waits for the origin. The stopping thread must remove the socket's name and end the
+  // listening thread, which sends the heartbeat.
   show(&own);
   try {
     if (!is_stopping()) own.open();
@@ -122,7 +122,7 @@ void Sidecar::Leader::work(unsigned) {
         news_.wait(seen, looks_at_room ? cache::k_look_at_room_ns : k_look_for_lead_ns);
       continue;
     }
-    // This process cannot prefetch, but another may be able to.
+    // Gives up the lead: this process cannot prefetch, but another might be able to.
     const bool goes_on = !is_stopping() && do_lead();
     claim_.give_up();
     if (!goes_on) break;
@@ -132,7 +132,8 @@ void Sidecar::Leader::work(unsigned) {
 void Sidecar::Leader::stop(unsigned patience_ms) {
   begin_stop();
   cache_.ahead().ring().wake();
-  // Done here, because the thread itself may hang while it reads a list from the origin.
+  // Stops the lead from this thread, because the leader's thread might hang while it reads a list
+  // from the origin.
   {
     const std::lock_guard lock(lead_mutex_);
     if (lead_ != nullptr) lead_->stop(patience_ms);

@@ -1,10 +1,11 @@
-// try_to() runs a function that may throw for lack of memory. Thread safety: that of the function.
+// try_to() runs a function that may throw for lack of memory. Thread safety: the same as that of
+// the function.
 #pragma once
 
 namespace cube::prefetch {
 
-// Returns false if it threw. If there is no memory for a note, it is skipped, because on an
-// engine's thread no caller could catch the exception.
+// Returns false if the function threw. On an engine's thread, no caller could catch the exception,
+// so a note that finds no memory is skipped.
 template <typename Do>
 bool try_to(Do&& what) noexcept {
   try {

@@ -158,8 +158,8 @@ bool forward_change(long number, const long (&a)[6], long& result) {
     case SYS_setrlimit:
       // Without limits, setrlimit fails, but prlimit64 does not.
       return a[1] != 0 &&
-             is(export_prlimit64(0, static_cast<__rlimit_resource>(a[0]),
-                                 reinterpret_cast<const struct ::rlimit64*>(a[1]), nullptr));
+             is(export_prlimit64(0, number_at(0), reinterpret_cast<const struct ::rlimit64*>(a[1]),
+                                 nullptr));
     case SYS_open_by_handle_at: return by(export_open_by_handle_at);
     case SYS_sendmsg: return by(export_sendmsg);
     case SYS_recvmsg: return by(export_recvmsg);

@@ -1,5 +1,5 @@
-"""One case: a script in cases/ with a head that says what it is, and what this machine lacks to run
-it.
+"""One case: a script in cases/ with a head that describes it. Tells which of the case's needs this
+machine lacks.
 
     # what: one line for the table                      (must be there)
     # needs: command rsync; module h5py; fuse; root     (may be there; ';' between them)
@@ -29,7 +29,7 @@ from pathlib import Path
 
 CASES = Path(__file__).resolve().parent / "cases"
 PYTHON = "/usr/bin/python3"
-# The system's programs come first; then those of this user.
+# The system's programs come first, then the user's own programs.
 PATH = (f"/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/go/bin:{os.environ.get('PATH', '')}"
         f":{Path.home()}/.cargo/bin")
 KEYS = {"what", "needs", "variants", "serves", "ignore", "version", "heavy"}
@@ -68,7 +68,7 @@ class Case:
         return [what for kind, what in self.needs if kind == "module"]
 
     def lacks(self, venv: Path | None) -> str:
-        """The needs that this machine lacks; empty if there are none."""
+        """Returns the needs that this machine lacks; empty if there are none."""
         for kind, what in self.needs:
             if kind == "command" and not shutil.which(what, path=PATH):
                 return f"no command {what}"
@@ -79,15 +79,15 @@ class Case:
         return "" if self.python(venv) else f"no Python module {' '.join(self.modules())}"
 
     def python(self, venv: Path | None) -> str:
-        """The first interpreter that has the modules: the system's, or that of the venv."""
+        """Returns the first interpreter that has the modules: the system's or the venv's."""
         candidates = [PYTHON] + ([str(venv / "bin" / "python")] if venv and
                                  (venv / "bin" / "python").exists() else [])
         return next((python for python in candidates if all(
             has_module(python, name) for name in self.modules())), "")
 
     def version(self, python: str) -> str:
-        """A program's version, from the first line that has a number; Python modules report their
-        own."""
+        """Returns a program's version, from the first line with a number. Python modules report
+        their own version."""
         found = [f"{name} {module_version(python, name)}" for name in self.modules()]
         if "version" in self.head:
             done = subprocess.run(["/bin/sh", "-c", self.head["version"]], capture_output=True,

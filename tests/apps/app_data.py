@@ -8,8 +8,8 @@ import random
 from fnmatch import fnmatch
 from pathlib import Path
 
-# A size above CUBESHIM_MAX_FILE as app_run sets it, so that each case also meets files that are not
-# cached.
+# A size above the CUBESHIM_MAX_FILE that app_run sets, so that each case also uses files that are
+# not cached.
 LARGE = 3 << 20
 LONG_AGO = 1_577_836_800
 
@@ -56,16 +56,16 @@ def make_base(data: Path) -> None:
 
 
 def set_times(data: Path) -> None:
-    """Sets old times, a different second for each name. Everything that a run makes or touches has
-    a current time."""
+    """Sets old times, a different second for each name. Files that a run makes or changes have a
+    current time."""
     for number, path in enumerate(sorted(data.rglob("*"))):
         os.utime(path, (LONG_AGO + number, LONG_AGO + number), follow_symlinks=False)
     os.utime(data, (LONG_AGO, LONG_AGO))
 
 
 def tree(root: Path, label: str, ignored: list[str]) -> list[str]:
-    """One line for each entry below `root`. Times are included only if the entry is as old as the
-    data, because new times differ in each run."""
+    """Returns one line for each entry below `root`. A time is included only if the entry is as old
+    as the data, because new times differ in each run."""
     lines = []
     for path in sorted(root.rglob("*")):
         name = f"{label}/{path.relative_to(root)}"

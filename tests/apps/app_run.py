@@ -42,7 +42,7 @@ WARM = 'find "$DATA" -type f -exec cat {} + > "$OUT/../warm" || exit 99; exec "$
 
 
 def stop_all() -> None:
-    """For an end by a signal: ends the programs; the threads that wait for them then clean up."""
+    """Called at a signal. Ends the programs; the threads that wait for them then clean up."""
     g_stopped.set()
     for leader in tuple(g_running):
         os.killpg(leader, signal.SIGKILL)
@@ -69,7 +69,7 @@ class Outcome:
 
 
 class Workspace:
-    """`with Workspace(...) as space:` holds the paths of a case's runs and removes all of it
+    """`with Workspace(...) as space:` provides the paths of a case's runs, and removes the files
     afterwards."""
     def __init__(self, case: Case, python: str, library: Path, lagfs: Path):
         self.case, self.python, self.library, self.lagfs = case, python, library, lagfs
@@ -132,7 +132,7 @@ class Workspace:
             if lag:
                 unmount(self.data)
         files = tree(source, "data", self.case.ignored) + tree(self.out, "out", self.case.ignored)
-        # A process in another pid namespace is a job of its own, with its own line.
+        # A process in another pid namespace is a separate job with its own line.
         reports = [json.loads(line) for line in report.read_text().splitlines()
                   ] if report.exists() else []
         return Outcome(status, stdout, stderr, files,
@@ -165,7 +165,7 @@ class Workspace:
 
     def _execute(self, command: list[str],
                  environment: dict[str, str]) -> tuple[int | str, bytes, bytes]:
-        """Output goes to files, so that a daemon that keeps them open does not block this
+        """The output is written to files, so that a daemon that keeps them open does not block this
         process."""
         out, err = self.root / "stdout", self.root / "stderr"
         with open(out, "wb") as stdout, open(err, "wb") as stderr:

@@ -1,5 +1,5 @@
-"""CPython's own test suite under the library: every test that passes natively must pass in every
-mode.
+"""Runs CPython's own test suite under the library. Every test that passes natively must pass in
+every mode.
 
     cpython.py --build BUILD_DIR [--set quick|all] [--modules NAME ...] [--columns NAME ...] [--work
     DIR] [--jobs N]
@@ -7,10 +7,10 @@ mode.
 Runs `python3 -m test` of the Debian package libpython3.11-testsuite for each module, first without
 the library and then in each column (`--help` lists them), with the tests' working directory as the
 prefix, and compares the results of each test method. A method that passes natively but not in a
-column is tried up to three times in each. It is lost if it never passes in the column but always
-natively; otherwise it is flaky. The exit reports show whether the library served files at all. Logs
-stay in DIR if something went wrong, or if --work was given. Exit status: 0, 1 if a pass is lost or
-the library did not serve, 2 if the suite cannot run here.
+column is tried up to three times in both. A test that always passes natively and never in the
+column is lost. Otherwise it is flaky. The exit reports show whether the library served files at
+all. Logs stay in DIR if something went wrong, or if --work was given. Exit status: 0, 1 if a pass
+is lost or the library did not serve, 2 if the suite cannot run here.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ SLOW = (
     "test_genericpath test_stat test_poll test_epoll test_eintr test_file_eintr test_fork1 "
     "test_ioctl test_openpty test_popen test_site test_venv test_zipapp test_pkgutil"
 ).split()
-# Modules that are known to read back files of their working directory: something must have been
-# served in each of them. The process that writes the files of test_mmap also maps them, so they are
-# left to the kernel while it lives.
+# Modules that are known to read files of their working directory. Files must have been served in
+# each of them. (The process that writes the files of test_mmap also maps them, so they are left to
+# the kernel as long as it lives.)
 READERS = {
     "test_io", "test_fileio", "test_file", "test_bufio", "test_os", "test_shutil", "test_pathlib",
     "test_tarfile", "test_zipfile", "test_linecache", "test_fileinput", "test_filecmp",

@@ -1,5 +1,5 @@
-"""Runs one module of CPython's own test suite once, natively or under the library, with the result
-of each test method."""
+"""Runs one module of CPython's own test suite, natively or under the library, and returns the
+result of each test method."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 from suite_run import Column, Outcome, Runs
 
-# These tests wait forever, with and without the library, in a virtual machine if its host has no
-# vsock that answers.
+# In a virtual machine whose host does not answer on vsock, these tests wait forever, even without
+# the library.
 IGNORED = ("*ThreadedVSOCKSocketStreamTest*",)
 RESOURCES = {"quick": "none", "all": "cpu,largefile,subprocess,tzdata"}
 

@@ -27,8 +27,8 @@ from app_case import PYTHON, Case, all_cases
 from app_run import LAG_WAYS, PLAIN_WAYS, Outcome, Workspace, stop_all
 
 SKIPPED = 77
-# --quick: only the slow mount has a cold start, because it is slowest there; heavy cases have no
-# time for it.
+# With --quick, only the slow mount has a cold start, because cold starts are slowest there. Heavy
+# cases have no cold start.
 QUICK_WAYS = ["native", "real", "virtual-warm", "lag-native", "lag-virtual"]
 HEAVY_WAYS = ["native", "virtual-warm"]
 REQUIREMENTS = Path(__file__).resolve().parent / "requirements.txt"
@@ -63,7 +63,7 @@ def as_lines(value: object) -> list[str]:
 
 
 def difference(expected: Outcome, got: Outcome) -> str:
-    """The differences between the results of two runs, line by line."""
+    """Returns the differences between the results of two runs, line by line."""
     lines = []
     for key, value in expected.seen().items():
         other = got.seen()[key]

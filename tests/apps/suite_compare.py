@@ -1,5 +1,5 @@
-"""Compares the runs of a module: which of the tests that pass natively pass in a column, are lost,
-or are flaky."""
+"""Compares the runs of a module. A test that passes natively can pass in a column, be lost, or be
+flaky."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RunOnce = Callable[[str, Column, int], Outcome]
 
 @dataclass(frozen=True)
 class Waverer:
-    """For a test that passed natively but not in a column's first run: how many attempts passed
+    """A test that passed natively but not in a column's first run. Counts how many attempts passed
     natively and in the column."""
 
     test: str
@@ -27,8 +27,8 @@ class Waverer:
 
     @property
     def lost(self) -> bool:
-        """True if it never passed in the column and always passed natively. Other tests are flaky,
-        and are reported with both figures."""
+        """Returns True if the test never passed in the column and always passed natively. Other
+        tests are flaky, and are reported with both figures."""
         return self.column_passes == 0 and self.native_passes == self.attempts
 
     def __str__(self) -> str:

@@ -1,14 +1,14 @@
-"""The system call tests of the Linux Test Project under the library: a test that passes natively
-must pass in every mode.
+"""Runs the system call tests of the Linux Test Project under the library. A test that passes
+natively must pass in every mode.
 
     suite_ltp.py --build BUILD_DIR --ltp CHECKOUT [--folders NAME ...] [--columns NAME ...] [--work
     DIR] [--jobs N]
 
-CHECKOUT is a source tree of github.com/linux-test-project/ltp of which testcases/kernel/syscalls
-has been built, as that project describes; nothing of it is part of this one. A row of the table is
-a folder of testcases/kernel/syscalls; a test is a line that reports TPASS. The tests' working
-directories are the prefix. Run it on a machine that you can spare, and as root, or many tests are
-skipped. Exit status: 0, 1 if a pass is lost, 2 if the suite cannot run here.
+CHECKOUT is a source tree of github.com/linux-test-project/ltp with a built
+testcases/kernel/syscalls, as described there; nothing of it is part of this project. A row of the
+table is a folder of testcases/kernel/syscalls; a test is a line that reports TPASS. The tests'
+working directories are the prefix. Run it on a machine that you can spare, and as root, or many
+tests are skipped. Exit status: 0, 1 if a pass is lost, 2 if the suite cannot run here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LtpRuns(Runs):
     root: Path
 
     def commands(self, folder: str) -> list[list[str]]:
-        """The lines of runtest/syscalls whose program lies in the folder: a name, then the
+        """Returns the lines of runtest/syscalls whose program is in the folder: a name, then the
         command."""
         lines = (
             line.split() for line in (self.root / "runtest" / "syscalls").read_text().splitlines())

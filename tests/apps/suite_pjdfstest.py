@@ -1,14 +1,14 @@
-"""pjdfstest, a suite that tests the rules of POSIX on names and rights, under the library: a test
-that passes natively must pass in every mode.
+"""Runs pjdfstest, a suite that tests the rules of POSIX on names and rights, under the library. A
+test that passes natively must pass in every mode.
 
     suite_pjdfstest.py --build BUILD_DIR --pjdfstest CHECKOUT [--folders NAME ...] [--columns NAME
     ...] [--work DIR]
 
-CHECKOUT is a source tree of github.com/pjd/pjdfstest with its program built, as that project
-describes; nothing of it is part of this one. A row of the table is a folder of its tests; a test is
-a line that says "ok". The working directory is the prefix. Each step is a process of its own, and
-the script that starts them keeps the cache from step to step. Must be run as root. Exit status: 0,
-1 if a pass is lost, 2 if the suite cannot run here.
+CHECKOUT is a source tree of github.com/pjd/pjdfstest with its program built, as described there;
+nothing of it is part of this project. A row of the table is a folder of its tests; a test is a line
+that says "ok". The working directory is the prefix. Each step is a separate process. The script
+that starts the steps keeps the cache between them. Must be run as root. Exit status: 0, 1 if a pass
+is lost, 2 if the suite cannot run here.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def table(verdicts: list[Verdict], columns: tuple[Column, ...]) -> str:
 
 
 def unserved(verdicts: list[Verdict], columns: tuple[Column, ...], readers: set[str]) -> list[str]:
-    """A run in which nothing was served proves nothing. So each column as a whole, and each module
-    that is known to read, must have been served something."""
+    """Returns a line for each column, and for each module that is known to read, in which nothing
+    was served: such a run proves nothing."""
     found = [
         f"{verdict.module}, {column.name}: nothing was served, though this module reads files"
         for verdict in verdicts
@@ -105,7 +105,8 @@ def compare(modules: list[str], run_once: RunOnce, columns: tuple[Column, ...], 
 
 def main(options: argparse.Namespace, columns: tuple[Column, ...],
          body: Callable[[Path, Path, Path, tuple[Column, ...]], int]) -> int:
-    """`body` gets the library, a scratch directory, one on a tmpfs, and the requested columns."""
+    """`body` is called with the library, a scratch directory, a directory on a tmpfs, and the
+    requested columns."""
     wanted = tuple(
         column for column in columns if not options.columns or column.name in options.columns)
     library = options.build.resolve() / "libcubeshim.so"

@@ -1,5 +1,5 @@
-"""Shared by the public test suites: how a run sees the file system, the results of a run, and the
-directories of runs."""
+"""Shared by the public test suites: the columns, the results of a run, and the directories of
+runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ COLUMNS = (Column("off", "mode off", "off"),
 
 @dataclass
 class Outcome:
-    """The result of one run of a module: how often each test passed, failed, was skipped, and how
+    """The result of one run of a module: how often each test passed, failed or was skipped, and how
     much was served."""
 
     passed: Counter = field(default_factory=Counter)
@@ -75,8 +75,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Runs:
-    """The place in which each run has a directory of its own. `scratch` is on a disk, `ram` is a
-    private directory on a tmpfs."""
+    """Provides a directory for each run. `scratch` is on a disk, `ram` is a private directory on a
+    tmpfs."""
 
     library: Path
     scratch: Path
@@ -84,7 +84,7 @@ class Runs:
     timeout: int
 
     def home(self, module: str, column: Column, attempt: int) -> Path:
-        """The directory of one run, for its log and its reports."""
+        """Returns the directory of one run, for its log and its reports."""
         return self.scratch / column.name / f"{module}-{attempt}"
 
     def run(self, home: Path, command: list[str], column: Column, work: Path, cwd: Path,
@@ -158,8 +158,8 @@ def _unmount_below(work: Path) -> None:
 
 
 def _read_reports(home: Path, outcome: Outcome) -> None:
-    """Adds up the exit reports: a child that was started with a cleaned environment is a job of its
-    own."""
+    """Adds up the exit reports. There can be several, because a child that is started with a
+    cleaned environment is a separate job."""
     for file in home.glob("report-*.json"):
         report = json.loads(file.read_text().splitlines()[-1])
         outcome.opens += report["opens"]
@@ -168,8 +168,8 @@ def _read_reports(home: Path, outcome: Outcome) -> None:
 
 @contextmanager
 def directories(work: Path | None):
-    """A scratch directory below `work` (or the usual place), and one on a tmpfs, which is removed
-    at the end."""
+    """Yields a scratch directory below `work` (or the usual place), and a directory on a tmpfs,
+    which is removed at the end."""
     scratch = Path(tempfile.mkdtemp(prefix="suite-", dir=work))
     scratch.chmod(0o755)
     ram = Path(tempfile.mkdtemp(prefix="cubeshim-suite-", dir="/dev/shm"))

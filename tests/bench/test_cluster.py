@@ -1,5 +1,5 @@
-"""Tests of bench/cluster: the nodes and their end, jobs with and without servers, and which targets
-count as reached."""
+"""Tests of bench/cluster: the nodes and their end, jobs with and without servers, and the targets
+that count as reached."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from bench.harness.errors import BenchError
 from bench.harness.suite import Bench
 
 SIZE, NODES = 20_000, 3
-# Fewer than 16 for each node, because from 16 on, an open waits no longer for servers than for the
-# origin.
+# Fewer than 16 files for each node: after 16 files, an open waits no longer for servers than for
+# the origin.
 FILES = 15 * NODES
 PROGRAM = BUILD / "cubeshim_node_reader"
 CAN_HAVE_NODES = os.geteuid() == 0 and shutil.which("memcached") and shutil.which(
@@ -90,7 +90,7 @@ def is_alive(pid: int) -> bool:
 
 
 def last_answers(network: Network, seconds: float) -> bool:
-    """The last server, the first node."""
+    """Returns True if the last server answers a request from the first node."""
     try:
         with network.nodes[0].connect(network.servers[-1].address, seconds) as connection:
             connection.sendall(b"version\r\n")

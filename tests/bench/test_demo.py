@@ -1,5 +1,5 @@
-"""bench/demo/demo.py: refuses clearly if it cannot run, compares a mount of the user, and leaves
-nothing behind."""
+"""Tests of bench/demo/demo.py: it refuses clearly if it cannot run, compares a mount of the user,
+and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Demo(ScratchTest):
         self.assertEqual([name for name in os.listdir(self.build / "demo") if name != "copies"], [])
 
     def users_of(self, directory: Path) -> list[str]:
-        """The processes whose command line contains `directory`."""
+        """Returns the processes whose command line contains `directory`."""
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             try:

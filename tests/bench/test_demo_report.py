@@ -1,5 +1,5 @@
-"""bench/demo/report.py: rows are compared only if they saw the same data; the table and the chart
-have the right contents."""
+"""Tests of bench/demo/report.py: rows are compared only if they read the same data, and the table
+and the chart have the right contents."""
 
 from __future__ import annotations
 

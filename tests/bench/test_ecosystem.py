@@ -1,5 +1,5 @@
-"""The table of frameworks: the case that needs no framework, from end to end, and the rules that a
-row may break."""
+"""Tests of the table of frameworks: the case that needs no framework, from beginning to end, and
+the rules that a row can break."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class EndToEnd(ScratchTest):
     def test_plain_reads(self) -> None:
         out = self.scratch / "page.md"
         done = self.run_table("--only", "plain_read", "--rounds", 1, "--pictures", 60, "--out", out)
-        # Speed depends on the machine: 1 means that a rule was broken.
+        # Speed depends on the machine, so a run may report 1, which means that a rule was broken.
         self.assertIn(done.returncode, (0, 1), done.stderr)
         page = out.read_text()
         rows = [
@@ -87,7 +87,7 @@ class EndToEnd(ScratchTest):
         self.assertEqual(len(rows), 2, page)
         self.assertEqual(rows[0][2], "equal")
         self.assertEqual(rows[1][1], "60")
-        # Each native epoch asks the origin; under the library, only the first one does.
+        # Each native epoch asks the origin; under the library, only the first epoch does.
         native, shim = rows[1][3].split(" / "), rows[1][4].split(" / ")
         self.assertTrue(all(int(count) >= 60 for count in native), page)
         self.assertEqual(shim[1:], ["0", "0"], page)

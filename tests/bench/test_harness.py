@@ -1,5 +1,5 @@
-"""Tests of bench/harness: the slow mount and its counters, load on the cores, children and their
-turns."""
+"""Tests of bench/harness: the slow mount and its counters, the load on the cores, children, and the
+order in which they run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The suites of large files: jobs with a disk on shards of some megabytes, which targets count as
-reached, and what ends a run."""
+"""Tests of the suites of large files: jobs with a disk on shards of some megabytes, the targets
+that count as reached, and the errors that end a run."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Jobs(ScratchTest):
         }
         self.assertEqual(megabytes[LOCAL], [0, 0, 0])
         self.assertEqual(megabytes[BARE], [1, 1, 1])
-        # The memory has room for all of it.
+        # The memory has room for all data.
         self.assertEqual(megabytes[NO_DISK], [1, 0, 0])
         self.assertEqual(megabytes[FIRST], [1, 0, 0])
         self.assertEqual([len(runs.reports) for runs in found.values()], [0, 0, 1, 1, 1])

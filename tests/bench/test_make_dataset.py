@@ -1,5 +1,5 @@
-"""make_dataset.py: the same bytes for the same arguments, the promised sizes, real pictures,
-nothing overwritten."""
+"""Tests of make_dataset.py: it makes the same bytes for the same arguments, the promised sizes and
+real pictures, and overwrites nothing."""
 
 from __future__ import annotations
 

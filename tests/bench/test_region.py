@@ -1,5 +1,5 @@
-"""The suite `memory` has its own parser for the start of a region's file; it must find each field
-where the library writes it."""
+"""The suite `memory` has its own parser for the start of a region's file. The parser must find each
+field where the library writes it."""
 
 from __future__ import annotations
 

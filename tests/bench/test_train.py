@@ -1,4 +1,5 @@
-"""train.py: two runs over the same files agree to the last bit, and other files are detected."""
+"""Tests of train.py: two runs over the same files agree to the last bit, and other files are
+detected."""
 
 from __future__ import annotations
 

@@ -150,13 +150,14 @@ TEST(StoreMark, DependsOnlyOnStoreAndCredentials) {
   EXPECT_NE(mark_of({"AWS_ACCESS_KEY_ID=A", "AWS_REGION=eu", "CUBESHIM_S3_ADDRESSING=path"}), mark);
 }
 
-// The error of collect_copy, or 0, in an unprivileged process that has two fds left: one for the
-// socket, and one for the gateway's end of it. `more`: how far it may raise its limit.
+// Returns the error of collect_copy, or 0, in an unprivileged process that can open two more fds:
+// one for the socket, and one for the gateway's end of the socket. `more`: by how much the process
+// may raise its limit.
 int collect_without_a_free_fd(rlim_t more) {
   const std::string path = tests::region_path("/dev/shm", tests::unique_name()) + ".full.sock";
   const int error = tests::run_in_child([&]() -> int {
     CHILD_CHECK(geteuid() != 0 || setuid(65534) == 0);
-    // It may use its own directory in /proc.
+    // This call lets the process use its own directory in /proc.
     CHILD_CHECK(prctl(PR_SET_DUMPABLE, 1) == 0);
     const base::UniqueFd root(open("/", O_RDONLY | O_CLOEXEC));
     const auto listener = listen_for_copies(path);
@@ -166,7 +167,7 @@ int collect_without_a_free_fd(rlim_t more) {
     const rlim_t soft = static_cast<rlim_t>(free) + 2;
     const rlimit limit{soft, soft + more};
     CHILD_CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-    // Stays open until the end.
+    // The gateway's end stays open until the test ends.
     base::Result<base::UniqueFd> asker = base::fail(EAGAIN);
     std::thread gateway([&] {
       pollfd waiting{listener->get(), POLLIN, 0};

@@ -1,5 +1,6 @@
-"""CUBESHIM_BUCKETS: programs under the library, whose files lie in a bucket. The gateway is that of
-the tests: its buckets are directories. FAKE_GATEWAY and CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_BUCKETS: programs under the library, whose files are in a bucket. The tests have their
+own gateway, which uses directories as buckets. FAKE_GATEWAY and CUBESHIM_LIBRARY name the build's
+files."""
 import json
 import os
 import subprocess
@@ -32,8 +33,7 @@ class Buckets(unittest.TestCase):
 
     @classmethod
     def next_number(cls):
-        """Gives a new number each time, so that each program has a region and a gateway of its
-        own."""
+        """Returns a new number each time, so that each program has its own region and gateway."""
         cls.count = getattr(cls, "count", 0) + 1
         return cls.count
 
@@ -206,7 +206,7 @@ assert os.read(a, 10) == os.read(b, 10) == data[:10], "each has an offset of its
         self.assertEqual(self.requests("GET"), [])
 
     def ranges(self):
-        """The fetched ranges of huge, as begin and end."""
+        """Returns the ranges of `huge` that were fetched, as begin and end."""
         words = [line.split(" ") for line in self.requests("RANGE")]
         return sorted((int(at), int(at) + int(size)) for _, at, size in words)
 
@@ -518,13 +518,13 @@ for name in {names}:
     with open(f"{{P}}/{{name}}", "rb") as file: assert file.read() == open(f"{{D}}/{{name}}", "rb").read(), name
 """
         self.check(read, **settings)
-        # The gateway is the last that uses the memory of this job.
+        # The gateway is the last process that uses the memory of this job.
         end = time.monotonic() + 120
         while list(Path("/dev/shm").glob(f"cubeshim-{os.geteuid()}-{settings['CUBESHIM_NAME']}*")):
             self.assertLess(time.monotonic(), end)
         self.log.unlink()
-        # These are new to the disk. The one that is listed last shows that the others have had
-        # their turn.
+        # The disk does not have these files yet. When the file that is listed last is there, the
+        # other files have been handled, too.
         for name in ("a/x", "a/last"):
             (self.data / name).write_bytes(b"another " + name.encode())
         self.check(read, **settings)

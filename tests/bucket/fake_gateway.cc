@@ -1,6 +1,6 @@
-// A gateway for tests: the buckets are directories of AWS_TEST_ROOT. It is started as the command
-// is (`fake_gateway gateway`), logs each request to AWS_TEST_LOG, and has the faults of
-// AWS_TEST_FAULT:
+// A gateway for tests: the buckets are directories of AWS_TEST_ROOT. It is started like the command
+// (`fake_gateway gateway`), logs each request to AWS_TEST_LOG, and has the faults that
+// AWS_TEST_FAULT names:
 //   die       ends as it takes its first request; the next gateway works
 //   die_copy  ends after its first answer to a copy
 //   lost_copy has nothing for the first who collects a copy
@@ -63,7 +63,7 @@ class FakeGateway {
   }
 
  private:
-  // The fault happens only once for all gateways of a test.
+  // The fault happens only one time per test, whichever gateway has it.
   bool strikes(const char* fault) {
     if (fault_ != fault) return false;
     return fopen((log_ + ".struck").c_str(), "wx") != nullptr;
@@ -142,7 +142,7 @@ class FakeGateway {
     const ObjectInfo now = info_of(st);
     return now.size == request.part.size && now.etag_mark == request.part.etag_mark ? 0 : ESTALE;
   }
-  // Each range is logged with the bytes that it has fetched.
+  // Logs each range together with the number of bytes that it fetched.
   int fetch_blocks(const BucketMount& mount, const Mailbox::Request& request,
                    const std::string& path) {
     const MailPart& part = request.part;
@@ -176,7 +176,7 @@ class FakeGateway {
       cache_.large().fill_gap(*file, gap, gap.at >= part.end, cache_.stats());
       at = gap.at + gap.bytes;
     }
-    // A waiting asker wants only the first part.
+    // A waiting caller needs only the first part.
     return error != 0 && cache_.large().present_bytes(*file, {part.begin, part.end}) ==
                              part.end - part.begin
                ? 0

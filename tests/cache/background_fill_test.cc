@@ -1,4 +1,4 @@
-// A fetch that no program waits for yet, step by step and without an engine.
+// A fetch for which no program waits yet, step by step and without an engine.
 #include "cache/fill/background_fill.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,8 @@ struct BackgroundFillTest : testing::Test {
   std::string make(const std::string& name, std::size_t size = 50'000) const {
     return dir.write(name, tests::content_of(name, 0, size));
   }
-  // The part of an engine between begin and publish. False: the file was not accepted.
+  // Does the work of an engine between begin and publish. Returns false if the file was not
+  // accepted.
   static bool read(BackgroundFill& fetch, const std::string& path) {
     const auto stat = stat_path(AT_FDCWD, path.c_str(), 0);
     if (!stat || fetch.accept({*stat, true}) != RecordFill::Next::read) return false;
@@ -44,7 +45,7 @@ struct BackgroundFillTest : testing::Test {
     BackgroundFill fetch = cache.cache->ahead().fill(path, use_ring);
     return fetch.begin();
   }
-  // Opens the file as a program does. True if it was cached, with the right bytes.
+  // Opens the file like a program. Returns true if the file was cached and has the right bytes.
   bool open_hits(const std::string& path, std::size_t size = 50'000) {
     const std::uint64_t hits = cache.count(Counter::hits_ram);
     const OpenOutcome outcome = cache->open(request_for(path));
@@ -102,7 +103,7 @@ TEST_F(BackgroundFillTest, OpenDuringAFillWaitsForTheRecord) {
   std::thread program([&] { is_hit = open_hits(path); });
   while (slot.waiting.load() == 0) std::this_thread::yield();
   EXPECT_TRUE(fetch.publish());
-  // The engine's client drops it, which ends the flight.
+  // The engine's client drops the fetch, which ends the flight.
   own.reset();
   program.join();
   EXPECT_TRUE(is_hit);
@@ -158,7 +159,8 @@ TEST_F(BackgroundFillTest, SkipsARecentMissOnce) {
   EXPECT_EQ(begin(path), Begin::fetch);
 }
 
-// The prefetch was left out because of a miss in an earlier epoch. It must not be left out again.
+// A miss in an earlier epoch caused the prefetch of this file to be skipped. It must not be skipped
+// again.
 TEST_F(BackgroundFillTest, MissOfASkippedFetchDoesNotSkipTheNext) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();
@@ -167,7 +169,7 @@ TEST_F(BackgroundFillTest, MissOfASkippedFetchDoesNotSkipTheNext) {
   EXPECT_EQ(begin(path), Begin::demanded);
   EXPECT_FALSE(open_hits(path));
   EXPECT_EQ(begin(path), Begin::fetch);
-  // A much later miss counts like any other.
+  // A much later miss counts like any other miss.
   std::atomic<std::uint64_t>& row = cache->region().recent_miss(base::hash_path(path));
   EXPECT_FALSE(open_hits(path));
   EXPECT_EQ(begin(path), Begin::demanded);
@@ -183,8 +185,8 @@ TEST_F(BackgroundFillTest, FileFetchedByTheProgramMeanwhileIsADuplicate) {
   const std::string path = make("f");
   BackgroundFill fetch = cache.cache->ahead().fill(path, false);
   {
-    // Other paths hold all slots of the file's flight, so it gets none, and the program does not
-    // wait.
+    // Other paths hold all flight slots to which this file is assigned, so the file gets no slot,
+    // and the program does not wait.
     SingleFlight flights(cache->region());
     SingleFlight::Ticket tickets[4];
     for (std::uint64_t other = 1; SingleFlight::Ticket & ticket : tickets)
@@ -210,7 +212,8 @@ TEST_F(BackgroundFillTest, AFileThatHasChangedIsFetchedAgain) {
   EXPECT_EQ(cache.count(Counter::prefetch_early), 0U);
 }
 
-// All ranks open one file at the same time while there is no room: none waits for another's open.
+// All ranks open one file at the same time while there is no room. No rank waits for the open of
+// another rank.
 TEST_F(BackgroundFillTest, EndsItsFlightIfThereIsNoRoom) {
   cache->ahead().ring().make(8 * k_mib);
   fill_resident_pool();

@@ -1,4 +1,4 @@
-// Times that processes of different time namespaces share.
+// Times that processes in different time namespaces can share.
 #include "cache/base/clock.h"
 
 #include <gtest/gtest.h>

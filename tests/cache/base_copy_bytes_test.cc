@@ -1,4 +1,4 @@
-// Each way of copying gives the same bytes for every pair of offsets in a page, and touches no
+// Each copy routine copies the right bytes for every pair of offsets in a page, and touches no
 // other bytes.
 #include "cache/base/memory/copy_bytes.h"
 
@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t k_test_page = 4096;
 constexpr std::size_t k_room = 80 * k_test_page;
 
-// Whole pages, followed by an inaccessible one.
+// Whole pages, followed by an inaccessible page.
 class Pages {
  public:
   Pages()

@@ -1,4 +1,4 @@
-// Lines of the library on a terminal.
+// How lines of the library's log are folded on a terminal.
 #include "cache/base/fold_lines.h"
 
 #include <gtest/gtest.h>

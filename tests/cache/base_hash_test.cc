@@ -1,4 +1,4 @@
-// The hash is part of the format: its values must never change.
+// The hash is part of the data format, so its values must never change.
 #include "cache/base/hash.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// If a handler leaves a call by a jump, the thread's next call frees the memory that the call held.
+// If a signal handler leaves a call by longjmp, the thread's next call frees the memory that the
+// call held.
 #include "cache/base/memory/held.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,7 @@ namespace {
 
 thread_local sigjmp_buf t_back;
 
-// Calls body() as a handler does; body() holds its objects when it jumps.
+// Calls body() like a signal handler. body() still holds its objects when it jumps.
 template <typename Body>
 [[gnu::noinline]] void leave_by_jump(Body&& body) {
   signal(SIGUSR2, [](int) { siglongjmp(t_back, 1); });
@@ -52,7 +53,8 @@ template <typename T>
     g_held.insert(object.data());
   raise(SIGUSR2);
 }
-// Like leave_by_jump, but from a frame further down, so that a later call may come from above it.
+// Jumps from a frame further down the stack, so that a later call can be made from a frame above
+// it.
 template <typename T>
 [[gnu::noinline]] void hold_below_and_jump() {
   volatile char room[2000];
@@ -75,10 +77,10 @@ template <typename T>
 void expect_the_same_memory_after_jumps() {
   const void* const before = memory_of_one<T>();
   g_held.clear();
-  // Each object lies at the address of the previous one.
+  // Each object is at the same address as the previous object.
   for (int i = 0; i < 200; ++i) leave_by_jump(hold_below_and_jump<T>);
   EXPECT_EQ(g_held.size(), 1U);
-  // This object lies above it.
+  // This object is at a higher address.
   EXPECT_EQ(memory_of_one<T>(), before);
   for (int i = 0; i < 200; ++i) {
     leave_by_jump(hold_below_and_jump<T>);
@@ -99,8 +101,8 @@ TEST_F(HeldByAJump, ScratchMemoryIsFreed) {
 
 // Interrupted code goes on using its piece, even if the handler runs on another stack.
 TEST_F(HeldByAJump, HandlerDoesNotUseTheMemoryOfTheInterruptedCode) {
-  // The handler's stack lies above the thread's stack or below it: so with two threads, the stack
-  // is on the wrong side of one of them.
+  // The handler's stack is above or below the thread's stack. The test uses two threads, so that
+  // the handler's stack is on the wrong side for one of them.
   static std::vector<char> stack(1 << 16);
   static const void* in_handler = nullptr;
   const auto interrupt = [](int flags) {

@@ -1,4 +1,4 @@
-// One message is one line, even if its text has newlines.
+// Each message is one line, even if its text contains newlines.
 #include "cache/base/log.h"
 
 #include <fcntl.h>
@@ -109,7 +109,7 @@ TEST_F(Log, LinesOfAThreadWithoutStderrAreWrittenByAnother) {
   EXPECT_EQ(stderr_of([] { write_kept_lines(); }), "") << "twice";
 }
 
-// fmt throws at a null pointer, through the frames of the program.
+// For a null pointer, fmt throws an exception, which would pass through frames of the program.
 TEST_F(Log, ReportsAnErrorWithoutText) {
   const int odd = 300;
   ASSERT_EQ(strerrordesc_np(odd), nullptr);

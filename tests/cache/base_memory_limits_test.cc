@@ -23,8 +23,8 @@ TEST(MemoryLimits, AvailableIsNoMoreThanTheMachineHas) {
   EXPECT_LE(available, std::uint64_t{info.totalram} * info.mem_unit);
 }
 
-// A group of the v1 memory controller or of v2 below this process's own; empty if it cannot be
-// made.
+// Makes a group of the v1 memory controller, or a v2 group below the group of this process. Returns
+// an empty path if this is impossible.
 std::string make_group(std::string& limit_file) {
   std::ifstream lines("/proc/self/cgroup");
   for (std::string line; std::getline(lines, line);) {
@@ -65,7 +65,7 @@ TEST(MemoryLimits, RespectsTheLimitOfTheControlGroup) {
   }
 }
 
-// A region can give back only the memory that it has.
+// A region can give back only memory that it uses.
 TEST(MemoryLimits, ControlGroupWithoutTmpfsFilesNeedsNothingBack) {
   std::string limit_file;
   const std::string dir = make_group(limit_file);
@@ -82,7 +82,7 @@ TEST(MemoryLimits, ControlGroupWithoutTmpfsFilesNeedsNothingBack) {
   rmdir(dir.c_str());
 }
 
-// The kernel gives the page cache of the group back on demand, so it does not count as used.
+// The kernel reclaims the group's page cache on demand, so it does not count as used.
 TEST(MemoryLimits, PageCacheOfTheControlGroupDoesNotCountAsUsed) {
   std::string limit_file;
   const std::string dir = make_group(limit_file);

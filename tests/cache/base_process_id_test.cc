@@ -1,4 +1,4 @@
-// Processes that are alive, and processes that only seem to be.
+// Processes that are alive, and processes that only seem to be alive.
 #include "cache/base/process/process_id.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ TEST(ProcessId, LivenessIsRightDespiteProcOfAnotherPidNamespace) {
   EXPECT_EQ(status, 0);
 }
 
-// Without /proc, two processes with pid 1 must not be taken for one.
+// Without /proc, two processes with pid 1 must not be mistaken for the same process.
 TEST(ProcessId, EqualPidsWithoutProcAreTwoProcesses) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   int ends[2];

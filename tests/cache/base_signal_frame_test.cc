@@ -1,5 +1,5 @@
-// Detects that a signal handler runs: on any stack, for each way to install the handler, and at any
-// depth.
+// The library detects that a signal handler is running, on any stack, at any depth, and for each
+// way to install the handler.
 #include "cache/base/process/signal_frame.h"
 #include "tests/support/sanitizers.h"
 
@@ -69,7 +69,7 @@ TEST_F(SignalFrame, IsSeenOnAnAlternateStack) {
   sigaltstack(&before, nullptr);
 }
 
-// A program may map the handlers' stacks before it creates its threads, so that they lie above the
+// A program can map the handlers' stacks before it creates its threads. Then they are above the
 // threads' own stacks.
 TEST_F(SignalFrame, IsSeenOnAnAlternateStackAboveTheThreadsStack) {
   char memory[1 << 16];
@@ -81,8 +81,8 @@ TEST_F(SignalFrame, IsSeenOnAnAlternateStackAboveTheThreadsStack) {
 }
 
 TEST_F(SignalFrame, IsNotSeenIfASignalWithAHandlerIsOnlyBlocked) {
-  // This must not lie on the stack: after the first sigaction of a signal, libc reports the address
-  // to which its handlers return, and that word would look like a frame.
+  // This variable must not be on the stack. After the first sigaction of a signal, libc reports the
+  // address to which handlers return, and on the stack this address would look like a signal frame.
   static struct sigaction before;
   struct sigaction action {};
   action.sa_handler = [](int) {};

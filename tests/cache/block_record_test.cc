@@ -1,5 +1,5 @@
-// A block of a large file as a record: its name, its bytes, and the versions of the file that it
-// proves.
+// A block of a large file as a record: its name, its bytes, and the versions of the file for which
+// it is valid.
 #include "cache/tier/block_record.h"
 #include "cache/record/record_hash.h"
 
@@ -43,7 +43,7 @@ TEST(BlockName, IdentifiesFileAndBlock) {
 }
 
 TEST(BlockName, IsEmptyForAnOverlongPath) {
-  // Every length of path that LargePaths has room for.
+  // Tests the longest path for which LargePaths has room.
   const std::string long_path(LargePaths::k_longest, 'x');
   EXPECT_EQ(name_of_block(long_path, {UINT64_MAX, UINT64_MAX}).size(), long_path.size() + 43);
   EXPECT_EQ(name_of_block(std::string(1024 - 43, 'x'), {4096, 1}).size(), 1024 - 43 + 8);
@@ -81,7 +81,7 @@ TEST(BlockRecord, MatchesOnlyItsBlockOfItsVersion) {
   const BlockRecord record(sample_file(), middle), short_record(sample_file(), last);
   EXPECT_EQ(compare_block(*record, stat, middle), Verdict::taken);
   EXPECT_EQ(compare_block(*short_record, stat, last), Verdict::taken);
-  // Their size differs from that of this block.
+  // The sizes of the record and of this block differ.
   EXPECT_EQ(compare_block(*record, stat, last), Verdict::outdated);
   EXPECT_EQ(compare_block(*short_record, stat, middle), Verdict::outdated);
   EXPECT_EQ(compare_block(*record, stat, {2 * k_block, 0}), Verdict::outdated);
@@ -117,8 +117,8 @@ TEST(BlockRecord, IsRefusedIfTheFileMayHaveChangedWithinItsTimestampGranularity)
   stat.changed = {stat.modified.seconds + 100, 0, 0};
   EXPECT_EQ(verdict_of(stat, modified_ns + 101 * k_second), Verdict::refused);
   EXPECT_EQ(verdict_of(stat, modified_ns + 102 * k_second), Verdict::taken);
-  // The record leaves the tier if the file has changed since, but not if the reader has an earlier
-  // version open.
+  // The record is removed from the tier if the file has changed since. It is kept if the reader has
+  // an earlier version open.
   FileStat later = stat;
   later.changed.nanoseconds += 1;
   const BlockRecord record(sample_file().path, place, stat, sample_file().bytes_of(place),

@@ -1,4 +1,4 @@
-// Kept chunks: how many places they get, and which chunks replace them.
+// Kept chunks: how many places they may occupy, and which chunks replace them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct KeptChunksTest : testing::Test {
   Chunks chunks{*region};
   const std::uint32_t places = resident_segments(*region);
 
-  // Keeps a page of each of so many files. Returns for how many of them there was a place.
+  // Keeps one page of each of `files` files. Returns for how many files there was a place.
   std::uint32_t keep(std::uint32_t files) {
     std::uint32_t kept = 0;
     for (std::uint32_t file = 0; file < files; ++file) {
@@ -106,7 +106,7 @@ TEST_F(KeptChunksTest, ReadChunkStays) {
   EXPECT_FALSE(chunks.find_kept(key_of_part(1), 0));
 }
 
-// A process is killed at many instructions while it gives the segments to records.
+// A process is killed at many different instructions while it hands the segments over to records.
 TEST_F(KeptChunksTest, DeathLosesNoSegment) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr std::uint32_t k_files = 3;

@@ -1,5 +1,5 @@
-// Chunks and the tiers: which chunks the tiers may get, which chunks are spared until then, and
-// which threads wait for that.
+// Offers of chunks to the tiers: which chunks are offered, which chunks are not evicted until then,
+// and which threads wait for the offers.
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ void wait_for_sleep(long tid) {
   }
 }
 
-// All segments are taken. Each has 2 MiB and holds one chunk.
+// All segments are in use. Each has 2 MiB and holds one chunk.
 struct ChunksOfferTest : testing::Test {
   tests::TestRegion region{40 * tests::k_mib};
   Chunks chunks{*region};
@@ -210,7 +210,7 @@ TEST_F(ChunksOfferTest, WaitForTheTiersEndsWithAnOffer) {
   writer.join();
   EXPECT_EQ(region->header().chunks_waiting.load(), 0U);
   EXPECT_EQ(chunks.offers_ended(), ended + 1);
-  // The writer has ended by now.
+  // The writer has already ended.
   chunks.wait_for_tiers(ended, 5 * k_minute);
   EXPECT_LT(base::monotonic_ns() - began, 5 * k_minute);
 }

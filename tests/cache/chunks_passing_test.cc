@@ -1,5 +1,5 @@
-// Chunks that pass through a full region: which are replaced, which stay, and the state after a
-// death in between.
+// Chunks that pass through a full region: which chunks are replaced, which stay, and the state if a
+// process dies during a replacement.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -26,7 +26,7 @@ std::uint64_t word_for(const FileKey& key, std::uint32_t number) {
   return key.path << 32 | (number + 1);
 }
 
-// Makes the chunk, with a page whose bytes identify it.
+// Makes the chunk, with a page whose bytes identify the chunk.
 Chunks::Claim put(Chunks& chunks, const FileKey& key, std::uint32_t number, Chunks::Pass pass) {
   auto claim = chunks.make(key, number, Chunks::k_none, pass);
   if (!claim || claim.has_any(k_page_of_number)) return claim;
@@ -38,7 +38,7 @@ Chunks::Claim put(Chunks& chunks, const FileKey& key, std::uint32_t number, Chun
   return claim;
 }
 
-// True if the chunk is not found, or has no page, or has the right one.
+// Returns true if the chunk is not found, has no page, or has the right page.
 bool is_right(const Chunks& chunks, const FileKey& key, std::uint32_t number) {
   const auto claim = chunks.find(key, number);
   if (!claim || !claim.has_any(k_page_of_number)) return true;
@@ -131,7 +131,7 @@ TEST_F(PassingTest, MappedChunkStays) {
   EXPECT_EQ(found(k_kept, 0, places), places);
 }
 
-// An unread chunk is not evicted early because other chunks are pinned: half of these chunks are
+// An unread chunk is not evicted early when other chunks are pinned. Half of these chunks are
 // younger.
 TEST_F(PassingTest, YoungChunkStaysWhileOthersArePinned) {
   for (std::uint32_t number = 0; number < 2 * half(); ++number) ASSERT_TRUE(pass(number));
@@ -209,7 +209,7 @@ TEST_F(PassingTest, DeathAtAnyInstructionOfAReplacementIsHarmless) {
   EXPECT_TRUE(counts.is_clean());
   EXPECT_GT(replaced, 0);
   EXPECT_LT(replaced, kills);
-  // No place was lost. A place that was free after a death holds a chunk that stays.
+  // No place was lost. Places that were free after a death hold resident chunks.
   EXPECT_GE(found(k_passing, 0, next + 1) + found(k_kept, 0, places), places - 1);
   std::uint32_t passing = 0;
   for (std::uint32_t place = 0; place < places; ++place)
@@ -217,8 +217,8 @@ TEST_F(PassingTest, DeathAtAnyInstructionOfAReplacementIsHarmless) {
   EXPECT_LE(passing, half() + 1);
 }
 
-// The `take` of a child is stopped around the step at which it first owns the place, and a reader
-// arrives at that moment. The child and the reader must not both get the place.
+// A child's `take` is stopped around the step with which it gets the place, and a reader arrives at
+// that moment. The child and the reader must not both get the place.
 template <typename Take>
 void claim_around(Take&& take) {
   constexpr long k_around = 60;
@@ -271,7 +271,8 @@ TEST(PassingSteps, ReaderDuringAGiveBackGetsAWholeChunkOrNone) {
   claim_around([](Chunks& chunks) { chunks.give_back_memory(0, /*whatever=*/true); });
 }
 
-// The reader is stopped before each of the last steps to its pin, where its chunk is replaced.
+// The reader is stopped before each of the last steps that lead to its pin, and its chunk is
+// replaced there.
 TEST(PassingSteps, ReaderDoesNotPinTheReplacementOfItsChunk) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   constexpr long k_before = tests::k_asan ? 160 : 40;
@@ -333,7 +334,7 @@ TEST_F(PassingTest, ManyProcessesReadNoWrongByte) {
         random = random * 6364136223846793005ULL + 1442695040888963407ULL;
         const auto number = static_cast<std::uint32_t>((random >> 33) % k_numbers);
         if ((random >> 60) < 4) {
-          // Each number has one writer, as with the flight for a block.
+          // Each number has only one writer, as the flight for a block ensures.
           const std::uint32_t mine = number / 8 * 8 + static_cast<std::uint32_t>(seed % 8);
           static_cast<void>(put(theirs, k_passing, mine, Chunks::Pass::may_pass));
           CHILD_CHECK(is_right(theirs, k_passing, mine));

@@ -1,5 +1,5 @@
 // The places of chunks in the region: which chunk gets which place, which chunks are found, and the
-// state that dead processes leave.
+// state after the death of a process.
 #include "cache/region/large/chunks.h"
 
 #include <fcntl.h>
@@ -225,7 +225,7 @@ TEST_F(ChunksTest, PlaceADeadProcessWasNamingBecomesFree) {
     return 0;
   });
   EXPECT_EQ(child.wait(), -SIGKILL);
-  // In between, another process has found no place.
+  // Meanwhile, another process has found no place.
   region->header().chunks_full_until.store(UINT64_MAX);
   region->reap();
   EXPECT_FALSE(chunks.is_full());
@@ -252,7 +252,7 @@ TEST_F(ChunksTest, ChunkADeadProcessWasReclaimingIsRestored) {
   EXPECT_TRUE(found.has_any({0, 1}));
 }
 
-// The room is checked for many pages at once if that much is left.
+// If enough room is left, it is checked for many pages at once.
 TEST(ChunksRoomTest, LeavesTheLastSpaceOfTheFileSystemToOthers) {
   const tests::TmpfsMount tmpfs("200m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "needs to mount";

@@ -1,6 +1,6 @@
-// Pins of a segment of the ring against its reclaim, instruction by instruction. One side is
-// stopped between two instructions while the other does all of its part, and one of the two must
-// give way.
+// A pin of a ring's segment against the segment's reclaim, instruction by instruction. One side is
+// stopped between two instructions while the other side runs to its end. Only one of the two may
+// succeed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,12 +17,12 @@ namespace {
 
 using tests::Tracee;
 
-// More instructions than lie between a check and the step that relies on it.
+// More instructions than there are between a check and the step that relies on it.
 constexpr long k_around = 60;
 // The exit statuses of a child.
 constexpr int k_got_it = 10, k_got_nothing = 11;
 
-// A ring without room.
+// A full ring.
 struct ReadRing {
   tests::TestRegion region{32 * tests::k_mib};
   RamTier tier{*region};
@@ -60,7 +60,7 @@ struct ReadRing {
     }
     return false;
   }
-  // A child that stops before its part. Its exit status shows whether it succeeded.
+  // A child that stops before `part`. Its exit status shows whether `part` succeeded.
   template <typename Part>
   Tracee child(Part&& part) {
     return Tracee([&] {
@@ -145,7 +145,7 @@ TEST(ClaimSteps, SegmentWantedAgainMeanwhileIsNotReclaimed) {
   });
 }
 
-// The search must not hide a record even for a moment: an open in that moment would go to the
+// The search must not hide a record even for a moment, because an open at that moment would ask the
 // origin.
 TEST(ClaimSteps, SearchForRoomNeverHidesARecordInUse) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";

@@ -30,7 +30,7 @@ std::vector<std::byte> entries_of(const std::vector<std::string>& names) {
   return bytes;
 }
 
-// A record with such data, in memory of its own.
+// A record with data of a directory, in its own memory.
 class DirectoryRecord {
  public:
   DirectoryRecord(RecordKind kind, const std::vector<std::byte>& data) : room_((1 << 20) / 8) {
@@ -116,8 +116,8 @@ TEST(DirectoryData, RefusesMalformedEntries) {
   EXPECT_FALSE(DirectoryData::count_of(entries));
 }
 
-// A file system in user space may have such names: a program's structure for readdir_r holds 255
-// bytes.
+// A file system in user space can have names of more than 255 bytes, but a program's buffer for
+// readdir_r has room for only 255.
 TEST(DirectoryData, RefusesOverlongNames) {
   EXPECT_TRUE(DirectoryData::count_of(entries_of({std::string(255, 'x')})));
   EXPECT_FALSE(DirectoryData::count_of(entries_of({"a", std::string(261, 'x')})));

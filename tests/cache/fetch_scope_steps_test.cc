@@ -1,4 +1,5 @@
-// A handler leaves a fetch by a jump, at each instruction that notes or forgets its flight.
+// A handler leaves a fetch by a jump, at each instruction that records or clears the fetch's
+// flight.
 #include <gtest/gtest.h>
 
 #include <csetjmp>
@@ -39,7 +40,7 @@ int jump_and_go_on(const RegionOptions& options) {
     signal(SIGUSR1, SIG_IGN);
     return k_whole;
   }
-  // Ends the rest of the fetch, even if only a part of it had been noted.
+  // Ends the rest of the fetch, even if only part of it had been recorded.
   CHILD_CHECK(!FetchScope::is_open());
   fetch(*own, ticket.hold());
   return k_jumped;

@@ -1,5 +1,5 @@
-// Files that were changed, renamed or removed: their records are dropped, under each name by which
-// they were read.
+// Files that were changed, renamed or removed. Their records are dropped under each name by which
+// the files were read.
 #include <gtest/gtest.h>
 
 #include "tests/cache/writers_fixture.h"
@@ -97,8 +97,9 @@ TEST_F(WritersTest, MappableCopyReplacesTheRecord) {
   EXPECT_EQ(bytes(second), "old");
 }
 
-// The index no longer has the old record, but it must be marked: files that are open on it would
-// serve the old bytes, and a second copy of it would make them visible again.
+// The old record is no longer in the index, but it must still be marked. Otherwise, files that are
+// open on it would serve the old bytes, and a second copy of the record would make these bytes
+// visible again.
 TEST_F(WritersTest, RecordReplacedByAMappableCopyIsStillMarked) {
   const std::string path = dir.write("f", "old");
   const OpenOutcome first = cache->open(request_for(path));

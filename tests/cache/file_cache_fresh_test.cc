@@ -1,4 +1,4 @@
-// CUBESHIM_CONSISTENCY: when the origin is asked again.
+// CUBESHIM_CONSISTENCY decides when the cache asks the origin again.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -23,8 +23,8 @@ std::string bytes(const OpenOutcome& outcome) {
   return outcome.pin ? std::string(tests::bytes_of(*outcome.pin)) : "(no pin)";
 }
 
-// Writes a file with old times, each version a second later than the previous one. Such a file
-// counts as unlikely to be written again.
+// Writes a file with old times, so that it counts as unlikely to be written again. Each version is
+// a second newer than the previous version.
 void write_old(const std::string& path, const char* content) {
   static time_t version = 1'600'000'000;
   const timespec times[2] = {{++version, 0}, {version, 0}};
@@ -171,7 +171,8 @@ TEST(Consistency, OpenRevalidatesTheResultOfAnEarlierFetch) {
   EXPECT_EQ(seen, "three");
 }
 
-// The noted time is from before the revalidation: a change between the two must not count as seen.
+// The recorded time must be from before the revalidation. Otherwise, a change between the two would
+// count as seen.
 TEST(Consistency, PrefetchNotesTheTimeBeforeItRevalidates) {
   const tests::TempDir dir;
   const TestCache cache(
@@ -186,7 +187,7 @@ TEST(Consistency, PrefetchNotesTheTimeBeforeItRevalidates) {
   EXPECT_LT(outcome.pin->verified_ns.load(), looked);
 }
 
-// rsync -t, cp -p and touch -r leave size and mtime as they were.
+// rsync -t, cp -p and touch -r can leave size and mtime unchanged.
 TEST(Consistency, OpenSeesAWriteThatRestoredTheTime) {
   const tests::TempDir dir;
   const TestCache cache(

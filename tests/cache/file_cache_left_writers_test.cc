@@ -1,4 +1,4 @@
-// Files that a process had open for writing when it became another program, or died.
+// Files that a process had open for writing when it executed another program or died.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -15,8 +15,8 @@ namespace {
 
 using tests::request_for;
 
-// The files that a process had open when its slot is cleared. This process keeps running, like one
-// that has executed another program.
+// Files that a process has open when its slot is cleared. The process continues to run, as if it
+// had executed another program.
 TEST_F(WritersTest, FileLeftOpenForWritingIsNotCachedUntilItsLastWriterEnds) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -81,8 +81,8 @@ struct LeftFileTest : WritersTest {
   }
 };
 
-// A process that opens the file for writing at that moment must not cause a signal in the fetching
-// program.
+// A process that opens the file for writing during the query must not cause a signal in the
+// fetching program.
 TEST_F(LeftFileTest, LeaseQuerySendsTheProgramNoSignal) {
   static std::atomic<int> signals{0};
   tests::Tracee child([&] {

@@ -1,4 +1,4 @@
-// Fetches and copies that race with a change: the old bytes are not found after it.
+// Fetches and copies that race with a change. After the change, the old bytes are not found.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 
@@ -24,7 +24,7 @@ TEST_F(WritersTest, AFetchThatHasReadOldBytesDoesNotCacheThem) {
   EXPECT_EQ(open(path), "new");
 }
 
-// The writer has registered, but has not yet marked the records that others read.
+// The writer has registered, but has not yet marked the records that other processes read.
 TEST_F(WritersTest, FetchIsNotCachedIfAWriterIsKilledAsItBegins) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);
@@ -60,7 +60,7 @@ TEST_F(WritersTest, RecordIsHiddenUntilItsFetcherHasCheckedForWriters) {
   EXPECT_EQ(shown, 0) << "instructions for which the old bytes could be found";
 }
 
-// A death at that point must not leave the old bytes in the cache forever.
+// If the fetcher dies at that point, the old bytes must not stay in the cache forever.
 TEST_F(WritersTest, FetcherKilledBeforeItChecksForWritersLeavesNothing) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");
@@ -97,7 +97,8 @@ TEST_F(WritersTest, FetchRacingWithARenameOfItsDirectoryIsNotCached) {
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-// A death between the index and the count of records must not make the cache look empty.
+// If a process dies after it adds a record to the index and before it counts the record, the cache
+// must not look empty.
 TEST_F(WritersTest, TreeChangedDropsARecordThatWasPublishedButNotCounted) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   mkdir((dir / "d").c_str(), 0755);
@@ -112,8 +113,8 @@ TEST_F(WritersTest, TreeChangedDropsARecordThatWasPublishedButNotCounted) {
   EXPECT_EQ(cache->open(request_for(path)).error, ENOENT);
 }
 
-// The writer has found the old record but not yet marked it; the copy that replaces it must be
-// marked, too.
+// The writer has found the old record but has not yet marked it. The copy that replaces the record
+// must also be marked.
 TEST_F(WritersTest, MappableCopyMadeWhileAWriterMarksTheRecordIsNotFound) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const std::string path = dir.write("f", "old");

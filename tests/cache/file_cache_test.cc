@@ -217,7 +217,7 @@ TEST_F(FileCacheTest, FullRegionLeavesFilesToTheKernel) {
   EXPECT_EQ(cache.count(Counter::bypassed_full), static_cast<std::uint64_t>(passed));
 }
 
-// At every open, the index must be asked for room before all bytes are read from the origin.
+// Every open must ask the index for room before it reads all bytes from the origin.
 TEST_F(FileCacheTest, FullIndexDoesNotCauseReadsOfWholeFiles) {
   Region& region = cache->region();
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {

@@ -1,4 +1,4 @@
-// Files that are open for writing, for as long as they are.
+// Files are not served while they are open for writing.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
@@ -29,7 +29,7 @@ TEST_F(WritersTest, OpenWriterKeepsOnlyItsFileOutOfTheCache) {
   const FileStat stat = stat_of(written);
   cache->changes().writing_begins(written, stat);
   EXPECT_EQ(open(written), "(no pin)");
-  // Some of these files share the stripe of the written one.
+  // Some of these files share a stripe with the written file.
   for (int i = 0; i < 2000; ++i) EXPECT_EQ(open(dir.write(std::to_string(i), "x")), "x") << i;
   cache->changes().writing_begins(written, stat);
   EXPECT_EQ(open(written), "(no pin)");
@@ -54,7 +54,7 @@ TEST_F(WritersTest, FileIsNotCachedWhileItIsOpenForWriting) {
   EXPECT_EQ(open(path), "new");
 }
 
-// The writer bypasses the library, and only its first store changes the times.
+// The writer bypasses the library. Only its first store to its mapping changes the file's times.
 TEST_F(WritersTest, FileWrittenWithoutTheLibraryIsNotCached) {
   const std::string path = dir.write("f", "old"), other = dir.write("g", "other");
   auto writer = base::open_fd(path.c_str(), O_RDWR);
@@ -95,7 +95,7 @@ TEST_F(WritersTest, FileIsCachedIfItsWritersCannotBeQueried) {
   EXPECT_EQ(child.wait(), 10);
 }
 
-// The writer is stopped at that point, the file is fetched, and the writer continues.
+// The writer is stopped at each step, the file is fetched, and the writer continues.
 TEST_F(WritersTest, RecordFetchedAtAnyStepOfWritingBeginsIsNotServedLater) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   tests::Tracee child([&] {
@@ -129,7 +129,7 @@ TEST_F(WritersTest, RecordFetchedAtAnyStepOfWritingBeginsIsNotServedLater) {
 }
 
 TEST_F(WritersTest, NoWriterIsForgottenIfAStripeHasMany) {
-  // More than a stripe has places for.
+  // There are more writers than a stripe has places.
   std::vector<std::string> paths;
   std::vector<FileStat> stats;
   for (int i = 0; paths.size() < WriterStripe::k_places + 3; ++i) {
@@ -145,8 +145,8 @@ TEST_F(WritersTest, NoWriterIsForgottenIfAStripeHasMany) {
     cache->changes().writing_begins(paths[i], stats[i]);
     for (std::size_t j = 0; j <= i; ++j) EXPECT_EQ(open(paths[j]), "(no pin)") << j << " of " << i;
   }
-  // The first writers have places and the last have none. Whichever ends, the others still count as
-  // writers.
+  // The first writers have places, and the last writers have none. No matter which writer ends, the
+  // others still count as writers.
   for (const std::size_t i : {9UL, 0UL, 8UL, 3UL, 7UL, 1UL}) {
     cache->changes().writing_ends(stats[i]);
     stats[i].inode = 0;
@@ -225,8 +225,8 @@ TEST_F(WritersTest, OtherProcessesSeeTheWriter) {
   EXPECT_EQ(status, 0);
 }
 
-// The count of a dead writer must be undone; otherwise its file, and all files of its stripe, would
-// never be cached again.
+// The count of a dead writer must be undone. Otherwise, its file and all other files of its stripe
+// would never be cached again.
 TEST_F(WritersTest, AKilledWriterDoesNotKeepItsFileOutOfTheCache) {
   const std::string path = dir.write("f", "old");
   const FileStat stat = stat_of(path);

@@ -88,8 +88,8 @@ void expect_as_kernel(const std::string& path, int flags = AT_SYMLINK_NOFOLLOW) 
     ASSERT_EQ(::statx(AT_FDCWD, path.c_str(), flags, request, &x), 0);
     std::memset(&y, 0xff, sizeof y);
     ours->copy_to(y, request);
-    // Since Linux 6.13 statx leaves out times of change that were not requested; returning more
-    // than requested is allowed.
+    // Since Linux 6.13, statx leaves out times of change that were not requested. The library may
+    // return more than was requested.
     if ((x.stx_mask & (STATX_MTIME | STATX_CTIME)) == 0) {
       y.stx_mask &= ~static_cast<unsigned>(STATX_MTIME | STATX_CTIME);
       y.stx_mtime = y.stx_ctime = {};

@@ -31,7 +31,7 @@ void make_readable(Region& region, std::uint32_t generation) {
   }
 }
 
-// Place number i: all are different.
+// Returns place number i. All places are different.
 RecordPlace place_of(const Region& region, std::uint64_t i, std::uint32_t generation = 1) {
   const std::uint64_t units = region.layout().segment_bytes / 64;
   return {static_cast<std::uint32_t>(i / units % region.layout().segment_count), generation,
@@ -194,7 +194,7 @@ TEST(Index, HoldsAMillionEntries) {
   EXPECT_LT(visited - found, k_entries / 1000);
 }
 
-// The region has 5 slots for 4 files of 4 KiB: that many must fit.
+// The region has 5 slots for every 4 files of 4 KiB, so all these files must fit.
 TEST(Index, RefusesAtMostOneIn500AtEightyPercentLoad) {
   for (const std::uint64_t mib : {16ULL, 512ULL, 4096ULL}) {
     if (mib > (tests::k_tsan ? 16U : 512U) && !tests::is_long_run())
@@ -253,7 +253,7 @@ TEST(Index, ThreadsCompetingForOneSlotLoseNone) {
   constexpr std::uint64_t k_hash = 0x123456789abcdef0ULL;
   std::atomic<std::uint64_t> arrived{0};
   std::atomic<int> failures{0};
-  // All threads arrive here before any continues.
+  // All threads arrive here before any thread continues.
   const auto meet = [&](std::uint64_t times) {
     arrived.fetch_add(1);
     for (int spins = 0; arrived.load() < 2 * times; ++spins) {
@@ -285,7 +285,7 @@ TEST(Index, NeverReplacesAnEntryOfAnotherTag) {
   const TestRegion region;
   make_readable(*region, 1);
   Index index(*region);
-  // The first bucket follows from the upper half of the hash, the tag from the lowest 16 bits.
+  // The upper half of the hash determines the first bucket, and the lowest 16 bits are the tag.
   for (std::uint64_t i = 0; i < 6; ++i) {
     ASSERT_TRUE(index.insert(
         0x5555555500000001ULL + i, place_of(*region, i), [](const RecordPlace&) { return true; },

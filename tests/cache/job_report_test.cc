@@ -79,7 +79,7 @@ TEST(JobReport, ClassicOfNothingHasNoNan) {
             "cubeshim: cycle " + zeros + "cubeshim: sum " + zeros + none);
 }
 
-// Each line is meant for people.
+// The report as text for people.
 TEST(JobReport, TextHasThreeLines) {
   JobTotals job = totals({{Counter::hits_ram, 6000},
                           {Counter::misses, 3000},
@@ -455,7 +455,7 @@ TEST(JobReport, ClassicNamesTheCallsThatMaterializedFiles) {
   EXPECT_TRUE(
       text.ends_with(served + "index was full: very many small files (raise CUBESHIM_RAM)" + taken))
       << text;
-  // There is room for a few names; the rest is a number.
+  // There is room for a few names. The remaining calls are shown as a number.
   for (char call = 'a'; call < 'm'; ++call)
     count_materialized(*region, region->own_job(), std::string(1, call).c_str());
   EXPECT_EQ(
@@ -556,7 +556,7 @@ TEST(JobReport, ProgressCoversTheIntervalAndNamesTheBottleneck) {
   EXPECT_TRUE(progress_text(before, now).view().ends_with("; waited 31.0 s for it\n"));
   set(Counter::miss_ns, 1'000'000'000);
   EXPECT_TRUE(progress_text(before, now).view().ends_with("; mount 2.1 ms a file\n"));
-  // The memory is full, and hardly anything is fetched any more.
+  // The memory is full, and almost nothing is fetched any more.
   set(Counter::prefetch_fetched, 0);
   set(Counter::misses, 501);
   set(Counter::bypassed_full, 400);
@@ -622,7 +622,7 @@ TEST(JobReport, JsonIsTheSameToTheByte) {
       "\n");
 }
 
-// nlohmann keeps the last of two fields with the same name.
+// If two fields have the same name, nlohmann keeps only the last one.
 TEST(JobReport, JsonHasExactlyTheFiguresOfTheTable) {
   JobTotals job;
   for (auto& tier : job.tiers) tier.capacity = 1;

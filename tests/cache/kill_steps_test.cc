@@ -20,7 +20,8 @@ using tests::Survivor;
 using tests::TestRegion;
 using tests::Tracee;
 
-// Another process attaches, opens the file, and checks it; then it can publish something else.
+// Another process attaches, opens the file, and checks it. Afterwards it must still be able to
+// publish another file.
 int open_as_survivor(const base::Config& config, const std::string& path,
                      const std::string& expected) {
   return tests::run_in_child([&] {
@@ -37,9 +38,9 @@ int open_as_survivor(const base::Config& config, const std::string& path,
   });
 }
 
-// The whole life of a process: attach (and create), a miss, a hit, detach. It is killed at the
-// entry and at the exit of the n-th system call, and the next process works with the remaining
-// state.
+// A process attaches (and creates the region), has a miss and a hit, and detaches. It is killed at
+// the entry or exit of its n-th system call, and the next process continues with the state that it
+// has left.
 TEST(KillSteps, KillAtEachSystemCallFromAttachToDetachIsHarmless) {
   const tests::TempDir dir;
   const std::string content = tests::content_of("f", 1, 50'000);
@@ -79,8 +80,8 @@ TEST(KillSteps, KillAtEachSystemCallFromAttachToDetachIsHarmless) {
   EXPECT_TRUE(counts.is_clean());
 }
 
-// Like the test above, but while another process lives: no new region is made, so everything that
-// the dead one has left stays.
+// Like the test above, but another process is alive. So no new region is made, and everything that
+// the dead process has left remains.
 TEST(KillSteps, KillAtEachSystemCallBesideALivingProcessIsHarmless) {
   const tests::TempDir dir;
   const TestRegion region(32 * k_mib);
@@ -105,7 +106,7 @@ TEST(KillSteps, KillAtEachSystemCallBesideALivingProcessIsHarmless) {
     counts.kills += ended ? 0 : 1;
     survivor.check_record(path, content, counts);
     survivor.check_tables(counts);
-    // The file's flight, from a process that takes the dead one's slot.
+    // Tests the file's flight from a process that gets the slot of the dead process.
     const int status = open_as_survivor(config, path, content);
     counts.hangs += status == 2 ? 1 : 0;
     EXPECT_TRUE(status == 0) << "killed at system call stop " << n;
@@ -138,7 +139,7 @@ TEST(KillSteps, KillAtAnyInstructionOfPublishIsHarmless) {
       return pin ? 0 : 1;
     });
   };
-  // Counts the instructions, and finds the one at which the record appears.
+  // Counts the instructions, and finds the instruction at which the record appears.
   long length = 0, appears = 0;
   {
     const std::string content = tests::content_of("/measure", 0, file_size);
@@ -185,7 +186,7 @@ TEST(KillSteps, KillAtAnyInstructionOfPublishIsHarmless) {
   EXPECT_TRUE(counts.is_clean());
 }
 
-// Covers reserve from the lease of the first segment on.
+// Covers all of reserve that follows the lease of the first segment.
 TEST(KillSteps, KillAtAnyInstructionOfReserveIsHarmless) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const TestRegion region(64 * k_mib);

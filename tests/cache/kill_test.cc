@@ -1,6 +1,6 @@
-// kill -9 at random moments: writers fetch and publish without end, their files change generation,
-// and readers check every byte. The content follows from path and generation, and the first 8 bytes
-// are the generation.
+// kill -9 at random moments. Writers fetch and publish in an endless loop, their files change their
+// generation, and readers check every byte. The path and the generation determine the content of a
+// file. Its first 8 bytes are the generation.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -60,7 +60,7 @@ struct Files {
   }
 };
 
-// A process that opens files at random, and sometimes replaces one.
+// A process that opens files at random, and sometimes replaces a file.
 int work_until_killed(const TestRegion& region, const Files& files, unsigned seed, Gate& ready) {
   FileCache* const cache =
       tests::attach_cache(tests::config_for(region.options), region.options.job);
@@ -95,7 +95,7 @@ TEST(Kill, WritersKilledAtRandomMomentsLeaveNoWrongByte) {
   std::minstd_rand random(4711);
   int generations = 1;
   for (int k = 0; k < kills;) {
-    // A region that evicts nothing fills up; then a new one is made.
+    // The region evicts nothing. When it is full, the test makes a new region.
     if (survivor->tier().is_full() || (*region)->header().used_bytes.load() > 30 * k_mib) {
       survivor.reset();
       region = std::make_unique<TestRegion>(48 * k_mib);
@@ -143,8 +143,7 @@ constexpr int k_stages = 5;
 constexpr const char* k_stage_names[] = {"reading", "writing the record", "confirming", "using",
                                          "leaving"};
 
-// The life of one fetch in a process of its own: open, close, detach. Each raise is a mark for the
-// tracer.
+// One fetch in its own process: open, close, detach. Each raise is a mark for the tracer.
 int live_once(const TestRegion& region, const std::string& path) {
   FileCache* const cache =
       tests::attach_cache(tests::config_for(region.options), region.options.job);
@@ -292,8 +291,8 @@ TEST(Kill, FetchKilledAtAnyStageLeavesNoWrongByte) {
   EXPECT_GE(counts.records_found, 2 * k_kills * 3 / 4) << "of those killed while using and leaving";
 }
 
-// The publish of a record of several segments is too long for single steps. The kill is timed from
-// the end of its read, so that it hits as often before the record is in the index as after.
+// The publish of a record of several segments is too long for single steps. So the kill is timed
+// from the end of the read, such that half of the kills happen before the record is in the index.
 TEST(Kill, FetchKilledWithinARunOfSegmentsLeavesNoWrongByte) {
   constexpr int k_each = tests::k_asan || tests::k_tsan ? 5 : 15;
   constexpr std::size_t k_size = 2'500'000;

@@ -1,5 +1,5 @@
-// A stat that threads have gathered proves a record of an earlier job: the origin is not asked
-// again.
+// A stat that threads have gathered can validate a record of an earlier job, without another
+// request to the origin.
 #include "cache/origin/known_stats.h"
 
 #include <fcntl.h>
@@ -72,7 +72,7 @@ TEST_F(KnownStatsTest, FindsStatsGatheredSinceATime) {
   EXPECT_FALSE(known("one/two"));
 }
 
-// A gathering thread continues in the directory that it has opened.
+// A gathering thread continues in the directory that it has opened, even if the directory is moved.
 TEST_F(KnownStatsTest, AreAsOldAsTheBeginOfTheGathering) {
   const std::string moved = dir.path() + ".moved";
   const auto work = StatGather::begin(cache->metadata(), dir.path(), {});
@@ -155,8 +155,8 @@ TEST_F(KnownStatsTest, AreNotUsedIfEachOpenRevalidates) {
       101);
 }
 
-// Opens that wait, in one directory. True if one of them caused the directory's stats to be
-// gathered.
+// Notes opens in one directory that wait for the origin. Returns true if one of them caused the
+// directory's stats to be gathered.
 bool note_looks(FileCache& cache, const std::string& path) {
   constexpr int k_many = 48 + 4;
   int reasons = 0;

@@ -1,4 +1,4 @@
-// Pins and counters by the lane of a thread.
+// Pins and counters are kept separately for each lane. Also tests the lane of a thread.
 #include "cache/region/lanes.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// A large file without a program: which bytes its reads fetch, publish and leave to the kernel.
+// Reads of a large file without a program: which bytes they fetch, publish, and leave to the
+// kernel.
 #include "cache/fill/large/large_file.h"
 
 #include <fcntl.h>
@@ -55,7 +56,7 @@ struct LargeFileTest : testing::Test {
     close(fd);
   }
   LargeFiles& large() const { return cache->large(); }
-  // The bytes that were answered.
+  // Returns the bytes with which the library answers.
   std::string read(std::uint64_t at, std::size_t n) const {
     std::string bytes(n, '?');
     const long got =
@@ -89,7 +90,8 @@ TEST_F(LargeFileTest, FileWrittenWithoutTheLibraryIsLeftToTheKernel) {
   again->end();
 }
 
-// A lease belongs to an open file: one of ours would replace the program's.
+// An open file can have only one lease, so a lease of the library would replace the program's
+// lease.
 TEST_F(LargeFileTest, LeaseOfTheProgramOutlastsARevalidation) {
   ASSERT_EQ(read(0, 10), data.substr(0, 10));
   ASSERT_EQ(fcntl(fd, F_SETLEASE, F_RDLCK), 0);
@@ -99,7 +101,8 @@ TEST_F(LargeFileTest, LeaseOfTheProgramOutlastsARevalidation) {
   EXPECT_EQ(fcntl(fd, F_GETLEASE), F_RDLCK);
 }
 
-// Otherwise, all threads that read the file would wait for a stat at the same time.
+// If the stat were renewed too late, all threads that read the file would wait for it at the same
+// time.
 TEST_F(LargeFileTest, StatIsRenewedBeforeItIsTooOld) {
   constexpr std::uint64_t k_good_ns = 100'000'000, k_wait_ns = 85'000'000;
   bool is_renewed = false;
@@ -212,7 +215,7 @@ TEST_F(LargeFileTest, SequenceIsReadAheadInWideningWindows) {
 }
 
 TEST_F(LargeFileTest, ReaderThatLeavesOutALittleIsReadAheadAsWideAsItReads) {
-  // The first read reveals nothing about the pattern, wherever it begins.
+  // No matter where the first read begins, it reveals nothing about the pattern.
   EXPECT_TRUE(large().ahead(*file, 4, 2 * k_block).is_empty());
   const auto first = large().ahead(*file, 4 + 2 * k_block + k_block / 16, 2 * k_block);
   EXPECT_EQ(first.begin, 5 * k_block);
@@ -222,7 +225,8 @@ TEST_F(LargeFileTest, ReaderThatLeavesOutALittleIsReadAheadAsWideAsItReads) {
 TEST_F(LargeFileTest, ReaderThatIsBehindTheWindowIsReadAheadAgain) {
   EXPECT_TRUE(large().ahead(*file, 0, 4096).is_empty());
   EXPECT_EQ(large().ahead(*file, 4096, 4096).end, 2 * k_block);
-  // More than half of the next block is left, and that is more than half of the window.
+  // The unread part of the next block is more than half of the block, and also more than half of
+  // the window.
   const auto next = large().ahead(*file, 8192, 2 * k_block);
   EXPECT_EQ(next.begin, 3 * k_block);
   EXPECT_EQ(next.end, 5 * k_block);
@@ -404,7 +408,7 @@ TEST_F(LargeFileTest, WholeFileIsOnePieceOverAllItsChunks) {
   EXPECT_EQ(pieces[0].bytes, (k_size + 4095) / 4096 * 4096);
 }
 
-// The place next to the first chunk belongs to another file.
+// The place after the first chunk belongs to another file.
 TEST_F(LargeFileTest, ChunksThatDoNotLieSideBySideAreAPieceEach) {
   constexpr std::uint64_t k_begin = k_chunk_bytes - k_page_of_file;
   read(k_begin, 10);
@@ -468,7 +472,7 @@ TEST_F(LargeFileTest, PagesOfAnotherVersionAreNotKept) {
   EXPECT_EQ(count(Counter::block_kept), 0U);
 }
 
-// In every place that the chunk may get, an earlier fetch has left bytes past the end of the file.
+// At every place that the chunk can get, an earlier fetch has left bytes past the end of the file.
 TEST_F(LargeFileTest, LastPageInAUsedPlaceIsFilledWithZeros) {
   Region& region = cache->region();
   const std::uint64_t last = k_size / k_page_of_file * k_page_of_file;
@@ -502,7 +506,7 @@ TEST_F(LargeFileTest, BytesBehindTheEndOfAnObjectAreZeros) {
   object->end();
 }
 
-// A file in the row of a closed file keeps no state of that one.
+// A file that reuses the row of a closed file keeps no state of the closed file.
 struct LargeRowTest : LargeFileTest {
   const std::string other_data = content_of('o');
   const std::string other = dir.write("other", other_data);
@@ -580,7 +584,7 @@ TEST_F(LargeRowTest, NextFileDoesNotInheritODirect) {
   EXPECT_FALSE(file->is_direct());
 }
 
-// A forked child has no thread that fetches the list, so it may take the list's rows.
+// A forked child has no thread that fetches the list, so it may use the list's rows.
 TEST_F(LargeRowTest, ForkedChildKeepsTheRowOfAFileThatAListHadBefore) {
   file->note_fetched_ahead();
   take_row_anew();
@@ -592,7 +596,7 @@ TEST_F(LargeRowTest, ForkedChildKeepsTheRowOfAFileThatAListHadBefore) {
             0);
 }
 
-// Copies of fds, and whether the region is full, belong to the parent.
+// The copies of fds and the note that the region is full belong to the parent.
 TEST_F(LargeRowTest, ForkedChildHasNoCopiesOfFdsAndLooksForRoomItself) {
   while (lease_segment(cache->region(), 1)) {
   }
@@ -607,7 +611,8 @@ TEST_F(LargeRowTest, ForkedChildHasNoCopiesOfFdsAndLooksForRoomItself) {
   file->copies().end();
 }
 
-// A mapped chunk is never replaced, so a chunk that passes must not be mapped.
+// A mapped chunk is never replaced, so a chunk that only passes through the region must not be
+// mapped.
 TEST_F(LargeRowTest, MappingShowsNoChunkThatPasses) {
   Chunks chunks(cache->region());
   for (std::uint32_t number = 0; chunks.make({1, {2, 3}}, number, Chunks::k_none); ++number) {

@@ -1,5 +1,6 @@
-// Reads of a large file that a handler leaves by a jump, or in which it forks: what they leave in
-// the region. The handler runs when the bytes are copied to a page that is still write-protected.
+// The state that reads of a large file leave in the region if a handler leaves them by a jump or
+// forks during them. The handler runs when the bytes are copied to a page that is still
+// write-protected.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -54,8 +55,8 @@ struct LargeLeftTest : testing::Test {
   void SetUp() override {
     // An earlier test may have found a region full.
     LargeFile::forget_users();
-    // A file that was written a moment ago could be written again within the same step of its
-    // times.
+    // A recently written file could be written again without a change of its times, because the
+    // clock is coarse.
     const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
     while (file == nullptr && base::monotonic_ns() < until) file = cache->large().begin(path, fd);
     ASSERT_NE(file, nullptr);

@@ -1,5 +1,5 @@
-// The paths of large files in the region: a path is found by the key with which it was noted, even
-// if other processes write to its row.
+// The paths of large files in the region. A path is found by the key with which it was recorded,
+// even if other processes write to its row.
 #include "cache/region/large/large_paths.h"
 
 #include <gtest/gtest.h>
@@ -52,11 +52,11 @@ struct LargePathsTest : testing::Test {
     return true;
   }
   bool note(const NamedFile& file) { return names.note(file.key, file.path, file.stat); }
-  // Files that may take the same rows.
+  // Returns files that compete for the same rows.
   std::vector<NamedFile> rivals(std::size_t count) const {
     std::vector<NamedFile> found;
     for (std::uint64_t inode = 1; found.size() < count; ++inode) {
-      // Paths of all lengths, so that the words of two of them differ everywhere.
+      // The paths have all lengths, so that the words of two paths differ everywhere.
       NamedFile file(
           "/mnt/" + std::string(1 + inode * 37 % 700, static_cast<char>('a' + inode % 26)), inode);
       if (file.key.version[1] % row_count == 5) found.push_back(std::move(file));
@@ -143,8 +143,8 @@ TEST_F(LargePathsTest, OldestRowIsReplacedIfNoneIsFree) {
   EXPECT_EQ(found(), "1111101011");
 }
 
-// There are twice as many files as rows for them, so each note takes a row that another process may
-// be writing to.
+// There are twice as many files as rows for them, so each note uses a row to which another process
+// may be writing.
 TEST_F(LargePathsTest, ConcurrentWritersShowNoWrongName) {
   const auto files = rivals(2 * k_ways);
   const int rounds = tests::k_tsan ? 2'000 : tests::rounds(20'000, 200'000);

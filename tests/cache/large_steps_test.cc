@@ -48,7 +48,7 @@ struct LargeSteps : testing::Test {
     ~Reader() { close_file(); }
     bool open_file(const std::string& name) {
       fd = open(name.c_str(), O_RDONLY | O_CLOEXEC);
-      // A change within this millisecond could be followed by another one that no stat reveals.
+      // A change within this millisecond could be followed by a second change that no stat reveals.
       const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
       while (file == nullptr && base::monotonic_ns() < until) file = cache->large().begin(name, fd);
       return file != nullptr;

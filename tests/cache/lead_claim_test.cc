@@ -1,5 +1,4 @@
-// The lead moves to a follower that asks for it if its holder has ended, has died, or does not
-// beat.
+// A follower that asks for the lead gets it if the leader has ended, has died, or no longer beats.
 #include "cache/region/life/lead_claim.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +16,7 @@ using tests::TestRegion;
 
 constexpr std::uint64_t k_look_ns = LeadClaim::k_between_looks_ns;
 
-// A follower that asks for the lead, each time late enough to count.
+// A follower that asks for the lead at intervals that are long enough for each request to count.
 struct Follower {
   explicit Follower(Region& region) : claim(region) {}
   bool look() { return claim.look(now_ns += k_look_ns); }
@@ -81,8 +80,8 @@ TEST(LeadClaim, MovesOnFromALeaderThatDoesNotBeat) {
   EXPECT_TRUE(stopped.look());
 }
 
-// The clock of a suspended machine or container jumps, and a stopped follower has not asked in that
-// time.
+// The clock jumps when a machine or container was suspended. A stopped follower has not asked
+// during that time.
 TEST(LeadClaim, SurvivesAJumpOfTheClock) {
   const TestRegion region;
   Follower leader(*region), other(*region);
@@ -104,7 +103,7 @@ TEST(LeadClaim, PassesOverAsManyStoppedLeadersAsThereAreMutexes) {
   }
   Follower last(*region);
   EXPECT_EQ(last.looks_before_lead(100), 100U);
-  // One of them continues.
+  // One of the stopped leaders continues.
   EXPECT_FALSE(stopped[3]->claim.beat());
   stopped[3]->claim.give_up();
   EXPECT_TRUE(last.look());
@@ -120,8 +119,7 @@ TEST(LeadClaim, IsTakenFromADeadProcessImmediately) {
   EXPECT_TRUE(next.look());
 }
 
-// The first leader has lost the lead and is killed while it is stopped; the second one has the
-// lead.
+// The first leader has lost the lead to the second leader, and is killed while it is stopped.
 TEST(LeadClaim, SurvivesTheDeathOfAPreviousLeader) {
   const TestRegion region;
   Child former = leader_of(region);

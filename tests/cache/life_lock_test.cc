@@ -1,5 +1,5 @@
-// A process counts as alive while its memory exists, independent of its threads, an fd, /proc and
-// its pid.
+// A process counts as alive as long as its memory exists. Its threads, its fds, /proc and its pid
+// do not matter.
 #include "cache/region/life/life_lock.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ using tests::Gate;
 using tests::reap;
 using tests::TestRegion;
 
-// While an object lives, no fd is left.
+// While an object of this class exists, no fd is free.
 class NoFdLeft {
  public:
   NoFdLeft() {
@@ -45,7 +45,7 @@ class NoFdLeft {
   rlimit before_{};
 };
 
-// A child that was attached by a thread that has ended.
+// Returns a child that was attached by one of its threads, which has ended.
 Child child_whose_thread_has_ended(const RegionOptions& options) {
   Gate ready;
   Child child([&] {
@@ -59,8 +59,8 @@ Child child_whose_thread_has_ended(const RegionOptions& options) {
   return child;
 }
 
-// The slot must not depend on the thread that attached: a process that cannot read /proc would take
-// that thread's end for the death of the process.
+// The slot must not depend on the thread that attached. Otherwise, a process that cannot read /proc
+// would mistake the end of this thread for the death of its process.
 TEST(LifeLock, SurvivesTheEndOfItsThreadAndAPeerWithoutFds) {
   const TestRegion region;
   Child child = child_whose_thread_has_ended(region.options);
@@ -112,8 +112,8 @@ TEST(LifeLock, WorksIfAllThreadKeysAreUsedUp) {
   EXPECT_EQ(reap(*region), 0U);
 }
 
-// Checks whether a child that outlives a killed process is taken for that process. `make` makes the
-// child: it returns 0 in the child, and the child's pid in the other process.
+// Checks whether a child that survives a killed process is mistaken for that process. `make` makes
+// the child like fork(): it returns 0 in the child, and the child's pid in the parent.
 template <typename Make>
 void check_survivor(Make&& make, bool is_the_process) {
   const TestRegion region;
@@ -177,8 +177,8 @@ TEST(LifeLock, AnExecIsTheEndOfTheOldProgram) {
   for (const int fd : ends) close(fd);
 }
 
-// If one thread forks while another attaches, the child must not keep the lock that the attaching
-// thread takes.
+// If one thread forks while another thread attaches, the child must not keep the lock that the
+// attaching thread acquires.
 TEST(LifeLock, IsNotInheritedByAChildWhileItIsBeingTaken) {
   const TestRegion region;
   std::uint32_t slot = region->own_slot() + 1;
@@ -200,7 +200,7 @@ TEST(LifeLock, IsNotInheritedByAChildWhileItIsBeingTaken) {
 
 enum class Proc { of_another, none };
 
-// A process that is attached in a pid namespace of its own, and killed there when told.
+// Checks a process that is attached in its own pid namespace and is later killed there.
 void check_pid_namespace(Proc proc) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const TestRegion region;

@@ -1,4 +1,4 @@
-// Directories that programs have listed, as all processes of the node share them.
+// The directories that programs have listed. All processes of the node share them.
 #include "cache/region/listings.h"
 
 #include <gtest/gtest.h>
@@ -169,13 +169,13 @@ TEST(Listings, APathOfTwoWritersIsPassedBy) {
   EXPECT_EQ(region->listing_slot(0).state.load(), 0U);
 }
 
-// kill -9 between the instructions of list, read and post: the next process lists, reads and posts
-// as if the killed one had never run.
+// kill -9 between the instructions of list, read and post. The next process lists, reads and posts
+// as if the killed process had never run.
 TEST(Listings, SurviveADeathAtAnyInstruction) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const TestRegion region;
   Listings listings(*region);
-  // No row is free, so each listing replaces another.
+  // No row is free, so each listing replaces another listing.
   for (std::uint32_t i = 0; i < region->layout().listed_rows(); ++i) {
     region->listed_row(i).hash.store(1 + i);
     region->listed_row(i).fetched_kib.store(7);
@@ -202,7 +202,7 @@ TEST(Listings, SurviveADeathAtAnyInstruction) {
       while (child.step() && !child.is_at_raise()) ++length;
       ASSERT_GT(length, 100);
     }
-    // Half of the kills are spread evenly, half hit the last part, which posts.
+    // Half of the kills are spread evenly. The other half hit the last part, which posts.
     const long part = length / 5,
                at = k % 2 == 0 ? length * k / k_kills : length - part + part * k / k_kills;
     for (long i = 0; i < at && child.step() && !child.is_at_raise(); ++i) {

@@ -1,5 +1,5 @@
-// Requests to the gateway, instruction by instruction: if a process dies between any two of them,
-// no asker waits in vain and no row is lost.
+// Requests to the gateway, instruction by instruction. If a process dies between any two
+// instructions, no asking process waits forever and no row is lost.
 #include <gtest/gtest.h>
 
 #include <csignal>
@@ -18,7 +18,7 @@ using tests::TestRegion;
 using tests::Tracee;
 
 constexpr std::uint64_t k_longest_ns = 30'000'000'000;
-// ThreadSanitizer makes ten instructions of one.
+// ThreadSanitizer turns one instruction into about ten.
 constexpr long k_instructions = CUBE_TSAN ? 10 : 1;
 
 int ask_gateway(Region& region, const MailQuery& query) {
@@ -35,8 +35,8 @@ std::uint32_t mail_rows_in_use(const Region& region) {
   return used;
 }
 
-// Kills an asker after each instruction of its posting. The mailbox keeps working, and no row is
-// lost.
+// Kills the asking process after each instruction of the post. The mailbox still works, and no row
+// is lost.
 TEST(MailboxSteps, DeathOfAnAskerAtAnyInstructionLosesNoRow) {
   const TestRegion region;
   Mailbox gateway(*region);
@@ -64,8 +64,8 @@ TEST(MailboxSteps, DeathOfAnAskerAtAnyInstructionLosesNoRow) {
   EXPECT_TRUE(has_posted);
 }
 
-// Kills a gateway after each instruction of its work on one request. The next one either finds the
-// request, or the asker has its answer.
+// Kills a gateway after each instruction of its work on one request. Then either the next gateway
+// finds the request, or the asking process has its answer.
 TEST(MailboxSteps, DeathOfAGatewayAtAnyInstructionLosesNoRequest) {
   const TestRegion region;
   constexpr MailQuery k_short_query{MailKind::object, false, "/p", "s3://b", "k"};

@@ -1,5 +1,5 @@
-// Requests to the gateway: each asker gets the answer to its own request, even if others die
-// meanwhile.
+// Requests to the gateway. Each asking process gets the answer to its own request, even if other
+// processes die meanwhile.
 #include "cache/region/mailbox/mailbox.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ std::uint32_t rows_in_use(const Region& region) {
   return used;
 }
 
-// A process that has asked and waits.
+// A process that has sent a request and waits for the answer.
 Child asking_child(const TestRegion& region, const MailQuery& query = k_query) {
   return Child([&] {
     Region* const mine = tests::attach(region.options);
@@ -269,7 +269,8 @@ TEST(Mailbox, NewGatewayHasFetchedNothing) {
   EXPECT_EQ(figures.bytes, 0U);
 }
 
-// The next gateway is in another process of this test, and the asker's Start only promises one.
+// The next gateway is another process of this test, so the asking process's Start does not start
+// one.
 TEST(Mailbox, NextGatewayAnswersARequestTakenByADeadOne) {
   const TestRegion region;
   Gate has_taken;
@@ -359,8 +360,8 @@ TEST(Mailbox, WaitForASilentGatewayIsBounded) {
             ETIMEDOUT);
 }
 
-// Progress is reported for longer than the asker would wait without any, and no other asker may
-// take the row meanwhile.
+// The gateway reports progress for longer than the asking process would wait without progress.
+// Meanwhile, no other process may take the row.
 TEST(Mailbox, ProgressKeepsTheAskerWaiting) {
   const TestRegion region;
   Mailbox gateway(*region);
@@ -399,7 +400,7 @@ TEST(Mailbox, AskerWaitsForARowIfTheTableIsFull) {
   EXPECT_EQ(answered.load(), rows + 3);
 }
 
-// Or returns when it has ended.
+// Returns when the process sleeps or has ended.
 void wait_until_asleep(pid_t pid) {
   const std::string path = "/proc/" + std::to_string(pid) + "/stat";
   for (std::string stat;
@@ -407,7 +408,7 @@ void wait_until_asleep(pid_t pid) {
     std::getline(std::ifstream(path), stat);
 }
 
-// A process that asks with a handler for SIGUSR1 which interrupts calls.
+// A process that sends a request and has a handler for SIGUSR1 that interrupts system calls.
 Child interrupted_child(const TestRegion& region, bool ends_on_signal) {
   return Child([&] {
     Region* const mine = tests::attach(region.options);
@@ -440,7 +441,7 @@ TEST(Mailbox, SignalHandlerEndsTheWaitIfTheAskerAllowsIt) {
   }
 }
 
-// If a thread leaves its wait by a jump, it never frees its row.
+// A thread that leaves its wait by a jump never frees its row.
 TEST(Mailbox, OverdueRowsGoToTheNextAsker) {
   const TestRegion region;
   Mailbox gateway(*region);

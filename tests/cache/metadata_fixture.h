@@ -1,4 +1,4 @@
-// Makes listings and gathered stats of one directory as threads of the library do; and a tier that
+// Functions that list a directory and gather its stats like threads of the library, and a tier that
 // has the listing of a directory.
 #pragma once
 
@@ -27,7 +27,7 @@ inline int entries_of(cache::MountMetadata& names, const std::string& directory)
   return n;
 }
 
-// Gathers the stats of all entries. False if they need none.
+// Gathers the stats of all entries. Returns false if this is not necessary.
 inline bool gather(cache::MountMetadata& names, const std::string& directory,
                    std::string_view asked) {
   const auto work = cache::StatGather::begin(names, directory, asked);
@@ -38,7 +38,7 @@ inline bool gather(cache::MountMetadata& names, const std::string& directory,
   return true;
 }
 
-// A tier that has one record, which lies in the region but is not found there.
+// A tier that has one record. The record is in the region, but no look-up in the region finds it.
 class Shelf final : public cache::Tier {
  public:
   Shelf() : Tier(0) {}
@@ -71,7 +71,7 @@ struct ShelvedListing {
 
   ShelvedListing(cache::FileCache& cache, const base::Config& config, const std::string& directory)
       : ram(cache.region()), tiers(of(shelf)), metadata(cache.region(), ram, tiers, none, config) {
-    // Read at the origin, which shows whether the mount's times can be trusted.
+    // The listing is read at the origin, which shows whether the mount's times can be trusted.
     shelf.put(ram, metadata.listing_of(directory, directory.c_str()));
   }
 

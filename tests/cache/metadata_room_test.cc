@@ -1,5 +1,5 @@
-// Segments for metadata: all processes fill one, and segments whose records are dead or unused are
-// reclaimed.
+// Segments for metadata. All processes fill the same segment, and segments whose records are dead
+// or unused are reclaimed.
 #include "cache/region/ram/metadata_room.h"
 
 #include <gtest/gtest.h>
@@ -88,8 +88,8 @@ TEST_F(MetadataRoomTest, SegmentWhoseRecordsAreMostlyDeadIsReclaimed) {
   EXPECT_EQ(tests::counters_of(*region), "right");
 }
 
-// A process was killed before it wrote to its segment; the machine has run for less than the time
-// after which metadata is unused.
+// A process was killed before it wrote to its segment. The machine has been up for less than the
+// time after which metadata counts as unused.
 TEST_F(MetadataRoomTest, EmptySegmentIsReclaimedImmediately) {
   RamTier::MetadataLimits young = limits;
   young.used_since_ns = 0;
@@ -157,8 +157,8 @@ TEST_F(MetadataRoomTest, ReserveFailsIfNoSegmentIsFree) {
   EXPECT_EQ(large.error().value, EFBIG);
 }
 
-// Each process writes its own paths again and again, and reads those of all: a reader finds whole
-// records or none.
+// Each process writes its own paths repeatedly and reads the paths of all processes. A reader finds
+// whole records or none.
 TEST_F(MetadataRoomTest, ProcessesFillAndDropAtTheSameTime) {
   constexpr int k_writers = 3, k_paths = 6, k_rounds = 150;
   const auto work = [&](RamTier& own, int writer) {

@@ -1,4 +1,4 @@
-// The requests to the origin, and files that differ from their stat.
+// Requests to the origin, and files whose bytes do not match their stat.
 #include "cache/origin/mount_file.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ TEST_F(Origin, RewriteThatRestoredTheTimeIsDetectedByItsCtime) {
   const timespec old[2] = {{1000, 0}, {1000, 0}};
   utimensat(AT_FDCWD, path.c_str(), old, 0);
   const auto file = open(path);
-  // The ctime moves with the kernel's tick.
+  // The ctime advances only with the kernel's tick.
   while (stat_path(AT_FDCWD, path.c_str(), 0)->changed == file->stat().changed) {
     ASSERT_TRUE(tests::TempDir::write_file(path, "abd"));
     utimensat(AT_FDCWD, path.c_str(), old, 0);

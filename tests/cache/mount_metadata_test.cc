@@ -72,7 +72,7 @@ constexpr base::MetadataTtl k_a_minute{.kind = base::MetadataTtl::Kind::seconds,
 struct MountMetadataTtlTest : MountMetadataTest {
   static void hold_for_a_minute(base::Config& config) { config.metadata_ttl = k_a_minute; }
   explicit MountMetadataTtlTest(Change change = hold_for_a_minute) : MountMetadataTest(change) {}
-  // Makes the record as old as if the origin had been asked this long ago.
+  // Makes the record look as if the origin had been asked this long ago.
   void age_record(const Record& record, std::uint64_t seconds) {
     change_record(record, [&](Record& own) {
       own.verified_ns.store(base::boot_ns() - seconds * 1'000'000'000);
@@ -233,8 +233,8 @@ TEST_F(MountMetadataTest, LinksOfANosymfollowMountAreNotFollowed) {
   EXPECT_EQ(umount2(place.c_str(), MNT_DETACH), 0);
 }
 
-// The directory is moved away with everything in it, and a link takes its place: nothing in it
-// changes, and neither do its times.
+// The directory is moved away with all its entries, and a link replaces it. Neither the entries nor
+// the times of the directory change.
 TEST_F(MountMetadataTest, DirectoryReplacedByALinkIsNoRealPath) {
   const std::string top = place + "/top", inner = top + "/inner";
   ASSERT_EQ(mkdir(top.c_str(), 0700), 0);
@@ -375,8 +375,8 @@ TEST_F(MountMetadataTest, StoredListingFromTheSecondOfAChangeIsNotUsed) {
   EXPECT_EQ(count(Counter::metadata_read), 2U);
 }
 
-// An origin may give a new file the inode number of the removed one, and the listing reads as
-// before.
+// An origin can give a new file the inode number of the removed file, so that the listing looks
+// unchanged.
 TEST_F(MountMetadataTest, StatsAreDroppedWithTheirListing) {
   EXPECT_EQ(list(), 5);
   gather();
@@ -397,7 +397,7 @@ TEST_F(MountMetadataTest, StatsAreDroppedWithTheirListing) {
   EXPECT_NE(StatGather::begin(metadata(), place, "one"), nullptr) << "they are gathered anew";
 }
 
-// Another node makes the file; a program that asks again is waiting for it.
+// Another node creates the file. A program that asks again is probably waiting for it.
 TEST_F(MountMetadataTtlTest, SecondLookupOfAMissingNameAsksTheOriginWithinTheTtl) {
   EXPECT_EQ(list(), 5);
   age_record(*metadata().listing_of(place, place.c_str()), 5);
@@ -406,6 +406,23 @@ TEST_F(MountMetadataTtlTest, SecondLookupOfAMissingNameAsksTheOriginWithinTheTtl
   dir.write("new", "");
   EXPECT_FALSE(metadata().is_absent(place + "/new"));
   EXPECT_EQ(count(Counter::metadata_revalidations), 1U);
+}
+
+// As on an object store, where no stat of the directory shows that it has changed.
+TEST_F(MountMetadataTtlTest, SecondListingIsReadAgainWithinTheTtlIfTheTimesProveNothing) {
+  EXPECT_EQ(list(), 5);
+  const Pin kept = metadata().listing_of(place, place.c_str());
+  change_record(*kept, [&](Record& own) {
+    constexpr std::size_t k_has_true_times = 20;  // in the record's data
+    std::byte* const data = reinterpret_cast<std::byte*>(&own) +
+                            (kept->data() - reinterpret_cast<const std::byte*>(&*kept));
+    *reinterpret_cast<std::uint32_t*>(data + k_has_true_times) = 0;
+  });
+  ASSERT_FALSE(DirectoryData::of(*kept)->has_true_times());
+  age_record(*kept, 5);
+  dir.write("new", "");
+  age();
+  EXPECT_EQ(list(), 6);
 }
 
 TEST_F(MountMetadataBoundedTtlTest, NegativeEntryLastsNoLongerThanTheConsistencyAllows) {
@@ -426,7 +443,7 @@ TEST_F(MountMetadataTtlTest, TargetIsUnknownAfterAChangeOfTheDirectoryAndTheTtl)
   const auto read = [&] { return metadata().read_link(place + "/link", found); };
   ASSERT_EQ(read(), Says::present);
   EXPECT_EQ(found.view(), "one");
-  // Bypasses the library, as changes by another node do.
+  // Bypasses the library, like changes by another node.
   ASSERT_EQ(symlink("Two", (place + "/next").c_str()), 0);
   ASSERT_EQ(rename((place + "/next").c_str(), (place + "/link").c_str()), 0);
   age_record(*metadata().stats_of(place), 61);
@@ -453,7 +470,7 @@ TEST_F(MountMetadataTest, ChangeOfEntriesByAnyPathDropsTheListing) {
   EXPECT_FALSE(metadata().is_absent(place + "/none"));
 }
 
-// A log directory, for example: each change leaves a dead listing behind.
+// For example, each change of a log directory leaves a dead listing behind.
 TEST(MountMetadataRoomTest, ConstantlyChangingDirectoryTakesNoMoreThanItsShare) {
   tests::TestCache cache(64 * tests::k_mib);
   tests::TempDir dir;
@@ -471,7 +488,7 @@ TEST(MountMetadataRoomTest, ConstantlyChangingDirectoryTakesNoMoreThanItsShare) 
   EXPECT_LE(cache->region().header().used_bytes.load() - used_before, 4 * tests::k_mib);
 }
 
-// The room for its entries grows while they are read.
+// The buffer grows while the entries are read.
 TEST(MountMetadataRoomTest, ListingOfMoreThanAMebibyteIsWhole) {
   constexpr int k_names = 4500;
   tests::TestCache cache(128 * tests::k_mib);
@@ -549,8 +566,8 @@ TEST_F(MountMetadataTest, FdOfALongDirectoryIsReturnedRewound) {
   EXPECT_EQ(entries, k_entries + 2);
 }
 
-// A burst of misses in one directory is reported once, and again later; misses elsewhere do not
-// count towards it.
+// A burst of misses in one directory is reported one time, and a later burst is reported again.
+// Misses in other directories do not count.
 TEST_F(MountMetadataTest, MissesAreCountedForEachDirectoryAndAgainAfterEachStorm) {
   // The two directories share one row of the counts.
   const std::string one = "/data/0";
@@ -690,8 +707,8 @@ TEST_F(MountMetadataTest, DirectoryIsReadAgainIfItsTimesProveNothing) {
   const Pin kept = metadata().listing_of(place, place.c_str());
   ASSERT_TRUE(kept);
   ASSERT_TRUE(DirectoryData::of(*kept)->has_true_times());
-  // As on an object store: the record's head says whether the times are true, and the record was
-  // last verified 5 s ago.
+  // Simulates an object store: the record's head says whether the times are true, and the record
+  // was last verified 5 s ago.
   const RegionLayout& layout = cache->region().layout();
   auto window = cache->region().window(0, std::size_t{layout.segment_bytes} * layout.segment_count);
   ASSERT_TRUE(window);

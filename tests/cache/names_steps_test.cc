@@ -1,5 +1,5 @@
-// A process that lists a directory, or gathers the stats of its entries, is stopped between two
-// instructions: at that moment its source is changed, or it is killed.
+// A process that lists a directory or gathers the stats of its entries is stopped between two
+// instructions. At that moment, the directory is changed or the process is killed.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -37,7 +37,7 @@ struct MetadataSteps : testing::Test {
     const timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
     ASSERT_EQ(utimensat(AT_FDCWD, place.c_str(), times, 0), 0);
   }
-  // Reports the change as the library does.
+  // Reports the change like the library.
   void change_entries(const std::string& name) const {
     ASSERT_EQ(close(creat((place + "/" + name).c_str(), 0600)), 0);
     age();
@@ -148,8 +148,8 @@ TEST_F(MetadataSteps, NameCreatedDuringARevalidationIsNotHiddenByAStoredListing)
   EXPECT_FALSE(cache->metadata().is_absent(place + "/new"));
 }
 
-// A process is stopped between its lookup and its flight. Meanwhile another one does the same work,
-// which the first one then need not do again.
+// A process is stopped between its lookup and its flight. Meanwhile, another process does the same
+// work, so the first process must not do it again.
 struct MetadataOnce : MetadataSteps {
   std::uint64_t counted(base::Counter counter) const {
     return collect_all(cache->region()).totals[counter];
@@ -240,7 +240,7 @@ TEST_F(MetadataSteps, ProcessKilledAnywhereLeavesListingsAndFlightsUsable) {
       ASSERT_EQ(tests::entries_of(cache->metadata(), place), 3)
           << "call " << call << ", step " << steps;
       FileStat found;
-      // Unless the dead process has published it.
+      // The stats must be gathered again unless the dead process has published them.
       if (stat(found) != MountMetadata::Says::present) {
         ASSERT_TRUE(tests::gather(cache->metadata(), place, "one"))
             << "call " << call << ", step " << steps;

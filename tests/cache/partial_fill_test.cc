@@ -1,4 +1,4 @@
-// A fetch whose bytes arrive as a program reads them, without the program: which bytes are fetched,
+// A fetch that proceeds as a program reads, but tested without a program: which bytes are fetched,
 // published, refused and given back.
 #include "cache/fill/partial_fill.h"
 
@@ -45,7 +45,7 @@ struct FillTest : testing::Test {
   const std::string data = content_of('a');
   const std::string path = dir.write("f", data);
 
-  // Opens a file as the shim does.
+  // Opens a file like the shim.
   struct Open {
     PartialFill* fill = nullptr;
     int fd = -1;
@@ -79,7 +79,7 @@ struct FillTest : testing::Test {
     return cache->region().flight_slot(
         static_cast<std::uint32_t>(base::hash_path(path) % k_flight_slots));
   }
-  // The bytes with which the next open is answered; empty if they are not in memory.
+  // Returns the bytes that the next open would serve, or an empty string if they are not in memory.
   std::string kept() const {
     const Pin pin = cache->find(tests::request_for(path, O_RDONLY));
     return pin && tests::is_sound(cache->region(), *pin) ? std::string(tests::bytes_of(*pin))
@@ -112,7 +112,7 @@ TEST_F(FillTest, FetchesRequestedPartsAndPublishesWithTheLast) {
   EXPECT_EQ(kept(), data);
 }
 
-// Between the check of the fd and the read, another thread closes it, and an open gets the fd.
+// Between the check of the fd and the read, another thread closes the fd, and an open reuses it.
 TEST_F(FillTest, ReadThroughAnFdClosedMeanwhileDoesNotCount) {
   const Open opened = open(path);
   const FdEpoch before(opened.fd);
@@ -271,7 +271,7 @@ TEST_F(FillTest, FileIsFetchedAsAWholeIfAllPartialFillsAreTaken) {
   for (const Open& opened : all) end(opened);
 }
 
-// Reads bytes as a program that opens the file, reads them and closes it.
+// Reads like a program that opens the file, reads bytes and closes the file.
 struct KeptPartsTest : FillTest {
   explicit KeptPartsTest(void (*change)(base::Config&) = nullptr) : FillTest(change) { age(); }
   // Gives the file times that would show a change.
@@ -317,7 +317,7 @@ TEST_F(KeptPartsTest, NextOpenReusesThePartsThatWereRead) {
   EXPECT_EQ(origin_bytes(), k_part);
   read(k_part, k_part, data);
   EXPECT_EQ(origin_bytes(), k_part);
-  // The last part ends with the file.
+  // The last part ends at the end of the file.
   read(k_size - 10, 10, data);
   const std::uint64_t last = k_size % k_part;
   EXPECT_EQ(origin_bytes(), k_part + last);
@@ -379,7 +379,7 @@ TEST_F(KeptPartsTest, YieldAllRoomToRecords) {
   }
   EXPECT_GT(chunk_bytes(), 0U);
   const RegionLayout& layout = cache->region().layout();
-  // A record of this file takes a run of segments.
+  // A record of this file occupies a run of segments.
   const std::uint64_t run = (k_size + layout.segment_bytes - 1) / layout.segment_bytes;
   const std::uint64_t most = layout.segment_count / run - 1;
   for (std::uint64_t i = 0; i < most; ++i) {
@@ -504,7 +504,7 @@ TEST_F(FillTest, ForkedChildForgetsFillsAndTheParentContinues) {
   end(opened);
 }
 
-// A process may open a file again while its bytes arrive.
+// A process can open a file a second time while its bytes arrive.
 TEST_F(FillTest, SecondOpenSharesTheFetchAndContinuesAfterTheFirstClose) {
   const auto fetched = [&] { return cache.count(Counter::origin_bytes); };
   const Open former = open(path);

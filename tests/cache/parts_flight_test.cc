@@ -1,4 +1,4 @@
-// The flight of a fetch whose bytes arrive as a program reads them: others wait for it only as long
+// The flight of a fetch that proceeds as a program reads. Other processes wait for it only as long
 // as bytes arrive.
 #include <gtest/gtest.h>
 
@@ -16,11 +16,11 @@ using tests::Gate;
 using tests::TestRegion;
 
 constexpr std::uint64_t k_hash = 1234, k_hour = 3'600'000'000'000;
-// The patience of a waiter: without the rule under test it would wait until the test ends.
+// The patience of a waiter. Without the rule under test, the waiter would wait until the test ends.
 constexpr SingleFlight::Patience k_without_progress{k_hour, k_hour, 1'000'000};
 constexpr SingleFlight::Patience k_with_progress{k_hour, k_hour, k_hour};
 
-// A child that has the flight, reports that, and does `then` with it.
+// A child that has the flight, reports so, and calls `then` with it.
 template <typename Then>
 Child holding_child(const TestRegion& region, Gate& ready, Then&& then) {
   Child child([&] {

@@ -1,5 +1,5 @@
-// Attached processes: living ones never count as dead, dead ones are reaped, and their counters are
-// kept.
+// Attached processes. Living processes never count as dead, and dead processes are reaped without
+// loss of their counters.
 #include "cache/region/life/process_slots.h"
 #include "cache/region/life/process_reaper.h"
 
@@ -212,8 +212,8 @@ TEST(ProcessSlots, TooManyJobsAreReportedInOneLine) {
                                       "no more: set another CUBESHIM_NAME");
 }
 
-// The row of a job must become free even if its leader was in another pid namespace (a container
-// that is gone).
+// The row of a job must become free even if its leader was in another pid namespace, such as a
+// removed container.
 TEST(ProcessSlots, JobRowsOfEndedContainersAreReused) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
@@ -225,7 +225,7 @@ TEST(ProcessSlots, JobRowsOfEndedContainersAreReused) {
   }
 }
 
-// If the sum over all jobs fell, Prometheus would take it for a new cache.
+// If the sum over all jobs decreased, Prometheus would mistake this for a new cache.
 TEST(ProcessSlots, CountsOfJobsWithReusedRowsStayInTheSum) {
   const TestRegion region;
   const RobustLock lock(&region->header().lifecycle);
@@ -244,8 +244,8 @@ TEST(ProcessSlots, CountsOfJobsWithReusedRowsStayInTheSum) {
   EXPECT_EQ(all.miss_latency[base::Histogram::bucket_of(1000)], jobs);
 }
 
-// The kernel reports a death only once; a process that merely asks (SingleFlight) must not take the
-// report from the reaper.
+// The kernel reports a death only one time. A process that only asks whether another is alive
+// (SingleFlight) must not consume the report that the reaper needs.
 TEST(ProcessSlots, ADeadProcessOfAnotherPidNamespaceStaysDead) {
   const TestRegion region;
   std::uint32_t slot = region->own_slot() == 0 ? 1 : 0;

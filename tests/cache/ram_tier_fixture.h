@@ -1,4 +1,4 @@
-// Records of a small region of their own.
+// A small region with its own records.
 #pragma once
 
 #include <gtest/gtest.h>

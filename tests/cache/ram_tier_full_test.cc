@@ -82,7 +82,7 @@ TEST_F(RamTierTest, ALargeFileThatDoesNotFitLeavesRoomForSmallOnes) {
   EXPECT_FALSE(tier.is_full()) << "the file cache does not even try when this is set";
 }
 
-// The places of dead records must be reused; otherwise the index would stay full forever.
+// The places of dead records must be reused. Otherwise, the index would stay full forever.
 TEST_F(RamTierTest, DeadRecordsOfAnyNameMakeRoomInAFullIndex) {
   ASSERT_TRUE(put(tier, "/dead", "x"));
   fill_whole_index(*region);
@@ -105,7 +105,7 @@ TEST_F(RamTierTest, AFullIndexIsAnErrorThatUndoesTheReservation) {
   EXPECT_EQ(region->header().index_full.load(), RegionHeader::k_for_good);
 }
 
-// A lack of room in /dev/shm when the index must grow does not end caching forever.
+// If /dev/shm has no room when the index must grow, caching does not stop forever.
 TEST(RamTier, IndexWithoutMemoryIsTriedAgainLater) {
   const tests::TmpfsMount mount("64m");
   if (!mount.is_mounted()) GTEST_SKIP() << "no right to mount";

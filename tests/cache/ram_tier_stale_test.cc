@@ -1,5 +1,5 @@
-// Marks on records: stale by path, by inode and by tree; and the index slots that marked records
-// free.
+// Records that are marked stale by path, by inode and by tree, and the index slots that marked
+// records free.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -112,7 +112,8 @@ TEST_F(RamTierTest, MarkStaleTreeOfTheRootMarksEveryRecord) {  // must not searc
   EXPECT_EQ(tier.mark_stale_tree("/"), 1U);
 }
 
-// A mark must need neither an fd nor the name of the region; otherwise old bytes would be served.
+// Marking must need neither an fd nor the name of the region, because otherwise old bytes could be
+// served.
 TEST_F(RamTierTest, MarkStaleWorksWithoutAFreeFd) {
   ASSERT_TRUE(put(tier, "/a", "old"));
   rlimit limit{};

@@ -21,7 +21,7 @@ using tests::TestRegion;
 std::string path_of(std::uint64_t i) { return "/data/set/" + std::to_string(i); }
 std::size_t size_of(std::uint64_t i) { return (i * 7919) % 60'000; }
 
-// Publishes and finds files [0, files). False at the first wrong byte.
+// Publishes and finds files [0, files). Returns false at the first wrong byte.
 bool work(RamTier& tier, const Region& region, std::uint64_t seed, std::uint64_t steps,
           std::uint64_t files) {
   std::uint64_t x = seed;

@@ -70,8 +70,8 @@ TEST_F(FetchTest, FileWithARecentMtimeOrCtimeIsRevalidated) {
   EXPECT_FALSE(looks_again(stat_of(100, -k_year, k_year))) << "of the far future";
 }
 
-// If a writer ends between the stat and the search for writers, it is in no table any more, and the
-// search loads the epoch after its increment.
+// If a writer ends between the stat and the search for writers, the search no longer finds it, and
+// loads the epoch after the writer has incremented it.
 TEST_F(FetchTest, AStatFromBeforeTheEndOfAWriterIsInDoubt) {
   tests::TestCache cache;
   RamTier own(cache->region());
@@ -103,14 +103,14 @@ TEST_F(FetchTest, FileThatMayChangeWithinAStepOfACoarseClockIsNotCached) {
   constexpr ConsistencyKind k_kinds[] = {ConsistencyKind::immutable, ConsistencyKind::ttl,
                                          ConsistencyKind::open};
   for (const auto kind : k_kinds) {
-    // A clock may count whole seconds, or whole milliseconds.
+    // A file system's clock may count only whole seconds or milliseconds.
     for (const std::uint32_t ns : {0U, 250'000'000U, 999'000'000U}) {
       EXPECT_EQ(accept(stat_of(100, k_year, 0, ns), kind), RecordFill::Next::refuse) << ns;
       EXPECT_EQ(accept(stat_of(100, k_year, -3, ns), kind), RecordFill::Next::refuse)
           << "of a clock that runs ahead";
       EXPECT_EQ(accept(stat_of(100, k_year, 10, ns), kind), RecordFill::Next::read);
     }
-    // A fine clock reveals the change, so freshly unpacked data sets are cached.
+    // A fine clock would reveal a change, so freshly unpacked data sets are cached.
     EXPECT_EQ(accept(stat_of(100, k_year, 0), kind), RecordFill::Next::read);
   }
 }
@@ -138,7 +138,7 @@ TEST_F(FetchTest, FetchesDuringChangesOfMetadataLeaveNothing) {
   EXPECT_TRUE(fetch_beside(0));
 }
 
-// The change happens when the index already has the record.
+// The change happens after the record has been added to the index.
 TEST_F(FetchTest, UnconfirmedRecordIsNeverFound) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const FileStat stat = stat_of(10, k_year, k_year);

@@ -1,4 +1,4 @@
-// The record format: where a record lies, and when it is sound.
+// The record format: where a record is stored, and when it is valid.
 #include "cache/record/record.h"
 
 #include <gtest/gtest.h>

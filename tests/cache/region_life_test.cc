@@ -1,4 +1,4 @@
-// The process that makes a region, those that share it, and the one that removes it.
+// The processes that create, share and remove a region.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -50,7 +50,8 @@ TEST(RegionLife, SecondProcessSharesTheRegionOfTheFirst) {
   EXPECT_TRUE(tests::exists(region.path()));
 }
 
-// At its exit, a program detaches before its own last functions run, and these may still read.
+// When a program exits, it detaches before its own last exit handlers run, and these handlers may
+// still read.
 TEST(RegionLife, SegmentPinnedAtADetachStaysPinnedUntilTheProcessHasEnded) {
   const TestRegion region;
   RamTier tier(*region);
@@ -141,8 +142,8 @@ TEST(RegionLife, RegionOfKilledProcessesIsMadeAgain) {
   region->detach();
 }
 
-// `dead` is set first, then the name is removed; a death in between must not leave a name that all
-// processes refuse forever.
+// `dead` is set before the name is removed. If a process dies in between, it must not leave a name
+// that all processes refuse forever.
 TEST(RegionLife, DeathBeforeADeadRegionIsUnlinkedBlocksNoProcess) {
   RegionName name;
   name.options.job = some_dead_process();
@@ -161,8 +162,8 @@ TEST(RegionLife, DeathBeforeADeadRegionIsUnlinkedBlocksNoProcess) {
   if (region != nullptr) region->detach();
 }
 
-// The first of two jobs to end leaves its row. While the first job is ending, the second one must
-// not rely on it to remove the file, because then neither would.
+// The first of two jobs to end leaves its row. While this job ends, the second job must not rely on
+// it to remove the file, because then neither job would remove it.
 TEST(RegionLife, LastToDetachOfTwoJobsThatEndTogetherRemovesTheFile) {
   RegionName name;
   Gate attached, go, detached;

@@ -36,8 +36,8 @@ void leave_behind(RegionName& name, Age age, const std::function<void(Region&)>&
               return 0;
             }),
             -SIGKILL);
-  // Another process of the user that attaches at the same time, perhaps in another test, may have
-  // removed an old one already.
+  // Another process of the user that attaches at the same time, perhaps in another test, may
+  // already have removed an old region.
 }
 
 void begin_a_job() {
@@ -51,7 +51,7 @@ void begin_a_job() {
             0);
 }
 
-// The region must not stay in memory until a job of the same name comes.
+// The region must not stay in memory until a job of the same name runs.
 TEST(RegionSweep, RemovesTheRegionOfKilledProcesses) {
   for (const Age age : {Age::young, Age::old}) {
     RegionName name;
@@ -61,7 +61,7 @@ TEST(RegionSweep, RemovesTheRegionOfKilledProcesses) {
   }
 }
 
-// The job may need exactly this memory.
+// The new job may need the memory of the old region.
 TEST(RegionSweep, RemovesTheRegionOfKilledProcessesForAJobWithoutRoom) {
   RegionName name;
   leave_behind(name, Age::young);
@@ -124,8 +124,8 @@ TEST(RegionSweep, SparesARegionBeforeItsReport) {
   EXPECT_TRUE(tests::exists(name.path()));
 }
 
-// The socket next to a region, as a leader makes it: without a listener, it looks like that of a
-// dead leader.
+// The socket that a leader makes next to a region. Without a listener, it looks like the socket of
+// a dead leader.
 struct Socket {
   std::string path;
   int fd = -1;
@@ -147,7 +147,7 @@ struct Socket {
   }
 };
 
-// The socket must not stay until a job of the same name comes.
+// The socket must not remain until a job of the same name runs.
 TEST(RegionSweep, RemovesTheSocketOfADeadLeader) {
   const RegionName name;
   const Socket socket(name, Age::old);

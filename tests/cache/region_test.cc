@@ -1,4 +1,4 @@
-// A region: the files and options that it accepts and refuses, and its protection.
+// A region: which files and options it accepts or refuses, and how it is protected.
 #include "cache/region/region.h"
 
 #include <fcntl.h>
@@ -40,7 +40,7 @@ void make_region(const RegionName& name) {
   ASSERT_TRUE(tests::exists(name.path()));
 }
 
-// The errno of an attach, or 0.
+// Attaches, and returns the errno or 0.
 int attach_error(const RegionOptions& options, std::string& why) {
   why.clear();
   const auto region = Region::attach(options, why);
@@ -211,7 +211,7 @@ TEST(Region, DataCannotBeMadeWritable) {
   EXPECT_NE(status, 0) << "a stray store went through";
 }
 
-// Otherwise, a process that fills a segment takes a page fault for each 4 KiB of it.
+// Without huge pages, a process that fills a segment has a page fault for each 4 KiB.
 TEST(Region, WindowsOfSegmentsAreMappedByHugePages) {
   const TestRegion region;
   const std::uint64_t bytes = region->layout().segment_bytes;
@@ -283,7 +283,7 @@ TEST(Region, AFullTmpfsIsAnErrorAndNeverASignal) {
   EXPECT_EQ(tests::bytes_of(*tests::find(tier, "/first")), data);
 }
 
-// Whether the first page is in this process's page table.
+// Returns whether the first page is in this process's page table.
 bool is_resident(const base::Mapping& mapping) {
   std::uint64_t entry = 0;
   const int map = open("/proc/self/pagemap", O_RDONLY);

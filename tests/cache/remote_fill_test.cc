@@ -1,5 +1,5 @@
-// A fetch that no program waits for yet takes the bytes of a file from another node, unless the
-// file has changed.
+// A fetch for which no program waits yet reads a file from another node if the file has not
+// changed.
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 
@@ -24,7 +24,7 @@ using Remote = BackgroundFill::Remote;
 using tests::Child;
 using tests::k_mib;
 
-// The record of one file that another node has read, when the file had this stat and these bytes.
+// Another node that has read one file, when the file had this stat and these bytes.
 struct OtherNode final : Tier {
   std::unique_ptr<std::byte[]> memory = std::make_unique<std::byte[]>(1 << 17);
   Record* record = nullptr;
@@ -97,8 +97,8 @@ struct RemoteFillTest : testing::Test {
     const Pin pin = parts.ram.find(path, base::hash_path(path));
     return pin ? std::string(tests::bytes_of(*pin)) : std::string();
   }
-  // A program of this node that had the file open, and has written as many bytes in the same tick
-  // of the file's clock.
+  // Acts as a program of this node that had the file open and writes the same number of bytes in
+  // the same tick of the file's clock.
   void write_and_close() {
     dir.write("f", std::string(bytes.size(), 'n'));
     changes.writing_ends(stat);
@@ -207,7 +207,7 @@ TEST_F(RemoteFillTest, ALargerFileThanWantedIsAbsentAndNotAskedFor) {
   EXPECT_EQ(take(without_look, bytes.size() - 1), Remote::absent);
 }
 
-// The stat predates the end of the writer, which leaves the times of the file unchanged.
+// The stat is older than the end of the writer, and the writer leaves the file's times unchanged.
 TEST_F(RemoteFillTest, AWriterThatEndsWhileTheAnswerIsOnItsWayLeavesNoOldBytes) {
   writing_begins(*region, stat);
   bool has_ended = false;

@@ -1,4 +1,5 @@
-// A tier serves a process without an open, if a process with the same rights has opened the file.
+// A tier serves a file to a process without an open at the origin if a process with the same rights
+// has opened the file.
 #include "cache/tier/rights.h"
 #include "cache/base/sanitizers.h"
 
@@ -30,7 +31,7 @@ TEST(Rights, MatchOnlyARecordOfTheSameRights) {
   EXPECT_FALSE(is_proven_open(other, *region)) << "of an earlier version";
 }
 
-// Compares this process's rights with those of a child that `change` has changed.
+// Returns whether this process has the same rights as a child in which `change` was called.
 template <typename Change>
 bool are_the_same_after(Change&& change) {
   const std::uint64_t before = base::current_rights();

@@ -35,12 +35,12 @@ struct RingTest : testing::Test {
     const Pin pin = tests::find(tier, path);
     return pin ? ring.segment_of(*pin) : UINT32_MAX;
   }
-  // Adds records until there is no room.
+  // Adds records until no room is left.
   void fill() {
     while (put_next()) {
     }
   }
-  // Opens all files in the segment of the first one; returns them.
+  // Opens all files in the segment of the first file, and returns them.
   std::vector<std::string> open_first_segment() {
     const std::uint32_t segment = segment_of(paths.front());
     std::vector<std::string> opened;

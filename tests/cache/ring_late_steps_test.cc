@@ -1,5 +1,5 @@
-// A process that joins a segment to a late ring is stopped between two instructions. At that moment
-// programs map or read, or the process is killed.
+// A process that joins a segment to a late ring is stopped between two instructions. At that
+// moment, either programs map or read files, or the process is killed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,8 @@ constexpr int k_got_it = 10, k_got_another = 11, k_got_nothing = 12;
 
 struct JoinSteps : LateRing {
   JoinSteps() : LateRing(16 * k_mib) {}
-  // The segment that joins is the last one, or another.
+  // The last segment, which the child may join to the ring. The child may also choose another
+  // segment.
   std::uint32_t last() const { return ring.end_segment() - 1; }
   Tracee child() {
     return Tracee([this] {
@@ -72,7 +73,7 @@ TEST(LateRingSteps, SegmentMappedMeanwhileIsNotTaken) {
     ASSERT_TRUE(child.to_stop());
     step_on(child, steps);
     bool is_mapped = false;
-    // The file is closed immediately; the mapping stays.
+    // The file is closed immediately, but the mapping stays.
     if (const Pin pin = tests::find(late.tier, path); pin && !late.ring.holds(*pin)) {
       late.ring.note_mapped(*pin);
       is_mapped = true;
@@ -101,7 +102,7 @@ TEST(LateRingSteps, UntakenSegmentKeepsItsRoomForOthers) {
   ASSERT_TRUE(child.to_stop());
   step_on(child, middle);
   ASSERT_EQ(late.state(), SegmentState::evicting);
-  // A prefetch wants it again.
+  // A prefetch needs the segment again.
   row.unread.fetch_add(1);
   while (child.to_stop()) {
   }
@@ -110,8 +111,8 @@ TEST(LateRingSteps, UntakenSegmentKeepsItsRoomForOthers) {
   EXPECT_FALSE(late.ring.owns(late.last()));
 }
 
-// At each step the segment is either resident, with all its files, or belongs to the ring, which
-// can use it.
+// At each step, the segment is either resident with all its files, or belongs to the ring, and the
+// ring can use it.
 TEST(LateRingSteps, KillAtAnyInstructionLosesNoSegment) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   const long middle = JoinSteps().steps_until_it_is_taken();

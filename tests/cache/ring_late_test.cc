@@ -1,5 +1,5 @@
-// A ring that is made when the region is full: a few resident segments join it, but none that a
-// program may still use.
+// A ring that is made when the region is full. A few resident segments join it, but no segment that
+// a program may still use.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -134,7 +134,7 @@ TEST_F(LateRingTest, SkipsASegmentWithOpenFiles) {
   EXPECT_EQ(ring.room(), 0U);
   EXPECT_FALSE(put_next());
   EXPECT_EQ(residents_left(), resident.size());
-  // The segment of this pin lies far from the ring's own place.
+  // The segment of this pin is far from the ring's own place.
   pins[1].release();
   EXPECT_EQ(ring.room(), 2 * k_mib);
   fill();

@@ -34,7 +34,7 @@ TEST_F(RingTest, LostRunStaysReservedWhileItsProcessRuns) {
     auto room = other.reserve(10, 5 * k_mib);
     CHILD_CHECK(room);
     room->lose();
-    // A process does this at its end. The kernel may still be writing then.
+    // A process does this when it ends. The kernel may still be writing at that time.
     other.release_lease();
     own->detach();
     done.give();

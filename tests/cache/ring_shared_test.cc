@@ -1,5 +1,5 @@
-// The ring's segment that all processes fill: files stay while processes need them, and a death
-// costs no more than a hole.
+// The segment of the ring that all processes fill. Files stay while processes need them, and the
+// death of a process costs at most a hole.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -52,7 +52,7 @@ struct RingSharedTest : testing::Test {
   int fill(bool from_disk = false) {
     int put = 0;
     while (put < 400) {
-      // On a slow machine this takes longer than a disk may be silent.
+      // On a slow machine, the loop takes longer than the time for which a disk may be silent.
       if (has_living_disk) disk_is_alive();
       if (!put_shared(tier, next_path(), from_disk)) break;
       ++put;
@@ -201,7 +201,7 @@ TEST_F(RingSharedTest, KilledProcessLeavesAHole) {
 }
 
 TEST_F(RingSharedTest, RecordWithinTheDataOfAFileIsIgnored) {
-  // A file that holds a record, as a pack does.
+  // The file's data contain a record, as in a pack.
   const auto inner = tests::put(tier, "/inner", "inner");
   ASSERT_TRUE(inner);
   std::string data(reinterpret_cast<const char*>(&**inner), (*inner)->record_size);

@@ -143,7 +143,7 @@ TEST_F(RingTest, ARoomThatIsBeingFilledKeepsItsSegment) {
   ASSERT_TRUE(room);
   fill();
   for (const auto& path : paths) EXPECT_TRUE(open(path));
-  // The first segment is closed, and all of it has been read except that room.
+  // The first segment is closed. All of it has been read except the room that is still reserved.
   EXPECT_EQ(ring.room(), 4 * k_mib);
   *room = {};
   EXPECT_EQ(ring.room(), 6 * k_mib);

@@ -1,5 +1,5 @@
-// Memory that the region gives back to others: which segments it gives back, which it keeps, and
-// the state afterwards.
+// Memory that the region gives back to other users: which segments it gives back, which segments it
+// keeps, and the state afterwards.
 #include "cache/region/life/room_for_others.h"
 
 #include <fcntl.h>
@@ -293,7 +293,7 @@ TEST(SharedRoom, AShareTakesLittleOfASmallFileSystem) {
   EXPECT_EQ((SharedRoom{255 * k_mib, 240 * k_mib}.most_for_region(true)), 30 * k_mib);
   EXPECT_EQ((SharedRoom{128 * k_mib, 128 * k_mib}.most_for_region(true)), 16 * k_mib);
   EXPECT_EQ((SharedRoom{64 * k_mib, 64 * k_mib}.most_for_region(true)), 8 * k_mib);
-  // Not smaller than a region needs, if that leaves enough for others.
+  // The result is not smaller than a region needs if this leaves enough memory for others.
   EXPECT_EQ((SharedRoom{64 * k_mib, 41 * k_mib}.most_for_region(true)), 8 * k_mib);
   EXPECT_EQ((SharedRoom{64 * k_mib, 39 * k_mib}.most_for_region(true)), 7 * k_mib);
 }

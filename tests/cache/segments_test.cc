@@ -1,4 +1,4 @@
-// Leases: of whole segments, of segments that others have partly filled, and of runs.
+// Leases of whole segments, of segments that other processes have partly filled, and of runs.
 #include "cache/region/segments.h"
 
 #include <gtest/gtest.h>
@@ -252,8 +252,8 @@ TEST(Segments, SegmentOfADeadProcessIsReusableUnlessItBelongsToTheRing) {
   EXPECT_TRUE(ring.owns(ring.first_segment()));
 }
 
-// A segment must have its memory before it is taken. Otherwise a process that takes over after a
-// death in between writes into a hole, which on a full tmpfs is SIGBUS in the host.
+// A segment must have its memory before it is leased. Otherwise, if the process dies in between,
+// the next process writes into a hole, which raises SIGBUS in the program on a full tmpfs.
 TEST(Segments, SegmentOfAProcessKilledBeforeReservingHasMemory) {
   const tests::TmpfsMount tmpfs("64m");
   if (!tmpfs.is_mounted()) GTEST_SKIP() << "cannot mount a tmpfs";
@@ -315,8 +315,8 @@ TEST(Segments, ARunThatWasPublishedOutlivesItsWriter) {
   EXPECT_EQ(tests::bytes_of(*pin), data);
 }
 
-// A search for a run holds all free segments for a moment. A process that finds none at that moment
-// notes that the region is full, and this note must be withdrawn.
+// A search for a run holds all free segments for a moment. A process that finds no free segment at
+// that moment records that the region is full. This record must be withdrawn.
 TEST(Segments, ReleasedRunClearsTheFullMark) {
   const TestRegion region;
   RamTier tier(*region);

@@ -1,4 +1,4 @@
-// One fetch for each path on the node, even if the fetcher dies or stops.
+// Only one process of the node fetches a path, even if the fetching process dies or is stopped.
 #include "cache/region/single_flight.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST(SingleFlight, PathsThatShareASlotDoNotWaitForEachOther) {
   EXPECT_NE(region->flight_slot(5).word.load(), 0U);
 }
 
-// While another path has the slot of a path, only one process fetches the path.
+// Only one process fetches a path, even while another path occupies its slot.
 TEST(SingleFlight, PathIsFetchedByOneThoughItsSlotIsTaken) {
   const TestRegion region;
   SingleFlight flights(*region);
@@ -193,7 +193,7 @@ TEST(SingleFlight, AWaiterIsWokenWhenTheFetchEnds) {
   }
 }
 
-// The fetcher's thread may have left the fetch by a jump and be running on.
+// The fetching thread may have left the fetch by a jump and continue with other work.
 TEST(SingleFlight, FlightIsNotAwaitedAgainAfterATimeout) {
   const TestRegion region;
   SingleFlight flights(*region);
@@ -294,8 +294,8 @@ TEST(SingleFlight, AStoppedFetcherIsWaitedForOneSecond) {
   EXPECT_LT(took_ns, 60 * k_second);
 }
 
-// The next process gets the dead one's slot, but the dead fetcher must not look alive; otherwise
-// every open of its file would take a second and cache nothing.
+// The next process gets the dead process's slot, but the dead fetcher must not look alive.
+// Otherwise, every open of its file would take a second and cache nothing.
 TEST(SingleFlight, FlightOfAKilledFetcherIsFreeThoughItsSlotIsReused) {
   const TestRegion region;
   Gate ready;
@@ -325,8 +325,8 @@ TEST(SingleFlight, EndOfOneProcessEndsNoFlightOfAnother) {
   EXPECT_EQ(region->flight_slot(77).word.load(), held);
 }
 
-// Another path holds the first slot while the child checks it, but no longer when this process
-// does, so the two take different slots.
+// Another path holds the first slot when the child checks it, but no longer when this process
+// checks it. So the two processes take different slots.
 TEST(SingleFlight, KeepsOneOfTwoSimultaneousFlightsAtAnyInstruction) {
   if (tests::k_tsan || tests::k_asan) GTEST_SKIP() << "too slow in single steps";
   constexpr std::uint64_t k_other = 5, k_both = k_other + (std::uint64_t{k_flight_slots} << 16);

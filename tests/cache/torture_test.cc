@@ -1,4 +1,4 @@
-// Four processes with threads, a region smaller than the data, every byte checked.
+// Four processes with threads use a region that is smaller than the data. Every byte is checked.
 #include <gtest/gtest.h>
 
 #include <algorithm>

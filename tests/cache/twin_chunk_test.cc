@@ -1,5 +1,5 @@
-// A chunk that two processes have made at the same time, and reads of a file that finds one or the
-// other.
+// Twin chunks: the same chunk made by two processes at the same time. Also reads of a file that
+// finds either of them.
 #include "cache/fill/large/large_file.h"
 
 #include <fcntl.h>
@@ -76,7 +76,7 @@ TEST_F(TwinChunkTest, ChunkMadeTwiceStaysReadable) {
   show(here);
   ASSERT_EQ(chunks.find(key(), 1).place(), other.place());
   chunks.note_present(other, {0, 1});
-  // The first page is present in one chunk, but missing in the one that this file finds.
+  // The first page is present in the other chunk, but missing in the chunk that this file finds.
   alarm(120);
   EXPECT_EQ(read(k_chunk_bytes, 3 * k_block), data.substr(k_chunk_bytes, 3 * k_block));
   alarm(0);
@@ -93,7 +93,7 @@ TEST_F(TwinChunkTest, PresentPageOfAChunkMadeTwiceIsNotWritten) {
   ASSERT_TRUE(other);
   show(here);
   const std::uint64_t before = cache->region().header().used_bytes.load();
-  // Fetches ahead block by block: all pages arrive, and the one that was present stays.
+  // Fetches ahead block by block: all pages arrive, and the page that was present stays.
   for (std::uint64_t at = k_chunk_bytes; at < 2 * std::uint64_t{k_chunk_bytes}; at += k_block) {
     EXPECT_TRUE(cache->large().fetch_ahead(*file, fd, file->fds_left(), {at, at + k_block}));
   }
@@ -109,7 +109,7 @@ TEST_F(TwinChunkTest, StoppedMakerLeavesRoomToOthers) {
   EXPECT_EQ(read(0, 10), data.substr(0, 10));
   const std::uint32_t here = chunks.find(key(), 0).place() + 1;
   ASSERT_TRUE(chunks.make(key(), 1, here));
-  // Another process is about to seal it, and gets no processor.
+  // Another process is about to seal the chunk, but has no CPU to run on.
   std::atomic<std::uint64_t>& word = cache->region().chunk_row(here).word;
   const std::uint64_t sealed = word.load();
   SegmentWord still = SegmentWord::of_word(sealed);

@@ -1,4 +1,4 @@
-// Processes that see other files, or may read other files, than the process that filled the cache.
+// Processes that see or may read other files than the process that filled the cache.
 #include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
@@ -168,7 +168,7 @@ struct LargeViewsTest : testing::Test {
   void SetUp() override {
     if (geteuid() != 0) GTEST_SKIP() << "needs root";
   }
-  // Reads all of it as a program does; empty if it is left to the kernel.
+  // Reads the whole file like a program. Returns an empty string if the file is left to the kernel.
   static std::string read(FileCache& cache, const std::string& path, int flags = O_RDONLY) {
     const base::UniqueFd fd(open(path.c_str(), flags | O_CLOEXEC));
     LargeFile* const file = cache.large().begin(path, fd.get());
@@ -225,8 +225,8 @@ TEST_F(LargeViewsTest, FdThatCannotBeReadGetsNothing) {
   EXPECT_EQ(read(*cache.cache, path, O_ACCMODE), "");
 }
 
-// As if the steps of one job ran in containers: the kernel gives each namespace the numbers of the
-// one before, which has ended.
+// Simulates a job whose steps run in containers. The kernel reuses the numbers of each ended
+// namespace for the next namespace.
 TEST_F(ViewsTest, NamespaceWithReusedNumbersSeesOnlyItsFiles) {
   const std::string path = dir.write("f", "ours");
   for (const char* const bytes : {"first", "second", "third"}) {
@@ -244,13 +244,13 @@ TEST_F(ViewsTest, NamespaceWithReusedNumbersSeesOnlyItsFiles) {
   }
 }
 
-// Records are proven only for the view that has found them.
+// A record is valid only for the view that has found it.
 struct ViewNumbersTest : testing::Test {
   tests::RegionName name;
 
   ViewNumbersTest() { name.options.keep = true; }
-  // Runs in a process of its own, which lives until `over` if that is given, and leaves a record.
-  // Returns the bit of its view, and whether it found the record of an earlier process.
+  // Runs in its own process, which leaves a record, and lives until `over` if `over` is given.
+  // Returns the bit of the process's view, and whether it found the record of an earlier process.
   struct Seen {
     std::uint32_t bit = 0;
     bool has_found = false;

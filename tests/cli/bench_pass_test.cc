@@ -15,7 +15,7 @@ std::uint64_t g_advice_ns = 0;
 
 }  // namespace
 
-// Takes a while, as it would for a file with many pages in memory.
+// Waits for some time, like the real call for a file with many pages in memory.
 extern "C" int posix_fadvise(int, off_t, off_t, int) {
   const std::uint64_t began = cube::base::monotonic_ns();
   while (cube::base::monotonic_ns() < began + 20'000'000) {

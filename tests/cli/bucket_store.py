@@ -1,5 +1,5 @@
-"""A store with one bucket, for tests. It checks each signature with botocore's signer, after it has
-decoded and re-encoded the request, as strict stores do; and it has the faults in `fault`."""
+"""A store with one bucket, for tests. Like a strict store, it decodes and re-encodes each request,
+and then checks the signature with botocore's signer. It has the faults that `fault` names."""
 import base64
 import datetime
 import hashlib
@@ -55,7 +55,8 @@ class FolderObjects(Mapping):
         return b"" if path.is_dir() else path.read_bytes()
 
     def below(self, prefix: str) -> list[str]:
-        """The keys with this prefix, which names a directory, as one listing returns them."""
+        """Returns the keys with this prefix, which must name a directory, as one listing returns
+        them."""
         if not (self.folder / prefix).is_dir():
             return []
         entries = os.scandir(self.folder / prefix)
@@ -80,7 +81,7 @@ class Store:
         self.is_public = self.endless = self.expire_first_token = False
         self.ignores_ranges = self.weak_etags = False
         self.fault: list[str] = []  # of the next requests for objects or listings
-        self.checksums = None  # headers that objects get instead of x-amz-checksum-crc32
+        self.checksums = None  # headers of objects, instead of x-amz-checksum-crc32
         self.listing = None  # if set, the text of every listing
         self.log: list[tuple[str, str]] = []  # the kind of each request, and its key or prefix
         self.ranges: list[tuple[str, int, int]] = []  # key, begin, end of the ranges given
@@ -117,7 +118,7 @@ class Store:
         return [key for key in sorted(self.objects, key=str.encode) if key.startswith(prefix)]
 
     def environment(self) -> dict[str, str]:
-        """The variables by which a program finds this store and may read it."""
+        """Returns the variables with which a program finds this store and may read it."""
         return {
             "AWS_ENDPOINT_URL": self.url, "AWS_REGION": self.region, "AWS_ACCESS_KEY_ID": "KEY",
             "AWS_SECRET_ACCESS_KEY": SECRET
@@ -372,7 +373,7 @@ class Answer(BaseHTTPRequestHandler):
                       [*headers, *([("connection", "close")] if fault == "close" else [])])
             self.close_connection = self.close_connection or fault == "close"
 
-    # The services that give keys.
+    # Simulates the services that provide keys.
     def do_PUT(self):
         self.send(200, b"metadata-token")
 

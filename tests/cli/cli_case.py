@@ -14,8 +14,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def refuse(*numbers):
-    """Installs a filter like a container's on this process and its programs: these system calls
-    fail with EPERM."""
+    """Installs a filter on this process and its programs, like a container: these system calls fail
+    with EPERM."""
     allowed, refused = 0x7fff0000, 0x00050001
     code = [(0x20, 0, 0, 0)]
     for number in numbers:
@@ -55,7 +55,7 @@ class Case(unittest.TestCase):
                             *words)
 
     def start(self, *words, env=None, **streams):
-        """Runs the command, and ends it when the test ends, if it still runs."""
+        """Starts the command. If it still runs when the test ends, it is ended."""
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
         child = subprocess.Popen([COMMAND, *map(str, words)], env=clean | (env or {}), **streams)
         self.addCleanup(

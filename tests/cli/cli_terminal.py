@@ -12,7 +12,7 @@ import pyte
 
 
 def contrast(one, two):
-    """The contrast of two colours such as "008700", from 1 to 21, as WCAG defines it."""
+    """Returns the contrast of two colours such as "008700", from 1 to 21, as WCAG defines it."""
     def luminance(color):
         parts = [int(color[at:at + 2], 16) / 255 for at in (0, 2, 4)]
         red, green, blue = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055)**2.4
@@ -24,7 +24,7 @@ def contrast(one, two):
 
 
 class Terminal:
-    """A terminal of this size, and the text on it."""
+    """A simulated terminal of this size, and the text that it shows."""
     def __init__(self, columns, rows):
         self.master, self.slave = pty.openpty()
         self.resize(columns, rows)
@@ -42,10 +42,10 @@ class Terminal:
     def text(self):
         return "\n".join(line.rstrip() for line in self.screen.display)
 
-    # Returns the first match on the screen, as soon as there is one.
+    # Waits until the screen has a match, and returns the first match.
     def until(self, pattern, is_full=True, patience=30):
         deadline = time.monotonic() + patience
-        # The last row is drawn last, so the screen is complete then.
+        # The last row is drawn last, so when it has text, the screen is complete.
         while not (found := re.search(pattern, self.text(),
                                       re.M)) or (is_full and not self.screen.display[-1].strip()):
             ready, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))
@@ -58,7 +58,7 @@ class Terminal:
         os.write(self.master, keys.encode())
 
     def selected(self):
-        """The lines in reverse video, judged by their first character that is not a space."""
+        """Returns the lines whose first character that is not a space is in reverse video."""
         return [
             line for row, line in enumerate(self.screen.display)
             if any(self.screen.buffer[row][column].reverse for column, c in enumerate(line)

@@ -17,7 +17,7 @@ TEST(ClusterJobs, WakesAThreadThatWaitsForWork) {
   ASSERT_TRUE(job);
   std::optional<ClusterJob> again;
   std::thread waiting([&] { again = jobs.take(); });
-  // By now, it most likely waits, with no job and no time at which to wake up.
+  // By now the thread most likely waits, with no job and no time at which to wake up.
   std::this_thread::yield();
   jobs.again(std::move(*job), milliseconds(1));
   waiting.join();

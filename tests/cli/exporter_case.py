@@ -1,5 +1,5 @@
-"""A running `cubeshim exporter` and its answers, for its tests. The caches lie in a directory of
-the test's own."""
+"""A running `cubeshim exporter` and its answers, for its tests. The caches are in a directory of
+the test."""
 import os
 import re
 import subprocess
@@ -16,7 +16,7 @@ DEADLINE_S = 60
 
 
 def samples_of(text):
-    """{name: {labels: value}}, where labels are a sorted tuple of "name=value". Fails for a line
+    """Returns {name: {labels: value}}; labels are a sorted tuple of "name=value". Fails for a line
     that is not a sample, and for a duplicate."""
     found = {}
     for line in text.splitlines():
@@ -39,7 +39,7 @@ def until(condition, what):
 
 
 class Exporter:
-    """An exporter that answers scrapes."""
+    """A running exporter that answers scrapes."""
     def __init__(self, test, *words):
         self.errors = Path(tempfile.mkstemp(dir=test.data.parent)[1])
         with self.errors.open("w") as errors:
@@ -81,7 +81,7 @@ class ExporterCase(Case):
         return self.region_of(name or self.name)
 
     def start_job(self, script="read line", name=None, options=()):
-        """A shell that has opened a file, and continues on request."""
+        """Starts a shell that has opened a file and continues on request."""
         job = self.start(
             *self.job_words("bash", "-c", f"exec 3<{self.file}; echo ready; read line; {script}",
                             name=name, options=options), stdin=subprocess.PIPE,

@@ -6,7 +6,7 @@
 
 namespace cube::cli {
 
-// Replaces the functions of settings.h and wrong_use.h, whose sources take long to compile.
+// Replaces functions of settings.h and wrong_use.h, because their sources take long to compile.
 std::string in_units(std::uint64_t bytes) { return fmt::format("{} bytes", bytes); }
 CLI::Validator whole_number(std::uint64_t /*least*/, std::uint64_t /*most*/) { return {}; }
 

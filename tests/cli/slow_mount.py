@@ -1,5 +1,5 @@
-"""For tests of the command whose data set lies on a slow mount. The mount counts the operations
-that reach it, and holds them on request."""
+"""For tests of the command with a data set on a slow mount. The mount counts the operations that
+reach it, and holds them on request."""
 import subprocess
 from pathlib import Path
 

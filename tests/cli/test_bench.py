@@ -1,4 +1,5 @@
-"""`cubeshim bench` on a mount of known latency, which counts the operations that reach it."""
+"""`cubeshim bench` on a mount with a known latency. The mount counts the operations that reach
+it."""
 import json
 import os
 import re
@@ -67,8 +68,8 @@ class Bench(Case):
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, to mount")
     def test_hits_are_measured_beside_a_coarse_clock(self):
-        """On a disk whose times are whole seconds, files are not cached for two seconds: the
-        measurement waits."""
+        """If the times of a disk are whole seconds, files are not cached for two seconds, so the
+        measurement must wait."""
         image = self.data.parent / "image"
         with open(image, "wb") as file:
             file.truncate(64 << 20)
@@ -88,7 +89,8 @@ class Bench(Case):
         counters = self.counters()
         self.assertEqual({name: counters[name]["count"] for name in CHANGES},
                          dict.fromkeys(CHANGES, 0))
-        # 100 files alone, the same 100 again, and 100 others.
+        # The command opens 100 files without the library, the same 100 files again, and 100 other
+        # files.
         self.assertEqual(counters["open"]["data_files"], 300)
         self.assertEqual(counters["opendir"]["count"], 81)
 

@@ -1,4 +1,4 @@
-"""cubeshim ls, cat, doctor and bench of s3:// names, against a store that checks every signature by
+"""cubeshim ls, cat, doctor and bench with s3:// names. The store checks every signature with
 botocore's own implementation, and has faults on request."""
 import json
 import os
@@ -223,7 +223,7 @@ class Faults(BucketCase):
             ([("x-cos-hash-crc64ecma", crc64)], [("x-cos-hash-crc64ecma", "1")]),
             ([("x-goog-hash", "crc32c=4waSgw==,md5=eA==")], [("x-goog-hash", "crc32c=AAAAAA==")]),
             ([("x-goog-hash", "crc32c=AAAAAA=="), unpacked], None),
-            # An object that was uploaded in parts has a checksum of the parts, not of the bytes.
+            # An object that was uploaded in parts has a checksum of its parts, not of its bytes.
             ([("x-amz-checksum-crc32", "AAAAAA==-4")], None),
         ):
             with self.subTest(headers=good):

@@ -1,6 +1,6 @@
-"""Objects that are put and removed while jobs read them, in a random order. A reader in mode `open`
-must see what the store holds; one in mode `immutable` sees whole versions of a file, and a new job
-sees what the store holds when it starts."""
+"""Objects are put and removed while jobs read them, in a random order. A reader in mode `open` must
+see the store's current content. A reader in mode `immutable` sees whole versions of a file, and a
+new job sees the store's content at its start."""
 import hashlib
 import json
 import os
@@ -50,7 +50,7 @@ class Reader:
     def __init__(self, case: GatewayCase, **settings):
         self.job = case.start_job(READER, case.mount, CUBESHIM_MAX_FILE="256K",
                                   CUBESHIM_BLOCK="64K", **settings)
-        self.held: dict[str, list] = {}  # path: what the files held at their opening
+        self.held: dict[str, list] = {}  # path: the contents at the opens
 
     def ask(self, question: str, path: str = ""):
         self.job.stdin.write(json.dumps([question, path]) + "\n")
@@ -70,7 +70,7 @@ class Changes(GatewayCase):
     def setUp(self):
         super().setUp()
         self.store.objects = {}
-        self.versions: dict[str, list] = {}  # path: all that its object has ever held
+        self.versions: dict[str, list] = {}  # path: all contents that its object ever had
         self.count = 0
 
     def put(self, path: str, size: int):
@@ -83,7 +83,8 @@ class Changes(GatewayCase):
     def change(self, source: random.Random) -> str:
         path = source.choice(FILES)
         is_large = path.endswith("large")
-        # A check of a known file does not show that a directory of its name has come (SEMANTICS).
+        # A check of a known file does not show that there is now a directory of the same name
+        # (SEMANTICS).
         for hidden in [key for key in ("n", "n/q") if path in ("n", "n/q") and key != path]:
             self.store.objects.pop("train/" + hidden, None)
         if "train/" + path in self.store.objects and source.random() < 0.4:
@@ -91,7 +92,7 @@ class Changes(GatewayCase):
             return f"remove {path}"
         sizes = (LARGE, LARGE + 5, 600_000) if is_large else (0, 1, 4096, 4097, 50_000)
         old = self.store.objects.get("train/" + path)
-        # An object that keeps its length does not show the change by it.
+        # The length can stay the same, so that it does not show the change.
         size = len(old) if old is not None and source.random() < 0.5 else source.choice(sizes)
         self.put(path, size)
         return f"put {path} {size}"
@@ -142,8 +143,8 @@ class Changes(GatewayCase):
             reader.held.setdefault(path, []).append(text_of(self.store.objects["train/" + path]))
 
     def ask_held(self, reader: Reader, source: random.Random, story: list[str]):
-        """An open file keeps its version; of a large one, the bytes that were not fetched yet are
-        lost."""
+        """An open file keeps its version. If the file is large, the bytes that have not been
+        fetched yet cannot be read any more."""
         open_ones = [path for path, texts in reader.held.items() if texts]
         if not open_ones:
             return

@@ -21,7 +21,7 @@ class Run(Case):
         self.assertEqual((report["misses"], report["hits"]["ram"]), (1, 1))
 
     def test_takes_little_of_a_limit_of_the_program_s_data(self):
-        """A memory limit that a table for the largest possible number of fds would exceed."""
+        """Sets a memory limit that a table for the largest possible number of fds would exceed."""
         code = ("import resource\nresource.setrlimit(resource.RLIMIT_DATA, (20 << 20, 20 << 20))\n"
                 f"for _ in range(3): open({str(self.file)!r}, 'rb').read()\n"
                 "print(len(bytearray(4 << 20)))")
@@ -50,7 +50,7 @@ class Run(Case):
 
     @unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
     def test_the_first_process_of_a_container_has_the_status_of_a_shell(self):
-        """The signal that ends the program does not end the command."""
+        """The signal that ends the program must not end the command."""
         inside = [
             "unshare", "--pid", "--fork", "--kill-child", COMMAND, "run", "-p", self.data, "--name",
             self.name, "--ram", "32M"
@@ -61,8 +61,7 @@ class Run(Case):
                            timeout=60).returncode, 137)
 
     def serve_until_killed(self, *before, options=()):
-        """A job that has read a file twice and waits, as leader of a process group, and its
-        stdout."""
+        """Starts a job, the leader of a process group, that has read a file twice and waits."""
         code = (f"import time\nfor turn in range(2): open({str(self.file)!r}, 'rb').read()\n"
                 "print('ready', flush=True)\ntime.sleep(60)")
         words = [
@@ -75,7 +74,7 @@ class Run(Case):
         return job
 
     def test_a_program_that_is_killed_has_a_report(self):
-        """The signal goes to the command, or to the whole group, as from a terminal. The region
+        """The signal is sent to the command or, as from a terminal, to the whole group. The region
         ends with the program."""
         for send, number in ((os.kill, signal.SIGTERM), (os.kill, signal.SIGHUP),
                              (os.killpg, signal.SIGTERM), (os.kill, signal.SIGUSR2)):
@@ -116,7 +115,7 @@ class Run(Case):
                          (CONTENT * 2, 1, 1))
 
     def test_the_program_gets_each_signal_once(self):
-        """The signal may go to the command or to the group. If the program handles it, the status
+        """The signal is sent to the command or to the group. If the program handles it, the status
         is the program's own."""
         code = (
             "import os, signal\nsigns = []\ndef note(*_): signs.append(1); os.write(1, b'got\\n')\n"
@@ -135,8 +134,8 @@ class Run(Case):
             self.assertEqual((job.stdout.readline(), job.wait(60)), (b"1\n", 7))
 
     def start_noting(self, *first):
-        """A job that notes SIGUSR1, SIGUSR2 and SIGINT, and at SIGTERM prints which of them it
-        got."""
+        """Starts a job that notes SIGUSR1, SIGUSR2 and SIGINT. At SIGTERM, it prints which of these
+        signals it has received."""
         code = ("import os, signal, sys\nsigns = []\n"
                 "def note(number, _): signs.append(number); print('got', flush=True)\n"
                 "def end(*_): print(*signs, flush=True); os._exit(7)\n"
@@ -149,7 +148,8 @@ class Run(Case):
         return job
 
     def test_the_program_gets_each_of_several_signals_for_the_group_once(self):
-        """The command takes signals one by one. Here, it is stopped until all are pending."""
+        """The command handles signals one by one. Here, it is stopped until all signals are
+        pending."""
         for after in ((os.killpg, signal.SIGUSR2), (os.kill, signal.SIGUSR2)):
             job = self.start_noting()
             os.kill(job.pid, signal.SIGSTOP)
@@ -165,7 +165,7 @@ class Run(Case):
             self.assertEqual((job.stdout.read(), job.wait(60)), (b"got\n2 10 12\n", 7))
 
     def test_two_signals_of_one_number_for_the_group_are_two_at_most(self):
-        """The second signal can arrive while the command queries the first."""
+        """The second signal can arrive while the command handles the first."""
         code = ("import signal\nnumbers = (signal.SIGUSR1, signal.SIGUSR2)\n"
                 "signal.pthread_sigmask(signal.SIG_BLOCK, numbers)\nprint('ready', flush=True)\n"
                 "for _ in range(100):\n  n = 0\n"
@@ -185,7 +185,7 @@ class Run(Case):
     def test_a_signal_of_the_program_for_its_group_hides_none_for_the_command(self):
         job = self.start_noting("os.killpg(0, signal.SIGUSR1)")
         self.assertEqual(job.stdout.readline(), b"got\n")
-        # Once the command has forwarded this signal, it has taken all earlier ones.
+        # When the command has forwarded this signal, it has handled all earlier signals.
         os.kill(job.pid, signal.SIGUSR2)
         self.assertEqual(job.stdout.readline(), b"got\n")
         for number in (signal.SIGUSR1, signal.SIGTERM):
@@ -224,7 +224,7 @@ class Run(Case):
 
     def test_a_musl_program_runs_without_the_library(self):
         """In this test, the name of musl's loader is a link to glibc's, which would load the
-        library. The program is run directly and by a script."""
+        library. Runs the program directly and from a script."""
         loader = self.data / "ld-musl-x86_64.so.1"
         loader.symlink_to(
             subprocess.run(["readelf", "-p", ".interp", "/bin/true"], capture_output=True,
@@ -287,7 +287,7 @@ class Run(Case):
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
     def test_library_of_another_user_beside_the_command_is_not_used(self):
-        """As in /tmp, to which all users may write."""
+        """The directory is like /tmp, to which all users may write."""
         there = self.data / "cubeshim"
         shutil.copy(COMMAND, there)
         library = self.data / "libcubeshim.so"
@@ -351,8 +351,8 @@ class Run(Case):
             self.assertNotIn(b"; using", done.stderr)
 
     def test_output_that_cannot_be_written_ends_a_command(self):
-        """Covers a command that runs until it is interrupted, and one whose text is longer than the
-        buffer."""
+        """Covers a command that runs until it is interrupted, and a command whose text is longer
+        than the buffer."""
         for words in (["top", "--interval", "1", "--name",
                        self.name], ["top", "--json", "--interval", "1", "--name",
                                     self.name], ["man"], ["completion", "bash"], ["library"]):
@@ -367,8 +367,8 @@ class Run(Case):
         (self.data / "inner").mkdir()
         (self.data.parent / "far").symlink_to(self.data / "inner")
         here, link = self.data.parent, self.data.parent / "link"
-        # A shell that entered the directory through a link knows both names of it; ".." after a
-        # link is resolved by the kernel.
+        # A shell that entered the directory through a link knows both names of the directory. The
+        # kernel resolves ".." after a link.
         for directory, pwd, prefix, wanted in ((here, here, "data", f"{here}/data"),
                                                (here, "/tmp", "./data/", f"{here}/data"),
                                                (self.data, self.data, "..", f"{here}"),
@@ -387,8 +387,8 @@ class Run(Case):
                 self.assertIn(f'--prefix "{wanted}" is not usable'.encode(), done.stderr)
 
     def test_missing_prefix_ends_the_command(self):
-        """A prefix from the environment may be created later. It is reported, and is an error only
-        in strict mode."""
+        """A prefix from the environment can be created later. So a missing one is reported, and is
+        an error only in strict mode."""
         missing = self.data / "dta"
         for options, env, status, text in (([
                 "-p", missing
@@ -548,7 +548,7 @@ class Clear(Case):
 
 
 class Disk(Case):
-    """The files of a job on a disk, under a name of its own."""
+    """The files of a job on a disk. The job has its own name."""
     def setUp(self):
         super().setUp()
         self.disk = self.data.parent / "disk"
@@ -557,7 +557,7 @@ class Disk(Case):
         self.options = ["--disk-dir", self.disk, "--name", self.name]
 
     def run_job(self, then=":"):
-        """Reads the file, and ends while it is being written to the disk."""
+        """Runs a job that reads the file, and ends while the file is being written to the disk."""
         wait = (f'exec 3<"{self.file}"; until compgen -G "{self.cache}/segment-*" >/dev/null; do '
                 f':; done; {then}')
         done = self.run_program("bash", "-c", wait,
@@ -615,7 +615,7 @@ class Disk(Case):
     def test_doctor_reports_the_disk_cache(self):
         status, found = self.doctor()
         self.assertEqual((status, [health for health, _ in found]), (0, ["ok"]), found)
-        # A tenth of the disk stays free, so it is not promised.
+        # A tenth of the disk stays free, and is not offered.
         added, free = re.search(r"where (\S+ \S+) may be added \((\S+ \S+) free, ",
                                 found[0][1]).groups()
         self.assertNotEqual(added, free)

@@ -1,4 +1,4 @@
-"""`cubeshim doctor`: each cause that would keep files from being served, produced on purpose."""
+"""`cubeshim doctor`: the tests produce each cause that would keep files from being served."""
 import json
 import os
 import resource
@@ -119,7 +119,7 @@ class Doctor(Case):
         self.addCleanup(lambda: [writer.kill(), writer.communicate()])
         writer.stdout.readline()
         told = []
-        # The writer may be idle between two checks.
+        # Tries several times, because the writer can be idle between two checks.
         for _ in range(100):
             status, findings = self.doctor("-p", self.data, "--ram", "64M", "--max-file", "60000",
                                            "--block", "64K")
@@ -174,7 +174,7 @@ class Doctor(Case):
         _, findings = self.doctor("-p", self.data)
         self.assertEqual(
             self.finding(findings, "data loaders of Python announce what they will read")[0], "ok")
-        # A copy of the library alone.
+        # A place with a copy of only the command and the library.
         place = Path(self.enterContext(tempfile.TemporaryDirectory()))
         for name in ("cubeshim", "libcubeshim.so"):
             shutil.copy(Path(COMMAND).with_name(name), place / name)
@@ -315,7 +315,7 @@ class Doctor(Case):
 
 
 def make_group(name):
-    """A control group below this process's own, of v1 or v2, that can limit memory."""
+    """Makes a control group below this process's own group, of v1 or v2, that can limit memory."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -426,7 +426,7 @@ class Programs(Case):
             self.look_at(path)
 
     def test_a_library_for_a_newer_libc(self):
-        """A library that takes a symbol of glibc 2.99 lies next to a copy of the command."""
+        """A library that needs a symbol of glibc 2.99 is next to a copy of the command."""
         (self.place / "map").write_text("GLIBC_2.99 { global: of_the_future; };")
         # The C library's name, for the loader's version table.
         compile_c(self.place / "future.so", "int of_the_future(void) { return 0; }", "-shared",

@@ -1,5 +1,5 @@
-"""`cubeshim doctor` and the servers of CUBESHIM_CLUSTER: real ones with each wrong flag, fake ones
-of other versions, one that hangs."""
+"""`cubeshim doctor` and the servers of CUBESHIM_CLUSTER: real servers with each wrong flag, fake
+servers of other versions, and a server that hangs."""
 import json
 import os
 import shutil
@@ -70,7 +70,7 @@ class DoctorOfTheCluster(Case):
         ]
 
     def only(self, findings, text):
-        """The finding with this text; all others must be ok."""
+        """Returns the finding with this text; all other findings must be ok."""
         found = [f for f in findings if text in f[1]]
         self.assertEqual(len(found), 1, findings)
         self.assertEqual([f for f in findings if f[0] != "ok" and f != found[0]], [])
@@ -160,8 +160,8 @@ class DoctorOfTheCluster(Case):
                          (1, "fail"))
 
     def test_hanging_and_missing_servers_delay_no_check(self):
-        # If the servers were asked one after the other, they would take 90 s. No check may take a
-        # minute.
+        # If the servers were asked one after another, the checks would take 90 s. No check may take
+        # a minute.
         hanging = [
             "127.0.0.1:%d" % self.enterContext(socket.create_server(
                 ("127.0.0.1", 0))).getsockname()[1] for _ in range(60)
@@ -199,7 +199,7 @@ class DoctorOfTheCluster(Case):
         self.doctor(servers, host="node-a")
         status, findings = self.doctor(list(reversed(servers)), host="node-b")
         self.assertIn(("ok", f"this node shares {self.data}; so do others: node-a", ""), findings)
-        # Another path of the same data has another id, unless the same id is set for it.
+        # Another path of the same data has another id, except if the same id is set for it.
         other = self.data.parent / "other"
         shutil.copytree(self.data, other)
         status, findings = self.doctor(servers, "--prefix", other, "--cluster-origin",
@@ -216,7 +216,7 @@ class DoctorOfTheCluster(Case):
         self.assertEqual(
             [f[0] for f in findings if "has other servers: " + ",".join(sorted(servers)) in f[1]],
             ["warn"] * 3, findings)
-        # A node that has the same settings by now is no longer reported.
+        # A node that now has the same settings is no longer reported.
         self.doctor(servers, host="node-c")
         status, findings = self.doctor(servers, host="node-b")
         self.assertIn(("ok", f"this node shares {self.data}; so do others: node-a, node-c", ""),
@@ -233,7 +233,7 @@ class DoctorOfTheCluster(Case):
                 json.dumps(
                     [{"node": "\x1b[2J", "servers": "x", "roots": {},
                       "time": int(time.time())}]).encode(),
-                # Nodes that have left, or whose clock differs.
+                # Nodes that have left, and nodes with a wrong clock.
                 json.dumps([{
                     "node": f"node-{days}", "servers": "x", "roots": {},
                     "time": int(time.time()) + days * 86400

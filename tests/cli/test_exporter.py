@@ -1,5 +1,5 @@
-"""`cubeshim exporter`: its figures are those of the caches, and no file in their directory can harm
-it."""
+"""`cubeshim exporter`: its figures equal those of the caches, and no file in the caches' directory
+can harm it."""
 import json
 import os
 import random
@@ -52,7 +52,7 @@ class Figures(ExporterCase):
                            0)
         seconds = scraped["cubeshim_misses_seconds_total"][(cache,)]
         self.assertAlmostEqual(seconds * 1e9, report["time_ns"]["misses"], delta=1)
-        # No disk and no cluster: nothing is reported about them.
+        # The cache has neither disk nor cluster, so nothing is reported about these.
         self.assertEqual([*scraped["cubeshim_hits_total"]], [tuple(sorted([cache, "tier=ram"]))])
         done, written = self.textfile()
         self.assertEqual((done.returncode, done.stderr), (0, b""))
@@ -85,8 +85,8 @@ class Figures(ExporterCase):
         self.assertGreater(written["cubeshim_miss_open_seconds_sum"][key], 0)
 
     def test_counters_never_fall_while_processes_end(self):
-        """The counts of ended processes move from the processes' rows to those of their jobs, and
-        for a moment they are in neither."""
+        """When a process ends, its counts move from its own row to the row of its job. For a
+        moment, they are in neither row."""
         names = " ".join([str(self.file)] * 20)
         job = self.start_job(
             f"for i in {{1..80}}; do cat {names} > /dev/null; done; echo done; read line")
@@ -113,7 +113,7 @@ class Figures(ExporterCase):
         left = exporter.scrape()
         self.assertEqual(
             [name for name in left if not name.startswith(("exposer_", "cubeshim_exporter_"))], [])
-        # A new cache begins at zero, and reports the time at which it began.
+        # The counters of a new cache begin at zero, and the cache reports its start time.
         self.start_job()
         second = exporter.scrape()
         self.assertLess(first["cubeshim_cache_start_time_seconds"][key],
@@ -131,8 +131,8 @@ class Figures(ExporterCase):
         until(lambda: exporter.scrape()["cubeshim_prefetch_depth"][key] > 0, "it may fetch ahead")
         os.kill(job.pid, signal.SIGKILL)
         job.wait()
-        # The slot's lock ends with the process's memory, which a reader of its /proc files keeps
-        # for a moment.
+        # The slot's lock ends with the process's memory, and a reader of the process's /proc files
+        # can keep this memory for a moment.
         now = until(lambda: (now := exporter.scrape())["cubeshim_processes"][key] == 0 and now,
                     "the process is gone")
         self.assertEqual([
@@ -276,7 +276,7 @@ class Refused(ExporterCase):
 
 class Hostile(ExporterCase):
     def copy_of(self, region, name, size=None):
-        """A copy of a region, with as many holes."""
+        """Makes a copy of a region, with the same holes."""
         path = self.region_of(name)
         layout = Layout(region)
         with region.open("rb") as source, path.open("wb") as target:
@@ -315,7 +315,7 @@ class Hostile(ExporterCase):
         for _ in range(3):
             self.assertEqual(exporter.scrape()["cubeshim_cache_up"],
                              {(f"cache={name}",): 0 for name in wrong} | {("cache=sound",): 1})
-        # Each wrong cache is reported once.
+        # Each wrong cache is reported only one time.
         lines = exporter.errors.read_text().splitlines()
         self.assertEqual(sorted(lines), sorted({*lines}))
         self.assertEqual(len(lines), len(wrong), lines)
@@ -371,7 +371,7 @@ class Hostile(ExporterCase):
         self.assertEqual(exporter.errors.read_text(), "")
 
     def test_a_bucket_ends_at_its_bound(self):
-        """Each power of two has four buckets; here each of them has been counted as often as any other."""
+        """Each power of two has four buckets, and here all buckets have the same count."""
         region = self.kept_region("sound")
         layout = Layout(region)
         even = self.copy_of(region, "even")
@@ -382,7 +382,7 @@ class Hostile(ExporterCase):
             counts = [*written[name].values()]
             jobs = (counts[1] - counts[0]) / 4
             self.assertGreater(jobs, 0)
-            # The first of them ends at 256 ns; below 4 ns each has a bucket of its own.
+            # The first reported bound is 256 ns. Below 4 ns, each nanosecond has its own bucket.
             self.assertEqual([count / jobs for count in counts[:-1]],
                              [4 * (bound - 1) for bound in range(8, 35)])
 

@@ -1,5 +1,5 @@
-"""cubeshim gateway: jobs read a bucket of the test's own store through it. CUBESHIM_COMMAND and
-CUBESHIM_LIBRARY are the build's files."""
+"""cubeshim gateway: jobs read a bucket of the test's own store through the gateway.
+CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's files."""
 import hashlib
 import json
 import os
@@ -80,7 +80,7 @@ class GatewayCase(Case):
                               timeout=DEADLINE_S)
 
     def gateways(self):
-        """The gateways of this test, found by the name of their command."""
+        """Returns the gateways of this test, which are found by the name of their command."""
         return gateways_of(self.own_command)
 
     def sockets(self):
@@ -93,7 +93,7 @@ class GatewayCase(Case):
         return ended
 
     def let_gateways_end(self):
-        """The gateways remove their caches and sockets, whatever their names."""
+        """Ends all gateways of this test cleanly, so that they remove their caches and sockets."""
         end_gateways(self.own_command)
 
     def wait_until(self, is_so):
@@ -267,12 +267,12 @@ except Alarm: print("interrupted")
                          [self.wanted()] * 4)
         for line in done.stderr.splitlines():
             self.assertIn(f"files are read without a cache: {self.region} is refused", line)
-        # All of them share a listing.
+        # All jobs share a listing.
         self.assertEqual(self.store.requests("LIST"), 5)
         self.let_gateways_end()
 
     def test_children_of_a_program_without_a_cache_read_without_another_message(self):
-        # No name may be longer.
+        # This is the longest allowed name.
         name = self.name.ljust(64, "x")
         region = self.region.with_name(self.region.name.replace(self.name, name))
         region.write_bytes(b"not a region")
@@ -283,14 +283,14 @@ except Alarm: print("interrupted")
                              CUBESHIM_NAME=name, CUBESHIM_RAM_KEEP="1")
         for _ in range(4):
             self.assertEqual(json.loads(job.stdout.readline()), self.wanted())
-        # The job is the last to leave the region that it has made for the gateway.
+        # The job made the region for the gateway, and is the last process to leave it.
         self.let_gateways_end()
         trouble = job.communicate(timeout=DEADLINE_S)[1]
         self.assertEqual(trouble.count("\n"), 1, trouble)
         self.assertEqual(list(region.parent.glob(f"*{self.name[:20]}*spare*")), [])
 
     def test_a_copy_has_the_stat_of_its_path(self):
-        # The region has no room for most of them.
+        # The region has no room for most of these objects.
         self.store.objects = {f"train/{i}": os.urandom(400_000) for i in range(30)}
         job = """
 import os, subprocess, sys
@@ -501,7 +501,7 @@ print(subprocess.run(["head", "-c", "3"], stdin=fd, capture_output=True).stdout)
         self.assertEqual(done.stdout.strip(), self.wanted()["large"][0])
         fetched = [(begin, until) for _, begin, until in self.store.ranges if begin < 8 << 20]
         self.assertEqual(sum(until - begin for begin, until in fetched), 8 << 20)
-        # Blocks that are read ahead at the fork may come twice.
+        # Blocks that are being read ahead at the fork can be fetched twice.
         self.assertLessEqual(self.store.given, (8 << 20) + 2 * ((12 << 20) + 1))
 
     def test_a_large_object_that_changes_or_vanishes_between_ranges_is_eio(self):
@@ -527,7 +527,7 @@ for at in (12 << 20, 12 << 20, 0):
             self.assertEqual(out, "5\n5\nb'ooo'\n")
             self.assertEqual(trouble.count("\n"), 1, trouble)
             self.assertIn("s3://bucket/train/large: the object has changed", trouble)
-            # Each gateway tells an error once.
+            # Each gateway reports an error only one time.
             self.end_gateways(signal.SIGTERM)
             self.wait_until(lambda: not self.gateways())
 
@@ -607,7 +607,7 @@ for _ in sys.stdin: print(read(), flush=True)
                     lists, gets, conditional = counts()
                     self.assertEqual(ask(), wanted)
                     again = counts()
-                    # The open and the stat ask once each, for no bytes.
+                    # The open and the stat make one request each, without bytes.
                     self.assertEqual(again, [lists, gets + 2, conditional + 2])
                     self.store.objects["train/file"] = b"new!"
                     self.assertEqual(ask(), "(b'new!', 4)")
@@ -680,7 +680,8 @@ for _ in sys.stdin: print(read(), flush=True)
         self.assertEqual((done.stdout, done.stderr), ("False False True\n", ""))
 
     def test_gateways_end_after_the_last_program(self):
-        # Each configuration of a user has its own gateway, and neither waits for the other.
+        # Each configuration of a user has its own gateway, and the gateways do not wait for each
+        # other.
         for number in range(2):
             done = self.run_job("import os, sys; os.listdir(sys.argv[1])", self.mount,
                                 HOME=str(self.data / str(number)))
@@ -699,7 +700,7 @@ for _ in sys.stdin: print(read(), flush=True)
         job.kill()
         job.wait()
         told = f"removed {socket}, on which no process listened"
-        # The kernel may still be taking the killed ones apart.
+        # The kernel might still be removing the killed processes.
         self.wait_until(lambda: told in self.command("clear", "--name", self.name).stdout.decode())
         self.assertEqual(self.sockets(), [])
 
@@ -744,12 +745,12 @@ assert subprocess.run([sys.argv[1] + "/tool", "runs"], capture_output=True).stdo
 
 @unittest.skipIf(os.geteuid() != 0, "only root has namespaces")
 class Containers(GatewayCase):
-    """Pods of the restricted standard: another user, no capabilities and no way to gain any, no
-    /dev/fuse, and a /dev/shm of 64 MB."""
+    """Pods of the restricted standard: another user, no capabilities and no way to gain
+    capabilities, no /dev/fuse, and a /dev/shm of 64 MB."""
 
     def in_container(self, text, *words, **settings):
         folder = self.data
-        # Others may not enter the build tree.
+        # Other users may not enter the build tree, so the files are copied.
         self.own_command.unlink()
         shutil.copy(COMMAND, self.own_command)
         shutil.copy(LIBRARY, folder / "lib.so")
@@ -771,7 +772,7 @@ exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups --inh-caps=-all --
 """
         environment = self.environment(HOME=str(folder / "home"), CUBESHIM_RAM="32M", **settings)
         del environment["LD_PRELOAD"]
-        # The end of the program ends the gateway with it.
+        # When the program ends, the pid namespace and the gateway end with it.
         command = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "/bin/sh", "-c", script]
         return subprocess.run([*command, "sh", PYTHON, "-c", text, *map(str, words)], text=True,
                               env=environment, capture_output=True, timeout=DEADLINE_S,
@@ -783,7 +784,7 @@ exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups --inh-caps=-all --
         self.assert_reads_all(done)
         self.assertEqual(self.store.requests("HEAD"), 0)
         gets = sorted(key for kind, key in self.store.log if kind == "GET")
-        # The program that is executed is fetched once more, as a copy.
+        # The executed program is fetched a second time, as a copy.
         self.assertEqual(gets, sorted([*self.store.objects, "train/tool"]))
 
 

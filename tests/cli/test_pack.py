@@ -26,7 +26,7 @@ def digest(path):
 
 
 def picture(root):
-    """Everything that a pack must keep, by path."""
+    """Returns everything that a pack must keep, by path."""
     root, rows, inodes = os.fsencode(root), {}, {}
     for directory, directories, files in os.walk(root):
         for name in [b"."] + files + [
@@ -114,7 +114,8 @@ class RoundTrip(Pack):
         (self.data / "program").touch()
         (self.data / "program").chmod(0o6755)
         self.make()
-        # A directory that all users can read; the build directory may not be.
+        # Uses a directory that all users can read, because the build directory might not be
+        # readable.
         command = shutil.copy(COMMAND, self.work)
         self.work.chmod(0o755)
         self.pack.chmod(0o644)
@@ -347,7 +348,7 @@ class Hostile(Pack):
         done = self.extract(status=1)
         self.assertIn(b"a/f: ", done.stderr)
         self.assertEqual(os.listdir(outside), [])
-        # Nor is the target of a link with this name written; --force replaces the link.
+        # The target of a link with this name is not written either; --force replaces the link.
         (self.out / "a").unlink()
         (self.out / "a").mkdir()
         target = self.work / "target"
@@ -359,9 +360,9 @@ class Hostile(Pack):
         self.assertEqual((self.out / "a/f").read_bytes(), b"evil")
 
     def test_names_that_lead_out_are_damage(self):
-        # The name is as long as "..", so that the two can be exchanged; then every hash is
-        # recomputed, as a forger would do. No record is accepted with such a path (tests/pack,
-        # format_test), so a mere exchange must be refused, too.
+        # The name is as long as "..", so it can be replaced by "..". Then every hash is recomputed,
+        # as by a forger. No record with such a path is accepted (tests/pack, format_test), so a
+        # pack with recomputed hashes must be refused, too.
         (self.data / "AA").mkdir()
         (self.data / "AA/f").write_bytes(b"evil")
         self.make()
@@ -406,8 +407,8 @@ class Trouble(Pack):
         self.pack.unlink()
         partial = Path(f"{self.pack}.partial")
         for size in (1 << 20, 5 << 20, 9 << 20):
-            # The kernel kills the process during the write that exceeds the limit, even if it is
-            # fast.
+            # The kernel kills the process during the write that exceeds the limit, even if the
+            # write is fast.
             def limit(size=size):
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
                 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

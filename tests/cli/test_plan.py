@@ -1,5 +1,5 @@
-"""`cubeshim plan`: its forecasts compared with real runs of the same job, by counts; its output;
-and runs that it cannot use."""
+"""`cubeshim plan`: compares the counts of its forecasts with real runs of the same job. Also tests
+its output, and runs that it cannot use."""
 import json
 import re
 import shutil
@@ -82,8 +82,7 @@ class Plan(Case):
 
     def test_files_beyond_the_memory_get_a_disk_that_holds_them(self):
         raw = self.observe_cat(self.file)
-        size, mib = 1 << 40, 17 << 16  # memory for all files, and for all files and a sixteenth
-                                       # more
+        size, mib = 1 << 40, 17 << 16  # memory for all files; with the second, a sixteenth more
         raw.write_text(re.sub(r"(?m)^file\t.*",
                               lambda line: re.sub(r"\b51200\b", str(size), line[0]),
                               raw.read_text()))

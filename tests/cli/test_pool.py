@@ -1,5 +1,5 @@
-"""`cubeshim pool`: the real memcached, started, asked and ended, and what keeps it from
-starting."""
+"""`cubeshim pool`: starts, queries and ends the real memcached. Also tests the causes that keep it
+from starting."""
 import os
 import re
 import shutil
@@ -76,7 +76,7 @@ class Real(Pool):
         self.assertEqual(lines[2], f"CUBESHIM_CLUSTER=memcached://127.0.0.1:{self.port}")
         self.assertEqual(lines[3], "only this node can reach it; --listen ADDRESS opens it to "
                                    "others")
-        # The memcached runs in a session of its own, keeps its contents when it is full, and takes
+        # The memcached runs in its own session, keeps its contents when it is full, and accepts
         # records of 17 MB.
         self.assertEqual(os.getsid(self.pid()), self.pid())
         settings = talk(self.port, b"stats settings\r\n").decode()
@@ -135,7 +135,8 @@ class Real(Pool):
         self.assertFalse(self.state.exists())
 
     def test_a_state_that_cannot_be_written(self):
-        """No memcached is left running that could no longer be stopped."""
+        """If the state cannot be written, the memcached is ended, because the command could not
+        stop it later."""
         self.refused(self.start("--ram-dir", "/no/such"),
                      "cannot write /no/such/.*: No such file or directory")
         end = time.monotonic() + 60
@@ -183,8 +184,8 @@ class Real(Pool):
         self.assertEqual(self.start(*words).returncode, 0)
         file = self.data / f"cubeshim-pool-{self.name}"
         inode = file.stat().st_ino
-        # The pool of another user or container has its state elsewhere, but the same name and
-        # directory.
+        # The pool of another user or container has the same name and directory, but its state is
+        # elsewhere.
         in_use = f"{file} is in use by another memcached: choose another --name or --nvme"
         with tempfile.TemporaryDirectory(dir="/dev/shm") as states:
             self.refused(
@@ -227,7 +228,7 @@ class Real(Pool):
             refused()
 
     def test_one_of_two_concurrent_starts_succeeds(self):
-        """The other one ends, and removes nothing of the first."""
+        """The other start ends, and removes nothing that belongs to the first."""
         os.chmod(self.data.parent, 0o755)
         file = self.data / f"cubeshim-pool-{self.name}"
         for _ in range(2):
@@ -276,7 +277,7 @@ class Refused(Pool):
             self.refused(
                 self.start(env=self.fake(version)),
                 f".*bin/memcached is {version or 'no memcached'}, but 1.6.18 or later is needed")
-        # A version that is new enough is started: this one ends immediately.
+        # A version that is new enough is started; the fake memcached then ends immediately.
         for version in ("memcached 1.6.18", "memcached 1.6.21_1", "memcached 1.10.0",
                         "memcached 2.0"):
             self.refused(self.start(env=self.fake(version)),

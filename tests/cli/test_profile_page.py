@@ -1,4 +1,5 @@
-"""profile.html in a browser: the findings, their functions, and names of programs as plain text."""
+"""Tests profile.html in a browser: the findings, their functions, and the names of programs as
+plain text."""
 import os
 import re
 import shutil
@@ -27,7 +28,8 @@ RAW = "\n".join([
 
 
 class Page(HTMLParser):
-    """The text below each element with an id, and the number of elements of each class and tag."""
+    """Collects the text below each element with an id, and the number of elements of each class and
+    tag."""
 
     VOID = {"meta", "input", "br", "link", "img"}
 
@@ -57,7 +59,7 @@ class Page(HTMLParser):
 
 class ProfilePage(Case):
     def shown(self):
-        """The page as Chromium renders it."""
+        """Returns the page as Chromium renders it."""
         raw, out = self.data / "raw", self.data / "out"
         raw.write_text(RAW)
         done = self.command("profile", "--read", raw, "--out", out)

@@ -1,4 +1,4 @@
-"""`cubeshim report`: jobs side by side, from the JSON that they have written."""
+"""`cubeshim report`: compares jobs by the JSON that they have written."""
 import copy
 import json
 import re
@@ -12,7 +12,7 @@ VOID = {"br", "meta"}
 
 
 class Tags(HTMLParser):
-    """Returns whether each tag is closed, and the text between the tags."""
+    """Checks that each tag is closed, and collects the text between the tags."""
     def __init__(self):
         super().__init__()
         self.open, self.text = [], ""
@@ -183,7 +183,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
                 "milliseconds": 1000 * n, "opens": 100 * n, "hits.ram": 100 * n - 100,
                 "misses": 100, "origin.opens": 100
             } for n in range(1, 5)))
-        # Nothing was opened in its second second, and two reports are from one moment.
+        # No file was opened in the second second, and two reports are from the same moment.
         b = self.made(
             "b.json",
             *({"milliseconds": ms, "opens": n, "hits.ram": n, "misses": 0}
@@ -204,10 +204,10 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
                          [[4, 2], [4, 3], [4, 3]])
         (ratio, gap), (opens, _), (origin, _) = lines
         bottom, top = 190, 10
-        # There is no hit in the first second, and there are only hits from then on.
+        # In the first second there are no hits, and afterwards there are only hits.
         self.assertEqual([y for _, y in ratio], [bottom, top, top, top])
         self.assertEqual({y for _, y in opens}, {top})
-        # One hundred opens per second; the origin is asked only in the first one.
+        # There are one hundred opens per second; only those of the first second ask the origin.
         self.assertEqual([y for _, y in origin][1:], [bottom] * 3)
         self.assertLess(origin[0][1], bottom)
         self.assertEqual([x for x, _ in gap], [ratio[0][0], ratio[2][0]])
@@ -228,7 +228,7 @@ latency_us.miss.p99              3.0 ms       1.5 ms x0.50
                 "milliseconds": 10000, "hits.ram": 2990, "misses": 10, "origin.reads": 500,
                 "latency_us.hit.p50": 1500.0
             })
-        # It has opened so many more files that counts say nothing.
+        # Job c has opened so many more files that its counts cannot be compared.
         c = self.made("c.json", base | {"milliseconds": 40000, "opens": 9000, "misses": 7000})
 
         def rows(*files):

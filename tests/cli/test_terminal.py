@@ -7,7 +7,7 @@ import unittest
 from cli_case import COMMAND, CONTENT, Case
 from cli_terminal import Terminal, contrast
 
-# Reads all files of the directory, again and again until the time is over.
+# Reads all files of the directory repeatedly until the time is over.
 READS = """import glob, sys, time
 end = time.monotonic() + float(sys.argv[2])
 while time.monotonic() < end:
@@ -98,7 +98,7 @@ class Report(OnTerminal):
 
 class Lines(OnTerminal):
     def on_terminal(self, columns, *words):
-        """The rows that the command has written to a terminal, and its output to a pipe."""
+        """Returns the rows that the command writes to a terminal, and its output to a pipe."""
         terminal = Terminal(columns, 60)
         self.addCleanup(terminal.close)
         clean = {k: v for k, v in os.environ.items() if not k.startswith("CUBESHIM_")}
@@ -116,7 +116,7 @@ class Lines(OnTerminal):
             rows, whole = self.on_terminal(columns, *words)
             lines = whole.splitlines()
             self.assertGreater(len(rows), len(lines))
-            # Sizes differ from run to run; the words of most lines do not.
+            # Sizes differ from run to run, but most lines have the same words.
             text = " ".join(" ".join(rows).split())
             same = [line for line in lines if " ".join(line.split()) in text]
             self.assertGreater(sum(len(line) > columns for line in same), 0, rows)
@@ -148,7 +148,7 @@ class Colors(OnTerminal):
     def test_all_are_readable_on_white_and_on_black(self):
         terminal = Terminal(200, 50)
         self.addCleanup(terminal.close)
-        # The checks end with an "ok", a "warn" and a "fail".
+        # The results of the checks are an "ok", a "warn" and a "fail".
         done = self.command("doctor", "--color", "always", "--prefix", "/no/such", "--cluster",
                             "memcached://127.0.0.1:1", "--disk-dir", "/no/such")
         terminal.stream.feed(done.stdout.replace(b"\n", b"\r\n"))

@@ -1,5 +1,5 @@
-"""The command's texts for shells and for man: each shell is tested as a user would use it, by the
-Tab key."""
+"""The command's texts for shells and for man. Each shell is tested in the way a user uses it, by
+the Tab key."""
 import gzip
 import os
 import pty
@@ -44,9 +44,9 @@ def shell_words(folder, shell, script):
 
 
 class Terminal:
-    """A shell on a terminal of its own."""
+    """A shell on its own terminal."""
     def __init__(self, words, env):
-        self.child, self.master = pty.fork()  # with a controlling terminal, which shells ask for
+        self.child, self.master = pty.fork()  # with a controlling terminal, which shells need
         if self.child == 0:
             os.execvpe(words[0], words, dict(os.environ, TERM="vt100", COLUMNS="200", **env))
         self.unread = ""
@@ -168,7 +168,7 @@ class Completion(Texts):
         return file
 
     def completed(self, shell, *lines):
-        """Each of these lines as one Tab completes it."""
+        """Returns each of these lines as one Tab completes it."""
         words, env = shell_words(self.data.parent, shell, self.script(shell))
         terminal = Terminal(list(map(str, words)), env)
         self.addCleanup(terminal.close)
@@ -208,7 +208,7 @@ class Completion(Texts):
         self.check_shell("fish")
 
     def ask_bash(self, *words):
-        """Everything that bash would offer for the last of these words."""
+        """Returns everything that bash would offer for the last of these words."""
         line = " ".join(f"'{w}'" for w in ("cubeshim", *words))
         done = subprocess.run([
             "bash", "--norc", "-c", f"source {self.script('bash')}; COMP_WORDS=({line}); "

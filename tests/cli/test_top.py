@@ -25,7 +25,7 @@ UNITS = {"K": 1 << 10, "M": 1 << 20, "k": 1000, "us": 1, "ms": 1000, "%": 1}
 
 
 def number_of(text):
-    """The number in a cell of the table: 4.9M, 90.0%, 12us."""
+    """Returns the number in a cell of the table, such as 4.9M, 90.0% or 12us."""
     digits = text.rstrip("KMkus%m")
     return float(digits) * UNITS.get(text[len(digits):], 1)
 
@@ -37,7 +37,7 @@ class Top(Case):
         return child
 
     def start_job(self):
-        """A job that reads its file a hundred times on request, and keeps running."""
+        """Starts a job that reads its file a hundred times on request, and keeps running."""
         files = f"{self.file} " * 100
         job = self.start(
             "run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats", "off", "bash",
@@ -82,7 +82,8 @@ class Top(Case):
                          (1, str(self.region), 1))
 
     def start_mixed_job(self):
-        """On request it reads 20 new files, and 60 times one of them and one that is cached."""
+        """Starts a job that, on request, reads 20 new files, and reads one of these and a cached
+        file 60 times."""
         for i in range(20):
             (self.data / f"new{i}").write_bytes(CONTENT)
         new, again = f"{self.data}/new*", f"{self.data}/new0 {self.file} " * 30
@@ -95,13 +96,13 @@ class Top(Case):
         self.assertEqual(job.stdout.readline(), b"ready\n")
         return job
 
-    # On a busy machine a hit may be interrupted and take longer than any miss, and a sample may
+    # On a busy machine, a hit can be interrupted and take longer than any miss, and a sample can
     # come late. So the test runs several jobs.
     TRIES = 5
 
     def test_every_column_shows_its_figure(self):
-        """The figures are right in the object and in the table, even if a sample falls into the
-        job's short time of work."""
+        """The figures are right in the object and in the table, even if a sample is taken during
+        the job's short work."""
         for attempt in range(self.TRIES):
             worst, cells = self.figures_of_mixed_job()
             wanted = (80, 60, 20, 80 * len(CONTENT), 20 * len(CONTENT), 0)
@@ -112,8 +113,8 @@ class Top(Case):
         self.fail(f"after {self.TRIES} jobs: {worst}, {cells}, not {wanted}")
 
     def figures_of_mixed_job(self):
-        """The longest times in the object, and the cells of the table: sums over the samples; of
-        times, the longest."""
+        """Returns the longest times in the object, and the cells of the table: the longest time, or
+        the sum over the samples for other cells."""
         job = self.start_mixed_job()
         top, table = self.top("--json"), self.top()
         began = json.loads(top.stdout.readline()), [table.stdout.readline() for _ in range(3)]
@@ -138,8 +139,8 @@ class Top(Case):
         self.assertEqual(round(rates), 60)
         self.assertEqual(
             json.loads(top.stdout.readline())["jobs"], [{"pid": job.pid, "ended": False} | ZEROS])
-        # The table covers a second, nearly the time between its samples. It is complete once
-        # nothing more is added.
+        # The table covers a second, which is nearly the time between its samples. It is complete
+        # when a sample adds nothing.
         cells, shown = [0.0] * 8, None
         while cells[0] == 0 or shown != b"0 0.0% 0 0 0 0 0us 0us".split():
             shown = [table.stdout.readline() for _ in range(3)][2].split()[1:]
@@ -164,7 +165,7 @@ class Top(Case):
         self.assertIn(f"{self.region} was cut short while it was read", errors.decode())
 
     def start_large_job(self):
-        """On request it reads 3 MiB twice, one MiB at a time."""
+        """Starts a job that, on request, reads 3 MiB twice, one MiB at a time."""
         large = self.data / "large"
         large.write_bytes(CONTENT * 62)
         os.truncate(large, 3 << 20)

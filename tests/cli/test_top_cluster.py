@@ -25,7 +25,8 @@ class Servers(Case):
         os.utime(self.file, (1e9, 1e9))
 
     def job(self, *servers):
-        """A job that has read its file, and reads it again at each line that it gets."""
+        """Starts a job that has read its file, and reads it again for each line that it
+        receives."""
         job = self.start(
             "run", "-p", self.data, "--name", self.name, "--ram", "32M", "--stats", "off",
             "--cluster", "memcached://" + ",".join(servers), "--cluster-name", self.name, "bash",
@@ -48,7 +49,7 @@ class Servers(Case):
     def test_each_has_a_line(self):
         good, other = self.enterContext(Memcached(memory_mb=64)), self.enterContext(
             Memcached(memory_mb=65))
-        # A server that refuses connections, because no process listens there.
+        # The address of a server that refuses connections, because no process listens there.
         missing = f"127.0.0.1:{free_port()}"
         self.job(good.name, other.name, missing, "no-such-host")
         for server, memory in ((good, 64), (other, 65)):
@@ -72,7 +73,7 @@ class Servers(Case):
                          [good.name, other.name, missing, "no-such-host:11211"])
 
     def read(self, job, name):
-        """Makes the job read a new file, for which it asks its server."""
+        """Makes the job read a new file, for which the job asks its server."""
         path = self.data / name
         path.write_bytes(CONTENT)
         os.utime(path, (1e9, 1e9))
@@ -99,8 +100,8 @@ class Servers(Case):
         self.until(killed.name, lambda sight: sight["state"] == "answers" and sight["entries"] < 3)
         self.until(silent.name, lambda sight: sight["state"].startswith("silent for "))
         silent.go_on()
-        # The figures of a server that was silent are requested half a minute later. Files are
-        # requested immediately, and some of them are on that server.
+        # The figures of a server that was silent are requested only after half a minute. Files are
+        # requested immediately, and some of these are on that server.
         new = itertools.count()
         self.until(silent.name,
                    lambda sight: sight["state"] == "answers" or self.read(job, f"new{next(new)}"))

@@ -16,13 +16,13 @@ DOWN, LEFT, ESCAPE = "\x1b[B", "\x1b[D", "\x1b"
 
 class TopCase(Case):
     def job(self, opens=0, name=None):
-        """A job that has opened its file this many times."""
+        """Starts a job that has opened its file this many times."""
         loop = f"for ((i = 0; i < {opens}; ++i)); do exec 4<{self.file}; done; " if opens else ""
         job = self.start("run", "-p", self.data, "--name", name or self.name, "--ram", "32M",
                          "--prefetch", "0", "--stats", "off", "bash", "-c",
                          f"exec 3<{self.file}; {loop}echo $$; read line", stdin=subprocess.PIPE,
                          stdout=subprocess.PIPE)
-        # The job is that of `cubeshim run`, and its one process with a cache is the program.
+        # The job's pid is that of `cubeshim run`. Its only process with a cache is the program.
         job.program = int(job.stdout.readline())
         return job
 
@@ -198,7 +198,7 @@ class Screen(TopCase):
 
     def test_top_ends_when_its_terminal_closes(self):
         self.job()
-        # It is not top's controlling terminal, so no signal reports that the terminal goes away.
+        # The terminal is not top's controlling terminal, so no signal reports its end.
         top = self.top(controls=False)
         top.until(r"^cubeshim top")
         top.close()

@@ -37,7 +37,7 @@ class Warmup(SlowMount, Case):
         ]
 
     def warmup(self, *words, **options):
-        """Status, summary and the other output."""
+        """Returns the status, the summary and the other output."""
         done = self.command(*self.words("--json", *words, **options))
         return done.returncode, json.loads(
             done.stdout) if done.stdout else None, done.stderr.decode()
@@ -46,7 +46,7 @@ class Warmup(SlowMount, Case):
         return {row["reason"]: row["files"] for row in summary["reasons"]}
 
     def start_job(self, *options):
-        """A job that uses the cache until it is told to read all files."""
+        """Starts a job that uses the cache, and reads all files when it is told to."""
         job = self.start(
             "run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--stats-format", "json",
             *options, "bash", "-c",
@@ -75,7 +75,7 @@ class Load(Warmup):
     def test_a_running_job_is_joined_and_its_settings_are_taken_over(self):
         (self.source / "large").write_bytes(bytes(100_000))
         job = self.start_job("--max-file", "50K", "--block", "0")
-        # The command gets neither a prefix nor a limit, and does not keep the region.
+        # The command has neither a prefix nor a limit, and does not keep the region.
         status, summary, _ = self.warmup(self.mount, "/etc/hostname", keep=False)
         self.assertEqual((status, summary["fetched"], summary["cached"]), (1, 59, 1))
         self.assertEqual(self.reasons(summary),
@@ -316,7 +316,7 @@ class Evicts(Warmup):
                          (0, 21, 0, "evict"))
         self.assertEqual(self.asked_of_files("read"), before)
         self.assertEqual(self.warmup("--evict", self.mount / "a")[1]["evicted"], 0)
-        # --evict frees no memory, and says so if it has forgotten something.
+        # --evict frees no memory, and says so if it has evicted something.
         self.assertEqual(summary["freed_bytes"], 0)
         used = summary["ram"]["used"]
         told = [
@@ -426,7 +426,8 @@ class Shows(Warmup):
         self.wait_until_held()
         self.script("clear")
         child.communicate(timeout=60)
-        # Only this process still has the terminal's other end, so only its own text arrives.
+        # Only this process still has the other end of the terminal, so no text arrives except its
+        # own.
         os.write(slave, b"end")
         os.close(slave)
         self.assertEqual(os.read(master, 4096), b"end")
@@ -434,7 +435,7 @@ class Shows(Warmup):
 
 
 class Large(Warmup):
-    """Files above CUBESHIM_MAX_FILE, which are served in blocks."""
+    """Files that are larger than CUBESHIM_MAX_FILE, and so are served in blocks."""
     SIZE = 5_000_001
 
     def setUp(self):
@@ -511,7 +512,7 @@ class Large(Warmup):
 
     def test_the_settings_of_a_running_job_are_taken_over(self):
         self.start_job("--max-file", "1M", "--block", "1M")
-        # The first job's row, although others have been added since.
+        # The first job's row counts, although more jobs were added since then.
         self.start_job("--max-file", "50K", "--block", "0")
         done = self.command("warmup", "--name", self.name, "--json", self.mount / "a/large1")
         self.assertEqual((done.returncode, json.loads(done.stdout)["fetched"]), (0, 1), done)
@@ -524,7 +525,7 @@ class Large(Warmup):
             stdout=subprocess.PIPE, stderr=slave)
         os.close(slave)
         got = ""
-        # A bar precedes the text once the total is known.
+        # When the total is known, a bar precedes the text.
         line = r"\r\[#+ +\] +\d+ % 0 of 3 files, "
         while not re.search(line + r"[^\r]* of at least [^\r]*/s", got):
             got += os.read(master, 4096).decode()
@@ -534,7 +535,7 @@ class Large(Warmup):
         os.close(master)
         self.assertRegex(
             got, line +
-            r"[\d.]+ (bytes|[KM]iB) of at least 4\.8 MiB, [^ ]+ [^ ]+/s, 0 files/s")
+            r"[\d.]+ (bytes|[KM]iB) of at least 4\.8 MiB, [^ ]+ [^ ]+/s, (0 files/s|\d+:\d\d left)")
         self.assertRegex(
             output.decode(),
             r"^3 files: 3 fetched \(14.3 MiB\), 0 cached already, 0 skipped; .* s, .*/s\n")
@@ -558,7 +559,7 @@ class Large(Warmup):
 
 
 class Packed(Warmup):
-    """The data lies only in a pack; the kernel does not have the named files."""
+    """The data is only in a pack; for the kernel, the named files do not exist."""
     def setUp(self):
         super().setUp()
         self.pack, self.prefix = self.data.parent / "set.cube", self.data.parent / "packed"

@@ -1,4 +1,4 @@
-"""`cubeshim warmup --to-cluster`: nodes that fill the servers together. The mount counts the
+"""`cubeshim warmup --to-cluster`: several nodes fill the servers together. The mount counts the
 operations that reach it, and hangs on request."""
 import json
 import os
@@ -64,7 +64,7 @@ class ToCluster(SlowMount, Case):
         return {row["reason"]: row["files"] for row in summary["reasons"]}
 
     def in_pool(self):
-        """The records that have bytes; leases have none."""
+        """Returns the number of records with bytes; leases have no bytes."""
         return sum(size != 0 for server in self.servers for size in server.sizes().values())
 
     def test_nodes_share_the_work(self):
@@ -79,7 +79,7 @@ class ToCluster(SlowMount, Case):
         self.assertEqual(sum(s["shared_bytes"] for s in summaries),
                          sum(path.stat().st_size for path in self.source.glob("*/*")))
         self.assertEqual(self.origin("open"), FILES)
-        # No cache of this node takes part.
+        # The command uses no cache of this node.
         self.assertFalse(self.region.exists())
         # The second time, there is nothing to do.
         again = self.fill(self.mount)
@@ -138,7 +138,7 @@ class ToCluster(SlowMount, Case):
                 "larger than CUBESHIM_MAX_FILE": 1, "changed less than 2 s before it was read": 1,
                 "missing": 2, "not readable for all users (CUBESHIM_CLUSTER_TRUST)": 2
             })
-        # None of them keeps a lease for which others would wait.
+        # No failed file keeps a lease for which other nodes would wait.
         self.assertEqual(len(self.servers[0].keys()), folder)
         trusted = self.fill("--filelist", listed, "--max-file", "60000", "--cluster-trust", "1",
                             status=1)
@@ -155,7 +155,7 @@ class ToCluster(SlowMount, Case):
         self.mount_it("--direct")
         summary = self.fill(self.mount / "big", "--prefetch-depth", "1", status=1)
         self.assertEqual(self.reasons(summary), {"without room on its server": 100})
-        # The first file is read in vain, the others are not read.
+        # The first file is read in vain; the other files are not read.
         self.assertEqual((summary["shared"], summary["read"]), (0, 1))
 
     def test_a_server_without_room_for_a_lease(self):
@@ -243,7 +243,7 @@ class ToCluster(SlowMount, Case):
             self.write(f"big/{i}", bytes(50_000))
         self.mount_it("--direct")
         summary = self.fill(self.mount / "big", "--cluster-fill", "1M")
-        # The 2 MB are sent at 1 MB/s, except for a first burst of a fifth of a second's worth.
+        # The 2 MB are sent at 1 MB/s, after a first burst of a fifth of a megabyte.
         self.assertGreater(summary["seconds"], 1.4)
         self.assertEqual(summary["shared"], 40)
 

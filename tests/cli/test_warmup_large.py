@@ -1,4 +1,4 @@
-"""`cubeshim warmup` of files above CUBESHIM_MAX_FILE: the requests that reach the mount."""
+"""`cubeshim warmup` of files above CUBESHIM_MAX_FILE. Checks the requests that reach the mount."""
 import json
 import os
 import time

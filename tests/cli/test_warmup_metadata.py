@@ -1,5 +1,5 @@
-"""`cubeshim warmup` and metadata: a later job finds listings and stats, and asks the mount for
-nothing."""
+"""`cubeshim warmup` and metadata: a later job finds listings and stats in the cache, and requests
+nothing from the mount."""
 import json
 import os
 import subprocess
@@ -23,7 +23,8 @@ class Names(Warmup):
         self.age(self.source)
 
     def age(self, root):
-        """Ages directories: a listing of one that was changed a moment ago is not kept."""
+        """Makes directories old, because the listing of a directory that was just changed is not
+        kept."""
         for top, _, files in os.walk(root):
             for name in files:
                 os.utime(os.path.join(top, name), OLD)
@@ -34,13 +35,14 @@ class Names(Warmup):
         return sum(sum(by.values()) for by in counted.values() if isinstance(by, dict))
 
     def asked_by(self, act):
-        """Operations at the mount, without those that reading the counters causes."""
+        """Returns the operations at the mount that `act` causes, without those caused by reading
+        the counters."""
         first, second = self.asked(), self.asked()
         act()
         return self.asked() - second - (second - first)
 
     def look(self):
-        """A job that goes through the tree and asks for the size of each file."""
+        """Runs a job that walks the tree and requests the size of each file."""
         done = self.command("run", "-p", self.mount, "--name", self.name, "--ram", "32M",
                             "--ram-keep", "1", "--stats", "off", sys.executable, "-c", LOOK,
                             self.mount, env={"CUBESHIM_METADATA_TTL": "600"})
@@ -57,7 +59,7 @@ class Names(Warmup):
         self.assertEqual(self.asked_by(self.look), self.asked_by(self.idle))
 
     def idle(self):
-        """A job that reads nothing, so that only the command uses its prefix."""
+        """Runs a job that reads nothing, so that only the command uses its prefix."""
         self.command("run", "-p", self.mount, "--name", self.name, "--ram", "32M", "--ram-keep",
                      "1", "--stats", "off", "true")
 

@@ -1,4 +1,4 @@
-// The figures that `cubeshim top` takes from a cache, and the texts that it makes of them.
+// The figures that `cubeshim top` reads from a cache, and the text that it prints for them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

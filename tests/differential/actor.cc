@@ -86,7 +86,7 @@ long obey(const Order& order, std::vector<int>& held) {
   return -1;
 }
 
-// Plain system calls, because these calls are not compared.
+// Makes plain system calls, because these calls are not compared.
 bool transfer(int socket, void* data, std::size_t n, bool is_sent) {
   for (std::size_t done = 0; done < n;) {
     char* const at = static_cast<char*>(data) + done;

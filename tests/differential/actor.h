@@ -1,6 +1,6 @@
-// Another process that changes files on request and answers only when it has done so, so that no
-// sequence depends on timing. Each player has two of them: the peer, with the library loaded as the
-// player has it, and the outsider without it.
+// Another process that changes files on request. It answers only when the change is complete, so
+// that no sequence depends on timing. Each player has two actors: the peer, which runs under the
+// same library settings as the player, and the outsider, which runs without the library.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace cube::differ {
 
-// Fds that the harness uses itself; sequences stay below, the library's own fds above.
+// The harness's own fds. The fds of sequences are below these, and the library's own fds are above.
 inline constexpr int k_first_own_fd = 500;
 inline constexpr int k_fd_limit = 1024;  // RLIMIT_NOFILE of the players
 inline constexpr int k_command_fd = 500, k_answer_fd = 501, k_log_fd = 502, k_peer_fd = 503,
@@ -18,20 +18,20 @@ enum class Change : std::int32_t {
   write,  // n bytes of pattern at an offset
   append,
   truncate,  // to the offset
-  rewrite,   // like an editor: O_TRUNC, then n bytes
+  rewrite,   // O_TRUNC, then n bytes, like an editor
   touch,
   chmod,
-  read,     // no change: reads the file, and so caches it
-  replace,  // renames another file over it
+  read,     // changes nothing: reads the file, and so caches it
+  replace,  // renames another file over the file
   unlink,
   create,
-  hold,     // opens it for writing and keeps it open
-  release,  // closes all that it holds
+  hold,     // opens the file for writing and keeps it open
+  release,  // closes all held files
 };
 
 struct Order {
   Change kind = Change::read;
-  // which pattern to write; if not 0, also added to the modification time
+  // The number of the pattern to write. If not 0, it is also added to the modification time.
   std::int32_t number = 0;
   std::int64_t offset = 0, size = 0;
   char path[400] = {};
@@ -47,7 +47,7 @@ class Actor {
   Answer ask(Order order, const std::string& path = {});
   bool is_there() const { return socket_ >= 0; }
 
-  // The other side: serves requests until the socket is closed.
+  // Runs in the actor's process: serves requests until the socket is closed.
   static void serve(int socket);
 
  private:

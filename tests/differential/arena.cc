@@ -37,7 +37,7 @@ bool is_same(std::string_view plain, std::string_view subject) {
 }
 
 bool find_difference(std::string_view plain, std::string_view subject, Difference& difference) {
-  // The model's verdict counts, even if both lines are equal.
+  // A wrong verdict of the model counts as a difference, even if both lines are equal.
   if (plain == subject && subject.find("model: wrong") == std::string_view::npos) return false;
   std::size_t at = 0, other = 0;
   const auto line = [](std::string_view text, std::size_t from) {
@@ -99,7 +99,7 @@ Arena::Arena(const std::string& base, const std::vector<std::string>& names) : b
        .block = "",
        .pack = pack_},
       {.name = "real-pack", .mode = "real", .cache = "", .base = base, .block = "", .pack = pack_}};
-  // The last subject has a third of a tree in memory, and the rest on the disk.
+  // The last subject caches a third of a tree in memory and the rest on the disk.
   if (has_large_files())
     all = {{.name = "large-4k",
             .mode = "virtual",
@@ -195,7 +195,7 @@ Kind Arena::kind_of(std::uint64_t seed) const {
 }
 
 Tree Arena::packed_tree(unsigned number, Kind kind) const {
-  // Every second tree is one that the kernel can enter.
+  // The kernel can enter every second tree.
   const std::string name =
       "/t" + std::to_string(1'000'000 + 2 * number + (kind == Kind::entered ? 1 : 0)) + "/r";
   const std::string root = packed_prefix(base_) + name;
@@ -208,9 +208,8 @@ bool is_fuse(const std::string& path) {
   return statfs(path.c_str(), &fs) == 0 && fs.f_type == k_fuse_magic;
 }
 
-// One pack for all runs, because nothing in it changes: a worker finds its trees there, and uses
-// each of them once. A plain run changes nothing either, and always uses the first tree of each
-// kind.
+// Makes one pack for all runs, because nothing in a pack changes. A worker uses each tree of the
+// pack only one time. A plain run changes nothing, so it always uses the first tree of each kind.
 bool Arena::make_pack() {
   for (const std::string& part : {pack_source(base_), packed_prefix(base_)})
     std::filesystem::create_directories(part);
@@ -218,7 +217,8 @@ bool Arena::make_pack() {
     std::printf("differ: nothing is compared with packs: that takes root, and a mount\n");
     return false;
   }
-  // epoll can watch files on FUSE, they have no time of birth, and root may execute any.
+  // Files on FUSE differ from files of a pack: epoll can watch them, they have no time of birth,
+  // and root may execute any of them.
   if (is_fuse(base_)) {
     std::printf(
         "differ: nothing is compared with packs: they answer as local file systems do, and FUSE "
@@ -231,7 +231,7 @@ bool Arena::make_pack() {
   }
   plain_mounted_ = std::make_unique<Subject>(Settings{
       .name = "plain-mounted", .mode = "", .cache = "", .base = base_, .block = "", .pack = pack_});
-  // The test's gateway takes a directory for a bucket.
+  // The test's gateway uses a directory as the bucket.
   if (is_bucket()) return true;
   const pid_t child = fork();
   if (child == 0) {
@@ -250,7 +250,7 @@ bool Arena::make_pack() {
 }
 
 Tree Arena::fresh_tree(const Subject& subject, Kind kind, unsigned number) {
-  // The names have equal length, because the length of a path is visible to the sequence.
+  // All names have the same length, because a sequence can see the length of a path.
   const std::string name = "/t" + std::to_string(1'000'000 + trees_++),
                     outside = base_ + "/other" + name + "/r";
   if (is_of_pack(kind)) {
@@ -267,7 +267,7 @@ Tree Arena::fresh_tree(const Subject& subject, Kind kind, unsigned number) {
 void Arena::send(Contender& contender, const Run& run, Tree& tree) {
   const unsigned played = contender.subject->played();
   unsigned& packed_trees = contender.packed_trees[run.kind == Kind::entered ? 1 : 0];
-  // A file in blocks takes a place of 2 MiB in the region.
+  // A file in blocks uses a place of 2 MiB in the region.
   const unsigned usual =
       contender.subject->settings().block.empty() ? k_runs_of_worker : k_runs_of_worker / 4;
   const unsigned most = has_large_files() ? k_runs_of_worker_if_large : usual;
@@ -298,7 +298,7 @@ std::vector<Arena::Finding> Arena::play(const Sequence& sequence, Kind kind, boo
   std::string plain;
   for (const Pass pass : {Pass::cold, is_kept_turn ? Pass::kept : Pass::warm}) {
     const Run run{pass, sequence, kind};
-    // If there is a single contender, it takes part in all sequences.
+    // A single contender takes part in all sequences.
     const auto takes_part = [&](const Contender& c) {
       return c.plays(kind) || contenders_.size() == 1;
     };

@@ -1,4 +1,4 @@
-// Keeps the handler of `storm`'s timer from running while an object lives.
+// Blocks the handler of `storm`'s timer as long as an object of this class exists.
 #pragma once
 
 #include <csignal>

@@ -22,7 +22,7 @@ std::optional<Run> parse_run(std::string_view line) {
   return std::nullopt;
 }
 
-// The operations show which of the other two kinds it is.
+// Sets the kind of a run without "packed" or "entered", which follows from its operations.
 void name_outsider(Case& c) {
   for (Run& run : c.runs) {
     const auto is_outsiders = [](const Op& op) { return op_kinds()[op.kind].group == 'A'; };

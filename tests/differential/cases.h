@@ -1,4 +1,5 @@
-// Cases as text: a failing seed is printed as one, and regressions.txt holds them.
+// Reads and writes cases as text. A failing seed is printed as a case, and regressions.txt contains
+// cases.
 //
 //   case <name>
 //   run cold|warm|kept [packed|entered]

@@ -11,8 +11,8 @@
 namespace cube::differ {
 namespace {
 
-// A timer fires at any point: about one run in 5,000 then differs from itself. Only for long runs
-// by hand.
+// A timer can fire at any point, so about one run in 5,000 differs from its own repetition. Only
+// for long runs by hand.
 bool with_timers() { return getenv("DIFFER_TIMERS") != nullptr; }
 
 // One seed in eight uses the operations that are checked against a model.
@@ -22,7 +22,7 @@ class Generator {
  public:
   Generator(std::uint64_t seed, Kind kind)
       : random_(seed * 2654435761U + 17), kind_(kind), model_(is_of_model(seed)) {
-    // A few files are used again and again, and some groups of operations more often than others.
+    // A sequence uses a few files again and again, and prefers some groups of operations.
     const bool is_large = has_large_files() && chance(80);
     for (auto& favourite : favourites_)
       favourite = entry_of(
@@ -50,14 +50,14 @@ class Generator {
   }
 
  private:
-  // False for calls that a read-only mount answers differently, whatever the arguments are
+  // Returns false for calls that a read-only mount answers differently with any arguments
   // (SEMANTICS, Packs).
   bool fits_pack(std::string_view name) const {
-    // freopen opens by libc's own open, which reaches the kernel.
+    // freopen uses libc's own open, which bypasses the library.
     if (name == "freopen") return false;
-    // The kernel answers these calls, and it can enter only directories that it has, too.
+    // The kernel answers these calls, and can enter only directories that exist for it.
     if (name == "chdir" || name == "fchdir") return kind_ == Kind::entered;
-    // For a copy in memory, these calls show its name, and whether its file system can copy.
+    // These calls would show the name of a copy in memory, and whether its file system can copy.
     if (name == "fd_link" || name == "copy_file_range") return false;
     // Nothing in a pack can be written.
     return name != "model_write";
@@ -72,7 +72,7 @@ class Generator {
     return values[below(N)];
   }
 
-  // Each sequence prefers some groups; calls that open and read keep their weight.
+  // Each sequence prefers some groups. The weight of calls that open and read is constant.
   unsigned group_weight(char group) {
     if (group == 'o' || group == 'r' || group == 'F') return 8;
     auto& weight = group_weights_[static_cast<unsigned char>(group)];

@@ -1,5 +1,6 @@
-// The lines that a run saw, in memory that the driver, the worker and its forked children share: so
-// they survive a crash. Thread safety: one writer at a time (the player's processes alternate).
+// The lines that a run has logged. They are in memory that the driver, the worker and its forked
+// children share, so they survive a crash. Thread safety: one writer at a time (the player's
+// processes alternate).
 #pragma once
 
 #include <sys/mman.h>

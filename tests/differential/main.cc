@@ -1,16 +1,16 @@
-// Plays random sequences of file operations natively and under the library, and demands that both
-// show the same.
+// Plays random sequences of file operations natively and under the library, and requires that both
+// give the same results.
 //
 //   differ [--seconds N] [--seeds N] [--seed FIRST] [--mode SUBJECT]... [--cases FILE]
 //          [--dir TMPFS] [--keep-going] [--large | --bucket]
 //
-// With --large some files have 20 to 60 MB, and the subjects serve them in blocks of several sizes,
-// one of them from a disk. The subjects whose names end in -pack serve trees of a pack, and are
-// compared with the same trees on a read-only mount, which needs root. The others change trees on
-// the disk. With --bucket the trees lie in a bucket instead, whose gateway takes directories for
-// buckets.
+// With --large, some files have 20 to 60 MB. The subjects serve these files in blocks of several
+// sizes; one subject serves them from a disk. Subjects whose names end in -pack serve trees of a
+// pack. They are compared with the same trees on a read-only mount, which needs root. The other
+// subjects change trees on the disk. With --bucket, the trees are in a bucket, and its gateway uses
+// directories as buckets.
 //
-// A seed that differs is printed as the shortest case that still differs, which can be pasted into
+// If a seed differs, the shortest case that still differs is printed. It can be pasted into
 // regressions.txt.
 #include <unistd.h>
 
@@ -91,7 +91,7 @@ Options parse(int argc, char** argv) {
   }
   if (!has_first)
     options.first = static_cast<std::uint64_t>(std::time(nullptr)) % 100'000'000 * 1000;
-  // A seed that was given by --seed is the only one.
+  // --seed without other limits plays only that seed.
   if (options.seconds == 0 && options.seeds == 0 && options.cases.empty()) options.seeds = 1;
   return options;
 }
@@ -106,7 +106,8 @@ class Driver {
   int run() {
     if (!options_.cases.empty()) play_cases();
     if (options_.seconds > 0 || options_.seeds > 0) play_seeds(options_.first);
-    // On a busy machine the disk may have received blocks only after their last read.
+    // On a busy machine, blocks can reach the disk only after their last read. So more sequences
+    // follow.
     for (unsigned turn = 1; turn <= k_more_turns && failures_ == 0 && awaits_disk(); ++turn)
       play_seeds(options_.first + turn * options_.seeds);
     summarise();
@@ -119,7 +120,7 @@ class Driver {
     for (const Case& c : cases) {
       for (std::size_t i = 0; i < arena_.contenders().size(); ++i) {
         const Arena::Contender& contender = arena_.contenders()[i];
-        // A case without an outsider is for all subjects whose trees are not in packs.
+        // A case without an outsider can be played by all subjects whose trees are not in packs.
         const auto fits = [&](const Run& run) {
           return contender.plays(run.kind) || (run.kind == Kind::usual && !contender.has_pack());
         };
@@ -132,7 +133,8 @@ class Driver {
                 failures_);
   }
 
-  // True if another batch of --seeds sequences should follow; with --seconds there is only one.
+  // Returns true if another batch of --seeds sequences should follow. With --seconds, there is only
+  // one batch.
   bool awaits_disk() {
     if (options_.seeds == 0) return false;
     arena_.stop();
@@ -175,10 +177,10 @@ class Driver {
                 std::string(name_of(c.runs.back().pass)).c_str());
     std::fflush(stdout);
     Difference found;
-    // With threads and timers this may take several tries.
+    // With threads and timers, several tries can be necessary.
     tries_ = 1;
     if (!differs(who, c.runs, true, found)) {
-      // The difference depends on what the same process did before.
+      // The difference depends on earlier runs in the same process.
       c.runs = finding.runs;
       if (!differs(who, c.runs, true, found)) {
         c.runs = {finding.runs.back()};
@@ -253,8 +255,8 @@ class Driver {
                     totals.block_reads == 0 ? "no read was from memory" : "none was from the disk");
         ++failures_;
       }
-      // Without hits, the kernel was only compared with itself. With a disk, files pass through,
-      // and some find no room.
+      // Without hits, the kernel was only compared with itself. With a disk, it is normal that some
+      // files find no room.
       if (totals.hits != 0 && (totals.full == 0 || settings.has_disk)) continue;
       std::printf("differ: FAILED: %s\n",
                   totals.hits == 0 ? "no open was a hit" : "the region was too small for the runs");

@@ -1,5 +1,5 @@
-// A sequence of file operations as data: the generator makes it, the player runs it, and a case
-// holds it as text.
+// A sequence of file operations as data. The generator makes it, the player runs it, and a case
+// contains it as text.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ struct Op {
 };
 using Sequence = std::vector<Op>;
 
-// The trees for which a sequence is made, and so the subjects that play it.
+// The kind of tree for which a sequence is made, which also selects the subjects that play it.
 //   usual     the subject may change the tree
 //   outsider  so may a process without the library; only subjects that revalidate at each open
 //             promise to see that
@@ -39,7 +39,7 @@ struct OpKind {
   void (*play)(Player&, const Arguments&);
 };
 const std::vector<OpKind>& op_kinds();
-// The index of the operation with this name; op_kinds().size() if there is none.
+// Returns the index of the operation with this name, or op_kinds().size() if there is none.
 std::size_t kind_named(std::string_view name);
 
 std::string to_text(const Op& op);

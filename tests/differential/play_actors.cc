@@ -28,8 +28,8 @@ void ask(Player& p, const char* who, Actor& actor, const Order& order, const std
 
 }  // namespace
 
-// The change is seen immediately, even through files that are open here, because the peer has the
-// library, too.
+// The change is seen immediately, even through files that are open here, because the peer also runs
+// under the library.
 DIFFER_PLAY(peer_change) {
   ask(p, "peer", p.peer(), order_of(k_contents[a[2] % 8], a), p.path_inside(a[0], 0));
 }
@@ -47,9 +47,9 @@ DIFFER_PLAY(peer_holds) {
       p.path_inside(a[0], 0));
 }
 
-// The next open sees the change if the consistency is `open` or `ttl:0`, so no file is open here. A
-// change that keeps size and modification time is not noticed (SEMANTICS, Freshness): each one sets
-// a time of its own, and leaves mode and links as they are.
+// With the consistency `open` or `ttl:0`, only the next open sees the change, so no file may be
+// open here. A change that keeps size and modification time is not noticed (SEMANTICS, Freshness).
+// So each change sets a different time, and does not affect mode and links.
 void outside(Player& p, Change kind, const Arguments& a) {
   p.close_all();
   const std::string path = p.path_inside(a[0], 0);

@@ -76,7 +76,7 @@ DIFFER_PLAY(exchange) {
       [&] { return renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE); });
   p.say("exchange({}, {}) = {}", p.show(from), p.show(to), r.text());
 }
-// Puts another file over this one, as editors and downloads do.
+// Renames another file over this file, like editors and download tools.
 DIFFER_PLAY(replace) {
   const std::string path = p.path_inside(a[0], 0), fresh = p.tree().root + "/fresh";
   const std::string bytes =

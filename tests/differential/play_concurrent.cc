@@ -1,4 +1,4 @@
-// Threads whose common result does not depend on their order, and signal handlers that use files.
+// Threads whose combined result does not depend on their order, and signal handlers that use files.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/time.h>
@@ -15,8 +15,8 @@
 namespace cube::differ {
 namespace {
 
-// Timers' handlers run only in this thread, because in another they would take fds that the
-// sequence sees.
+// The handlers of timers run only in this thread: in another thread they would occupy fds that the
+// sequence can see.
 void run_both(const std::function<void()>& first, const std::function<void()>& second) {
   const BlockAlarm block;
   std::thread one(first), two(second);
@@ -42,7 +42,7 @@ void read_places(int fd, Sum& sum) {
   unsigned char to[700];
   for (int i = 0; i < 40; ++i) sum.add(pread(fd, to, sizeof to, i * 611), to);
 }
-// Reads the rest of the file, in pieces, each of which one reader gets.
+// Reads the rest of the file in pieces. Exactly one reader receives each piece.
 void read_rest(int fd, Sum& sum) {
   unsigned char to[64];
   for (int i = 0; i < 3000; ++i) {
@@ -51,14 +51,14 @@ void read_rest(int fd, Sum& sum) {
     if (n <= 0) break;
   }
 }
-// `turns`: the total number of retries if there is no free fd, because another thread may free one.
-// On a busy machine, a try takes long.
+// `turns`: how many times in total to try again if there is no free fd, because the other thread
+// will free one. On a busy machine, this can take many tries.
 void read_by_name(const char* path, Sum& sum, int turns) {
   unsigned char to[3000];
   for (int i = 0; i < 6; ++i) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    // `limit`: the other thread may have the last fd, and gives it back; in mode real it takes two
-    // for a moment.
+    // After `limit`, the other thread can hold the last fd for a while; in mode real, it uses two
+    // fds for a moment.
     for (; fd < 0 && errno == EMFILE && turns > 0; --turns) {
       sched_yield();
       fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -105,8 +105,8 @@ void on_signal(int) {
   g_task.player->say("handler {}: {} {}", g_task.kind, r.text(), text(sum, {}));
 }
 
-// The timer fires once for each start, so that the program makes progress even if a handler takes
-// long.
+// The timer fires only one time per start, so that the program makes progress even if a handler
+// takes long.
 void start_timer(long microseconds) {
   ::itimerval timer{};
   timer.it_value.tv_usec = microseconds;
@@ -121,8 +121,8 @@ void on_alarm(int) {
   g_storm.wrong +=
       sum.failed != 0 && base::sys::failed(base::sys::raw(SYS_faccessat, AT_FDCWD,
                                                           base::sys::arg(g_storm.path), R_OK)) == 0;
-  // The fd of the last file is not kept for the next open: it is known that it may disturb a call
-  // that the handler has interrupted (SEMANTICS, Limits).
+  // Makes the library release the fd of the last file, which it keeps for the next open. This fd
+  // could disturb a call that the handler has interrupted (SEMANTICS, Limits).
   close(dup(STDIN_FILENO));
   start_timer(150);
   errno = before;
@@ -161,8 +161,8 @@ DIFFER_PLAY(signal) {
   p.say("raise = {}", p.call([] { return raise(SIGUSR1); }).text());
 }
 
-// From here on a timer's handler opens, reads and closes a file between any two instructions. It
-// leaves nothing behind, so the results of the sequence do not depend on when it runs.
+// From here on, a timer's handler can open, read and close a file between any two instructions. It
+// leaves nothing behind, so the results of the sequence do not depend on when the handler runs.
 DIFFER_PLAY(storm) {
   const std::string path = p.path(a[0], 0);
   const bool starts = a[1] < 6;

@@ -25,15 +25,15 @@ std::string list(Player& p, DIR* directory, int most) {
   return text;
 }
 
-// A forked child has a position of its own in a directory of a pack (SEMANTICS, Packs).
+// In a directory of a pack, a forked child has its own position (SEMANTICS, Packs).
 bool may_list(Player& p, int fd) { return !p.is_child() || !p.is_packed_directory(fd); }
 
 }  // namespace
 
 DIFFER_PLAY(chdir) {
   const std::string path = a[1] % 3 == 0 ? p.tree().root : p.path(a[0], a[1]);
-  // The kernel can enter the directories that it has (SEMANTICS, Packs), but does not have the
-  // links to them.
+  // The kernel can enter the directories that exist for it (SEMANTICS, Packs). The links to them do
+  // not exist for it.
   const bool has_one = a[1] % 3 == 0 || (Player::entry(a[0]).type == EntryType::directory &&
                                          a[1] != 8 && a[1] != 12);
   if (p.tree().is_packed() && !has_one) return;
@@ -68,8 +68,8 @@ DIFFER_PLAY(fdopendir) {
 DIFFER_PLAY(readdir) {
   DIR* const directory = p.directory(a[0]);
   if (directory == nullptr || !may_list(p, dirfd(directory))) return;
-  // A pack lists in another order than a plain directory, so after a part of the listing, other
-  // names remain.
+  // A pack lists in another order than a plain directory, so different names remain after a part of
+  // the listing.
   const bool is_whole = p.tree().is_packed() && a[1] >= 6;
   if (a[1] == 0 || is_whole) rewinddir(directory);
   const std::string text = list(p, directory, a[1] < 3 ? 2 : 1000);

@@ -1,5 +1,5 @@
-// Fds: close and dup in all their forms, and other kinds of fds that come and go between the served
-// ones.
+// Fds: close and dup in all their forms, and other kinds of fds that are opened and closed between
+// served files.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -17,14 +17,14 @@
 namespace cube::differ {
 namespace {
 
-// 0 may be closed and replaced; 1 and 2 belong to the harness.
+// Fd 0 may be closed and replaced; fds 1 and 2 belong to the harness.
 int number(std::int64_t n) { return n % 40 == 0 ? 0 : 3 + static_cast<int>(n % 40); }
 
 void keep(Player& p, std::int64_t slot, const Result& made) {
   if (!made.failed()) p.fd(slot) = static_cast<int>(made.value);
 }
 
-// A pipe or a pair of sockets, neither of which ever blocks.
+// Makes a pipe or a pair of sockets that never blocks.
 void make_pair(Player& p, const Arguments& a, bool sockets) {
   int pair[2] = {-1, -1};
   const Result r = p.call([&] {
@@ -130,7 +130,8 @@ DIFFER_PLAY(pipe) { make_pair(p, a, a[2] % 2 != 0); }
 
 DIFFER_PLAY(make_fd) {
   const Result r = p.call([&] {
-    // Makes only fds whose inode no other process shares, because another process may lock it.
+    // Makes only fds whose inode no other process shares, because another process could lock a
+    // shared inode.
     if (a[1] % 2 == 0) return memfd_create("differ", 0);
     return socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
   });
@@ -138,7 +139,7 @@ DIFFER_PLAY(make_fd) {
   keep(p, a[0], r);
 }
 
-// The fds that are open, as a program finds them. No handler may close files meanwhile (SEMANTICS,
+// Lists the open fds like a program. No handler may close files during the listing (SEMANTICS,
 // Limits: a listing of /proc/self/fd can show an fd that was just closed).
 DIFFER_PLAY(list_fds) {
   const BlockAlarm block;

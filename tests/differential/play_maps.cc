@@ -1,4 +1,4 @@
-// Mappings, accessed under a guard: a fault is a result like any other.
+// Mappings. They are accessed under a guard, so that a fault is a result like any other.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ using tests::guarded;
 
 std::size_t up(std::size_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-// A part of the mapping in whole pages; false if there is no mapping.
+// Chooses a part of the mapping in whole pages. Returns false if there is no mapping.
 bool part_of(const Map& map, const Arguments& a, std::size_t& at, std::size_t& n) {
   if (map.at == nullptr) return false;
   const std::size_t pages = up(map.length) / k_page;
@@ -59,8 +59,7 @@ DIFFER_PLAY(map_read) {
   const Map& map = p.map(a[0]);
   std::size_t at = 0, n = 0;
   if (!part_of(map, a, at, n)) return;
-  // A mapping is not promised to show a change that was made after it (SEMANTICS, Limits:
-  // mappings).
+  // A mapping need not show a change that was made after it (SEMANTICS, Limits: mappings).
   if (map.spoiled) return;
   std::uint64_t hash = 0;
   std::size_t page = 0;
@@ -77,8 +76,8 @@ DIFFER_PLAY(map_write) {
   whole[2] = 1;
   std::size_t at = 0, n = 0;
   if (!part_of(map, whole, at, n) || map.spoiled) return;
-  // A shared mapping changes the file itself, and with it the other mappings. A file of a pack
-  // never changes.
+  // A store to a shared mapping changes the file itself, and with it the other mappings. A file of
+  // a pack never changes.
   for (std::int64_t i = 0; i < 3 && !p.tree().is_packed(); ++i)
     p.map(i).spoiled = p.map(i).spoiled || (&p.map(i) != &map && p.map(i).inode == map.inode);
   const int fault = guarded([&] { map.at[at + 10] = static_cast<unsigned char>(a[1]); });
@@ -95,7 +94,7 @@ DIFFER_PLAY(munmap) {
   if (n == map.length) {
     map = Map();
   } else {
-    // Nothing else may be mapped into the hole.
+    // Reserves the hole, so that nothing else is mapped into it.
     base::sys::mmap(map.at + at, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   }
 }
@@ -117,7 +116,7 @@ DIFFER_PLAY(mprotect) {
   p.say("mprotect {} [{}, +{}) {} = {}", a[0], at, n, protection, r.text());
 }
 
-// Shrinks a mapping, or keeps its size (SEMANTICS: to a larger size it fails).
+// Shrinks a mapping, or keeps its size. (Growing a mapping fails: SEMANTICS.)
 DIFFER_PLAY(mremap) {
   Map& map = p.map(a[0]);
   if (map.at == nullptr) return;

@@ -1,5 +1,5 @@
-// Files checked against a model in memory, not only against the kernel: readers of some files, and
-// one writer at a time (this process or the peer). Each operation reports whether it saw the
+// Checks files against a model in memory, and not only against the kernel. Some files have readers,
+// and one writer at a time (this process or the peer). Each operation reports whether it saw the
 // model's content.
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -19,7 +19,7 @@ using Bytes = std::shared_ptr<std::string>;
 
 struct Open {
   int fd = -1;
-  Bytes bytes;  // those of the file that was opened, even if its name now belongs to another
+  Bytes bytes;  // of the opened file, even if another file has its name now
   std::shared_ptr<std::int64_t> at;
 };
 
@@ -36,7 +36,7 @@ struct Model {
   }
 };
 
-// The model of the current sequence. Each sequence has a tree of its own.
+// Returns the model of the current sequence. Each sequence has its own tree.
 Model& model_of(Player& p) {
   static Model model;
   if (model.place == p.tree().outside) return model;
@@ -135,7 +135,7 @@ DIFFER_PLAY(model_stat) {
   p.say("model size {}: {}", st.st_size, right ? "right" : "model: wrong");
 }
 
-// Read at once, because the contents of a mapping are not defined after its file changes
+// Reads the mapping at once, because its contents are not defined after its file changes
 // (SEMANTICS, Limits).
 DIFFER_PLAY(model_map) {
   const Open& open = model_of(p).open(a[0]);
@@ -196,7 +196,7 @@ DIFFER_PLAY(model_write) {
       file->resize(static_cast<std::size_t>(at));
       break;
     default: {
-      // Another file under the same name: readers that have the old one open keep it.
+      // Puts another file under the same name. Readers that have the old file open keep it.
       const std::string fresh = p.tree().root + "/fresh";
       const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
       done = write(fd, data.data(), data.size());

@@ -1,4 +1,4 @@
-// Opens files by every kind of name and flags.
+// Opens files by every kind of name and with all kinds of flags.
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ DIFFER_PLAY(open_new) { open_path(p, a, p.path(a[1], a[2])); }
 DIFFER_PLAY(openat) {
   const int dir = p.fd(a[1]), flags = static_cast<int>(a[4]);
   std::string path = p.path(a[2], a[3]);
-  // The fd may be any directory, so the path is sometimes only the last component.
+  // `dir` can be any directory, so the path is sometimes only the last component.
   if (a[3] % 2 == 0 && path.starts_with(p.tree().root + "/"))
     path = path.substr(path.rfind('/') + 1);
   if (may_truncate(flags) && dir < 0) return;
@@ -57,8 +57,8 @@ DIFFER_PLAY(creat) {
 
 DIFFER_PLAY(open_fd_name) {
   int flags = static_cast<int>(a[2]) & ~(O_CREAT | O_EXCL | O_TRUNC);
-  // A copy in memory lies on no read-only mount, and under such a name a directory of a pack is an
-  // empty one (SEMANTICS, Packs).
+  // A copy in memory is not on a read-only mount. Under such a name, a directory of a pack is empty
+  // (SEMANTICS, Packs).
   if (p.tree().is_packed()) flags &= ~(O_ACCMODE | O_DIRECT | O_NOATIME);
   if (p.is_packed_directory(p.fd(a[1]))) return;
   const std::string path =

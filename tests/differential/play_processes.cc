@@ -70,13 +70,14 @@ DIFFER_PLAY(fork) {
   const pid_t child = a[1] % 4 == 3 ? _Fork() : fork();
   if (child == 0) {
     p.enter_child();
-    // A child without two free fds cannot attach, so its changes are not reported (SEMANTICS).
+    // Raises the limit of fds: a child without two free fds cannot attach, so its changes would not
+    // be reported (SEMANTICS).
     struct ::rlimit limit {};
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = k_fd_limit;
     setrlimit(RLIMIT_NOFILE, &limit);
     p.play_part(count);
-    // Streams undo their read-ahead by moving offsets that the parent shares.
+    // fflush undoes the read-ahead of streams, which moves offsets that the parent shares.
     if (a[1] % 2 == 0) fflush(nullptr);
     _exit(static_cast<int>(count));
   }
@@ -95,7 +96,7 @@ DIFFER_PLAY(vfork_exec) {
                     number = std::to_string(a[2] < 4 ? STDIN_FILENO : fd);
   const char* const arguments[] = {"reader", k_reader_flag, number.c_str(), length.c_str(),
                                    nullptr};
-  // The child runs in the parent's memory, as that of subprocess.Popen does.
+  // The child runs in the parent's memory, like a child of subprocess.Popen.
   const pid_t child = vfork();
   if (child == 0) {
     if (dup2(k_pipe_fd + 1, STDOUT_FILENO) < 0) _exit(90);

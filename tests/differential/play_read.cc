@@ -15,7 +15,7 @@ std::size_t length(std::int64_t n) {
   return static_cast<std::size_t>(std::clamp<std::int64_t>(n, 0, 1 << 20));
 }
 
-// A buffer cut into three parts. The middle one has no bytes, and is null for some kinds.
+// A buffer in three parts. The middle part has no bytes, and is null for some kinds.
 struct Parts {
   Parts(std::size_t first, std::size_t second, std::int64_t kind)
       : buffer(first + second), count(3) {
@@ -84,7 +84,7 @@ DIFFER_PLAY(preadv) {
 
 DIFFER_PLAY(preadv2) {
   Parts to(length(a[1]), length(a[2]), 0);
-  // Without RWF_NOWAIT: the kernel decides what is in the page cache.
+  // RWF_NOWAIT is left out, because its result depends on the kernel's page cache.
   constexpr int flags[] = {0, 0, 0, RWF_HIPRI, RWF_DSYNC, RWF_APPEND, 1 << 30, 0};
   const int flag = flags[a[4] % 8];
   const off_t at = a[3] % 3 == 0 ? -1 : a[3];
@@ -97,7 +97,8 @@ DIFFER_PLAY(preadv2) {
 DIFFER_PLAY(read_null) {
   const int fd = p.fd(a[0]);
   const std::size_t n = length(a[1]);
-  // The buffer is null, or lies beyond the user's half (SEMANTICS: any other unmapped one faults).
+  // The buffer is null or beyond the user's half of the address space. (Any other unmapped buffer
+  // faults: SEMANTICS.)
   void* const to = a[2] % 2 == 0 ? nullptr : reinterpret_cast<void*>(0xffff'8000'0000'0000ULL);
   p.rewind_packed_directory(fd);
   const Result r = p.call([&] { return a[2] % 4 < 2 ? read(fd, to, n) : pread(fd, to, n, a[2]); });

@@ -1,4 +1,4 @@
-// Calls on several fds, and calls by which the kernel waits for a file, locks it or passes it on.
+// Calls on several fds, and calls that make the kernel wait for a file, lock it or pass it on.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -58,7 +58,7 @@ DIFFER_PLAY(tee) {
 DIFFER_PLAY(flock) {
   constexpr int operations[] = {LOCK_SH, LOCK_EX, LOCK_UN, LOCK_EX};
   const int fd = p.fd(a[0]), operation = operations[a[1] % 4] | LOCK_NB;
-  // Files of a pack are locked in a new copy each time (SEMANTICS, Packs).
+  // Each lock of a file of a pack is made on a new copy (SEMANTICS, Packs).
   if (p.tree().is_packed() && (operation & LOCK_EX) != 0) return;
   p.say("flock({}, {}) = {}", fd, operation, p.call([&] { return flock(fd, operation); }).text());
 }
@@ -114,7 +114,7 @@ DIFFER_PLAY(poll) {
   if (!made.failed()) close(static_cast<int>(made.value));
 }
 
-// The fd goes through a socket to this same process, which gets another fd for the same open file.
+// Sends the fd through a socket to this process, which receives another fd of the same open file.
 DIFFER_PLAY(pass_fd) {
   const int fd = p.fd(a[0]);
   int pair[2];

@@ -29,15 +29,15 @@ bool is_same(const struct ::stat& a, const struct ::stat& b) {
          a.st_ctim.tv_nsec == b.st_ctim.tv_nsec;
 }
 
-// The source of a path that lies in a pack. The path must lead through no link to the root, because
-// the source does not lie there.
+// Compares the stat of a path in a pack with the stat of its source. The path must not lead to the
+// root through a link, because the source is not there.
 const char* compared_with_source(const Player& p, const struct ::stat& st, std::string path,
                                  int flags) {
   struct ::stat source {};
   if (!path.starts_with(p.tree().root)) return "";
-  // An object has an inode and a change time of its own.
+  // An object has its own inode and change time.
   if (is_bucket()) return "";
-  // A path in the pack does not name a copy.
+  // A path in the pack must not name a copy.
   if (p.is_copy(st.st_mode, st.st_dev)) return "of no pack";
   path.replace(0, p.tree().root.size(), p.tree().source);
   const bool is_known = !sys::failed(sys::fstatat(AT_FDCWD, path.c_str(), &source, flags));
@@ -66,8 +66,8 @@ constexpr unsigned k_masks[] = {
     STATX_ALL,         STATX_TYPE | STATX_MODE,         STATX_INO,  STATX_MODE,  STATX_BTIME,
     STATX_NLINK,       STATX_MTIME | STATX_CTIME};
 
-// Only the requested fields count: a kernel may report more (btrfs the birth), and may not have
-// asked the server for it (FUSE).
+// Shows only the requested fields. A kernel can report more fields than were requested (btrfs
+// reports the time of birth), and does not always ask the server for these fields (FUSE).
 std::string show(Player& p, unsigned asked, const struct ::statx& x) {
   const bool is_file = S_ISREG(x.stx_mode) || S_ISDIR(x.stx_mode) || S_ISLNK(x.stx_mode);
   struct ::stat root {};
@@ -199,7 +199,7 @@ DIFFER_PLAY(fd_link) {
   const std::string path = fmt::format("/proc/self/fd/{}", p.fd(a[0]));
   const Result r = p.call([&] { return readlink(path.c_str(), to.data(), to.size()); });
   to.resize(r.failed() ? 0 : static_cast<std::size_t>(r.value));
-  // Cuts off the inode numbers of pipes, sockets and files without a name.
+  // Cuts off the inode number that follows the kind of a pipe, a socket or an unnamed file.
   for (const char* const cut : {":[", "/#"}) to = to.substr(0, to.find(cut));
   p.say("readlink({}) = {} {}", path, r.failed() ? r.text() : "", p.show(to));
 }
@@ -210,7 +210,7 @@ DIFFER_PLAY(fd_meta) {
   struct ::statvfs vfs {};
   char value[64];
   long shown = 0;
-  // A pack is a file system of its own, without extended attributes.
+  // A pack is a separate file system without extended attributes.
   if (p.tree().is_packed() && (a[1] % 8 == 2 || a[1] % 8 == 3 || a[1] % 8 == 4)) return;
   const Result r = p.call([&]() -> long {
     switch (a[1] % 8) {
@@ -235,7 +235,7 @@ DIFFER_PLAY(ioctl) {
                                         FIGETBSZ, TIOCGWINSZ, FS_IOC_GETFLAGS, 0xabcd};
   const unsigned long request = requests[a[1] % 8];
   alignas(8) char out[256] = {};
-  // The flags of a copy are those of a tmpfs.
+  // A copy has the flags of a file on tmpfs.
   if (p.tree().is_packed() && request == FS_IOC_GETFLAGS) return;
   const Result r = p.call([&] { return ioctl(fd, request, out); });
   p.say("ioctl({}, {:x}) = {} {:016x}", fd, request, r.text(), hash_of(out, sizeof out));

@@ -57,7 +57,8 @@ DIFFER_PLAY(fdopen) {
 
 DIFFER_PLAY(freopen) {
   FILE*& stream = p.stream(a[0]);
-  // An unbuffered stream stays unbuffered (SEMANTICS, Limits), which its read-ahead shows.
+  // A reopened unbuffered stream would stay unbuffered (SEMANTICS, Limits), and its read-ahead
+  // would show that.
   if (stream == nullptr || __fbufsize(stream) == 1) return;
   const std::string path = p.path(a[1], a[2]);
   const char* const mode = k_modes[a[3] % 8];
@@ -83,12 +84,13 @@ DIFFER_PLAY(fread) {
   FILE* const stream = p.stream(a[0]);
   if (stream == nullptr) return;
   const auto n = static_cast<std::size_t>(a[1]);
-  // After the end has been seen, a read that is not smaller than the buffer goes past it, and a
-  // smaller one does not (SEMANTICS, Limits: streams at the end of a file that grows).
+  // After a stream has seen the end, a read at least as large as the buffer bypasses the buffer; a
+  // smaller read does not (SEMANTICS, Limits: streams at the end of a file that grows).
   if (feof(stream) != 0 && (n >= 4096 || __fbufsize(stream) == 1)) return;
   Buffer to(n);
   const std::size_t got = fread(to.data(), 1, n, stream);
-  // libc may use the program's buffer beyond the bytes that it has read; only these bytes count.
+  // libc may also write to the rest of the program's buffer, so only the bytes that were read
+  // count.
   p.say("fread {} {} = {} {:016x} eof {} error {}", a[0], n, got, hash_of(to.data(), got),
         feof(stream), ferror(stream));
 }
@@ -115,7 +117,7 @@ DIFFER_PLAY(getline) {
 DIFFER_PLAY(ungetc) {
   FILE* const stream = p.stream(a[0]);
   if (stream == nullptr) return;
-  // C does not define the position of a stream into which more was put back than was read.
+  // Puts back no more than was read: otherwise C does not define the position of the stream.
   const int was = fgetc(stream);
   const int c = was == EOF || a[1] % 3 == 0 ? was : static_cast<int>(a[1]);
   p.say("ungetc {} {} = {}", a[0], c, ungetc(c, stream));
@@ -129,7 +131,7 @@ DIFFER_PLAY(fseek) {
   errno = 0;
   const int result = fseek(stream, a[1], whence);
   p.say("fseek {} {} {} = {}{}", a[0], a[1], whence, result, failure(result != 0, errno));
-  // Until fflush(), the offset of the fd below is unspecified (SEMANTICS, Limits).
+  // Before fflush(), the offset of the fd below the stream is unspecified (SEMANTICS, Limits).
   if (result == 0) fflush(stream);
 }
 

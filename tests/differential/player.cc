@@ -86,7 +86,7 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
   position_ = 0;
   end_ = sequence.size();
   play_part(end_);
-  // The fds that are left open, whether the sequence has requested them or not.
+  // Logs all fds that are still open, even those that the sequence has not requested.
   const ::itimerval none{};
   signal(SIGALRM, SIG_IGN);
   setitimer(ITIMER_REAL, &none, nullptr);
@@ -95,7 +95,7 @@ void Player::play(const Sequence& sequence, const Tree& tree) {
     const int flags = fcntl(fd, F_GETFD);
     if (flags < 0) continue;
     const long mode = show_flags(fcntl(fd, F_GETFL));
-    // A position in a directory is a cookie of the file system.
+    // A position in a directory is only a cookie of the file system.
     const off_t at =
         (mode & O_DIRECTORY) != 0 || is_packed_directory(fd) ? 0 : lseek(fd, 0, SEEK_CUR);
     say("left {}: {} 0{:o} at {}", fd, flags, mode, at);
@@ -109,9 +109,9 @@ void Player::play_one(const Op& op) {
   leave_orphans();
 }
 
-// A stream whose fd was closed behind its back is not used again (SEMANTICS, Limits: such a
-// stream). Nor does it undo its read-ahead: since glibc 2.43, fflush(NULL) of a later sequence
-// would move the offset of the next file with that fd.
+// A stream whose fd was closed without its knowledge is not used again (SEMANTICS, Limits: such a
+// stream). It must not undo its read-ahead either: since glibc 2.43, fflush(NULL) in a later
+// sequence would move the offset of the next file with that fd.
 void Player::leave_orphans() {
   for (FILE*& stream : streams_) {
     if (stream == nullptr || fcntl(fileno(stream), F_GETFD) >= 0) continue;
@@ -154,7 +154,7 @@ void Player::close_all() {
 void Player::reset() {
   const ::itimerval none{};
   signal(SIGALRM, SIG_IGN);
-  setitimer(ITIMER_REAL, &none, nullptr);  // its handler starts it again
+  setitimer(ITIMER_REAL, &none, nullptr);  // a handler restarts the timer
   for (const int number : {SIGALRM, SIGUSR1, SIGUSR2, SIGBUS, SIGSEGV}) signal(number, SIG_DFL);
   struct ::rlimit limit {};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -170,8 +170,7 @@ std::string Player::path(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
   if (!tree_->is_packed()) return path_spelled(entry, kind);
-  // The kernel has no path into a pack, neither through a link from outside nor through one in
-  // /proc.
+  // For the kernel, neither a link from outside nor a link in /proc leads into a pack.
   const bool leads_in =
       entry.type == EntryType::outside_link || entry.type == EntryType::outside_hard_link;
   return path_spelled(leads_in ? Player::entry(0) : entry, kind == 10 || kind == 11 ? 0 : kind);
@@ -204,9 +203,9 @@ std::string Player::path_spelled(const Entry& entry, std::int64_t kind) const {
 std::string Player::path_inside(std::int64_t number, std::int64_t spelling) const {
   const Entry& entry = Player::entry(number);
   const std::int64_t kind = spelling % 14;
-  // The kernel reports some errors first: that a mount is read-only and differs from that of the
-  // files outside, that a name cannot be made or removed (because it ends in a slash or a dot),
-  // that a directory is missing.
+  // The kernel reports these errors before others: that a mount is read-only and is not the mount
+  // of the files outside, that a name cannot be made or removed (because it ends in a slash or a
+  // dot), or that a directory is missing.
   if (tree_->is_packed()) {
     const std::string chosen =
         path(entry.is_outside() ? 0 : number, kind == 6 || kind == 7 || kind == 9 ? 0 : kind);
@@ -221,7 +220,7 @@ std::string Player::path_inside(std::int64_t number, std::int64_t spelling) cons
 
 bool Player::may_open(int dir, const std::string& path, std::int64_t flags) const {
   if (!tree_->is_packed()) return true;
-  // With these flags the kernel answers by itself: ENOENT.
+  // With these flags, the kernel itself answers ENOENT.
   if ((flags & (O_DIRECT | O_NOATIME)) != 0) return false;
   const bool makes = (flags & O_CREAT) != 0,
              changes = (flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0;
@@ -238,7 +237,7 @@ bool Player::may_open(int dir, const std::string& path, std::int64_t flags) cons
     return true;
   if (is_there) return changes || S_ISDIR(st.st_mode);
   if (!makes || errno != ENOENT) return false;
-  // If a directory is missing, the kernel reports that.
+  // If a directory is missing, the kernel reports that error.
   const std::size_t slash = path.rfind('/');
   return fstatat(dir, slash == std::string::npos ? "." : path.substr(0, slash + 1).c_str(), &st,
                  0) == 0;
@@ -268,11 +267,12 @@ std::string Player::show(std::string path) const {
   return path;
 }
 
-// A pack's device belongs to no disk; a bit that only packs use distinguishes it from the kernel's.
+// A pack's device number belongs to no disk. A bit that only packs use distinguishes it from the
+// kernel's numbers.
 bool Player::is_copy(mode_t mode, dev_t device) const {
   static const bool has_pack =
       getenv("CUBESHIM_PACKS") != nullptr || getenv("CUBESHIM_BUCKETS") != nullptr;
-  // There are no links outside, but a link of a pack may be made on the same device.
+  // The directory outside has no links, but a link of a pack can be made on its device.
   return tree_->is_packed() && has_pack && !S_ISDIR(mode) && !is_of_pack(device) &&
          (device != outside_ || S_ISLNK(mode));
 }
@@ -282,7 +282,7 @@ bool Player::is_of_bucket(dev_t device) {
   return has_bucket && is_of_pack(device);
 }
 
-// The hash of the bucket and the key (SEMANTICS, Buckets).
+// Returns the inode of an object, which is a hash of the bucket and the key (SEMANTICS, Buckets).
 ino_t Player::inode_of_object(const Entry& entry) const {
   const std::string_view wanted = getenv("CUBESHIM_BUCKETS");
   const std::size_t equals = wanted.find('=');
@@ -324,8 +324,8 @@ std::string Player::show_inode(mode_t mode, dev_t device, ino_t inode) {
 }
 
 std::string Player::show_blocks(ino_t inode, std::uint64_t blocks, std::uint64_t size) const {
-  // A mapping of a file of a pack may be one of a copy, so the one file with holes is recognized by
-  // its name there.
+  // A mapping of a file of a pack can be a mapping of a copy. So in a pack, the only file with
+  // holes is recognized by its name.
   const auto found = inodes_.find({0, inode});
   const bool may_change = tree_->is_packed() ? found != inodes_.end() && found->second == "s64k"
                                              : mapped_.contains(inode);
@@ -337,8 +337,9 @@ std::string Player::show(const timespec& time) {
                                     : "now";
 }
 
-// Two times are not compared: the access time, which stays as it was at the fetch (SEMANTICS, "the
-// access time does not move"), and the change time, which is always now.
+// Two times are not compared: the access time, which the library does not update after the fetch
+// (SEMANTICS, "the access time does not move"), and the change time, which is always the current
+// time.
 std::string Player::show(const struct ::stat& st) {
   const bool is_file = S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode);
   const bool is_unlike = is_copy(st.st_mode, st.st_dev);
@@ -365,8 +366,8 @@ void Player::content_changed(const char* path, bool follow) {
 }
 void Player::content_changed(int fd) {
   struct ::stat st {};
-  // This does not change a file that is open only for reading (and to the kernel, a served file is
-  // another one).
+  // Ignores an fd that is open only for reading, because the call cannot have changed its file. (To
+  // the kernel, a served file is another file.)
   const long flags = sys::fcntl(fd, F_GETFL);
   if (sys::failed(flags) || (flags & O_ACCMODE) == O_RDONLY) return;
   if (!sys::failed(sys::fstat(fd, &st))) spoil(st);

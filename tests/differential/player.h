@@ -1,6 +1,6 @@
-// Plays a sequence in a tree and logs what each operation saw. The same code runs on plain files
-// and under the library; values that may differ from run to run (places, inode numbers, current
-// times) are logged relative to the tree. Thread safety: none; threads and handlers that an
+// Plays a sequence in a tree and logs the results of each operation. The same code runs on plain
+// files and under the library. Values that differ from run to run (paths, inode numbers, current
+// times) are logged relative to the tree. Thread safety: none. The threads and handlers that an
 // operation starts have ended when it returns.
 #pragma once
 
@@ -31,13 +31,13 @@ struct Result {
   int error = 0;  // the errno after the call; k_errno_kept if unchanged
   bool failed() const { return value == -1; }
   std::string text() const;
-  std::string word() const;  // the same without blanks
+  std::string word() const;  // the same text without blanks
 };
 inline constexpr int k_errno_kept = 4242;
 
-// A buffer for one read or write, which detects stores outside the bytes that were read. Reads of a
-// file opened with O_DIRECT depend on its address, which must not be random: a buffer of even size
-// begins at a page, one of odd size 16 bytes after it.
+// A buffer for one read or write. It detects stores outside the bytes that were read. Reads of a
+// file opened with O_DIRECT depend on the buffer's address, so the address must not be random. A
+// buffer of even size begins at a page, and a buffer of odd size begins 16 bytes after a page.
 class Buffer {
  public:
   explicit Buffer(std::size_t size)
@@ -45,12 +45,12 @@ class Buffer {
     const std::size_t behind_page = reinterpret_cast<std::uintptr_t>(bytes_.data()) % k_page;
     begin_ = (k_page - behind_page) % k_page + (size % 2 != 0 ? 16 : 0);
   }
-  // For one write.
+  // Makes a buffer for one write.
   explicit Buffer(std::string_view content) : Buffer(content.size()) {
     std::memcpy(data(), content.data(), content.size());
   }
   unsigned char* data() { return bytes_.data() + begin_; }
-  // The bytes that were read, and whether any other bytes have changed.
+  // Describes the bytes that were read, and tells whether any other bytes have changed.
   std::string text(long read) const;
 
  private:
@@ -85,18 +85,18 @@ class Player {
     return entries()[static_cast<std::size_t>(number) % entries().size()];
   }
   std::string path(std::int64_t entry, std::int64_t spelling) const;
-  // Like path(), but for calls that remove or rename what the path names. It leaves out spellings
-  // by a link from outside the prefix (SEMANTICS, Limits: "a name removed or renamed through a
-  // symbolic link from outside the prefix"), and the hard link from there (the same row).
+  // Like path(), but for calls that remove or rename a file. It leaves out paths through a link
+  // from outside the prefix (SEMANTICS, Limits: "a name removed or renamed through a symbolic link
+  // from outside the prefix"), and the hard link from outside (the same row).
   std::string path_inside(std::int64_t entry, std::int64_t spelling) const;
   const Tree& tree() const { return *tree_; }
-  // False if a pack answers differently from a read-only mount, as SEMANTICS (Packs) says: a change
-  // of something that the pack does not have fails with EROFS, not ENOENT or ENOTDIR, and so does
-  // an open with O_CREAT of something that it has.
+  // Returns false if a pack answers differently from a read-only mount (SEMANTICS, Packs). A change
+  // of a file that the pack does not have fails with EROFS, not with ENOENT or ENOTDIR. An open
+  // with O_CREAT of a file that the pack has also fails with EROFS.
   bool may_open(int dir, const std::string& path, std::int64_t flags) const;
   bool may_open(const std::string& path, const char* mode) const;
-  // Like may_open, but for a change by path: it must exist, or lie outside the pack. `follow`: so
-  // must the target of a link.
+  // Like may_open, but for a change by path. The path must exist or be outside the pack. With
+  // `follow`, the same holds for the target of a link.
   bool may_change(const std::string& path, bool follow = true) const;
   Actor& peer() { return peer_; }
   Actor& outsider() { return outsider_; }
@@ -112,27 +112,27 @@ class Player {
   void say(fmt::format_string<Parts...> format, Parts&&... parts) {
     log_.line(prefix_ + fmt::format(format, std::forward<Parts>(parts)...));
   }
-  std::string show(std::string path) const;  // without the tree's own place
+  std::string show(std::string path) const;  // without the path of the tree
   std::string show(const struct ::stat& st);
   std::string show_inode(mode_t mode, dev_t device, ino_t inode);
-  // In a pack the kernel answers with a copy in memory, which has its own inode, links and blocks
-  // (SEMANTICS, Packs). For these the library's line holds "?".
+  // For a pack, the kernel answers from a copy in memory, which has its own inode, links and blocks
+  // (SEMANTICS, Packs). The library's line has "?" for these values.
   bool is_copy(mode_t mode, dev_t device) const;
   bool is_copy_at(int fd) const;
-  // An object has as many blocks as bytes need; a directory of a bucket has neither a size nor
-  // subdirectories that count as links. For these the library's line holds "?", too.
+  // The number of an object's blocks follows from its size. A directory of a bucket has no size,
+  // and its subdirectories do not count as links. The library's line has "?" for these values, too.
   static bool is_of_bucket(dev_t device);
   bool is_packed_directory(int fd) const;
-  // Positions in a directory belong to the file system, and the error of a read there depends on
-  // them.
+  // Rewinds the fd if it is a directory of a pack. Positions in a directory depend on the file
+  // system, and the error of a read depends on the position.
   void rewind_packed_directory(int fd) const;
-  // F_GETFL of a file that may have become a copy does not show whether its open refused links.
+  // If a file has become a copy, F_GETFL does not show whether its open refused links.
   long show_flags(long flags) const {
     return tree_->is_packed() ? flags & ~static_cast<long>(O_NOFOLLOW) : flags;
   }
-  // On a tmpfs a page of a hole exists once a mapping has been read, and a mapping of a served file
-  // belongs to the cache. So nothing is shown for a file with holes, nor for one that was ever
-  // mapped, because that may have lost its holes since.
+  // On tmpfs, a read of a mapping allocates the pages of a hole, but a mapping of a served file
+  // belongs to the cache. So no blocks are shown for a file with holes, and for a file that was
+  // ever mapped, because it might have lost its holes since.
   std::string show_blocks(ino_t inode, std::uint64_t blocks, std::uint64_t size) const;
   void note_mapped(ino_t inode) { mapped_.insert(inode); }
   static std::string show(const timespec& time);
@@ -145,7 +145,7 @@ class Player {
   bool is_child() const { return depth_ != 0; }
   // Closes and unmaps everything that the sequence has open.
   void close_all();
-  // A mapping of this file may differ from the file now.
+  // Notes that mappings of this file can differ from the file now.
   void content_changed(const char* path, bool follow = true);
   void content_changed(int fd);
 
@@ -163,7 +163,7 @@ class Player {
   Actor& outsider_;
   const Sequence* sequence_ = nullptr;
   const Tree* tree_ = nullptr;
-  std::string here_;  // from the first working directory to the root, with a slash
+  std::string here_;  // path from the first working directory to the root, with a slash
   std::size_t position_ = 0, end_ = 0;
   int depth_ = 0;
   std::string prefix_;
@@ -172,7 +172,7 @@ class Player {
   Map maps_[3];
   DIR* directories_[2]{};
   std::map<std::pair<dev_t, ino_t>, std::string> inodes_;
-  bool reuses_inodes_ = false;  // whether the file system of the tree does
+  bool reuses_inodes_ = false;  // whether the tree's file system does so
   dev_t outside_ = 0;           // the device of the other directory
   std::set<ino_t> mapped_;
 };

@@ -1,4 +1,4 @@
-// The program that an operation starts: it reads from an inherited fd and prints what it saw.
+// The program that an operation starts. It reads from an inherited fd and prints the result.
 #pragma once
 
 namespace cube::differ {

@@ -1,5 +1,4 @@
-// Delta debugging: finds the shortest list that still fails by leaving out smaller and smaller
-// parts.
+// Delta debugging: finds a short list that still fails, by leaving out smaller and smaller parts.
 #pragma once
 
 #include <algorithm>
@@ -33,7 +32,7 @@ std::vector<T> shrink(std::vector<T> items,
   return items;
 }
 
-// Arguments that do not matter become 0.
+// Sets the arguments that do not matter to 0.
 inline Sequence plainer(Sequence sequence, const std::function<bool(const Sequence&)>& fails) {
   for (std::size_t i = 0; i < sequence.size(); ++i) {
     for (std::size_t j = 0; j < sequence[i].a.size(); ++j) {

@@ -32,7 +32,7 @@ void must(bool there, const char* what) {
   std::abort();
 }
 
-// Runs in the future worker: makes `from` fd `to`, which survives the exec.
+// Runs in the future worker. Copies the fd `from` to the fd `to`, which survives the exec.
 void place(int from, int to) {
   if (from != to) dup2(from, to);
   fcntl(to, F_SETFD, 0);
@@ -63,13 +63,14 @@ bool mount_read_only(const std::string& from, const std::string& to) {
          syscall(SYS_mount_setattr, AT_FDCWD, to.c_str(), 0, &read_only, sizeof read_only) == 0;
 }
 
-// The processes that have read the tree before use the same disk.
+// The disk is shared with the processes that have read the tree before.
 std::string disk_of(const Settings& settings) { return settings.base + "/disk-" + settings.cache; }
 
 }  // namespace
 
 bool Subject::can_mount(const std::string& base) {
-  // In a pack users other than root may read what they may not read in the tree (SEMANTICS, Packs).
+  // Requires root, because other users may read files in a pack that they may not read in the tree
+  // (SEMANTICS, Packs).
   if (geteuid() != 0) return false;
   const pid_t child = fork();
   if (child == 0) _exit(mount_read_only(pack_source(base), packed_prefix(base)) ? 0 : 1);
@@ -136,7 +137,7 @@ void Subject::start() {
       setenv("CUBESHIM_MODE", settings_.mode.c_str(), 1);
       setenv("CUBESHIM_NAME", settings_.cache.c_str(), 1);
       setenv("CUBESHIM_CONSISTENCY", settings_.consistency.c_str(), 1);
-      // A file in blocks takes 2 MiB of the region, little of which gets memory.
+      // A file in blocks reserves 2 MiB of the region, but uses little memory.
       const std::string usual = settings_.block.empty() ? "96M" : "4G";
       setenv("CUBESHIM_RAM", settings_.ram.empty() ? usual.c_str() : settings_.ram.c_str(), 1);
       const bool is_whole = settings_.block.empty() || has_large_files();

@@ -1,6 +1,6 @@
-// One worker process and its settings: plain, or with the library in one of its modes. It is
-// restarted before its region is full, and after it has crashed or hung, which also counts as a
-// result. Thread safety: none.
+// One worker process and its settings. It runs plain, or under the library in one of its modes. It
+// is restarted before its region is full, and after a crash or a hang, which also count as results.
+// Thread safety: none.
 #pragma once
 
 #include <sys/types.h>
@@ -21,13 +21,13 @@ struct Settings {
   std::string mode;  // CUBESHIM_MODE; empty without the library
   std::string consistency = "immutable";
   std::string cache;  // CUBESHIM_NAME
-  std::string base;   // where trees and reports lie
-  // CUBESHIM_BLOCK, with which each file counts as large unless some are really large; empty: files
-  // are served as a whole.
+  std::string base;   // the directory of trees and reports
+  // CUBESHIM_BLOCK. With it, each file counts as large, except if some files are really large.
+  // Empty: files are served as a whole.
   std::string block;
   std::string ram = {};   // CUBESHIM_RAM, instead of the usual
   bool has_disk = false;  // with CUBESHIM_DISK_DIR
-  // The pack, or the URL of the bucket, that lies over `packed_prefix`; without the library, its
+  // The pack, or the URL of the bucket, that is served at `packed_prefix`. Without the library, its
   // source is mounted there, read-only.
   std::string pack = {};
 };
@@ -36,7 +36,7 @@ inline std::string pack_source(const std::string& base) { return base + "/stock"
 
 struct Totals {
   unsigned long hits = 0, misses = 0, materialized = 0, full = 0, workers = 0;
-  unsigned long block_reads = 0, block_disk = 0;  // reads that memory answered; bytes from the disk
+  unsigned long block_reads = 0, block_disk = 0;  // reads served from memory; bytes from the disk
 };
 
 class Subject {
@@ -49,19 +49,19 @@ class Subject {
   const Settings& settings() const { return settings_; }
   bool is_plain() const { return settings_.mode.empty(); }
   void send(const Tree& tree, bool is_warm, const Sequence& sequence);
-  // The log of the last sequence. A crash or hang is its last line.
+  // Returns the log of the last sequence. If the worker crashed or hung, the last line says so.
   std::string receive();
-  // How many sequences the worker has played; 0 after a restart.
+  // How many sequences the worker has played since its last restart.
   unsigned played() const { return played_; }
   void stop();
-  // Gives the next worker a new region, because the gateway of a bucket still uses the previous one
+  // Gives the next worker a new region, because the gateway of a bucket still uses the old region
   // for a while.
   void rename_cache(const std::string& name) { settings_.cache = name; }
   // Called when no worker uses the disk any more.
   void clear_disk();
   const Totals& totals() const { return totals_; }
-  // True if a worker can mount the pack's source for itself and its children, so that it sees the
-  // pack's contents there.
+  // Returns true if a worker can mount the pack's source at the prefix, for itself and its
+  // children.
   static bool can_mount(const std::string& base);
 
  private:

@@ -28,7 +28,7 @@ void must(long result, const char* what, const std::string& path) {
 }
 
 void set_age(const std::string& path) {
-  // A store keeps whole seconds, and no times of directories (SEMANTICS, Buckets).
+  // A store keeps only whole seconds, and no times of directories (SEMANTICS, Buckets).
   const timespec times[2] = {{k_age, 0}, {k_age, is_bucket() ? 0 : 123'456'789}};
   must(sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(path.c_str()), sys::arg(times),
                 AT_SYMLINK_NOFOLLOW),
@@ -60,7 +60,7 @@ std::string parent_of(const std::string& path) { return path.substr(0, path.rfin
 
 std::string expand(const Tree& tree, std::string_view target) {
   if (target.starts_with('@')) return tree.root + std::string(target.substr(1));
-  // A link that leads out of a pack leads nowhere (SEMANTICS, Packs).
+  // A link that leads out of a pack is dangling (SEMANTICS, Packs).
   if (target.starts_with('!') && tree.is_packed()) return tree.start + "/none";
   if (target.starts_with('!')) return tree.outside + std::string(target.substr(1));
   return std::string(target);
@@ -216,7 +216,7 @@ const std::vector<Entry>& entries() {
 
 namespace {
 
-// Inodes that are held keep their numbers.
+// Fds that hold inodes, so that the inodes' numbers are not reused.
 std::map<std::string, std::vector<base::UniqueFd>> g_held;
 
 void hold_inodes(const Tree& tree) {
@@ -261,7 +261,7 @@ void make_source(const Tree& tree) {
 }
 
 // No link outside leads into the pack, because the kernel does not know the pack. No file outside
-// is a hard link of one in the pack's source.
+// is a hard link to a file in the pack's source.
 void make_outside(const Tree& tree) {
   make_directory(parent_of(tree.outside));
   make_directory(tree.outside);

@@ -31,7 +31,7 @@ bool receive(void* to, std::size_t n) {
   return true;
 }
 
-// A child of this process, so that it belongs to the same job.
+// The peer is a child of this process, so that it belongs to the same job.
 void start_peer() {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) std::abort();
@@ -56,7 +56,7 @@ void warm(const Tree& tree) {
     const bool is_file = entry.is_regular() || entry.type == EntryType::hard_link;
     if (!is_file || (entry.size > k_max_file && !has_large_files())) continue;
     const int fd = open((tree.root + "/" + std::string(entry.name)).c_str(), O_RDONLY | O_CLOEXEC);
-    // A file that is served in blocks is fetched as it is read.
+    // A file that is served in blocks is only fetched when it is read.
     static char bytes[64 << 10];
     while (fd >= 0 && getenv("CUBESHIM_BLOCK") != nullptr && read(fd, bytes, sizeof bytes) > 0) {
     }

@@ -1,5 +1,5 @@
-"""The venvs of the cases, made from PyPI by the pinned versions of venvs/NAME.txt, and reused while
-these stay the same."""
+"""Makes the venvs of the cases from PyPI, with the pinned versions of venvs/NAME.txt. A venv is
+reused while these stay the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def python_of(venv: Path) -> Path:
 
 
 def python_for(wanted: str) -> str:
-    """A first line `# python3.10` names the last Python that has the wheels."""
+    """Returns the Python for a venv. A first line like `# python3.10` names the last Python that
+    has the wheels."""
     name = wanted.partition("\n")[0][2:] if wanted.startswith("# python") else DEFAULT_PYTHON
     if not shutil.which(name):
         raise NotInstalled(f"{name} is not in PATH")
@@ -50,7 +51,7 @@ def ready_venv(name: str, venvs: Path) -> Path:
         python_of(venv), "-m", "pip", "install", "-q", "--no-cache-dir", "-r",
         HERE / "venvs" / f"{name}.txt"
     ]
-    # A Python without ensurepip can make only a plain venv.
+    # A Python without ensurepip can only make a plain venv.
     commands = [[*make, "--without-pip"]] if is_plain(wanted) else [make, install]
     for command in commands:
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)

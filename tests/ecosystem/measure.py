@@ -1,5 +1,5 @@
-"""The runs of a case: natively on the slow mount, under the library on the slow mount, and natively
-on the local disk, in turn."""
+"""Runs a case natively on the slow mount, under the library on the slow mount, and natively on the
+local disk, in turn."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Run:
     samples: list[int] = field(default_factory=list)
     per_s: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)  # seconds of the process and all its descendants
-    operations: list[int] = field(default_factory=list)  # on data files, that wait for the origin
+    operations: list[int] = field(default_factory=list)  # on data files, waiting for the origin
     bytes: list[int] = field(default_factory=list)
     report: dict = field(default_factory=dict)
 
@@ -49,7 +49,7 @@ class Found:
     error: str = ""
 
     def equal(self) -> bool:
-        """True if every epoch of every run got the same bytes, and not none."""
+        """Returns True if every epoch of every run has read the same bytes, and at least one."""
         seen = {(run.checksums[i], run.samples[i])
                 for runs in self.runs.values()
                 for run in runs
@@ -60,8 +60,8 @@ class Found:
         return statistics.median(run.per_s[epoch] for run in self.runs[way])
 
     def ratios(self, other: str) -> list[float]:
-        """The library's speed relative to another way's in the epochs after the first; each epoch
-        is compared with the one next to it in time."""
+        """Returns the library's speed relative to another way in the epochs after the first. Each
+        epoch is compared with the other way's epoch that ran next to it."""
         return [
             shim.per_s[i] / run.per_s[i]
             for shim, run in zip(self.runs[SHIM], self.runs[other])
@@ -69,8 +69,8 @@ class Found:
         ]
 
     def cpu_ratio(self) -> float:
-        """Like ratios, but of CPU seconds, the local disk's divided by the library's, which depend
-        less on the machine's other work."""
+        """Like ratios(), but returns the CPU seconds on the local disk divided by those under the
+        library. These depend less on other work of the machine."""
         return statistics.median(local.cpu[i] / max(shim.cpu[i], 0.01)
                                  for shim, local in zip(self.runs[SHIM], self.runs[LOCAL])
                                  for i in range(1, EPOCHS))
@@ -90,7 +90,8 @@ class Tools:
 
 def job_command(tools: Tools, case: Case, venv: Path, scratch: Path, words: list[str | Path],
                 wrap: list[str | Path]) -> list[str | Path]:
-    """TMPDIR and the caches of the frameworks lie on the local disk, and are fresh for each run."""
+    """Returns the command of a run. TMPDIR and the caches of the frameworks are on the local disk,
+    and are new for each run."""
     settings = {
         "PYTHONPATH": CASES, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": scratch, "HOME": scratch,
         "HF_HOME": scratch / "hf", "HF_HUB_OFFLINE": "1", "TF_CPP_MIN_LOG_LEVEL": "2",
@@ -105,8 +106,8 @@ def job_command(tools: Tools, case: Case, venv: Path, scratch: Path, words: list
 
 
 def make_data(tools: Tools, case: Case, venv: Path, pictures: Path) -> Path:
-    """The data are made once. The files are set an hour old, because the library revalidates new
-    ones more often."""
+    """Makes the data, if they do not exist. The files are made an hour old, because the library
+    revalidates new files more often."""
     if not case.makes and not case.data:
         return pictures
     data = tools.work / "data" / (case.data or case.name)
@@ -160,8 +161,8 @@ class Reading:
         self._job.wait_until_ready()
 
     def epoch(self) -> None:
-        """The first epoch counts operations and bytes from the start of the process, and time from
-        the first read."""
+        """Measures an epoch. The first epoch counts operations and bytes from the start of the
+        process, and time from the first read."""
         before = tree_seconds(self._job.pid)
         line = self._job.run()
         self.found.cpu.append(tree_seconds(self._job.pid) - before)
@@ -184,8 +185,8 @@ class Reading:
 
 def measure(tools: Tools, case: Case, venv: Path, found: Found, pictures: Path,
             rounds: int) -> None:
-    """The three processes of a round run at the same time and take turns to read an epoch, so that
-    other work on the machine affects all alike."""
+    """The three processes of a round exist at the same time and take turns to read an epoch, so
+    that other work on the machine affects all of them alike."""
     data = make_data(tools, case, venv, pictures)
     for number in range(rounds):
         with ExitStack() as stack:

@@ -1,5 +1,5 @@
-"""The constants of a case, read from its source text: it cannot be imported here, because only its
-venv has the modules that it imports."""
+"""Reads the constants of a case from its source text. The case cannot be imported here, because
+only its venv has the modules that it imports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Case:
     launch: tuple[str,
                   ...] = ()  # arguments of Python in front of the job, such as a launcher of ranks
     data: str = ""  # another case, whose data this one reads
-    makes: bool = False  # false: it reads the pictures themselves
+    makes: bool = False  # False: the case reads the pictures themselves
 
 
 def constants_of(tree: ast.Module) -> dict:
@@ -35,7 +35,7 @@ def constants_of(tree: ast.Module) -> dict:
 
 
 def case_of(file: Path) -> Case | None:
-    """None for a module that cases share."""
+    """Returns the case in a file, or None for a module that cases share."""
     tree = ast.parse(file.read_text())
     found = constants_of(tree)
     if "TITLE" not in found:

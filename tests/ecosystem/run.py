@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Frameworks as users install them, each with its own way to read: bytes, operations at the origin,
-speed. The result is a page.
+"""Measures frameworks as users install them, each with its own way to read: bytes, operations at
+the origin, speed. Writes a page.
 
     run.py --build BUILD [--library PATH] [--command PATH] [--only NAME ...] [--rounds N] [--venvs
     DIR] [--out FILE.md]
@@ -79,7 +79,7 @@ def tools_of(options: argparse.Namespace, work: Path) -> Tools:
 
 def measured(tools: Tools, case: Case, options: argparse.Namespace, venvs: Path,
              pictures: Path) -> Found:
-    """A case that cannot be installed or breaks is a row of the table, too."""
+    """Measures a case. A case that cannot be installed or that fails is a row of the table, too."""
     found = Found(case, list(case.packages))
     try:
         venv = ready_venv(case.venv, venvs)
@@ -103,7 +103,7 @@ def earlier(work: Path) -> list[Found]:
 
 
 def write(out: Path, text: str) -> None:
-    """In a document, everything in front of the mark is kept."""
+    """Writes the text. If the file exists, everything in front of the mark is kept."""
     head = out.read_text().partition(MARK)[0] if out.exists() else ""
     out.write_text(f"{head}{MARK}\n\n{text}")
 

@@ -18,8 +18,8 @@ def three(found: Found, way: str, what: str, unit: float = 1) -> str:
 
 
 def misses(found: Found) -> str:
-    """The figures of the last run under the library: opens that fetched, opens that were not
-    served, and all opens."""
+    """Returns the figures of the last run under the library: opens that fetched, opens that were
+    not served, and all opens."""
     report = found.runs[SHIM][-1].report
     not_served = sum(report["bypassed"][reason] for reason in ("size", "full", "links", "busy"))
     return f"{report['misses']} + {not_served} of {report['opens']}"

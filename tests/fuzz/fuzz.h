@@ -1,5 +1,5 @@
-// The common part of the fuzz targets: a check that ends the process, so that libFuzzer keeps the
-// input, and a directory.
+// The common part of the fuzz targets: a directory, and a check that ends the process, so that
+// libFuzzer keeps the input.
 #pragma once
 
 #include <fcntl.h>
@@ -28,8 +28,8 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
 
 namespace cube::fuzz {
 
-// Returns a directory on a tmpfs, because regions lie there. run.py provides and removes one; a
-// target that is run by hand does so itself.
+// Returns a directory on a tmpfs, as regions need. run.py provides and removes it; a target that is
+// run by hand makes its own directory.
 inline const std::string& directory() {
   static const auto* const path = [] {
     if (const char* const given = std::getenv("FUZZ_DIR"); given != nullptr)
@@ -47,7 +47,7 @@ inline void write_file(const std::string& path, std::string_view content) {
       .write(content.data(), static_cast<std::streamsize>(content.size()));
 }
 
-// Returns one byte of the input after the other, and zeros past its end.
+// Returns the bytes of the input one after another, and zeros past its end.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : at_(data), end_(data + size) {}

@@ -1,7 +1,8 @@
-// Any messages from any clients: every field is checked, memory is bounded, and exactly the
-// announced paths are handed on, in order. Input: for each step a byte that chooses the client and
-// what happens, then, for a message, two bytes of length and its bytes. Bit 7: the type and the
-// numbers are made valid, so that more than the first message is accepted.
+// Arbitrary messages from several clients. Every field must be checked, memory must be bounded, and
+// exactly the announced paths must be handed on, in order. Input: for each step, a byte that
+// chooses the client and the action; for a message, also two bytes of length and the message. If
+// bit 7 is set, the type and the numbers are made valid, so that more than the first message is
+// accepted.
 #include <algorithm>
 #include <climits>
 #include <cstring>
@@ -23,10 +24,10 @@ std::string with_head(T head, std::string_view rest) {
 
 struct Run {
   AnnouncedOrders orders{{"/data", "/more/a"}};
-  std::map<std::uint32_t, std::uint64_t> given;  // per reader: the next sequence number
+  std::map<std::uint32_t, std::uint64_t> given;  // for each reader, the next sequence number
   std::uint64_t epoch[k_slots] = {}, sequence[k_slots] = {};
 
-  // Makes a message that may be valid from the bytes of the input.
+  // Makes a message, possibly a valid one, from the bytes of the input.
   std::string message(std::size_t slot, unsigned kind, std::string_view text) {
     switch (kind % 5) {
       case 0: return with_head(HelloMessage{}, "");

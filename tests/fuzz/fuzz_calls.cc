@@ -1,6 +1,6 @@
-// Reads and seeks in any order and with any numbers, on a served file and on the kernel's own fd of
-// the same file: every result, every byte of the buffers and every offset must be equal. Input: the
-// file, then one call after the other.
+// Reads and seeks in any order and with any numbers, on a served file and on a kernel fd of the
+// same file. All results, all bytes of the buffers and all offsets must be equal. Input: the file,
+// then one call after another.
 #include <sys/ioctl.h>
 #include <sys/uio.h>
 
@@ -27,7 +27,7 @@ constexpr std::size_t k_buffer = 70'000;
 
 std::vector<std::string>* g_paths;
 
-// The program's memory, twice: as the served call wrote it and as the kernel wrote it.
+// Two copies of the program's memory: as the served call wrote it, and as the kernel wrote it.
 struct Memory {
   std::byte served[k_buffer], kernel[k_buffer];
 };
@@ -50,7 +50,7 @@ class Pair {
   void step(fuzz::Input& input);
 
  private:
-  // If the shim has no answer, the fd is a kernel file by now.
+  // If the shim has no answer, it has made the fd a kernel file.
   template <typename... Arguments>
   void compare(const char* what, const Answer& answer, long number, Arguments... arguments) {
     const long served = answer ? *answer : sys::raw(number, served_, arguments...);
@@ -71,7 +71,7 @@ class Pair {
   const char* what_ = "";
 };
 
-// A length: mostly one that fits the buffer, sometimes one that no file has.
+// Returns a length that usually fits the buffer and is sometimes larger than any file.
 std::size_t length_from(fuzz::Input& input) {
   const std::uint8_t how = input.byte();
   if (how < 200) return input.number<std::uint32_t>() % k_buffer;
@@ -93,7 +93,7 @@ void Pair::vector_call(fuzz::Input& input, bool positioned) {
   int count = input.byte() % 9;
   std::size_t used = 0;
   for (int i = 0; i < count; ++i) {
-    // Parts lie one after the other; sometimes there is a null part or one that is too long.
+    // The parts are adjacent. Sometimes a part is null or too long.
     const std::size_t n = length_from(input);
     const std::uint8_t kind = input.byte();
     const std::size_t at = std::min(used, k_buffer);
@@ -160,7 +160,7 @@ void Pair::step(fuzz::Input& input) {
       return;
     }
     case 8: {
-      // The copy shares the offset; the first fd is closed.
+      // Makes a copy, which shares the offset, and closes the first fd.
       const auto copy = static_cast<int>(file_calls::fcntl(served_, F_DUPFD, 100).value_or(-1));
       if (copy < 0) return;
       if (!file_calls::close(served_)) sys::close(served_);
@@ -168,7 +168,7 @@ void Pair::step(fuzz::Input& input) {
       return;
     }
     default:
-      // Sometimes it becomes a kernel file in between.
+      // Sometimes the served file becomes a kernel file in between.
       if (input.byte() % 16 == 0) materialize(served_);
       return;
   }

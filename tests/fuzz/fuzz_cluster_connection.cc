@@ -1,7 +1,7 @@
-// A ClusterConnection against any bytes of a server, in any pieces: an answer goes to the next
-// question, once; a value has the bytes that the server has sent, in the given room; and a
-// connection that has seen anything else is closed. Input: steps, each a byte and its arguments.
-// The server knows the tokens, so that its answers are accepted.
+// A ClusterConnection receives arbitrary bytes from a server, in arbitrary pieces. Each answer must
+// belong to the next question, each value must have the bytes that the server has sent, in the
+// given room, and a connection that receives anything else must be closed. Input: steps, each of
+// which is a byte and its arguments. The server knows the tokens, so that its answers are accepted.
 #include "cache/tier/cluster/cluster_connection.h"
 
 #include <fcntl.h>
@@ -22,7 +22,7 @@ class Talk final : ClusterConnection::Listener {
     int pair[2];
     FUZZ_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
     server_ = pair[1];
-    // The kernel raises this to its minimum, which is small enough that an offer does not fit.
+    // The kernel raises this value to its minimum, which is too small for an offer.
     const int bytes = 1;
     FUZZ_CHECK(setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) == 0);
     connection_.adopt(base::UniqueFd(pair[0]), login, 1);
@@ -31,7 +31,7 @@ class Talk final : ClusterConnection::Listener {
 
   void run() {
     while (input_.left() != 0 && connection_.is_open()) step();
-    // Takes the rest from the socket.
+    // Reads the rest from the socket.
     for (int i = 0; i < 4 && connection_.is_open(); ++i) pump();
   }
 
@@ -113,7 +113,7 @@ class Talk final : ClusterConnection::Listener {
   std::byte* room_for(ClusterConnection::Tag tag, std::uint64_t bytes) override {
     FUZZ_CHECK(!questions_.empty() && questions_.front().tag == tag);
     if (bytes > k_most_value) return nullptr;
-    // The room has exactly this size, so that the sanitizer sees one byte more.
+    // The room has exactly this size, so that the sanitizer detects a store past its end.
     room_ = std::vector<std::byte>(bytes + 2);
     return room_.data();
   }

@@ -1,7 +1,7 @@
-// A value that nodes have written and that was changed afterwards: without fitting hashes it is
-// refused, and with recomputed hashes it is accepted only in the form that nodes write, and with
-// all its offsets inside its bytes. Input: the size of the file and its path, changes (place and
-// byte), and whether the hashes are recomputed.
+// A value that a node has written and that was changed afterwards. If its hashes do not fit, it
+// must be refused. If the hashes are recomputed, it may be accepted only in the form that nodes
+// write, with all offsets inside its bytes. Input: the size of the file and its path, changes
+// (place and byte), and whether the hashes are recomputed.
 #include <sys/stat.h>
 
 #include <cstring>
@@ -58,7 +58,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const auto head = std::make_unique<ClusterHead>();
   write_cluster_head(content_for_cluster(original, path), {.job = 1, .node = 2}, *head);
 
-  // The value has memory of its own, so that the sanitizer sees a read beyond its end.
+  // The value has its own memory block, so that the sanitizer detects a read beyond its end.
   const std::size_t whole = head->size + bytes.size() + head->padding;
   const std::uint8_t how = input.byte();
   const std::size_t cut = how % 4 == 3 ? input.number<std::uint16_t>() % (whole + 1) : whole;
@@ -78,8 +78,7 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const bool is_forged = how % 4 >= 2;
   if (is_forged) make_hashes(record, whole);
   const bool is_same = cut == whole && std::memcmp(before.get(), value.get(), whole) == 0;
-  // Truncated in place: nothing may be read past the end, which the checks of the accepted value
-  // would notice.
+  // The value is truncated, so nothing may be read past its end. The sanitizer detects such a read.
   const Record* const taken = check_cluster_value({value.get(), cut}, RecordKind::file, path);
   FUZZ_CHECK(!is_same || taken != nullptr, "a whole one is refused");
   FUZZ_CHECK(is_same || is_forged || taken == nullptr, "a changed one is taken");

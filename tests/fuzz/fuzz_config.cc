@@ -1,6 +1,7 @@
-// Any text in any variable: no crash; a wrong value becomes the default and one line fit for a
-// terminal; a valid one stays the same when it is written out and read back. Input: "NAME=VALUE"
-// entries with a zero between them, an environment.
+// Arbitrary text in any variable must not cause a crash. A wrong value must be replaced by the
+// default and cause one line that is safe for a terminal. A valid value must stay the same when it
+// is written out and read back. Input: an environment, "NAME=VALUE" entries with a zero between
+// them.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -145,9 +146,9 @@ void run(std::string_view text) {
         std::any_of(parsed.errors.begin(), parsed.errors.end(), [&](const std::string& line) {
           return line.starts_with(std::string(row.variable) + "=\"");
         });
-    // The prefix of a pack is served as if it had been named among the prefixes.
+    // The prefix of a pack is served as if CUBESHIM_PREFIXES had named it.
     const bool has_packs = row.variable == "CUBESHIM_PREFIXES" && !parsed.config.origins.empty();
-    // A launcher's job has a name even without our variable.
+    // A job of a launcher has a name even without our variable.
     const bool has_launcher = row.variable == "CUBESHIM_CLUSTER_JOB" && !is_wrong;
     const bool is_default =
         has_packs || has_launcher ||

@@ -1,6 +1,6 @@
-// Hostile bytes as a segment file of the disk tier: everything that its footer and the walk accept
-// lies inside the file, and a walk accepts only records whose hashes fit. Input: the first byte
-// says how, then the bytes of the file after a sound header page.
+// Hostile bytes as a segment file of the disk tier. Everything that the footer and the walk accept
+// must be inside the file, and a walk may accept only records whose hashes fit. Input: a byte that
+// chooses the case, then the bytes of the file after a sound header page.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -25,7 +25,7 @@ void put_header(std::vector<std::byte>& file) {
   std::memcpy(file.data(), &header, sizeof header);
 }
 
-// A forger would set arbitrary fields, and the checksums that fit them.
+// A forger would set arbitrary fields and compute the checksums that fit them.
 void mend_trailer(std::vector<std::byte>& file) {
   if (file.size() < k_disk_header_bytes + sizeof(DiskTrailer)) return;
   DiskTrailer trailer;
@@ -76,8 +76,8 @@ void run(fuzz::Input input) {
     const auto& r = *reinterpret_cast<const Record*>(record);
     FUZZ_CHECK(header_is_sound(r, size) && data_is_sound(r), "not sound");
   }
-  // A file whose records were found by a walk can be sealed, and then has a footer with the same
-  // contents.
+  // If a walk has found the file's records, the file can be sealed. It then has a footer with the
+  // same contents.
   const auto sealed = write_footer(fd.get(), k_number, walk->data_end, walk->rows, false);
   FUZZ_CHECK(sealed.has_value(), "seal");
   const auto again = read_footer(fd.get(), k_number);

@@ -1,6 +1,6 @@
-// Any list of paths: the reader returns nothing outside the prefix, and loses nothing. The entries
-// that the reader returns add up to the list; each is given, walked, refused for a reason, or no
-// entry. Input: the list.
+// An arbitrary list of paths. The reader must not return a path outside the prefix, and must
+// account for all entries: each entry is given, walked, refused for a reason, or not an entry.
+// Input: the list.
 #include <algorithm>
 #include <cerrno>
 #include <climits>
@@ -14,7 +14,8 @@
 namespace cube::prefetch {
 namespace {
 
-// A small tree, made once: two files, a directory with two more, a link out of the prefix.
+// Makes a small tree at the first call: two files, a directory with two more files, and a link out
+// of the prefix.
 const std::string& prefix() {
   static const auto* const path = [] {
     const auto* const made = new std::string(fuzz::directory() + "/data");
@@ -46,7 +47,7 @@ void check_entries(const std::string& list, std::string_view text) {
                static_cast<unsigned long long>(reader->line()));
     const std::size_t end = std::min(text.find(separator), text.size());
     std::string_view expected = text.substr(0, end);
-    // "\r\n" ends a line, too; an "\r" at the end of the file without "\n" does not.
+    // "\r\n" also ends a line; an "\r" at the end of the file without "\n" does not.
     if (separator == '\n' && end < text.size() && expected.ends_with('\r'))
       expected.remove_suffix(1);
     if (got == ListEntries::Got::too_long) {
@@ -103,7 +104,7 @@ void check_paths(const std::string& list, std::string_view text, bool look_at_ea
     accounted += paths->refusals().of(reason);
     FUZZ_CHECK(paths->refusals().text(reason).size() < 1000, "a long line");
   }
-  // A line for a directory yields more entries, or fewer if it exists but has no files.
+  // A line for a directory yields several entries, or none if the directory has no files.
   const bool may_walk = look_at_each || text.find('/') != std::string_view::npos;
   FUZZ_CHECK(may_walk || accounted >= count_entries(text), "%llu of %zu",
              static_cast<unsigned long long>(accounted), count_entries(text));

@@ -1,6 +1,7 @@
-// Any bytes of a server: lines are parsed or rejected without a read beyond them; and any bytes as
-// the value of a record: only a whole record is accepted. Answers of a name server are tested in
-// the same way. Input: all of these.
+// Arbitrary bytes from a server. As a line, they must be parsed or rejected without a read beyond
+// the line. As the value of a record, they may be accepted only if the record is whole. As an
+// answer of a name server, they must be handled in the same way. Each input is used for all of
+// these.
 #include <cstring>
 #include <vector>
 
@@ -15,7 +16,7 @@ namespace {
 void check_lines(std::string_view text) {
   while (const std::size_t bytes = meta_line_bytes(text)) {
     FUZZ_CHECK(bytes >= 2 && bytes <= text.size(), "%zu of %zu bytes", bytes, text.size());
-    // The line has memory of its own, so that the sanitizer sees a read beyond its end.
+    // The line has its own memory block, so that the sanitizer detects a read beyond its end.
     const std::vector<char> line(text.begin(),
                                  text.begin() + static_cast<std::ptrdiff_t>(bytes - 2));
     const MetaAnswer answer = parse_meta_answer({line.data(), line.size()});
@@ -38,8 +39,8 @@ void check_value(std::string_view text) {
       "a record beyond its bytes");
 }
 
-// Puts the fuzzed answer after a valid question; without one, the parser rejects it immediately.
-// The first two bytes say how many answers there are.
+// Puts the fuzzed answer after a valid question, because the parser immediately rejects an answer
+// without a question. The first two bytes are the number of answers.
 void check_name_answer(std::string_view text) {
   std::byte question[k_most_dns_bytes];
   const std::size_t asked = write_dns_question("cache-0.cache", DnsType::v4, 7, question);

@@ -1,6 +1,6 @@
-// Hostile bytes as a pack: an opened pack yields errors or the packed bytes, and nothing beyond it
-// is read. Input: the first byte says how; then patches of a whole pack (place, length, bytes),
-// with or without fitting hashes, or a pack's bytes.
+// Hostile bytes as a pack. An opened pack must return errors or the packed bytes, and nothing
+// beyond the pack may be read. Input: a byte that chooses the case, then either patches of a whole
+// pack (place, length, bytes), with or without fitting hashes, or the bytes of a pack.
 #include <sys/stat.h>
 #include <sys/uio.h>
 
@@ -57,7 +57,7 @@ void read_all(const PackReader& pack, const PackEntry& entry, const std::string*
   while (names.next(name, row)) FUZZ_CHECK(is_pack_name(name), "name");
 }
 
-// As the miss of each file does, which also fetches others.
+// Does the same as a miss of a file, which also fetches other files.
 void look_around(const std::string& file) {
   std::string why;
   const auto mount = PackMount::open({.prefix = "/p", .file = file}, why);

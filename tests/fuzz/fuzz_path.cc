@@ -1,8 +1,9 @@
-// Any path, from any directory, against a real tree of links, odd names and a prefix that resembles
-// another directory's name. A path that the filter covers with key K must lead the kernel to the
-// file of K. A path that the filter passes by must not be covered. A path without links to a file
-// below a prefix must be covered, however it is spelled. Input: a letter for the working directory,
-// one for the directory fd, one for the care, then the path; '@' is the tree.
+// An arbitrary path, from any directory, against a real tree with links, odd names and a prefix
+// that resembles another directory's name. If the filter covers a path with key K, the kernel must
+// find the file of K at that path. A path that the filter passes by must not be covered. Every
+// spelling of a path without links to a file below a prefix must be covered. Input: a letter for
+// the working directory, a letter for the directory fd, a letter for the care, then the path; '@'
+// is the tree.
 #include <sys/statfs.h>
 
 #include <climits>
@@ -126,8 +127,8 @@ void check_covered(int dir, const std::string& path, const CoveredPath& covered)
   }
 }
 
-// The file below a prefix to which this path leads without a link on its way; empty if there is
-// none.
+// Returns the file below a prefix to which this path leads without a link; empty if there is no
+// such file.
 std::string plain_file(int dir, const std::string& path) {
   const base::UniqueFd fd(
       static_cast<int>(sys::openat(dir, path.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC)));
@@ -160,7 +161,7 @@ void run(fuzz::Input input) {
       path += c;
     }
   }
-  // 's': the directory was changed in a way that the library has not seen.
+  // 's': the working directory was changed without the library's knowledge.
   sys::raw(SYS_chdir, sys::arg(tree.directories[stale ? 1 : 0].c_str()));
   path_filter::forget_working_directory();
   if (stale) {

@@ -1,6 +1,6 @@
-// Hostile bytes as a record: the checks never read beyond the existing bytes, accept nothing whose
-// checksums do not fit, and accept everything that write_record made. Input: the first byte says
-// how, then the bytes of a record, or what to write.
+// Hostile bytes as a record. The checks must never read beyond the existing bytes, must refuse all
+// records whose checksums do not fit, and must accept everything that write_record made. Input: a
+// byte that chooses the case, then the bytes of a record, or the values to write.
 #include <cstring>
 #include <memory>
 
@@ -12,7 +12,7 @@
 namespace cube::cache {
 namespace {
 
-// The bytes lie on the heap and have exactly that size, so that AddressSanitizer sees each access
+// The bytes are a heap block of exactly that size, so that AddressSanitizer detects each access
 // beyond them.
 struct Bytes {
   explicit Bytes(std::size_t n) : size(n), data(new(std::align_val_t{64}) std::byte[n]) {}
@@ -24,7 +24,7 @@ struct Bytes {
   std::byte* data;
 };
 
-// Written independently of the record's code, which is under test, from doc/FORMAT.md.
+// Written from doc/FORMAT.md, independently of the code under test.
 std::uint64_t expected_header_hash(const std::byte* record, std::uint32_t path_length) {
   std::uint64_t words[4];
   words[0] = base::hash_bytes(record, 32);
@@ -51,7 +51,7 @@ void try_bytes(std::string_view text, bool mend) {
   Bytes bytes(text.size());
   std::memcpy(bytes.data, text.data(), text.size());
   if (mend && bytes.size >= sizeof(Record)) {
-    // A forger would set arbitrary fields, and the checksum that fits them.
+    // A forger would set arbitrary fields and compute the checksum that fits them.
     Record& record = bytes.record();
     record.magic = Record::k_magic;
     record.version = Record::k_version;
@@ -112,7 +112,7 @@ void round_trip(fuzz::Input input) {
       record.data_size == data.size() && std::memcmp(record.data(), data.data(), data.size()) == 0,
       "data");
   FUZZ_CHECK(record.stat.inode == flip && record.is_stale(), "fields");
-  // A flipped bit outside a mark and padding is noticed.
+  // A flipped bit must be noticed, except in a mark or in padding.
   const std::size_t at = flip / 8 % room;
   alone.data[at] ^= static_cast<std::byte>(1U << (flip % 8));
   if (is_mark_or_padding(alone.record(), at)) return;

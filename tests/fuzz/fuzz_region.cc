@@ -1,7 +1,8 @@
-// A region file with corrupt bytes in its tables and records: attach refuses it or works with it,
-// and nothing in it leads beyond the mapping. It starts with two sound regions: one that was kept,
-// and one whose process was killed while it worked. Input: which region, a count, as many changes
-// (what, row, where in the row, how wide, value), then what to do with it.
+// A region file with corrupt bytes in its tables and records. attach() must refuse the file or work
+// with it, and nothing in the file may lead beyond the mapping. There are two sound regions to
+// start from: a kept region, and a region whose process was killed while it worked. Input: the
+// number of the region, a count, as many changes as the count says (table, row, place in the row,
+// width, value), and then the actions.
 #include <sys/mman.h>
 #include <sys/wait.h>
 
@@ -26,7 +27,7 @@ namespace {
 constexpr std::uint64_t k_bytes = 8 << 20;
 constexpr int k_files = 4;
 constexpr std::size_t k_sizes[k_files] = {0, 700, 40'000,
-                                          3'000'000};  // the last takes a run of two segments
+                                          3'000'000};  // the last one needs two adjacent segments
 
 struct Fixture {
   base::Config config;
@@ -50,8 +51,8 @@ FileCache* attach(const base::Config& config, bool create) {
 
 OpenRequest request_for(const std::string& path) { return {.key = path, .path = path.c_str()}; }
 
-// A process that fills the region. It detaches, or is killed with a fetch, a pin and a writer under
-// way.
+// Fills the region in another process. The process detaches, or is killed while it has a fetch, a
+// pin and a writer.
 void fill_region(const Fixture& f, bool killed) {
   const pid_t child = fork();
   if (child == 0) {
@@ -72,7 +73,7 @@ void fill_region(const Fixture& f, bool killed) {
              status);
 }
 
-// A new file at the path: the previous one may have lost its name.
+// Makes a new file at the path, because the previous file might have lost its name.
 void place_file(Fixture& f, std::size_t bytes) {
   if (f.file != nullptr) munmap(f.file, bytes);
   unlink(f.path.c_str());
@@ -112,8 +113,8 @@ Table table_of(const RegionLayout& l, std::uint8_t what) {
   }
 }
 
-// In some tables few rows are in use: this picks "the n-th row in use" instead of a number that is
-// never in use.
+// In some tables, only few rows are in use. For these, chooses the n-th row in use, because a
+// random row would never be in use.
 std::uint64_t row_for(const Fixture& f, const Table& table, std::uint8_t what, std::uint16_t row) {
   if (what % 14 < 9 || what % 14 > 11) return row % table.rows;
   const bool is_index = what % 14 == 9;
@@ -126,7 +127,7 @@ std::uint64_t row_for(const Fixture& f, const Table& table, std::uint8_t what, s
       living.push_back(i);
   }
   if (living.empty()) return row % table.rows;
-  // A record's four lines of header, and the path after it.
+  // Chooses one of the four lines of a record's header, or the line of its path.
   return is_index ? living[row % living.size()]
                   : (living[row % living.size()] + row / 256 % 5) % table.rows;
 }
@@ -139,7 +140,8 @@ void change(const Fixture& f, fuzz::Input& input) {
   const std::size_t width = std::size_t{1} << (input.byte() % 4);
   const auto value = input.number<std::uint64_t>();
   const std::uint64_t at = table.at + row * table.row_bytes + in_row / width * width;
-  // A lock word that is never released costs two seconds; RegionLock.* covers it.
+  // Leaves out the lock word: a lock that is never released costs two seconds. RegionLock.* covers
+  // this case.
   const std::uint64_t lock = offsetof(RegionHeader, lifecycle);
   if (at + width > f.sound[0].size() || (at < lock + 8 && at + width > lock)) return;
   std::memcpy(f.file + at, &value, width);
@@ -155,7 +157,7 @@ void check_record(const Region& region, const Record& record) {
   FUZZ_CHECK(record.path_length < room - sizeof(Record), "its path");
   FUZZ_CHECK(record.data_offset <= room && record.data_size <= room - record.data_offset,
              "its data");
-  // Reading them raises no fault.
+  // Reading the path and the data must not raise a fault.
   volatile std::uint64_t sum =
       base::hash_bytes(record.path_text(), record.path_length + std::size_t{1});
   for (std::uint64_t i = 0; i < record.data_size; i += k_page)
@@ -201,7 +203,7 @@ void act(const Fixture& f, FileCache& cache, fuzz::Input& input) {
   }
 }
 
-// Restores only what can have changed: the tables and the front of the segments.
+// Restores only the parts that can have changed: the tables and the beginnings of the segments.
 void restore(Fixture& f, const std::vector<std::byte>& sound) {
   static const std::vector<std::byte>* last = nullptr;
   if (access(f.path.c_str(), F_OK) != 0) {
@@ -224,8 +226,8 @@ void run(fuzz::Input input) {
   restore(f, f.sound[input.byte() % 2]);
   for (int n = input.byte() % 32; n > 0; --n) change(f, input);
   FileCache* cache = nullptr;
-  // Attaches in a thread of its own: the robust mutexes that it holds end with it, before the
-  // mapping does.
+  // Attaches in a separate thread. The robust mutexes that it holds end with this thread, before
+  // the mapping is removed.
   std::thread([&] {
     cache = attach(f.config, false);
     if (cache == nullptr) return;

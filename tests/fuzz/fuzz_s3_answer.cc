@@ -1,4 +1,4 @@
-// Answers of an object store: pages of listings, and documents of errors.
+// Arbitrary answers of an object store: pages of listings, and error documents.
 #include <string>
 
 #include "prefetch/object/s3/list_page.h"

@@ -2,8 +2,8 @@
 """Runs a fuzz target from its corpus, in a directory that is removed afterwards: for a set time, or
 for a set number of inputs, so that a test tries the same inputs on every machine.
 
-Prints how many inputs were tried. A failure prints the target's own report, the input in base64 and
-how to run it again."""
+Prints how many inputs were tried. After a failure, prints the target's own report, the input in
+base64, and how to run it again."""
 import argparse
 import base64
 import os

@@ -11,7 +11,8 @@ TIER = re.compile(r'\{"(\w+)", Counter::(\w+),')
 
 
 def strings(row: str) -> list[str]:
-    """The C strings of a row; strings with only white space between them count as one."""
+    """Returns the C strings of a row. Strings with only white space between them count as one
+    string."""
     joined = re.sub(r'"\s*\n\s*"', "", row)
     return [s.encode().decode("unicode_escape") for s in re.findall(r'"((?:[^"\\]|\\.)*)"', joined)]
 
@@ -53,7 +54,7 @@ def figures(definition: str, tier_kinds: str) -> str:
 
 
 def of_each(tiers: list, fields: list) -> list[list[str]]:
-    """The rows of a block of fields that each tier has."""
+    """Returns the rows of a block of fields that each tier has."""
     return [[f"`{tier}.{name}`", unit, f"with a {tier}: {text}"]
             for tier, _ in tiers
             for name, unit, text in fields]

@@ -1,6 +1,6 @@
-"""Checks that links of the documents lead somewhere, also to a heading, that the documents named in
-sources exist, and that none is longer than 480 lines. The rows of .def files, which no formatter
-sees, have at most 100 columns."""
+"""Checks that the targets of links in documents exist, headings included, that the documents named
+in sources exist, and that no document is longer than 480 lines. Also checks that the rows of .def
+files, which no formatter formats, have at most 100 columns."""
 
 import re
 import sys
@@ -14,7 +14,7 @@ SOURCES = {".cc", ".h", ".def", ".py", ".md", ".txt", ".toml", ".svg", ".sh"}
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors that a heading gets on a page of the usual hosts."""
+    """Returns the anchors that the usual hosts generate for the headings of a page."""
     headings = re.findall(r"^#+ (.*)", text, re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

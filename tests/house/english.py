@@ -7,8 +7,8 @@ headings are none.
     english.py [--list] [--most PERCENT] [PATH ...]    PATH: files or folders below the root, as
                                                        cache/pack; default: all
 
-Exit status: 0; 1 if more than PERCENT (default 0.5) of the sentences are such, or a paragraph is
-too long."""
+Exit status: 0, or 1 if more than PERCENT (default 0.5) of the sentences begin like this, or if a
+paragraph is too long."""
 import argparse
 import os
 import re
@@ -27,14 +27,14 @@ MOST_WORDS = 80
 
 
 def sources():
-    """All files below the root except hidden ones and those in build folders (build*)."""
+    """Yields all files below the root, except hidden files and files in build folders (build*)."""
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [f for f in folders if not f.startswith(("build", ".", "__"))]
         yield from (Path(folder, f).relative_to(ROOT) for f in files)
 
 
 def document_paragraphs(lines):
-    """(line, text) of each paragraph of a document."""
+    """Yields (line, text) for each paragraph of a document."""
     first, text, is_code, is_list = 0, [], False, False
     for number, line in enumerate([*lines, ""], 1):
         found = line.strip()
@@ -56,7 +56,7 @@ def document_paragraphs(lines):
 
 
 def paragraphs(path):
-    """(line, text) of each run of comment lines, or of each paragraph of a document."""
+    """Yields (line, text) for each run of comment lines, or for each paragraph of a document."""
     lines = path.read_text(errors="replace").splitlines()
     if path.suffix not in COMMENT:
         yield from document_paragraphs(lines)

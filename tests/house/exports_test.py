@@ -1,5 +1,5 @@
-"""Each call of shim/hooks.def is defined in a file of shim/libc that the heading above its row
-names: [open.cc] open, by path.
+"""Checks that each call of shim/hooks.def is defined in a file of shim/libc that the heading above
+its row names, such as "[open.cc] open, by path".
 
     exports_test.py ROOT      exit status 1 and a line for each call that is elsewhere
 """
@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 HEADING = re.compile(r"^// \[([a-z_., ]+)\]")
-# The other rows define the function themselves.
+# Rows that need a definition; all other rows define the function themselves.
 ROW = re.compile(r"^CUBE_(?:RAW_)?HOOK\([^,]+, (\w+),")
 
 
 def rows(text: str) -> list[tuple[str, list[str]]]:
-    """Each call that needs a definition, with the files of its heading."""
+    """Returns each call that needs a definition, with the files of its heading."""
     found, files = [], []
     for line in text.splitlines():
         if heading := HEADING.match(line):
@@ -25,7 +25,8 @@ def rows(text: str) -> list[tuple[str, list[str]]]:
 
 
 def defines(source: str, call: str) -> bool:
-    """True if the call is defined by its own name, or as an argument of a macro that makes it."""
+    """Returns True if the call is defined by its own name, or by a macro that has it as an
+    argument."""
     by_name = rf"\bexport_{call}\([^;{{]*\)\s*\{{"
     by_macro = rf"^CUBE_\w+\((?:[^()]*, )?{call}\b"
     # A macro that defines NAME and fNAME.

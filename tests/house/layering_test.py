@@ -5,8 +5,8 @@ import re
 import sys
 from pathlib import Path
 
-# A folder, with its subfolders, may include itself and the folders of later lines. Folders of one
-# line do not include each other.
+# A folder may include itself, its subfolders and the folders of later lines. Folders of the same
+# line may not include each other.
 ORDER = [["shim/cli"], ["prefetch/object"], ["shim/libc"], ["shim/lifecycle"], ["shim/calls"],
          ["shim/threads"], ["shim/path"], ["shim/fd"], ["shim/process"], ["shim/profile"], ["shim"],
          ["prefetch/work"], ["prefetch/pace"], ["prefetch/order", "prefetch/engine"],
@@ -14,11 +14,11 @@ ORDER = [["shim/cli"], ["prefetch/object"], ["shim/libc"], ["shim/lifecycle"], [
          ["cache/origin", "cache/tier"], ["cache/bucket"],
          ["cache/pack", "cache/region", "cache/tier/disk", "cache/tier/cluster"],
          ["cache/record"], ["prefetch/object/s3"], ["cache/base"],]
-# Finds files (a header and its source count as one) that reach each other by includes, so that a
-# reader of one has to open all.
+# The largest allowed number of files that include each other in a circle (a header and its source
+# count as one). A reader of one such file must open all of them.
 LARGEST_CIRCLE = 2
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
-# Headers whose functions would call our own hooks, or drag a runtime into every host.
+# Headers whose functions would call our own hooks, or would load a large runtime into every host.
 FORBIDDEN = re.compile(r"#\s*include\s+<(iostream|fstream|filesystem)>")
 
 
@@ -38,7 +38,7 @@ def points_down(own: str, target: str) -> bool:
 
 
 def circles(includes: dict[str, set[str]]) -> list[list[str]]:
-    """The sets of at least two files that reach each other."""
+    """Returns the sets of at least two files that include each other."""
     def reached(start: str) -> set[str]:
         seen: set[str] = set()
         todo = [start]

@@ -1,6 +1,7 @@
-"""doc/deploy/METRICS.md lists the metrics that `cubeshim exporter --list` prints, which come from
-cache/base/settings/stats.def. `--write` updates the list. The dashboard and the rules use no
-others, and lack no field; Grafana's own schema was compared by hand.
+"""Checks that doc/deploy/METRICS.md lists the metrics that `cubeshim exporter --list` prints, which
+come from cache/base/settings/stats.def. `--write` updates the list. Also checks that the dashboard
+and the rules use only these metrics and that no field is missing. Grafana's own schema was compared
+by hand.
 
     metrics_doc_test.py ROOT COMMAND [--write]
 """
@@ -47,8 +48,8 @@ def unknown_metrics(file: str, text: str, known: set[str]) -> list[str]:
 
 
 def wrong_reasons(root: Path, file: str, text: str) -> list[str]:
-    """A hit ratio counts the opens that a cache of unlimited size would hold, as the report
-    does."""
+    """Checks that a hit ratio, like the report, counts the opens that a cache of unlimited size
+    could serve."""
     rows = re.findall(r'^CUBE_BYPASSED\(\w+, "bypassed\.(\w+)", (true|false)',
                       (root / "cache/base/settings/stats.def").read_text(), re.M)
     wanted = "|".join(sorted(reason for reason, is_request in rows if is_request == "true"))

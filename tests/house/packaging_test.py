@@ -1,4 +1,4 @@
-"""Tests the rules by which `make dist` checks a release, and those of its parts that need no
+"""Tests the rules by which `make dist` checks a release, and the parts of `make dist` that need no
 compiler.
 
     packaging_test.py ROOT LIBRARY      LIBRARY: libcubeshim.so as this machine's compiler built it

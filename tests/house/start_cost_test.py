@@ -11,8 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-# The loader maps each needed library, which takes 60 us. Every program has libc and the loader; the
-# others hold symbols of old versions of glibc, or belong to the program.
+# The libraries that ours may need. The loader takes 60 us to map one. Every program has libc and
+# the loader. The other libraries provide symbols for old versions of glibc, or belong to the
+# program.
 LIBRARIES = {
     "libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libpthread.so.0", "libdl.so.2",
     "librt.so.1", "libgcc_s.so.1"
@@ -35,8 +36,8 @@ def needless_libraries(dynamic: str) -> list[str]:
 
 
 def late_destructors(name: str, symbols: str) -> list[str]:
-    """A static object with a destructor: it runs at the end of each program, touches all of the
-    object, and comes before the last calls."""
+    """Finds static objects with a destructor. A destructor runs at the end of each program, touches
+    the whole object, and runs before the program's last calls."""
     return [f"{name}: an object in static memory has a destructor"] if re.search(
         r"\bU (__cxa_atexit|atexit)\b", symbols) else []
 

@@ -1,6 +1,6 @@
-"""Threads with an fd table of their own run the code of cache/ and prefetch/. Therefore this code
-calls no function of libc, or of the runtimes, that other libraries hook in order to do more than
-observe: an fd that such a hook opened would be another file in the program's table.
+"""Threads with their own fd table run the code of cache/ and prefetch/. Other libraries can hook
+functions of libc and of the runtimes. This code must not call a function whose hooks do more than
+observe, because an fd that such a hook opens would be another file in the program's table.
 
     thread_calls_test.py ARCHIVE ...     exit status 1 and a line for each call that is in neither
                                          list
@@ -21,7 +21,7 @@ PURE = {
     "__tsan_init", "__lsan_do_leak_check", "__cxa_guard_acquire", "__cxa_guard_release",
     "__cxa_guard_abort", "__dso_handle",
 }
-# Only threads of the program call these, and keepers, which have the program's fd table
+# Only threads of the program call these functions, and keepers, which have the program's fd table
 # (prefetch/threads/background_thread.cc).
 BY_OTHERS = {
     "pthread_create": "by a keeper",

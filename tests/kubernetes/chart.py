@@ -21,8 +21,8 @@ STAMP = ("# Made by tests/kubernetes/check.py --write, from a chart and cases wi
 
 
 def stamp() -> str:
-    """The first lines of the manifest: they change with each file that it and expected/ are made
-    from."""
+    """Returns the first lines of the manifest. They change with each file from which the manifest
+    and expected/ are made."""
     files = [
         CHART / "Chart.yaml", CHART / "values.yaml", *sorted((CHART / "templates").iterdir()),
         HERE / "values.yaml", *CASES.values()

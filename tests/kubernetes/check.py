@@ -1,11 +1,11 @@
-"""Checks the chart by the tools of its users: helm, the API server's own admission plugin (admit/),
-and the schemas of Kubernetes.
+"""Checks the chart with the tools of its users: helm, the API server's own admission plugin
+(admit/), and the schemas of Kubernetes.
 
     check.py --tools DIR [--write]      --write makes cubeshim.yaml and expected/ anew
 
-The tools come from the Go module proxy and PyPI, and stay in DIR: 0.4 GB. To build them takes some
-six minutes of CPU time and 2.5 GB. If they cannot be had, one line says why and the exit status is
-77, which ctest takes for a skip."""
+The tools come from the Go module proxy and PyPI, and stay in DIR: 0.4 GB. Building them takes some
+six minutes of CPU time and 2.5 GB. If they are not available, one line says why and the exit status
+is 77, which means a skip for ctest."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Runs a pod's containers as a kubelet would, from the pod's manifest: mounts, volumes, variables,
-user and root file system of its own, in namespaces. Needs root.
+"""Runs a pod's containers from the pod's manifest, like a kubelet: in namespaces, with the pod's
+own mounts, volumes, variables, user and root file system. Needs root.
 
 A container's image is this machine's root file system, with the files of `Node.image` on top. The
 volumes that pods claim are directories of the node."""
@@ -27,7 +27,7 @@ class Node:
 
 
 class Pod:
-    """One pod, from its start to its end. Its own volumes end with it."""
+    """One pod, from its start to its end. The pod's own volumes end with the pod."""
 
     def __init__(self, node: Node, manifest: dict):
         self.node, self.spec = node, manifest["spec"]
@@ -73,8 +73,8 @@ class Pod:
         return source
 
     def environment(self, container: dict) -> dict[str, str]:
-        """As the kubelet does: a $(NAME) is replaced if an earlier variable has that name; any
-        other stays."""
+        """Returns the environment. As in the kubelet, a $(NAME) is replaced if an earlier variable
+        has this name; otherwise it stays."""
         found: dict[str, str] = {}
         for variable in container.get("env", []):
             if "valueFrom" in variable:
@@ -87,8 +87,8 @@ class Pod:
         return found
 
     def command(self, container: dict) -> list[str]:
-        """The command that runs the container: it makes the container's root, mounts the volumes
-        there, and becomes the container's process."""
+        """Returns the command that runs the container. It makes the container's root, mounts the
+        volumes there, and executes the container's process."""
         layers = Path(tempfile.mkdtemp(prefix=f"{container['name']}-", dir=self._own.name))
         root, upper, scratch = (layers / name for name in ("root", "upper", "work"))
         security = container.get("securityContext", {})
@@ -121,5 +121,5 @@ class Pod:
         ]
 
     def _user(self, security: dict) -> int:
-        """Every user other than root runs as 1000."""
+        """Returns the user to run as. Every user other than root runs as 1000."""
         return security.get("runAsUser", self.spec.get("securityContext", {}).get("runAsUser", 0))

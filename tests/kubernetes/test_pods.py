@@ -1,6 +1,6 @@
-"""Pods as the policy makes them (expected/): they keep their own fields, comply with the restricted
-Pod Security Standard, and work in namespaces on a slow mount. check.py checks with the API server's
-own code that the policy makes these pods.
+"""Tests pods that the policy has changed (expected/). They keep their own fields, comply with the
+restricted Pod Security Standard, and work in namespaces on a slow mount. check.py checks with the
+API server's own code that the policy makes these pods.
 
     CUBESHIM_BUILD=BUILD test_pods.py"""
 
@@ -164,7 +164,7 @@ class RunningPods(unittest.TestCase):
         (image / "usr/bin/python").symlink_to("/usr/bin/python3")
         # As the chart's DaemonSet makes it.
         disk.chmod(0o1777)
-        # Without a page cache, which would hide reads.
+        # The mount has no page cache, which would hide reads.
         self.mount = SlowMount(BUILD / "lagfs", data, self.work, 100, direct=True)
         self.mount.__enter__()
         self.addCleanup(self.mount.__exit__)
@@ -172,7 +172,7 @@ class RunningPods(unittest.TestCase):
         self.node = Node(image, {"data": self.mount.path, "cubeshim": disk}, self.work)
 
     def begin(self, pod: Pod) -> tuple[subprocess.Popen, str]:
-        """Starts the container and waits until it has read all."""
+        """Starts the container and waits until it has read all files."""
         running = pod.start("train")
         self.addCleanup(running.communicate)
         self.addCleanup(running.kill)

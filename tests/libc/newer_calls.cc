@@ -1,5 +1,5 @@
-// A program for an old libc makes newer calls as Rust's and Go's do: by a symbol if any library has
-// it (ours exports all names under each libc), otherwise by call number.
+// A program built for an old libc makes newer calls like Rust and Go programs: through a symbol if
+// any library has it (ours exports all names under each libc), otherwise by call number.
 #include "tests/libc/newer_calls.h"
 
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ CUBE_NEWER_CALL(int, renameat2,
                 to_dir, to, flags)
 #endif
 #if !__GLIBC_PREREQ(2, 29)
-// No system call does the same.
+// No system call has the same effect.
 extern "C" __attribute__((visibility("hidden"))) int posix_spawn_file_actions_addchdir_np(
     posix_spawn_file_actions_t*, const char*) noexcept {
   return ENOSYS;
@@ -93,7 +93,7 @@ CUBE_NEWER_CALL(int, pidfd_send_signal, (int process, int signal, siginfo_t* inf
 #endif
 
 #if !__GLIBC_PREREQ(2, 34)
-// No raw call: before 2.25 libc caches the process id.
+// A raw call is not possible here, because libc before 2.25 caches the process id.
 extern "C" __attribute__((visibility("hidden"))) pid_t _Fork() noexcept {
   void* const symbol = dlsym(RTLD_DEFAULT, "_Fork");
   return symbol != nullptr ? reinterpret_cast<pid_t (*)()>(symbol)() : fork();
@@ -101,14 +101,14 @@ extern "C" __attribute__((visibility("hidden"))) pid_t _Fork() noexcept {
 #endif
 
 #if !__GLIBC_PREREQ(2, 32)
-// The tests then print a number.
+// The tests then print the error's number.
 extern "C" __attribute__((visibility("hidden"))) const char* strerrorname_np(int) noexcept {
   return nullptr;
 }
 #endif
 
-// For tests that ask for a function by its name. In such a libc, stat and the like are part of the
-// program itself, and call __xstat and the like.
+// For tests that look up a function by name. With such an old libc, stat and its relatives are
+// linked into the program itself, and call __xstat and its relatives.
 extern "C" __attribute__((visibility("hidden"))) void* newer_call(const char* name) {
   using Stat = int (*)(const char*, struct stat*);
   const struct {

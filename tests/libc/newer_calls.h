@@ -1,5 +1,5 @@
-// Included before everything else in the tests: calls that the libc of this build lacks, and that
-// its headers do not declare.
+// Declares calls that the libc of this build lacks and its headers do not declare. The tests
+// include it before everything else.
 #pragma once
 
 #include <fcntl.h>

@@ -18,7 +18,8 @@ def cpu_of(program: Path) -> str:
 
 
 class Libc:
-    """`work`: a folder for copies of programs and for data, while entered."""
+    """A libc. `work` is a folder for copies of programs and for data, while the object is
+    entered."""
 
     MARK = ""
 
@@ -52,7 +53,7 @@ class Libc:
         """Makes the copies in `work` run with this libc."""
 
     def inside(self, path: Path) -> str:
-        """The path as the programs see it."""
+        """Returns the path as the programs see it."""
         return str(path)
 
     def program(self, name: str) -> str:
@@ -65,7 +66,7 @@ class Libc:
                               errors="replace", timeout=timeout, stdin=subprocess.DEVNULL)
 
     def wrapped(self, name: str) -> Path:
-        """A program that runs outside the root, like any other."""
+        """Returns a program that can be run from outside the root, like any other program."""
         return self.work / name
 
     def version(self) -> str:
@@ -101,7 +102,7 @@ class System(Libc):
         return self.folder / "tmp"
 
     def prepare(self, stack: ExitStack) -> None:
-        # The root is a mount of its own, so that the tests can make a mount namespace in it.
+        # The root is a separate mount, so that the tests can make a mount namespace in it.
         places = [(self.folder, self.folder),
                   *((Path("/", name), self.folder / name) for name in ("dev", "dev/shm", "proc"))]
         for source, target in places:

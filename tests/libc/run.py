@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""Compares programs natively and under a released library with older and newer libcs, by hand and
-before a release.
+"""Compares programs natively and under a released library, with older and newer libcs. Run it by
+hand before a release.
 
     run.py --release build-dist --libc 2.17=/opt/glibc-2.17 --libc bullseye=/srv/bullseye --node
     node-v16/bin/node
 
-A libc is a folder that glibc was installed to (`lib/ld-linux-x86-64.so.2`; the programs get that
-loader by patchelf), or the root of a system (`bin/sh`; the programs run in a chroot, and its own
-Python, too). The programs are built by the compiler of the release for the libc's architecture;
-aarch64 needs qemu-user with binfmt_misc. Needs root."""
+A libc is either a folder to which glibc was installed (`lib/ld-linux-x86-64.so.2`; patchelf gives
+the programs this loader), or the root of a system (`bin/sh`; the programs and the system's own
+Python run in a chroot). The programs are built by the compiler of the release for the libc's
+architecture; aarch64 needs qemu-user with binfmt_misc. Needs root."""
 
 import argparse
 import json
@@ -67,8 +67,8 @@ class Skipped(Exception):
 
 
 def equal_with_hits(libc: Libc, words: list[str], prefix: Path) -> str:
-    """The same program natively and under the library: status, output and errors are equal, and
-    files were served."""
+    """Runs a program natively and under the library. Status, output and errors must be equal, and
+    files must have been served."""
     def run(settings: dict[str, str]) -> tuple[int, str, str]:
         done = libc.run(words, settings)
         return done.returncode, done.stdout, done.stderr
@@ -106,8 +106,8 @@ def check_unwind(libc: Libc, data: Path, _: argparse.Namespace) -> str:
 
 
 def check_parity(libc: Libc, data: Path, options: argparse.Namespace) -> str:
-    # Each test is a process of its own, natively, too: after a clone with CLONE_VM, glibc before
-    # 2.25 has wrong ids for its own thread.
+    # Each test is a separate process, even natively: after a clone with CLONE_VM, glibc before 2.25
+    # has wrong ids for its own thread.
     binary = libc.wrapped("parity_tests")
     environment = {
         **os.environ, **libc.settings, "PARITY_TMP": libc.inside(data),
@@ -147,7 +147,7 @@ def check_differ(libc: Libc, _: Path, options: argparse.Namespace) -> str:
 
 
 def check_unit(libc: Libc, _: Path, options: argparse.Namespace) -> str:
-    """Runs each test alone, because one may end the process."""
+    """Runs each test alone, because a test can end the process."""
     binary = libc.wrapped("unit_tests")
 
     def run(test: str) -> tuple[str, str]:

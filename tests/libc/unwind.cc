@@ -47,7 +47,7 @@ void* waits_in_open(void* fifo) {
   return nullptr;
 }
 
-// The request is pending before the call, which is answered in user space.
+// The cancellation is already pending before the call, which is answered in user space.
 struct Hit {
   const char* name;
   void (*call)(int fd);

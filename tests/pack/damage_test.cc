@@ -1,5 +1,5 @@
-// Packs that differ from what was written: never a crash, never other bytes, and a sentence that
-// names the fault.
+// Packs that were damaged after they were written. Readers never crash, never return wrong bytes,
+// and name the fault in a sentence.
 #include <cstring>
 #include <random>
 
@@ -80,7 +80,7 @@ TEST_F(PackDamage, AThousandFlippedBytesGiveErrorsOrTheRightBytes) {
     look_at_all(answers);
     ASSERT_FALSE(HasFatalFailure()) << "byte " << at;
   }
-  // Otherwise, nothing was examined.
+  // If there were fewer answers, the test would have examined almost nothing.
   EXPECT_GT(answers, 1000U * 60);
 }
 
@@ -117,7 +117,7 @@ TEST_F(PackDamage, APackThatIsCutShortWhileItIsUsedGivesErrors) {
 }
 
 TEST_F(PackDamage, AForgedIndexIsCheckedWhereItIsUsed) {
-  // The frame's hashes are right, as a forger would make them, but the hashed values are not.
+  // A forger has made wrong values with right hashes.
   std::mt19937_64 random(3);
   std::size_t answers = 0;
   PackHeader header{};

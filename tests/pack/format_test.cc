@@ -1,4 +1,4 @@
-// The names that may lie in a pack, and the places of records.
+// The names that a pack may contain, and the places of records.
 #include "cache/pack/pack_format.h"
 
 #include <dirent.h>

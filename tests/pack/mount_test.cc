@@ -1,4 +1,4 @@
-// A pack as a directory: where links lead, and the answers about missing paths.
+// A pack as a directory: the targets of links, and the errors for missing paths.
 #include "cache/pack/pack_mount.h"
 
 #include "tests/pack/sample_tree.h"
@@ -70,7 +70,7 @@ TEST_F(PackMountTest, AnAbsoluteLinkLeadsOutUnlessItIsBelowThePrefix) {
   EXPECT_EQ(find("root/d/x"), 0);
 }
 
-// The search differs if links may lead to the path, so both ways are tested.
+// The search follows different code if links can lead to the path, so both cases are tested.
 TEST_F(PackMountTest, ErrorsMatchThoseOfAFileSystem) {
   tree.write("d/f", "1");
   tree.write("d/e/g", "2");
@@ -111,7 +111,7 @@ TEST_F(PackMountTest, ErrorsMatchThoseOfAFileSystem) {
 }
 
 struct RewrittenPack : PackMountTest {
-  // Another pack with the same names and sizes: its header is the same, too.
+  // Another pack with the same names and sizes, and so with the same header.
   std::string other;
   void SetUp() override {
     tree.write("d/f", "old bytes");

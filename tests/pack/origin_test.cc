@@ -1,4 +1,4 @@
-// A pack and a mount behind one interface, and which of their files the cache serves to which
+// A pack and a mount behind one interface. Also which of their files the cache serves to which
 // processes.
 #include "cache/origin/origin.h"
 
@@ -165,7 +165,7 @@ TEST_F(OriginsTest, DamagedFileOfACombinedReadIsNotServed) {
   ASSERT_EQ(::stat(tree.pack.c_str(), &before), 0);
   const int fd = ::open(tree.pack.c_str(), O_WRONLY | O_CLOEXEC);
   ASSERT_EQ(pwrite(fd, "?", 1, static_cast<off_t>(whole.find(tree.files["d/f1"]) + 4000)), 1);
-  // Restores the times, so that nothing reveals the change, as with a faulty disk.
+  // Restores the times, so that nothing reveals the change, as if the disk were faulty.
   const timespec times[2] = {{0, UTIME_OMIT}, before.st_mtim};
   ASSERT_EQ(futimens(fd, times), 0);
   close(fd);

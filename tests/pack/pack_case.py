@@ -1,5 +1,5 @@
-"""For tests of CUBESHIM_PACKS: a data set, its pack, and the directory at which programs
-see it. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+"""For tests of CUBESHIM_PACKS: a data set, its pack, and the directory at which programs see the
+pack. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's files."""
 import os
 import subprocess
 import tempfile
@@ -24,7 +24,7 @@ class PackCase(unittest.TestCase):
         make_pack(self.data, self.pack)
 
     def environment_of(self, name, ram="64M", **settings):
-        """The environment of a program whose report goes to the file `stats`."""
+        """Returns the environment of a program that writes its report to the file `stats`."""
         return {
             "PATH": os.environ["PATH"], "LD_PRELOAD": LIBRARY,
             "CUBESHIM_NAME": f"{name}-{os.getpid()}", "CUBESHIM_RAM": ram,

@@ -1,6 +1,6 @@
-"""CUBESHIM_PACKS: no call can change files in a pack; and queries about names in a pack whose
-answers differ from the kernel's. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's, HOOKS_DEF
-the list of calls."""
+"""CUBESHIM_PACKS: no call can change files in a pack. Also tests queries about names in a pack
+whose answers differ from the kernel's. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's
+files, HOOKS_DEF the list of calls."""
 import os
 import platform
 import re
@@ -13,9 +13,9 @@ from pack_case import PackCase
 
 HOOKS = os.environ["HOOKS_DEF"]
 
-# The arguments of each call that changes a name, or the file behind it: F a file of the pack, D its
-# directory, N a new name there, O a file outside, d a directory fd of the pack, f the name relative
-# to it, n a new one.
+# The arguments of each call that changes a name or the file behind a name. F is a file of the pack,
+# D its directory, N a new name there, O a file outside, d a directory fd of the pack, f the file's
+# name relative to d, n a new name relative to d.
 CHANGES = {
     "truncate": "F, 0", "truncate64": "F, 0", "rename": "F, N", "renameat": "d, f, d, n",
     "renameat2": "d, f, d, n, 0", "unlink": "F", "unlinkat": "d, f, 0", "remove": "F",
@@ -52,7 +52,7 @@ THERE = {
     "linkat": "d, f, d, f, 0", "open": "F, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600",
     "openat": "d, f, os.O_CREAT | os.O_EXCL, 0o600"
 }
-# By their call numbers. S and s are places for the result.
+# The same calls, made by their numbers. S and s are places for the result.
 SYSCALLS = {
     "stat": "4, F, S", "lstat": "6, F, S", "access": "21, F, 4", "readlink": "89, L, s, 99",
     "mkdir": "83, N, 0o700", "rmdir": "84, D", "symlink": "88, b'x', N",
@@ -130,7 +130,7 @@ assert open(P + "/a/x").read() == open(O).read() == "hello"
             name: f"{x86 if is_x86 else other}, {arguments}"
             for name, (x86, other, arguments) in SYSCALLS_AT.items()
         } | (SYSCALLS if is_x86 else {})
-        # In the second round the kernel has such a directory, in which it would make something.
+        # In the second round, the directory exists for the kernel, which could create files in it.
         for _ in range(2):
             self.run_python(f"""
 F, D, L = (P + "/a/x").encode(), (P + "/a").encode(), (P + "/to b").encode()

@@ -1,5 +1,5 @@
-"""CUBESHIM_PACKS: the directories of a pack, as programs list them. The plain tree and the packed
-one give the same answers. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: programs list the directories of a pack. The plain tree and the packed tree give
+the same answers. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's files."""
 import os
 import subprocess
 import sys
@@ -71,7 +71,7 @@ class ReadsOfAWalk(unittest.TestCase):
         self.assertLess(self.reads(direct=False), CLASSES / 20)
 
     def test_a_listing_takes_one_read_where_it_does_not(self):
-        # The record of the directory above, for "..", is not read for each of them.
+        # The record of the parent directory, for "..", is not read for each directory.
         self.assertLess(self.reads(direct=True), CLASSES * 1.2)
 
 

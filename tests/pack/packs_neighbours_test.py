@@ -1,5 +1,5 @@
-"""CUBESHIM_PACKS: one read of a pack also fetches the files that lie next to the opened one.
-CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: one read of a pack also fetches the files next to the opened file.
+CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's files."""
 import json
 import os
 import random
@@ -100,9 +100,11 @@ for seed in range(4):
 assert all(os.waitpid(child, 0)[1] == 0 for child in children)
 """)
         self.assertEqual(report["opens"], 16 * COUNT)
-        # A program that wants a file while another reads its window reads it alone.
+        # If a program needs a file while another program reads the window that contains this file,
+        # the first program reads only the file.
         self.assertLess(report["misses"], COUNT * 7 // 8)
-        # Each file is in memory once, unless the flights of two files collide (single_flight.h).
+        # Each file is in memory only one time, except if the flights of two files collide
+        # (single_flight.h).
         self.assertLessEqual(report["ram"]["entries"], COUNT + COUNT // 20)
 
     def test_files_below_the_prefix_of_another_pack_are_that_packs(self):

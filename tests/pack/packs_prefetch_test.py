@@ -1,5 +1,5 @@
-"""CUBESHIM_PACKS: files in a pack are prefetched like any other file: by a list, a listed
-directory, an announcement. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: files in a pack are prefetched like other files: by a list, a listed directory,
+or an announcement. CUBESHIM_COMMAND and CUBESHIM_LIBRARY name the build's files."""
 import json
 import os
 import random
@@ -80,10 +80,11 @@ class Prefetching(PackCase):
         self.assertEqual((report["prefetch"]["early"], report["misses"]), (COUNT, 1), report)
 
     def test_a_directory_that_the_program_has_listed(self):
-        # The program opens the largest files. The files that are fetched because of them are more,
-        # but no larger.
+        # The program opens the largest files. The files that are therefore fetched ahead are more,
+        # but not larger.
         some = "for name in sorted(os.listdir(P + '/a'))[-20:]: open(f'{P}/a/{name}', 'rb').close()"
-        # Not all of the pack fits: no file is fetched only because it lies next to an opened one.
+        # The pack does not fit completely, so no file is fetched only because it is next to an
+        # opened file.
         report = self.run_gated(some, COUNT // 2, READ_ALL, CUBESHIM_RAM="14M")
         self.assertGreaterEqual(report["prefetch"]["early"], COUNT // 2, report)
         self.assertLess(report["misses"], COUNT // 2, report)

@@ -1,5 +1,5 @@
-"""CUBESHIM_PACKS: programs under the shim, whose files lie in a pack. CUBESHIM_COMMAND and
-CUBESHIM_LIBRARY name the build's."""
+"""CUBESHIM_PACKS: programs under the shim, whose files are in a pack. CUBESHIM_COMMAND and
+CUBESHIM_LIBRARY name the build's files."""
 import json
 import os
 import subprocess
@@ -198,7 +198,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         self.check("assert open(P + '/a/x').read() == 'hello'", CUBESHIM_RAM_KEEP="1")
         self.addCleanup(subprocess.run, [COMMAND, "clear", "--name", f"packs-{os.getpid()}"],
                         stdout=subprocess.DEVNULL)
-        # The first job is still there when the second checks, and the other way round.
+        # Each job is still running when the other job checks.
         done = self.run_python(
             f"""
 import subprocess
@@ -226,7 +226,7 @@ assert subprocess.run(["cat", P + "/a/a/x"], env=other, capture_output=True).std
         (self.data / "a/x").write_bytes(b"jello")
         other = self.work / "other.cube"
         make_pack(self.data, other)
-        # The other job is already there when this one fetches.
+        # The other job is already running when this job fetches.
         done = self.run_python(
             f"""
 import subprocess

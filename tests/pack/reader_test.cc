@@ -1,4 +1,4 @@
-// Finds existing paths in a pack, and does not find others.
+// A reader finds the existing paths of a pack, and no other paths.
 #include <dirent.h>
 
 #include <atomic>

@@ -1,4 +1,5 @@
-// An interrupted pack is continued, and ends with the same bytes as an uninterrupted one.
+// The build of a pack is interrupted and continued. The pack has the same bytes as without the
+// interruption.
 #include <cstring>
 
 #include "tests/pack/sample_tree.h"
@@ -21,7 +22,7 @@ struct PackResume : testing::Test {
     ASSERT_EQ(tree.make(build), "stopped");
     ASSERT_FALSE(std::filesystem::exists(tree.pack));
   }
-  // Writes the rest, and compares the pack with one that was made in one run. Returns how many
+  // Writes the rest, and compares the pack with a pack that was made in one run. Returns how many
   // entries were already there.
   std::uint64_t finish() {
     std::uint64_t resumed = 0;
@@ -105,7 +106,7 @@ TEST_F(PackResume, EntryThatWouldBeWrittenDifferentlyIsNotTheSame) {
   FileStat other = *origin;
   other.accessed.seconds += 10;
   EXPECT_TRUE(is_same_entry(packed, other)) << "reading it changes nothing";
-  // A file system may write a file to its disk later, and then the number of blocks changes.
+  // When a file system writes a file to its disk later, the number of blocks can change.
   other = *origin;
   other.blocks += 8;
   EXPECT_FALSE(is_same_entry(packed, other));

@@ -43,7 +43,7 @@ struct SampleTree {
     ASSERT_TRUE(TempDir::write_file(root + "/" + path, content));
     files[path] = content;
   }
-  // Writes files of all sizes for which a layout may be wrong.
+  // Writes files of all sizes for which a layout could be wrong.
   void fill() {
     unsigned seed = 0;
     for (const std::size_t size : {0, 1, 63, 64, 65, 1000, 4096, 32767, 32768, 32769, 100'000,
@@ -74,7 +74,7 @@ struct SampleTree {
     };
     return build;
   }
-  // Empty on success.
+  // Returns an empty string on success.
   std::string make(const cache::PackBuild& build, std::uint64_t* resumed = nullptr) {
     skipped.clear();
     cache::PackBuilder builder(build);
@@ -94,7 +94,7 @@ struct SampleTree {
   }
 };
 
-// The bytes; "" after an error.
+// Returns the bytes, or "" after an error.
 inline std::string read_all(const cache::PackReader& pack, const cache::PackEntry& entry,
                             int& error) {
   std::string data(entry.data_size, '\0');

@@ -176,7 +176,7 @@ struct PackNeighboursTest : testing::Test {
     std::string whole = tests::bytes_of(tree.pack);
     const std::size_t at = whole.find(text);
     ASSERT_NE(at, std::string::npos);
-    // Damages the file as a bad disk does: the file's times show no write.
+    // Damages the file like a bad disk: the file's times show no write.
     struct stat before {};
     ASSERT_EQ(stat(tree.pack.c_str(), &before), 0);
     {

@@ -1,6 +1,6 @@
-// Directories that have not been changed for long: their listings are kept in memory, which answers
-// streams, stats and negative entries (shim/calls/directory/mount_stream.h). Other tests of
-// names make their directories just before.
+// Directories that have not been changed for long. Their listings are kept in memory, and answer
+// streams, stats and queries for missing names (shim/calls/directory/mount_stream.h). The other
+// tests of names use directories that they have just made.
 #include <dirent.h>
 #include <glob.h>
 #include <spawn.h>
@@ -79,7 +79,7 @@ PARITY(Aged, StreamsGoBackAndForth) {
     if (entry == nullptr || names[i] != entry->d_name)
       t.line("another name at place " + std::to_string(i));
   }
-  // In the middle the program asks for the fd.
+  // In the middle of the stream, the program asks for its fd.
   seekdir(stream, places[2]);
   const int fd = dirfd(stream);
   struct stat st {};
@@ -114,13 +114,14 @@ PARITY(Aged, RewoundStreamsShowPresentEntries) {
 
 namespace {
 
-// By a raw call, which the library does not see: a name that others have made may be missing for a
-// second.
+// Makes a raw call, which the library does not see, because the library may overlook a name made by
+// other processes for a second.
 bool is_there(const char* path, struct stat& st) {
   return sys::raw(SYS_newfstatat, AT_FDCWD, sys::arg(path), sys::arg(&st), 0) == 0;
 }
 
-// During a stream over `from` the directory becomes `to`, and then the program asks for its fd.
+// Renames the directory from `from` to `to` while a stream over it is open, and then asks for the
+// stream's fd.
 void move_under_stream(cube::parity::Case& t, const char* from, const char* to,
                        const std::function<void()>& move) {
   age(t, {"", "d", "d/e", "d/empty"});
@@ -175,7 +176,8 @@ PARITY(Aged, StreamsOverDirectoriesThatMove) {
     CALL(renameat2(AT_FDCWD, t / "d", AT_FDCWD, t / "other", RENAME_EXCHANGE));
   });
   CALL(renameat2(AT_FDCWD, t / "d", AT_FDCWD, t / "other", RENAME_EXCHANGE));
-  // By raw calls, which the library does not see, in a process that stands for others.
+  // The raw calls are not seen by the library, and a child makes them in place of foreign
+  // processes.
   const auto others = [&](const char* from, const char* to) {
     return [&t, from, to] {
       t.in_child([&] {
@@ -219,7 +221,7 @@ PARITY(Aged, StreamsOutliveAChangeOfIdentity) {
     DIR* const stream = STDIO(nullptr, opendir(t / "d"));
     readdir(stream);
     readdir(stream);
-    // Nothing is served from now on.
+    // The library serves nothing after this call.
     CALL(unshare(CLONE_FS));
     t.line(std::to_string(names_of(stream).size()) + " names are left");
     CALL(closedir(stream));
@@ -346,8 +348,8 @@ PARITY(Aged, ChangesByOtherCallsAreSeenImmediately) {
 
 namespace {
 
-// A socket with a name. `room`: the bytes of the path that the kernel gets, the last of which need
-// not be zero.
+// Binds a socket to a name. `room`: the number of bytes of the path that the kernel gets. The last
+// byte need not be zero.
 int bind_to(const char* path, bool by_number, std::size_t room = sizeof(sockaddr_un::sun_path)) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
@@ -436,7 +438,8 @@ PARITY(Aged, Globs) {
 
 namespace {
 
-// After this many queries, threads gather the stats and targets, if they get a processor.
+// After this many queries, threads gather the stats and targets, provided that a CPU is free for
+// them.
 constexpr int k_many_looks = 30;
 
 void show_link(cube::parity::Case& t, const char* name) {
@@ -578,7 +581,7 @@ PARITY(Aged, ListsOfNames) {
         show_list(t, n, entries);
       }
     }
-    // The order of the directory itself, in which libc returns entries if nothing has to be sorted.
+    // The order of the entries in the directory itself. libc keeps it unless it has to sort.
     dirent** entries = nullptr;
     std::vector<std::string> names;
     DIR* const stream = STDIO(nullptr, opendir(t / "d"));

@@ -26,8 +26,8 @@ void wait_for(cube::parity::Case& t, aiocb& block) {
   CALL(aio_return(&block));
 }
 
-// A ring with one submission at a time. It does without liburing, whose system calls no library can
-// intercept.
+// A ring with one submission at a time. It does not use liburing, because no library can intercept
+// liburing's system calls.
 class Ring {
  public:
   explicit Ring(cube::parity::Case& t) {
@@ -41,7 +41,7 @@ class Ring {
         map(parameters_.sq_entries * sizeof(io_uring_sqe), IORING_OFF_SQES));
   }
   int fd() const { return fd_; }
-  // Its result.
+  // Submits the entry, waits, and returns its result.
   int run(cube::parity::Case& t, const io_uring_sqe& entry) {
     const unsigned tail = at(submissions_, parameters_.sq_off.tail).load();
     const unsigned index = tail & at(submissions_, parameters_.sq_off.ring_mask).load();
@@ -208,7 +208,7 @@ PARITY(Async, IoUring) {
   question.statx_flags = AT_EMPTY_PATH;
   done("statx", question);
   t.line("size " + std::to_string(x.stx_size));
-  // The file is registered, and then read by its place. The fd may be closed in between.
+  // Registers the file and then reads it by its index. The fd can be closed in between.
   fd = CALL(open(path, O_RDONLY));
   CALL(
       syscall(SYS_io_uring_register, ring.fd(), static_cast<long>(IORING_REGISTER_FILES), &fd, 1L));

@@ -1,5 +1,6 @@
-// Calls that take a directory fd: a served file is itself the subject (AT_EMPTY_PATH, a null path),
-// or is not a directory. And openat2 with its resolve flags, through syscall().
+// Calls with a directory fd that refers to a served file: the call either concerns the file itself
+// (AT_EMPTY_PATH, a null path) or fails with ENOTDIR. Also openat2 with its resolve flags, called
+// through syscall().
 #include <dirent.h>
 #include <linux/openat2.h>
 #include <sys/mount.h>
@@ -52,7 +53,7 @@ PARITY(At, EmptyPathMeansTheFdItself) {
   t.stat("open_tree", st, path);
 }
 
-// Each call with a fresh fd as the directory.
+// Makes each call with a fresh fd as the directory.
 template <typename Fresh>
 static void look_below(cube::parity::Case& t, const char* path, Fresh fresh) {
   struct stat st {};
@@ -253,8 +254,8 @@ PARITY(At, Openat2ByCallNumber) {
   look(CALL(open(t / "d/new", O_RDONLY)));
 }
 
-// The kernel shows the path at which a directory was opened, but another directory may have that
-// path by now.
+// The kernel shows the path at which a directory was opened, but that path may now belong to
+// another directory.
 PARITY(At, ARemovedDirectoryIsNotTheOneOfThatName) {
   t.dir("d (deleted)");
   t.file("d (deleted)/a", 100);

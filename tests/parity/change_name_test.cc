@@ -1,5 +1,5 @@
-// Names that are created, removed or given to another file: readers that have the old file open
-// keep it, and later opens get the new one.
+// Names that are created, removed or given to another file. Readers that have the old file open
+// keep it, and later opens get the new file.
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
@@ -205,7 +205,7 @@ PARITY(Change, TemporaryFilesAndNewNames) {
     show(t, "reader", reader);
     CALL(close(reader));
     show_path(t, pattern.c_str());
-    // Saves a file as programs do: a temporary file is renamed over the old one.
+    // Saves a file like many programs: a temporary file is renamed over the old file.
     const char* const saved = t.text("saved" + std::to_string(which), "before");
     show_path(t, saved);
     CALL(rename(pattern.c_str(), saved));
@@ -254,8 +254,8 @@ PARITY(Change, LockedReplaceByLink) {
 
 namespace {
 
-// Two pages, the second of which is inaccessible. The first ends in the beginning of a path,
-// without its end.
+// Two pages, the second of which is inaccessible. The first page ends with the beginning of a path
+// that has no terminating zero.
 const char* path_without_end() {
   constexpr std::size_t k_page = 4096;
   auto* const pages = static_cast<char*>(

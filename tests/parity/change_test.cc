@@ -1,5 +1,6 @@
-// Files whose bytes, modes or times change while they are open or cached: a file opened before sees
-// what a kernel fd would see, and a file opened after sees the change. Names: change_name_test.cc.
+// Files whose bytes, modes or times change while they are open or cached. An fd opened before the
+// change sees the same as a kernel fd, and an fd opened after it sees the change. For changed
+// names, see change_name_test.cc.
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <utime.h>

@@ -1,5 +1,5 @@
-// Every way to make a child: fork in its forms, vfork, clone, daemon, forkpty, spawn. An fd that it
-// inherits shares the offset.
+// Every way to make a child: all forms of fork, vfork, clone, daemon, forkpty and spawn. The child
+// and its parent share the offset of an inherited fd.
 #include <linux/sched.h>
 #include <pty.h>
 #include <sched.h>
@@ -22,7 +22,7 @@ extern "C" pid_t __vfork() __attribute__((returns_twice));
 
 namespace {
 
-// The values that a child saw. They lie in memory that the child shares with its parent, because a
+// The values that a child saw. They are in memory that the child shares with its parent, because a
 // pipe would need fds.
 struct Seen {
   char bytes[8];
@@ -124,7 +124,7 @@ PARITY(Child, VforkInBothSpellings) {
     CALL(lseek(fd, 100, SEEK_SET));
     const pid_t child = vfork();
     if (child == 0) {
-      // As CPython's subprocess does it: dup2, close_range, and an exec that fails.
+      // The same steps as in CPython's subprocess: dup2, close_range, and an exec that fails.
       seen.n = pread(fd, seen.bytes, 8, 50);
       dup2(fd, 40);
       close(fd);
@@ -168,8 +168,8 @@ PARITY(Child, CloneWithEveryShareOfThings) {
   };
   for (const int flags : {SIGCHLD, SIGCHLD | CLONE_FS, SIGCHLD | CLONE_VM | CLONE_VFORK, 0})
     look_with(flags);
-  // If a clone shares the fd table but not the memory, the process reads without the cache from
-  // then on.
+  // After a clone that shares the fd table but not the memory, the process no longer reads through
+  // the cache.
   t.in_child([&] { look_with(SIGCHLD | CLONE_FILES); });
   CALL(clone(nullptr, top, SIGCHLD, nullptr));
   CALL(clone(cloned, nullptr, SIGCHLD, nullptr));
@@ -180,7 +180,7 @@ PARITY(Child, CloneWithEveryShareOfThings) {
 PARITY(Child, CloneWithOneTableOfFdsByCallNumber) {
   t.file("a", 4000);
   t.file("b", 3000);
-  // If one process puts a file under an fd, the other finds it there.
+  // If one process opens a file at an fd, the other process sees the file at the same fd.
   const auto exchange = [&](auto&& make_child) {
     int ask[2] = {}, answer[2] = {}, number = -1;
     CALL(pipe(ask));
@@ -284,8 +284,8 @@ PARITY(Child, DaemonKeepsTheOffset) {
   t.line("status " + std::to_string(wait_status(child)));
   char byte = 0;
   CALL(read(done[0], &byte, 1));
-  // The daemon's parent is gone, so this process must wait until the daemon has left the cache,
-  // too.
+  // The daemon's parent has exited, so this process must also wait until the daemon has left the
+  // cache.
   t.line("daemon's status " + std::to_string(wait_status(-1)));
   prctl(PR_SET_CHILD_SUBREAPER, 0);
   tell(t, "daemon", *seen, fd);
@@ -320,8 +320,8 @@ PARITY(Child, SpawnWithEveryAction) {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    // Closed and opened again, dup'ed over itself to lose close-on-exec, opened again at an fd that
-    // is taken.
+    // One fd is closed and opened again, and another is duplicated onto itself to lose
+    // close-on-exec. Then a file is opened at an fd that is in use.
     posix_spawn_file_actions_addclose(&actions, fd);
     posix_spawn_file_actions_adddup2(&actions, other, other);
     posix_spawn_file_actions_addopen(&actions, fd, path, O_RDONLY, 0);
@@ -380,8 +380,8 @@ PARITY(Child, EveryWaitReportsHowTheChildEnded) {
 }
 
 PARITY(Child, PlaceholdersNeverReachAChildThatPassesLibcBy) {
-  // fork by the bare system call: no handler of libc runs, and the library notices at the child's
-  // first call.
+  // The process forks by the bare system call, so no fork handler of libc runs. The library notices
+  // the fork at the child's first call.
   const char* const path = t.file("a", 4000);
   const int fd = CALL(open(path, O_RDONLY));
   CALL(lseek(fd, 700, SEEK_SET));

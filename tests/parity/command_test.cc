@@ -1,5 +1,5 @@
-// Every command of fcntl and every ioctl that a regular file knows or refuses, each as the first
-// call on a served file.
+// Every command of fcntl, and every ioctl that a regular file supports or refuses. Each is the
+// first call on a served file.
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/kcmp.h>
@@ -84,7 +84,7 @@ PARITY(Command, FcntlThatSets) {
   try_one("F_SET_RW_HINT", F_SET_RW_HINT, reinterpret_cast<long>(&hint));
   hint = 77;
   try_one("F_SET_RW_HINT wrong", F_SET_RW_HINT, reinterpret_cast<long>(&hint));
-  // A lease notifies its holder of an open for writing; the lease itself is the kernel's.
+  // A lease notifies its holder when the file is opened for writing. The kernel manages the lease.
   const int fd = CALL(open(path, O_RDONLY));
   CALL(fcntl(fd, F_SETLEASE, F_RDLCK));
   CALL(fcntl(fd, F_GETLEASE));

@@ -1,4 +1,4 @@
-// Calls that move bytes between two fds, wait for fds, pass them on, or read asynchronously.
+// Calls that move bytes between two fds, wait for fds, pass fds on, or read asynchronously.
 #include <aio.h>
 #include <poll.h>
 #include <sys/epoll.h>

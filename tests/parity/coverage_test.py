@@ -1,10 +1,10 @@
-"""Checks that every call is tested. Each symbol that shim/hooks.def puts in front of libc's, and
-each call that a file layer must answer (ROWS, most likely in a training job first), must be made by
-name in a parity test, or be listed in EXEMPT with its reason. Prints the table row by row; exit
-status 1 and a line for each call that is missing.
+"""Checks that every call is tested. A parity test must call by name each symbol that shim/hooks.def
+puts in front of libc's, and each call that a file layer must answer (ROWS, which begins with the
+calls that are most likely in a training job). Exceptions are listed in EXEMPT with their reason.
+Prints the table row by row; exit status 1 and a line for each missing call.
 
-A call counts as made by name if its name comes before a bracket in the body of a test, if it is a
-string of its own (the tests look such symbols up), or, for the fortified forms, if the object of
+A call counts as made by name if its name precedes a bracket in the body of a test, if it is a whole
+string (the tests look up such symbols), or, for the fortified forms, if the object of
 fortify_test.cc needs it."""
 
 import re
@@ -83,7 +83,7 @@ ROWS = [
     ),
 ]
 
-# Symbol: why no parity test makes the call.
+# Maps a symbol to the reason why no parity test makes the call.
 EXEMPT: dict[str, str] = {
     call: "of liburing, which a program need not have: tests/hostile/company/test_past_us.py"
     for call in ("io_uring_setup", "io_uring_queue_init", "io_uring_queue_init_params",

@@ -1,5 +1,5 @@
-// exec in all its forms: inherited fds are real and at the shared offset, close-on-exec ones are
-// gone, files of the covered tree are run by path and by fd.
+// All forms of exec. Inherited fds are kernel files at the shared offset, and close-on-exec fds are
+// closed. Files of the covered tree are run by path and by fd.
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -9,7 +9,7 @@ extern char** environ;
 
 namespace {
 
-// The output of the shell, which is the child, with the fd as its standard input.
+// Returns the output of the shell that the child becomes. Its standard input is the fd.
 std::string output_of(cube::parity::Case& t, const std::function<void()>& exec) {
   int out[2];
   if (pipe2(out, O_CLOEXEC) != 0) return "no pipe";
@@ -124,7 +124,8 @@ PARITY(Exec, FilesOfTheTreeAreRun) {
 }
 
 PARITY(Exec, ProgramsOfTheTreeAreRun) {
-  // A real program, copied there by a child: the interpreter maps it, and it finds its own path.
+  // A real program, copied into the tree by a child. The dynamic loader maps it, and the program
+  // finds its own path.
   const char* const path = t / "program";
   CALL(system(("cp /bin/cat " + std::string(path) + " && chmod 755 " + path).c_str()));
   CALL(close(CALL(open(path, O_RDONLY))));
@@ -167,7 +168,7 @@ PARITY(Exec, OpenedByTheProgramThatRuns) {
           static_cast<char*>(nullptr));
   }));
   t.line(output_of(t, [&] {
-    // An environment without the library: the plain program reads the plain file.
+    // The environment does not preload the library, so the program reads the original file.
     char* environment[] = {const_cast<char*>("PATH=/bin:/usr/bin"), nullptr};
     execle("/bin/sh", "sh", "-c", (std::string("cksum ") + path).c_str(),
            static_cast<char*>(nullptr), environment);

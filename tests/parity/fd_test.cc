@@ -119,7 +119,7 @@ PARITY(Fd, EveryMakerOfFdsGetsTheLowest) {
 }
 
 PARITY(Fd, MakersThatPassLibcByGetAUsableFd) {
-  // libc opens these itself: the fd need not be the lowest, but must not be one of the library's.
+  // libc opens these fds itself. They need not be the lowest, but must not be fds of the library.
   const int fd = CALL(open(t.file("a"), O_RDONLY));
   CALL(close(fd));
   FILE* const mounts = fopen("/proc/self/mounts", "r");

@@ -1,6 +1,6 @@
-// Changes that this process makes or notices without an open of the path: files that a spawned
-// child opens as it starts, files that are opened by a handle, fds from other processes, and the
-// rights of directories.
+// Changes that are made without an open of the path in this process: through files that a spawned
+// child opens when it starts, files opened by handle, fds from other processes, and the rights of
+// directories.
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -19,7 +19,7 @@ namespace {
 
 namespace sys = cube::base::sys;
 
-// A new open and one from before.
+// Shows the file through a new fd and through `old`, which was opened before the change.
 void look(cube::parity::Case& t, const char* path, int old) {
   char got[8] = {};
   const int fd = CALL(open(path, O_RDONLY));
@@ -31,7 +31,7 @@ void look(cube::parity::Case& t, const char* path, int old) {
   CALL(close(old));
 }
 
-// A child without the library writes to the file that is its stdout.
+// Spawns a child without the library, which writes to its stdout, a file.
 int spawn_echo(cube::parity::Case& t, posix_spawn_file_actions_t& actions, bool by_path) {
   const char* const arguments[] = {"sh", "-c", "printf CHANGED", nullptr};
   const char* const environment[] = {"PATH=/usr/bin:/bin", nullptr};
@@ -92,7 +92,8 @@ PARITY(Foreign, TruncationByAFailedSpawnIsSeen) {
   pid_t child = 0;
   const int error = CALL(posix_spawn(&child, t / "none", &actions, nullptr,
                                      const_cast<char* const*>(arguments), environ));
-  // Before glibc 2.24, only the child knows of the failure, and no process waits for it.
+  // Before glibc 2.24, posix_spawn does not report that its child failed, so the child must be
+  // reaped.
   if (error == 0) waitpid(child, nullptr, 0);
   posix_spawn_file_actions_destroy(&actions);
   look(t, t / "a", old);
@@ -108,7 +109,7 @@ PARITY(Foreign, FileOpenedByItsHandleForWritingIsSeen) {
     auto* const handle = reinterpret_cast<file_handle*>(room);
     handle->handle_bytes = 128;
     int id = 0;
-    // Not every file system has handles, and they need a privilege.
+    // Not every file system has handles, and their use needs a privilege.
     if (name_to_handle_at(AT_FDCWD, t / name, handle, &id, 0) == 0) {
       const int fd = by_number
                          ? static_cast<int>(syscall(SYS_open_by_handle_at, mount, handle, O_WRONLY))
@@ -123,7 +124,7 @@ PARITY(Foreign, FileOpenedByItsHandleForWritingIsSeen) {
   }
 }
 
-// The sender stands for a process without the library that has opened the file for writing.
+// The sender represents a process without the library that has opened the file for writing.
 PARITY(Foreign, WritesThroughAReceivedFdAreSeen) {
   const auto receive = [](int i, int socket, mmsghdr& message) -> long {
     switch (i) {
@@ -156,9 +157,9 @@ PARITY(Foreign, WritesThroughAReceivedFdAreSeen) {
   }
 }
 
-// A directory is removed behind the library's back: what is cached below it can still be opened,
-// unless the directory's rights were changed, because then only the kernel knows which processes
-// may.
+// A directory is removed without the library's knowledge. Cached files below it can still be
+// opened. If the directory's rights were changed, they cannot, because only the kernel then knows
+// which processes have access.
 PARITY(Foreign, RightsOfADirectoryDecideOnAllBelow) {
   const auto change = [&](int i, const char* path, int fd) -> int {
     switch (i) {

@@ -1,5 +1,5 @@
-// Calls after which the process may read other files than before: each takes effect immediately,
-// and open files stay open.
+// Calls that change which files the process may read. Each takes effect immediately, and open files
+// stay open.
 #include <grp.h>
 #include <linux/capability.h>
 #include <linux/seccomp.h>
@@ -18,8 +18,7 @@ namespace {
 constexpr uid_t k_nobody = 65534;
 constexpr gid_t k_staff = 4321;
 
-// Files that only one user, or only one group, may read; opened before the change, then again after
-// it.
+// Opens files that only one user or only one group may read, before the change and again after it.
 void with(cube::parity::Case& t, const char* what, const std::function<void()>& change) {
   t.line(what);
   t.in_child([&] {
@@ -167,8 +166,8 @@ PARITY(Identity, NamespacesAndRoots) {
   t.in_child([&] { CALL(unshare(0x40)); });
 }
 
-// A set-user-ID program begins like this: no call tells the library that its real and effective
-// users differ.
+// A set-user-ID program begins in this state: its real and effective users differ, and no call
+// tells the library so.
 PARITY(Identity, AccessAsksForTheRealUser) {
   make_files(t);
   namespace sys = cube::base::sys;
@@ -177,7 +176,7 @@ PARITY(Identity, AccessAsksForTheRealUser) {
   sys::raw(SYS_setresuid, geteuid(), geteuid(), geteuid());
 }
 
-// A program may get a capability as an ambient one: then open(2) uses it, but access(2) does not.
+// A program can have an ambient capability, which open(2) uses and access(2) does not.
 PARITY(Identity, AccessIgnoresACapabilityToReadDespiteTheMode) {
   make_files(t);
   CALL(mkdir(t / "closed", 0700));

@@ -1,4 +1,4 @@
-// ioctl and the terminal's questions.
+// ioctl, and the calls that query a terminal.
 #include <linux/fs.h>
 #include <linux/loop.h>
 #include <sys/ioctl.h>
@@ -69,7 +69,7 @@ PARITY(Ioctl, CommandsOfTheFileSystem) {
   CALL(close(fd));
 }
 
-// cp --reflink: the served file is the argument, not the fd of the call.
+// As in `cp --reflink`, the served file is the argument of the ioctl, not its fd.
 PARITY(Ioctl, ServedFilesInTheArgument) {
   const int from = CALL(open(t.file("from", 8192), O_RDONLY));
   const int to = CALL(open(t / "to", O_RDWR | O_CREAT, 0644));

@@ -1,4 +1,4 @@
-// Limits that are reached: of fds, of file sizes, of names and of links. And the list of open fds.
+// Behavior at the limits of fds, file sizes, names and links. Also the list of open fds.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -64,7 +64,7 @@ PARITY(Limit, TooManyOpenFiles) {
     CALL(fsync(fds[1]));
     CALL(read(fds[1], got, 8));
     t.bytes("got", got, 8);
-    // Above a lowered limit: open fds stay open.
+    // Fds that are above a lowered limit stay open.
     allow(10);
     CALL(read(fds[12], got, 8));
     CALL(lseek(fds[12], 0, SEEK_CUR));
@@ -159,7 +159,8 @@ PARITY(Limit, ListOfFdsAndTheirFiles) {
   std::vector<std::string> names;
   while (const dirent* entry = readdir(list)) {
     char target[4096] = {};
-    // The name is relative to a directory fd, so it does not show that it concerns fds.
+    // The name is relative to a directory fd, so the name alone does not show that it refers to an
+    // fd.
     if (readlinkat(dirfd(list), entry->d_name, target, sizeof target - 1) > 0 &&
         atoi(entry->d_name) > 2)
       names.push_back(std::string(entry->d_name) + " " + target);
@@ -235,8 +236,8 @@ PARITY(Limit, ChainsOfLinks) {
   t.file("a");
   t.link("l0", "a");
   for (int i = 1; i < 45; ++i) t.link("l" + std::to_string(i), "l" + std::to_string(i - 1));
-  // The kernel counts the links twice if it restarts a walk because a directory changed meanwhile.
-  // So ELOOP may come by chance.
+  // If a directory changes during a walk, the kernel restarts the walk and counts the links twice.
+  // So a call can fail with ELOOP by chance.
   const auto settled = [](auto&& call) {
     int result = call();
     for (int again = 0; again < 20 && result < 0 && errno == ELOOP; ++again) result = call();

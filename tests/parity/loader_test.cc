@@ -1,4 +1,4 @@
-// Functions that a program takes from libc itself, as bindings of other languages do.
+// Functions that a program looks up in libc itself, like the bindings of other languages.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -1,4 +1,4 @@
-// Locks, and the calls on one fd that are not answered in user space.
+// Locks, and calls on one fd that need the kernel.
 #include <dirent.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>

@@ -1,7 +1,7 @@
-// Runs itself once more, as the program under test: with the library preloaded (PARITY_MODE=virtual
-// or real), in directories of its own, under a cache name of its own. The outer process then checks
-// that the report of the job shows the proven hits, and that the region is gone, which only it can
-// do.
+// Runs itself again as the program under test: with the library preloaded (PARITY_MODE=virtual or
+// real), its own directories and its own cache name. Then the outer process checks that the job's
+// report shows the proven hits, and that the region is removed. Only the outer process can check
+// this, after the program has ended.
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -40,20 +40,20 @@ bool is_copied(const std::string& path, std::size_t size) {
   std::ifstream maps("/proc/self/maps");
   bool found = false;
   for (std::string line; std::getline(maps, line);) {
-    // The name distinguishes a copy from a mapping of the region's file or of the origin's, which
-    // lies in one of the test's directories.
+    // The name distinguishes a copy from a mapping of the region's file or of the origin's file,
+    // which is in one of the test's directories.
     found = found || (line.starts_with(name) && line.find("/cubeshim-") == std::string::npos);
   }
   munmap(at, size);
   return found;
 }
 
-// A file passes through the ring only while the library's thread that writes to the disk runs at
-// least every two seconds. On a busy machine, that thread starts late, and may be late again
-// between two files.
+// A file passes through the ring only if the library's writer thread has run in the last two
+// seconds. On a busy machine, the thread can start late, and can be late again between two files.
 bool passes_through_ring(const std::string& directory) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(120);
-  // Each round uses other files, because a file that has passed is not fetched again immediately.
+  // Each round uses new files, because a file that has passed through the ring is not fetched again
+  // immediately.
   for (int i = 0; std::chrono::steady_clock::now() < until; ++i) {
     const std::string number = std::to_string(i);
     if (is_copied(directory + "/small" + number, 100) &&
@@ -64,8 +64,8 @@ bool passes_through_ring(const std::string& directory) {
   return false;
 }
 
-// Fills the resident memory, so that files that the tests open pass through the ring. False if they
-// do not.
+// Fills the resident memory, so that the files of the tests pass through the ring. Returns false if
+// they do not.
 bool fill_memory(const std::string& directory) {
   constexpr std::pair<int, std::size_t> k_files[] = {
       {14, 1000 << 10}, {6, 60 << 10}, {8, 8 << 10}, {8, 2 << 10}};
@@ -119,7 +119,7 @@ std::string region_of(const std::string& name) {
   return "/dev/shm/cubeshim-" + std::to_string(geteuid()) + "-" + name;
 }
 
-// 0 if the report and the region are as they should be.
+// Returns 0 if the report and the region are as they should be.
 int check_what_is_left(const std::string& base, const std::string& name) {
   int wrong = 0;
   const std::string report = content(base + "/report.json");
@@ -140,7 +140,7 @@ int check_what_is_left(const std::string& base, const std::string& name) {
   }
   if (has_other_node()) unlink(region_of(name + "-other").c_str());
   const std::string region = region_of(name);
-  // A gateway still uses it for some seconds.
+  // A gateway uses the region for some more seconds.
   if (!is_in_bucket() && access(region.c_str(), F_OK) == 0) {
     std::printf("parity: FAILED: the region is still there: %s\n", region.c_str());
     unlink(region.c_str());
@@ -149,7 +149,7 @@ int check_what_is_left(const std::string& base, const std::string& name) {
   return wrong;
 }
 
-// The settings of the program under test, and of another node.
+// Sets the environment of the program under test and of the other node.
 void set_up_library(const std::string& base, const std::string& name, const std::string& mode) {
   const char* const library = getenv("PARITY_LIBRARY");
   setenv("LD_PRELOAD", library != nullptr ? library : CUBESHIM_LIBRARY, 1);
@@ -166,14 +166,14 @@ void set_up_library(const std::string& base, const std::string& name, const std:
     setenv("CUBESHIM_RING", "50%", 1);
     setenv("CUBESHIM_DISK_DIR", (base + "/disk").c_str(), 1);
   }
-  // A variant of run_parity.py may have files of a few bytes served in blocks.
+  // In one variant of run_parity.py, even files of a few bytes are served in blocks.
   setenv("CUBESHIM_MAX_FILE", "2M", 0);
   setenv("CUBESHIM_STATS", (base + "/report.json").c_str(), 1);
   setenv("CUBESHIM_STATS_FORMAT", "json", 1);
 }
 
-// Shows the directory of the store, read-only, as the reference for a bucket. The mount exists only
-// for this process and its children.
+// Mounts the store's directory read-only as the reference for a bucket. Only this process and its
+// children see the mount.
 void mount_store(const std::string& base) {
   const std::string store = base + "/store", plain = base + "/plain";
   std::filesystem::create_directory(store);
@@ -204,8 +204,8 @@ int run_under_test(char** argv) {
   if (child == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setenv("PARITY_BASE", base.c_str(), 1);
-    // The tests rely on the numbers of fds: only 0, 1 and 2 are open, whatever this program has
-    // inherited.
+    // The tests rely on the numbers of fds. So only 0, 1 and 2 stay open, no matter what this
+    // program has inherited.
     close_range(3, ~0U, 0);
     unsetenv("CUBESHIM_JOB");
     execv("/proc/self/exe", argv);

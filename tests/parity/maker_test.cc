@@ -1,5 +1,5 @@
-// Every call that makes an fd: it gets the lowest fd, and the file served under that fd before is
-// forgotten.
+// Every call that makes an fd gets the lowest fd, and the library forgets the file that it served
+// at this fd before.
 #include <mqueue.h>
 #include <netinet/in.h>
 #include <pty.h>
@@ -24,7 +24,8 @@ extern "C" {
 
 namespace {
 
-// Makes an fd twice: after a served file has left its fd parked, and while one is open below.
+// Makes an fd twice: first when the fd of a closed served file is still parked, and then while a
+// served file is open at a lower fd.
 void made(cube::parity::Case& t, const char* what, const std::function<int()>& make) {
   t.line(what);
   CALL(close(CALL(open(t / "a", O_RDONLY))));
@@ -33,7 +34,8 @@ void made(cube::parity::Case& t, const char* what, const std::function<int()>& m
   const int second = CALL(make());
   char byte = 0;
   if (first >= 0) {
-    // The bytes must not be the served file's. Sockets are left out, because a read would wait.
+    // The bytes must not be those of the served file. Sockets are not read, because the read would
+    // wait.
     CALL(fcntl(first, F_SETFL, CALL(fcntl(first, F_GETFL)) | O_NONBLOCK));
     CALL(read(first, &byte, 1));
     CALL(lseek(first, 0, SEEK_CUR));
@@ -136,7 +138,7 @@ PARITY(Maker, TerminalsAndTemporaryFiles) {
   t.file("a");
   int master = -1, slave = -1;
   CALL(close(CALL(open(t / "a", O_RDONLY))));
-  // libc opens these by itself, so the fds need not be the lowest.
+  // libc opens these fds itself, so they need not be the lowest.
   STDIO(-1, openpty(&master, &slave, nullptr, nullptr, nullptr));
   CALL(isatty(slave));
   CALL(close(master));

@@ -1,6 +1,6 @@
-// A mapping of a served file behaves as a mapping of a file: advice, protection, sync and forks
-// mean the same as for the kernel's. An anonymous copy with the same bytes would behave differently
-// in nearly every line.
+// A mapping of a served file behaves like the kernel's mapping of a file under advice, protection,
+// sync and fork. An anonymous copy with the same bytes would behave differently in nearly every
+// line of this test.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -14,7 +14,8 @@ namespace {
 using cube::tests::guarded;
 
 constexpr std::size_t k_page = 4096;
-// In one page; past the page of its record; laid out for mapping from the start.
+// A file in one page, a file that ends past the page of its record, and a file whose record can be
+// mapped directly.
 constexpr std::size_t k_sizes[] = {100, 9000, 70000};
 std::size_t pages(std::size_t n) { return (n + k_page - 1) / k_page * k_page; }
 
@@ -34,7 +35,7 @@ constexpr Kind k_kinds[] = {{"private", PROT_READ, MAP_PRIVATE},
 
 std::string name_of(std::size_t size) { return "f" + std::to_string(size); }
 
-// A new mapping of the file of that size, whose fd is closed.
+// Returns a new mapping of the file of that size. The fd of the mapping is closed.
 char* mapped(cube::parity::Case& t, std::size_t size, const Kind& kind) {
   const char* const path = t / name_of(size);
   if (access(path, F_OK) != 0) t.file(name_of(size), size);
@@ -51,8 +52,8 @@ void look(cube::parity::Case& t, const char* label, const char* at, std::size_t 
   if (fault != 0) t.line(std::string(label) + ": signal " + std::to_string(fault));
 }
 
-// The result of a read at this address in a forked child: the signal, 1000 if the bytes are the
-// file's, 1001 if they are others.
+// The result of a read at this address in a forked child: the signal that the read raised, 1000 if
+// it found the file's bytes, or 1001 if it found other bytes.
 void look_in_child(cube::parity::Case& t, const char* at, std::size_t size, char first) {
   std::string wanted = cube::parity::content_of(name_of(size), size);
   wanted[0] = first;
@@ -173,7 +174,7 @@ PARITY(MapAdvice, SyncLockAndResidence) {
       CALL(mlock(at, size));
       CALL(msync(at, size, MS_INVALIDATE));
       unsigned char there[32] = {};
-      // Locked pages are present; before that, they may or may not be.
+      // Pages are certainly present once they are locked.
       CALL(mincore(at, size, there));
       t.bytes("residence", there, sizeof there);
       CALL(mincore(at + 1, size, there));

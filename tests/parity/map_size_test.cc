@@ -31,7 +31,7 @@ char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t len
   const std::string name = "f" + std::to_string(size);
   if (access(t / name, F_OK) != 0) {
     t.file(name, size);
-    // Another file lies after it, so that no page after it is present by chance.
+    // Another file follows in memory, so that no page after this file is present by chance.
     t.file("behind " + name, 40000);
   }
   const int fd = CALL(open(t / name, O_RDONLY));
@@ -40,7 +40,7 @@ char* mapped(cube::parity::Case& t, std::size_t size, int flags, std::size_t len
   return at;
 }
 
-// Returns room for a mapping, with nothing else in the way.
+// Returns a free range of addresses for a mapping.
 char* room_of(std::size_t size) {
   return static_cast<char*>(mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
 }
@@ -52,8 +52,8 @@ PARITY(MapSize, BehindTheLastPageIsABusError) {
     for (const off_t offset : {0L, 4096L, 8192L, 36864L}) {
       if (offset >= static_cast<off_t>(size)) continue;
       const std::size_t rest = pages(size - offset);
-      // To the end; one page more, which is within the file's length, but past its end; as long as
-      // the file; and more.
+      // Lengths up to the file's end, one page beyond it, equal to the file's size, and larger than
+      // the file. All but the first can extend past the file's end.
       for (const std::size_t length :
            {size - offset, rest, rest + 1, rest + k_page, size, pages(size) + k_page}) {
         t.line(std::to_string(size) + " from " + std::to_string(offset) + " of " +
@@ -104,7 +104,8 @@ PARITY(MapSize, GrownWithinTheFile) {
 }
 
 PARITY(MapSize, GrownAfterItHasMoved) {
-  // The end of a mapping must be known even after a move, so its address alone may not identify it.
+  // The library must know the end of a mapping even after a move, so it must not identify mappings
+  // only by address.
   for (const int flags : {MAP_SHARED, MAP_PRIVATE}) {
     for (const std::size_t size : {9000UL, 40000UL}) {
       char* const room = room_of(1 << 20);

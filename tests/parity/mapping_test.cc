@@ -1,5 +1,5 @@
-// Mappings in parts and over each other: mprotect, mremap, munmap, MAP_FIXED, advice, and what a
-// child sees of them.
+// Changes to parts of mappings and mappings over each other: mprotect, mremap, munmap, MAP_FIXED,
+// advice. Also how a child sees them.
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -20,7 +20,7 @@ char* mapped(cube::parity::Case& t, const char* name, std::size_t size, int prot
   CALL(close(fd));
   return map;
 }
-// The effect of an access to that byte: 0, or the signal.
+// Returns the signal that an access to this byte raises, or 0.
 int touch(cube::parity::Case& t, volatile char* at, bool writes) {
   const pid_t child = fork();
   if (child == 0) {
@@ -237,7 +237,7 @@ PARITY(Mapping, AdviceOfEveryKind) {
 }
 
 PARITY(Mapping, OutliveEverything) {
-  // A mapping stays, even if the fd, the name and the cache's copy are gone.
+  // A mapping remains valid even if the fd, the name and the cache's copy no longer exist.
   std::vector<char*> maps;
   for (int i = 0; i < 30; ++i)
     maps.push_back(

@@ -1,4 +1,4 @@
-// Served files that are sent through sockets, one or many at a time, to this process and to a
+// Fds of served files are sent through sockets, one or many at a time, to this process and to a
 // child.
 #include <sys/socket.h>
 #include <sys/wait.h>

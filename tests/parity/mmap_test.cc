@@ -1,5 +1,6 @@
-// Mappings of served files: of the record itself (32 KiB and more), or of a new layout (less).
-// Sizes around both. In the variant "ring" of run_parity.py they are copies.
+// Mappings of served files. A file of 32 KiB or more is mapped from its record, and a smaller file
+// from a new layout. The tests use sizes on both sides of this limit. In the variant "ring" of
+// run_parity.py, all mappings are copies.
 #include "tests/support/parity_case.h"
 
 namespace {
@@ -271,7 +272,7 @@ PARITY(Map, SharedMappingSeesLaterWrites) {
 }
 
 PARITY(Map, AfterItsOwnFdIsGone) {
-  // The host closes every fd, or puts another file on the fds.
+  // The program closes every fd, or opens another file at these fds.
   for (const int how : {0, 1, 2}) {
     const std::size_t size = 40000;
     int fd = open_sized(t, size);

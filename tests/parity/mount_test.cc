@@ -67,7 +67,7 @@ PARITY(Mount, BindsOneFileOverAnother) {
   t.line(content_at(a) + content_at(b));
 }
 
-// Uses the functions of glibc 2.36.
+// Uses functions that glibc 2.36 introduced.
 PARITY(Mount, ByTheCallsThatTakeATree) {
   t.dir("d");
   t.dir("e");

@@ -1,4 +1,4 @@
-// Names of fds (/proc/self/fd, /dev/fd, realpath), and directories by stream.
+// Names of fds (/proc/self/fd, /dev/fd, realpath), and streams over directories.
 #include <dirent.h>
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-// Names that are made by other calls than open, and attributes of the names themselves.
+// Names that are made by calls other than open, and attributes of the names themselves.
 #include <sys/xattr.h>
 
 #include "tests/support/parity_case.h"

@@ -1,5 +1,5 @@
-// open and related calls: which flags are served, which errors they return, and how names that are
-// not plain files are handled.
+// open and related calls: the flags with which a file is served, the errors, and names that are not
+// plain files.
 #include <climits>
 
 #include "tests/support/parity_case.h"

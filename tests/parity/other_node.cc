@@ -26,7 +26,7 @@ namespace sys = base::sys;
 std::string questions(const std::string& base) { return base + "/questions"; }
 std::string answers(const std::string& base) { return base + "/answers"; }
 
-// How many values the server has received so far; -1 if it does not say.
+// Returns how many values the server has received so far, or -1 if the server does not answer.
 long values_sent() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
@@ -73,7 +73,7 @@ void start_other_node(const std::string& base, const std::string& name) {
   setenv("CUBESHIM_CLUSTER",
          (std::string("memcached://127.0.0.1:") + getenv("PARITY_POOL")).c_str(), 1);
   setenv("CUBESHIM_CLUSTER_NAME", name.c_str(), 1);
-  // A busy machine must not cost hits.
+  // The long deadline prevents lost hits on a busy machine.
   setenv("CUBESHIM_CLUSTER_DEADLINE", "2s", 1);
   setenv("CUBESHIM_CLUSTER_TRUST", "1", 1);
   if (fork() != 0) return;

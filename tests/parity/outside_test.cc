@@ -1,5 +1,5 @@
-// Files that are changed without the library. With CUBESHIM_CONSISTENCY=open the next open sees the
-// change, as the kernel's would; otherwise nothing is promised, and nothing is tested.
+// Files that are changed without the library. With CUBESHIM_CONSISTENCY=open, the next open sees
+// the change. Other settings promise nothing, so these tests are skipped.
 #include "cache/base/sys.h"
 #include "tests/support/parity_case.h"
 
@@ -22,7 +22,8 @@ void show(cube::parity::Case& t, const char* label, const char* path) {
   CALL(fgetc(stream));
   CALL(fclose(stream));
 }
-// Writes as another process would, without a call of libc.
+// Writes without libc, so that the library does not see the write, as if another process had made
+// it.
 void write_unseen(const char* path, std::string_view content, int flags) {
   const int fd = static_cast<int>(sys::open(path, O_WRONLY | flags, 0644));
   sys::pwrite(fd, content.data(), content.size(), 0);

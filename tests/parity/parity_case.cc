@@ -9,7 +9,7 @@
 #include "tests/parity/other_node.h"
 #include "tests/parity/totals.h"
 
-// A build for an old libc provides a call that this libc lacks (tests/libc).
+// A build for an old libc provides the calls that this libc lacks (tests/libc).
 extern "C" __attribute__((weak)) void* newer_call(const char* name);
 
 namespace cube::parity {
@@ -17,7 +17,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// Files of a fixed age: nothing depends on when the test runs.
+// Files have a fixed mtime, so that results do not depend on when the test runs.
 constexpr std::int64_t k_modified_seconds = 1'600'000'000;
 constexpr long k_modified_nanoseconds = 123'456'789;
 
@@ -57,7 +57,7 @@ void put(const std::string& path, std::string_view content, std::size_t size, st
   set_age(path);
 }
 
-// Ends the test's body.
+// Thrown to end the test's body.
 struct NoObject {};
 void must_be_object() {
   if (is_in_bucket()) throw NoObject();
@@ -148,14 +148,14 @@ void Case::warm_made(const char* path, std::size_t size) {
 }
 
 void Case::warm(const std::string& path) {
-  // In the cold pass, the program gets it from another node.
+  // In the cold pass, the program gets the file from another node.
   if (pass_ == Pass::cold && is_preloaded() && has_other_node())
     totals().shared += share_by_other_node(totals().base, path);
   if (pass_ != Pass::warm) return;
   const int first = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   ASSERT_GE(first, 0) << path;
   if (is_covered()) expect_served(first);
-  // A large file is fetched as it is read.
+  // A large file is fetched only when it is read.
   char bytes[1 << 16];
   while (::read(first, bytes, sizeof bytes) > 0) {
   }
@@ -221,8 +221,8 @@ void Case::stat(const char* label, const struct ::stat& st, const char* of, bool
              kernel.st_ctim.tv_nsec != st.st_ctim.tv_nsec) {
     same = "another ctime";
   }
-  // A directory's size, and times that the test itself causes, differ from tree to tree; so only
-  // the kernel's answer is compared.
+  // A directory's size and the times set by the test itself differ from tree to tree. So they are
+  // compared only with the kernel's answer.
   struct ::stat shown = st;
   if (S_ISDIR(st.st_mode)) shown.st_size = shown.st_blocks = 0;
   if (st.st_mtim.tv_sec != k_modified_seconds) shown.st_mtim = {};
@@ -241,8 +241,8 @@ void Case::expect_served(int fd) const {
   if (!is_covered()) return;
   const std::string target = raw_fd_target(fd);
   if (is_virtual()) {
-    // The first open of a large file has the origin's fd (shim/calls/origin_reads.h), and so has
-    // each open of a file that is served in blocks.
+    // The first open of a large file has the origin's fd (shim/calls/origin_reads.h). Each open of
+    // a file that is served in blocks also has it.
     struct ::stat st {};
     const long large = serves_in_blocks() ? 2 : 1 << 20;
     const bool is_large =
@@ -351,14 +351,14 @@ constexpr int k_watched_fds = 1200;
 constexpr int k_most_shown = 8;  // differences of one pass
 
 void close_what_is_left(Case& t, const std::vector<bool>& before) {
-  // An fd that the shim has parked for its next open is free for the program; a call that makes fds
-  // reveals that.
+  // An fd that the shim has parked for its next open counts as free for the program. The shim
+  // closes it before a call that makes an fd.
   ::dup(-1);
   std::string open;
   for (int fd = 0; fd < k_watched_fds; ++fd) {
     if (before[fd] || sys::failed(sys::fcntl(fd, F_GETFD))) continue;
-    // The shim's own fd of the region, out of the way (mappings.cc); Map.AfterItsOwnFdIsGone takes
-    // it away.
+    // This is the shim's own high fd of the region (mappings.cc). Map.AfterItsOwnFdIsGone closes
+    // it.
     if (fd >= 800 && raw_fd_target(fd).starts_with("/dev/shm/cubeshim-")) continue;
     open += " " + std::to_string(fd);
     ::close(fd);
@@ -386,8 +386,8 @@ void run_parity(void (*body)(Case&)) {
     char root[600];
     std::snprintf(root, sizeof root, "%s/%s/%c%04d", totals().base.c_str(),
                   i == 0 ? "plain" : "cover", "pcw"[i], ordinal);
-    // Through libc: a listing of the directory above may be kept since the previous pass, if that
-    // took some seconds.
+    // The call is made through libc, because a listing of the parent directory may be cached if the
+    // previous pass took some seconds.
     Case t(pass, root);
     if (is_in_bucket()) {
       t.dir("");

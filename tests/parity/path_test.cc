@@ -1,5 +1,5 @@
-// The ways to spell a path: dots, slashes, links before "..", relative to the working directory or
-// to a directory fd.
+// All ways to write a path: with dots, slashes and links before "..", relative to the working
+// directory or to a directory fd.
 #include <dirent.h>
 
 #include "tests/support/parity_case.h"

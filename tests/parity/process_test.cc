@@ -1,4 +1,4 @@
-// fork and exec as one process sees them: shared offsets, inherited fds, rights.
+// The effects of fork and exec within one process: shared offsets, inherited fds, rights.
 #include <spawn.h>
 #include <sys/fsuid.h>
 #include <sys/wait.h>
@@ -59,7 +59,8 @@ PARITY(Process, ClosedFdsAreClosedForAChild) {
   pid_t pid = 0;
   const int error = CALL(
       posix_spawn(&pid, "/bin/true", &actions, nullptr, const_cast<char**>(arguments), environ));
-  // Before glibc 2.24 a child that failed ends by itself.
+  // Before glibc 2.24, posix_spawn succeeds even if the child then fails, so the child must be
+  // reaped.
   if (error == 0) {
     EXPECT_EQ(waitpid(pid, &status, 0), pid);
   }

@@ -1,4 +1,4 @@
-// syscall(2) with call numbers that the kernel would answer from the placeholder.
+// syscall(2) with the numbers of calls that the kernel would apply to the placeholder.
 #include <linux/openat2.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -250,7 +250,7 @@ PARITY(Raw, WorkingDirectoryThroughSyscall) {
 PARITY(Raw, PlaceholderNeverReads) {
   if (cube::parity::serves_in_blocks())
     GTEST_SKIP() << "a file that is served in blocks has no placeholder";
-  // A call that bypasses the shim gets an error, and never wrong bytes or an end of file.
+  // A call that bypasses the shim fails. It never returns wrong bytes or end of file.
   const int fd = CALL(open(t.file("a", 300), O_RDONLY));
   if (t.is_covered() && cube::parity::is_virtual()) {
     char got[8];

@@ -1,5 +1,5 @@
-// read and related calls on a served file: counts, offsets, vectors, and the errors that precede
-// any byte.
+// read and related calls on a served file: counts, offsets, vectors, and errors that occur before
+// any byte is read.
 #include <sys/uio.h>
 
 #include <climits>
@@ -31,7 +31,7 @@ PARITY(Read, MovesTheOffsetToTheEnd) {
   CALL(read(-1, got, 1));
 }
 
-// The second round finds the bytes in memory, if the file is large.
+// If the file is large, only the second round finds the bytes in memory.
 PARITY(Read, WithODirectGivesTheSameBytesAndErrors) {
   constexpr std::size_t k_size = 10'000;
   const int fd = CALL(open(t.file("a", k_size), O_RDONLY | O_DIRECT));

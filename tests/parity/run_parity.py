@@ -4,9 +4,9 @@
     run_parity.py --build build tmpfs lagfs          # some of them
 
 Under the library, each test has its own process, so that a file that one test has left open for
-writing does not affect the next. Without it (kernel: the reference against itself), one process
-runs them all. Exit status 77: none of the variants can run here (not root, no /dev/fuse ...); the
-reason is printed."""
+writing does not affect the next. Without the library (kernel: compares the reference with itself),
+one process runs all tests. Exit status 77: none of the variants can run here (not root, no
+/dev/fuse ...); the reason is printed."""
 
 import argparse
 import os
@@ -31,12 +31,12 @@ EQUAL = re.compile(
     re.M)
 FROM_CLUSTER = re.compile(r"^parity: (\d+) of (\d+) files came from the cluster$", re.M)
 PROGRESS = re.compile(r"\[(=+|-+| RUN      |       OK )\]|$")
-MODIFIED = 1_600_000_000  # when the tests' files were
+MODIFIED = 1_600_000_000  # the modification time of the tests' files
 REASON = re.compile(r"^(\S+\.cc:\d+: Skipped\n.*)$", re.M)
 
 
 class CannotRun(Exception):
-    """Why this machine cannot run the variant."""
+    """Carries the reason why this machine cannot run the variant."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ def mount(stack: ExitStack, command: list[str], target: Path) -> Path:
 
 @contextmanager
 def place(kind: str, build: Path):
-    """A directory on a file system of that kind."""
+    """Provides a directory on a file system of this kind."""
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cubeshim-parity-")))
         if kind == "disk":
@@ -100,7 +100,7 @@ def place(kind: str, build: Path):
                 f"--{name}-us=0" for name in ("lookup", "open", "read", "getattr", "readdir",
                                               "other")
             ]
-            # The kernel checks the modes, because the file system runs as root and would allow
+            # Lets the kernel check the modes, because the file system runs as root and would allow
             # everything.
             options = ["-o", "default_permissions", "--attr-timeout=0", "--entry-timeout=0"]
             lagfs = [str(build / "lagfs"), *delays, *options, str(folders["source"]), str(target)]
@@ -123,21 +123,22 @@ VARIANTS = {
                   {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "64K", "PARITY_LARGE": "1"}),
     "large_1m": ("disk", ("virtual",),
                  {"CUBESHIM_MAX_FILE": "1", "CUBESHIM_BLOCK": "1M", "PARITY_LARGE": "1"}),
-    # Files whose place in memory may be reclaimed later, so they are mapped in another way.
+    # The place of a file in memory can be reclaimed later, so files are mapped in another way.
     "ring": ("disk", ("virtual",), {"PARITY_RING": "1"}),
     # The profiler records each call.
     "profile": ("disk", ("virtual",),
                 {"CUBESHIM_PROFILE": "/dev/null", "CUBESHIM_PROFILE_ALL": "1"}),
     # Another node has read and shared each file before its first open.
     "cluster": ("disk", ("virtual",), {"PARITY_POOL": "wanted"}),
-    # Each file is an object of a store. Each open asks the store, because files appear meanwhile.
+    # Each file is an object of a store. Each open asks the store, because new files appear during
+    # the test.
     "bucket": ("disk", ("virtual",),
                {"CUBESHIM_CONSISTENCY": "open", "PARITY_BUCKET": "s3://bucket"}),
 }
-# Tests of calls that read. Other tests write, or see a difference that SEMANTICS.md lists
-# for packs and buckets. An object has no holes. A copy of an object is a file of a tmpfs. The
-# kernel opens no object by its path, so a clone's child, a file action of a spawn, freopen and a
-# program without the library cannot open one either.
+# Tests of calls that read. All other tests write, or see a difference that SEMANTICS.md lists for
+# packs and buckets: An object has no holes. A copy of an object is a file on tmpfs. The kernel
+# cannot open an object by its path. So a clone's child, a file action of a spawn, freopen and a
+# program without the library cannot open an object either.
 IN_BUCKET = [
     "Fd*", "Read*", "Seek*", "Stat*", "Stdio*", "Signal*", "Thread*", "Map*", "Child*", "Stream*",
     "Exec*", "Transfer*", "Copy*", "Aged*", "Async*", "At*", "Fortify*", "Ioctl*", "Iostream*",
@@ -192,7 +193,7 @@ def bucket_of(where: Path, build: Path):
 
 @contextmanager
 def servers(settings: dict, where: Path, build: Path):
-    """The settings, with the port of a memcached or a store if one is wanted."""
+    """Yields the settings, with the port of a memcached or a store if the variant needs one."""
     if "PARITY_BUCKET" in settings:
         with bucket_of(where, build) as variables:
             yield settings | variables
@@ -206,14 +207,14 @@ def servers(settings: dict, where: Path, build: Path):
 
 
 def run(binary: Path, mode: str, environment: dict[str, str], test: str) -> tuple[Count, str]:
-    """The counts of one process, and its output if it failed or skipped."""
+    """Returns the counts of one process, and its output if a test failed or was skipped."""
     command = [str(binary), f"--gtest_filter={test}"]
     try:
         done = subprocess.run(command, env={**environment, "PARITY_MODE": mode},
                               capture_output=True, text=True, errors="replace", timeout=300,
                               stdin=subprocess.DEVNULL)
     except subprocess.TimeoutExpired as late:
-        # The last line about a test names the one that hung.
+        # The last line about a test names the test that hung.
         return Count(tests=1, failed=1), f"{mode} {test}: not done after {late.timeout} s\n" + (
             late.stdout or b"").decode(errors="replace")[-2000:]
     found = EQUAL.search(done.stdout)

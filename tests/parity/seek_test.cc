@@ -44,7 +44,7 @@ PARITY(Seek, BadArgumentsLeaveTheOffset) {
   CALL(lseek(fd, LONG_MIN, SEEK_SET));
   CALL(lseek(fd, LONG_MIN, SEEK_CUR));
   CALL(lseek(fd, LONG_MIN, SEEK_END));
-  // In mode real, limits and holes are those of the file system, so the origin is asked.
+  // In mode real, limits and holes depend on the file system, so the library asks the origin.
   if (cube::parity::is_virtual()) t.expect_served(fd);
   CALL(lseek(fd, 0, SEEK_CUR));
   CALL(lseek(fd, LONG_MAX, SEEK_CUR));
@@ -92,7 +92,7 @@ PARITY(Seek, DataAndHoleOfADenseFile) {
   CALL(close(fd));
 }
 
-// The start of the file on btrfs, ENXIO elsewhere: only the kernel knows.
+// The result is the start of the file on btrfs and ENXIO elsewhere, so only the kernel can answer.
 PARITY(Seek, DataAndHoleOfNegativeOffsets) {
   t.file("a", 10000);
   for (const off_t at : {-1L, -4096L, LONG_MIN}) {

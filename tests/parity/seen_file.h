@@ -1,5 +1,5 @@
-// Everything that a program can see of a file that may have changed: its bytes, its stat and the
-// offset.
+// Shows everything that a program can see of a file that may have changed: its bytes, its stat and
+// the offset.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace cube::parity {
 
-// Shows an open file, whose offset stays.
+// Shows an open file without changing its offset.
 inline void show(Case& t, const char* label, int fd) {
   char got[64] = {};
   struct stat st {};

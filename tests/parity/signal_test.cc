@@ -24,7 +24,7 @@ const char* g_path = nullptr;
 std::atomic<int> g_handled{0}, g_wrong{0};
 char g_first = 0;
 
-// All of it is async-signal-safe according to POSIX.
+// According to POSIX, all these calls are async-signal-safe.
 void open_and_read(int) {
   const int saved = errno;
   char got[4] = {};
@@ -92,7 +92,7 @@ PARITY(Signal, HandlerReadsDuringReads) {
 
 namespace {
 
-// The numbers that handler and reader have read from a file, separately.
+// Records which numbers of a file the handler and the reader have read.
 constexpr std::uint32_t k_numbers = 20000;
 int g_numbers = -1;
 std::uint8_t g_by_reader[k_numbers], g_by_handler[k_numbers];
@@ -128,12 +128,12 @@ PARITY(Signal, HandlerAndInterruptedReadGetNoByteTwice) {
   timer_create(CLOCK_MONOTONIC, &event, &timer);
   const itimerspec often{{0, 40'000}, {0, 40'000}};
   timer_settime(timer, 0, &often, nullptr);
-  // A handler may run between any two instructions of a read, so it takes many signals to hit those
-  // that must not be separated.
+  // A handler can run between any two instructions of a read. Many signals are needed to interrupt
+  // between the two instructions that must not be separated.
   int wrong = 0;
   while (g_handled < 1500) {
-    // Otherwise a handler would read numbers before the offset is set back, because on a slow mount
-    // one handler follows the other.
+    // The signal is blocked while the offset is set back. Otherwise, on a slow mount, handlers
+    // would run one after the other and read numbers before that.
     sigset_t signals, others;
     sigemptyset(&signals);
     sigaddset(&signals, SIGUSR1);
@@ -153,7 +153,7 @@ PARITY(Signal, HandlerAndInterruptedReadGetNoByteTwice) {
 }
 
 PARITY(Signal, HandlerThatLeavesByALongJump) {
-  // A lock or a mark that was held would stay held forever.
+  // If the library held a lock or a mark during the jump, it would keep it forever.
   t.in_child([&] {
     static sigjmp_buf back;
     struct sigaction action {};
@@ -185,8 +185,8 @@ PARITY(Signal, HandlerThatLeavesByALongJump) {
 
 namespace {
 
-// A process whose one-byte reads are interrupted by its parent: returns 1 if reader and handler did
-// not get one byte each, in order.
+// The body of a process whose one-byte reads are interrupted by its parent. Returns 1 unless reader
+// and handler got one byte each, in order.
 int read_beside_handler(const char* path) {
   static int fd = -1;
   static volatile char by_handler = 0;
@@ -263,7 +263,8 @@ int run_to(pid_t child, unsigned long place, int n) {
   }
 }
 
-// Continues with the signal, once more if it was blocked: before glibc 2.35 raise blocks signals.
+// Continues with the signal. Continues a second time if the signal was blocked, because raise
+// blocks signals before glibc 2.35.
 int go_on(pid_t child, long signal) {
   ptrace(PTRACE_CONT, child, nullptr, signal);
   int stopped_by = wait_for_stop(child);
@@ -284,7 +285,8 @@ PARITY(Signal, HandlerBetweenAnyTwoInstructionsOfAReadGetsTheOtherByte) {
     _exit(read_beside_handler(path));
   }
   int stopped_by = wait_for_stop(child);
-  // The first read may differ from all later ones. The second is single-stepped to the next raise.
+  // The first read may differ from all later reads, so the second read is single-stepped up to the
+  // next raise.
   for (int i = 0; i < 2 && stopped_by == SIGSTOP; ++i) stopped_by = go_on(child, 0);
   std::vector<unsigned long> way;
   for (bool is_on_way = stopped_by == SIGSTOP; is_on_way; is_on_way = stopped_by == SIGTRAP) {
@@ -293,7 +295,7 @@ PARITY(Signal, HandlerBetweenAnyTwoInstructionsOfAReadGetsTheOtherByte) {
     stopped_by = wait_for_stop(child);
   }
   if (stopped_by == SIGSTOP) stopped_by = go_on(child, 0);
-  // The signal comes before each instruction of that path in turn.
+  // The signal is sent before each instruction of the recorded path in turn.
   std::map<unsigned long, int> times;
   std::size_t reached = 0;
   for (std::size_t i = 0; i < way.size() && stopped_by == SIGSTOP; ++i) {

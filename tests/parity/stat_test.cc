@@ -1,4 +1,4 @@
-// stat in all its forms, by path and by fd; access.
+// All forms of stat, by path and by fd. Also access.
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 
@@ -143,7 +143,7 @@ PARITY(Stat, BadFdsAndPointers) {
 }
 
 PARITY(Stat, UnknownFlagsAndNullPathsOfAnFd) {
-  // One open for each: after the first such call the file is the kernel's.
+  // Each call gets its own open, because after the first such call the file is a kernel file.
   t.file("a", 5000);
   for (const int flags :
        {0x40000000, AT_SYMLINK_FOLLOW, AT_STATX_SYNC_TYPE, AT_STATX_SYNC_TYPE | 0x40000000}) {
@@ -156,7 +156,7 @@ PARITY(Stat, UnknownFlagsAndNullPathsOfAnFd) {
   struct stat st {};
   CALL(fstatat(fd, "", &st, AT_EMPTY_PATH | 0x40000000));
   CALL(close(fd));
-  // Since Linux 6.11 it means the fd, too.
+  // Since Linux 6.11, a null path also means the fd itself.
   const int other = CALL(open(t / "a", O_RDONLY));
   struct statx x {};
   CALL(syscall(SYS_statx, other, nullptr, AT_EMPTY_PATH, STATX_BASIC_STATS, &x));

@@ -213,7 +213,8 @@ PARITY(Stdio, BuffersOfEveryKind) {
 PARITY(Stdio, HowMuchAStreamReadsAhead) {
   FILE* const stream = STDIO(nullptr, fopen(t.file("f", 20000), "r"));
   CALL(fgetc(stream));
-  // cv2 and others mix stdio and fd calls; the read-ahead is one block of the file system.
+  // cv2 and other programs mix stdio and fd calls. The stream reads ahead by one block of the file
+  // system.
   CALL(lseek(fileno(stream), 0, SEEK_CUR));
   CALL(fclose(stream));
 }

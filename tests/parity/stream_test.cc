@@ -1,5 +1,5 @@
-// More of stdio: buffers, orientation, streams on fds with every mode, positions, and streams that
-// are not the library's.
+// More tests of stdio: buffers, orientation, streams on fds with every mode, positions, and streams
+// that the library does not serve.
 #include <locale.h>
 #include <stdio_ext.h>
 #include <wchar.h>

@@ -1,4 +1,5 @@
-// Threads on the same served files: every reader gets bytes or a plain error, and each byte once.
+// Threads that use the same served files. Every reader gets bytes or an error, and each byte is
+// read once.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -16,7 +17,7 @@
 
 namespace {
 
-// Makes a call while a request to cancel the thread is pending.
+// Makes the call while a cancellation of the thread is pending.
 const char* what_cancels(const std::function<void()>& call) {
   pthread_t thread;
   const auto body = [](void* of) -> void* {
@@ -74,8 +75,8 @@ PARITY(Thread, IsCancelledWhereLibcsCallsLetItBe) {
 }
 
 PARITY(Thread, CloseWhileOthersRead) {
-  // The library opens files of its own for a moment. Each gets the lowest free fd, which may be the
-  // one that the program has just closed. Only the program uses fds from this one on.
+  // The library opens its own files for a short time. Each gets the lowest free fd, possibly an fd
+  // that the program has just closed. From this fd on, all fds are the program's.
   constexpr int k_high_fd = 100;
   constexpr std::size_t k_bytes = 100;
   const char* const paths[] = {t.file("a", 50000), t.file("b", 50000)};
@@ -95,8 +96,8 @@ PARITY(Thread, CloseWhileOthersRead) {
     if (is_open) return false;
     // The fd has been closed, and may refer to the other file by now.
     if (error == EBADF || is_of(1 - file_of(round))) return true;
-    // The bytes must be this page of one of the two files: neither a part of it, nor another page,
-    // nor a file of the library's.
+    // The bytes must be exactly this page of one of the two files, and not part of it, another page
+    // or a file of the library.
     const auto has_got = [&](const auto& content) { return content.find(got) != content.npos; };
     const bool is_theirs = std::any_of(std::begin(contents), std::end(contents), has_got);
     return fd < k_high_fd && (got.empty() || !is_theirs);
@@ -179,8 +180,8 @@ PARITY(Thread, SharedOffsetGivesEachByteOnce) {
 }
 
 PARITY(Thread, SharedOffsetIsTakenOverBetweenTwoReads) {
-  // While two threads keep reading, a third makes the fd a kernel file; the bytes that are read
-  // meanwhile must be right, too.
+  // While two threads read in a loop, a third turns the fd into a kernel file. The bytes that are
+  // read during this change must also be right.
   const std::size_t size = 30000;
   const char* const path = t.file("a", size);
   int wrong = 0;
@@ -204,7 +205,7 @@ PARITY(Thread, SharedOffsetIsTakenOverBetweenTwoReads) {
 }
 
 PARITY(Thread, FdsAreNeverGivenTwice) {
-  // Many threads open and close plain and served files: none ever reads another's.
+  // Many threads open and close plain and served files. No thread ever reads another thread's file.
   t.text("one", std::string(500, '1'));
   t.text("two", std::string(500, '2'));
   std::atomic<int> wrong{0};

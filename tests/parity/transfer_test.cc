@@ -1,4 +1,5 @@
-// Bytes that the kernel moves from a served file, with offsets of every kind, and the refusals.
+// Calls by which the kernel moves bytes out of a served file, with all kinds of offsets. Also calls
+// that fail.
 #include <fcntl.h>
 #include <sys/sendfile.h>
 #include <sys/uio.h>
@@ -170,7 +171,7 @@ PARITY(Transfer, FlagsOfVectorReads) {
     CALL(lseek(fd, 0, SEEK_CUR));
     CALL(close(fd));
   }
-  // Whether the pages are present is up to the kernel, but the bytes must be right.
+  // The kernel decides whether the pages are present, but the bytes must be right.
   const int fd = CALL(open(path, O_RDONLY));
   if (preadv2(fd, &part, 1, 50, RWF_NOWAIT) == 16) {
     EXPECT_EQ(std::string(got, 16), cube::parity::content_of("a", 3000).substr(50, 16));

@@ -20,7 +20,7 @@ void make_tree(cube::parity::Case& t) {
   t.link("to_d", "d");
   t.link("nowhere", "none");
 }
-// The order of a walk is the file system's; the visited entries are not.
+// The file system decides the order of a walk, but not which entries are visited.
 std::vector<std::string>* g_visited = nullptr;
 int visit(const char* path, const struct stat* st, int type) {
   g_visited->push_back(std::string(path) + " type " + std::to_string(type) + " size " +
@@ -75,7 +75,7 @@ PARITY(Tree, FtsWalks) {
                         " level " + std::to_string(entry->fts_level) + " size " +
                         (is_file ? std::to_string(entry->fts_statp->st_size) : "-"));
       if (is_file) {
-        // Tools read files like this in the middle of a walk.
+        // Reads a file in the middle of the walk, like many tools.
         const int fd = open(entry->fts_accpath, O_RDONLY);
         char byte = 0;
         visited.push_back(std::string(entry->fts_path) + " read " +

@@ -1,5 +1,5 @@
-// Wide characters on streams: each call, by each of its names, is the first call on a new stream;
-// and streams of both kinds.
+// Wide characters on streams. Each call, under each of its names, is the first call on a new
+// stream. Also streams that mix wide and narrow calls.
 #include <locale.h>
 #include <wchar.h>
 
@@ -163,7 +163,7 @@ PARITY(Stdio, WideCallsOnAStreamOfBytes) {
   CALL(fclose(other));
 }
 
-// More streams than the library has places to remember.
+// Opens more streams than the library can record.
 PARITY(Stdio, ManyWideStreams) {
   FILE* streams[80];
   const char* const path = t.text("f", k_text);

@@ -1,4 +1,4 @@
-// A client of the socket for announcements. It can send anything.
+// A client of the socket for announcements. It can send any bytes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -60,7 +60,8 @@ class AnnounceClient {
   bool is_connected() const { return static_cast<bool>(fd_); }
   int fd() const { return fd_.get(); }
   void close() { fd_.reset(); }
-  // Sends a message; waits until there is room. False: the server has gone.
+  // Sends a message, and waits until there is room for it. Returns false if the server has closed
+  // the connection.
   bool say(std::string_view message) const {
     return send(fd_.get(), message.data(), message.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(message.size());
@@ -69,7 +70,7 @@ class AnnounceClient {
     return send(fd_.get(), message.data(), message.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
            static_cast<ssize_t>(message.size());
   }
-  // The next answer; empty once the server has closed the connection.
+  // Returns the next answer, or an empty text if the server has closed the connection.
   std::string hear() const {
     pollfd waits{fd_.get(), POLLIN, 0};
     EXPECT_EQ(poll(&waits, 1, 60'000), 1) << "no answer";
@@ -84,7 +85,7 @@ class AnnounceClient {
     }
     ADD_FAILURE() << "not dropped: " << because;
   }
-  // Waits until the server reports that this much is taken.
+  // Waits until the server reports that it has taken everything up to this sequence number.
   void hear_taken(std::uint64_t epoch, std::uint64_t sequence) const {
     while (true) {
       const std::string answer = hear();

@@ -1,5 +1,5 @@
-// The announcements of clients as they are taken: order, epochs, fairness, bounds, and messages
-// that no client should send.
+// How the announcements of clients are taken: order, epochs, fairness, bounds, and messages that no
+// client should send.
 #include "prefetch/order/announced/announced_orders.h"
 
 #include <cstring>
@@ -153,7 +153,7 @@ TEST_F(Orders, RanksAreServedAlike) {
     ASSERT_TRUE(orders.next(file));
     EXPECT_NE(file.reader, still);
   }
-  // When the others are as far ahead, it gets its share again.
+  // When the others are equally far ahead, this reader gets its share again.
   given.clear();
   for (std::size_t i = 0; i < k_ranks && orders.next(file); ++i) ++given[file.reader];
   EXPECT_EQ(given[still], 1U);
@@ -178,8 +178,8 @@ TEST_F(Orders, ReportPathsOutsideOnce) {
 
 TEST_F(Orders, AClientIsBounded) {
   open(0);
-  // The bound also holds for messages of one path, each of which is small compared with the memory
-  // block that keeps it.
+  // The bound also holds for messages with one path. Each of them is small compared with the memory
+  // block that stores it.
   for (const std::size_t count : {1, 500}) {
     std::size_t bytes = 0;
     std::uint64_t first = count == 1 ? 0 : 10'000'000;

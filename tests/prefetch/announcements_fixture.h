@@ -1,4 +1,4 @@
-// A server of announcements at a socket of its own, and a consumer that takes from it.
+// A server of announcements with its own socket, and a consumer that takes files from it.
 #pragma once
 
 #include <algorithm>
@@ -36,15 +36,15 @@ struct Announced : ::testing::Test {
     source = start_at(socket);
     ASSERT_NE(source, nullptr) << why;
   }
-  // Returns a client that is connected and welcomed.
+  // Returns a client that is connected and has received the server's welcome.
   AnnounceClient client(std::uint32_t rank = 0) const {
     AnnounceClient made(socket);
     EXPECT_EQ(made.hear().size(), sizeof(WelcomeMessage));
     EXPECT_TRUE(made.say(hello(rank)));
     return made;
   }
-  // The server serves its known clients before it accepts another. So afterwards it has read all
-  // earlier messages, and has noticed which clients have left.
+  // The server handles its known clients before it accepts a new client. So after this call it has
+  // read all earlier messages, and has noticed which clients have left.
   void barrier() const { client(); }
   // Waits for the next file.
   PlannedFile take() {

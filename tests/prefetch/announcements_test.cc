@@ -38,8 +38,8 @@ TEST_F(Announced, ServerIdentifiesItself) {
   EXPECT_EQ(welcome.pid, static_cast<std::uint32_t>(getpid()));
 }
 
-// As if the process were stopped between the start of the thread and its first step, while another
-// process takes the lead.
+// Simulates a process that is stopped between the start of the thread and the thread's first step,
+// while another process becomes the leader.
 TEST_F(Announced, ThreadThatRunsAfterItsEndLeavesTheSocketToItsOwner) {
   AnnouncementsOptions options{.socket = socket, .prefixes = {"/data"}};
   options.leads = [](void*) { return false; };
@@ -75,7 +75,7 @@ TEST_F(Announced, ClientFarAheadWaitsAndNeedNotReadAnswers) {
   const std::string name(60, 'x');
   std::size_t said = 0, bytes = 0;
   const auto more = [&] { return paths(0, said, numbered(name, said, said + 500)); };
-  // No path is taken, and in the end the socket is full.
+  // Nothing takes the paths, so in the end the socket is full.
   pollfd waits{one.fd(), POLLOUT, 0};
   while (poll(&waits, 1, 2000) == 1 && one.try_to_say(more())) {
     bytes += more().size();
@@ -83,7 +83,7 @@ TEST_F(Announced, ClientFarAheadWaitsAndNeedNotReadAnswers) {
     ASSERT_LT(bytes, 8U << 20) << "the server buffers without end";
   }
   EXPECT_GT(bytes, 400U << 10);
-  // Everything arrives in order, and then there is room again.
+  // When everything has arrived in order, there is room again.
   for (std::size_t taken = 0; taken < 60'000 && !HasFailure(); ++taken) {
     ASSERT_EQ(take().path, "/data/" + name + std::to_string(taken));
     for (; said - taken < 2000; said += 500) ASSERT_TRUE(one.say(more()));
@@ -169,7 +169,7 @@ TEST_F(Announced, TooManyClientsAreTurnedAwayAndSilentOnesGiveWay) {
   clients.push_back(client(63));
   const AnnounceClient late(socket);
   EXPECT_EQ(late.hear(), "");
-  // Each of the 64 clients is served, and when one has left there is room.
+  // Each of the 64 clients is served. When a client has left, there is room for another.
   for (const auto& one : clients) {
     ASSERT_TRUE(one.say(begin(0, "/data")));
     ASSERT_TRUE(one.say(paths(0, 0, {"a"})));

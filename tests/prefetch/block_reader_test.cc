@@ -19,7 +19,8 @@
 namespace cube::prefetch {
 namespace {
 
-// If a thread still had these fds, it would hold a lock of the program after its close.
+// If a thread still had these fds, it would hold a lock of the program even after the program
+// closed its own fd.
 TEST(BlockReader, ThreadsNeverHoldFilesOfTheProgram) {
   if (tests::k_tsan)
     GTEST_SKIP() << "ThreadSanitizer has a thread of its own, with the program's files";
@@ -33,7 +34,8 @@ TEST(BlockReader, ThreadsNeverHoldFilesOfTheProgram) {
     DIR* const tasks = opendir("/proc/self/task");
     while (const dirent* const entry = readdir(tasks)) {
       const std::string task = entry->d_name;
-      // A keeper shares the program's table (background_thread.cc), in which a close takes effect.
+      // A keeper shares the program's fd table (background_thread.cc), so a close by the program
+      // also applies to the keeper.
       if (task[0] == '.' || syscall(SYS_kcmp, getpid(), std::stoi(task), KCMP_FILES, 0, 0) == 0)
         continue;
       ++others;

@@ -55,10 +55,10 @@ TEST_F(DepthByDemandTest, StaysForAJobThatWaitsMostOfTheTime) {
   periods(100, 300'000);
   wait(100, 1);
   EXPECT_EQ(depth.depth(), 32U);
-  // The latency counts as before.
+  // The latency has the same effect as before.
   periods(1, 900'000);
   EXPECT_EQ(depth.depth(), 16U);
-  // Once the prefetch is ahead again, a program that waits has the origin to itself.
+  // When the prefetch is ahead again, a waiting program has the origin to itself.
   wait(400, 0);
   wait(1, 1);
   EXPECT_EQ(depth.depth(), 1U);
@@ -137,7 +137,7 @@ struct DepthByFetchesTest : ::testing::Test {
   double latency_ms(unsigned in_flight) const {
     return service_ms * std::max(1.0, static_cast<double>(in_flight) / servers);
   }
-  // Without foreign demand, the job has not begun or is over.
+  // If `is_foreign` is false, the job has not begun or is over.
   void tick(unsigned in_flight, bool is_foreign, std::uint64_t fetches = 0, std::uint64_t ns = 0) {
     now += 10 * k_ms;
     job.fetches += is_foreign ? 1 : 0;
@@ -175,7 +175,7 @@ TEST_F(DepthByFetchesTest, StartsAtOneAndSettlesWithoutAQueueAtTheOrigin) {
   EXPECT_LE(most, servers + 2) << "one more than the tolerance is a trial";
 }
 
-// Each fetch beyond the origin's capacity is a delay that the program notices.
+// Each fetch beyond the origin's capacity causes a delay that the program notices.
 TEST_F(DepthByFetchesTest, HardlyOvershootsOnItsWayUp) {
   servers = 10;
   unsigned most = 0;
@@ -213,7 +213,8 @@ TEST_F(DepthByFetchesTest, MeasuresAgainAnOriginThatHasBecomeSlower) {
   EXPECT_GE(depth.depth(), servers - 1);
 }
 
-// Fetches that were already in flight do not show the latency without a queue.
+// Fetches that were already in flight had to queue, so they do not show the latency of an idle
+// origin.
 TEST_F(DepthByFetchesTest, MeasuresWhenNoMoreThanTheLimitAreInFlight) {
   for (unsigned left : {64U, 30U, 2U}) {
     tick(left, true, 30, 30 * 20 * k_ms);
@@ -237,7 +238,7 @@ TEST_F(DepthByFetchesTest, DoesNotLimitIfFetchesDoNotEnd) {
   }
   for (int i = 0; i < 30; ++i) tick(8, true);
   EXPECT_EQ(depth.depth(), 64U);
-  // Fetches of small files continue beside them, except during half a second of each measurement.
+  // Fetches of small files continue in parallel, except for half a second during each measurement.
   int bound_ticks = 0;
   for (int i = 0; i < 3000; ++i) {
     const unsigned small = depth.depth() - std::min(depth.depth(), 8U);
@@ -247,7 +248,7 @@ TEST_F(DepthByFetchesTest, DoesNotLimitIfFetchesDoNotEnd) {
   EXPECT_LE(bound_ticks, 3 * 60);
 }
 
-// Foreign demand sets the depth to one, so that the latency is measured first.
+// Foreign demand first sets the depth to one, so that the latency can be measured.
 struct ForeignDemandTest : ::testing::Test {
   Depth depth{64};
   std::array<cache::Demand, 2> jobs{{{.job = 3}, {.job = 8}}};

@@ -52,7 +52,7 @@ struct DiskFlusherTest : testing::Test {
   }
   ~DiskFlusherTest() override { cache->detach(); }
 
-  // A process that holds the writer's lock, and reports that it lives.
+  // A process that holds the writer's lock and reports that it is alive.
   Child writer(Gate& ready) {
     return Child([&] {
       cache::FileCache* const own = tests::attach_cache(config, region.options.job);
@@ -86,7 +86,7 @@ TEST_F(DiskFlusherTest, IsWantedAsSoonAsTheWriterIsKilled) {
   EXPECT_TRUE(is_wanted);
 }
 
-// A process that leases it finds its memory cleared.
+// A process that leases the next segment finds its memory cleared.
 TEST_F(DiskFlusherTest, MakesTheNextSegmentReady) {
   const auto with_memory = [&] {
     std::uint32_t count = 0;

@@ -1,4 +1,4 @@
-// How `auto` decides, with engines of a fixed speed and a clock of its own, and with the real ones.
+// How `auto` decides: with engines of fixed speed and a simulated clock, and with the real engines.
 #include "prefetch/engine/engine_choice.h"
 
 #include <cerrno>
@@ -13,8 +13,8 @@
 namespace cube::prefetch::testing {
 namespace {
 
-// The decision of a trial in which the ring is faster by this factor, and each batch is off by up
-// to a share of its time.
+// The decision of a trial in which the ring is faster by the factor `ring`, and the time of each
+// batch varies by up to the share `noise`.
 Side decide(double ring, double noise, std::mt19937& random) {
   std::uniform_real_distribution<double> off(1 - noise, 1 + noise);
   EngineTrial trial;
@@ -54,8 +54,8 @@ TEST(EngineTrial, FasterEngineWinsDespiteDrift) {
 }
 
 TEST(EngineTrial, RatioIsTheGeometricMean) {
-  // Batches of the ring in counted pairs, each against 1 ms of the threads; the first pair warms
-  // up.
+  // Returns the ratio after these batches of the ring, each compared with a batch of the threads
+  // that takes 1 ms. The first pair is the warm-up and does not count.
   const auto ratio = [](const std::vector<std::uint64_t>& ring_ns) {
     EngineTrial trial;
     std::size_t pair = 0;
@@ -120,8 +120,8 @@ TEST(EngineTrial, FirstPairDoesNotCount) {
 
 std::uint64_t g_now = 0;
 
-// An engine that ends its fetches when the test says so; each takes the same time on the test's
-// clock.
+// An engine that ends its fetches when the test says so. Each fetch takes the same time on the
+// test's clock.
 class FakeEngine : public IoEngine {
  public:
   FakeEngine(const char* name, FetchClient& client, std::uint64_t cost)
@@ -213,7 +213,7 @@ TEST_F(AutoChoice, UsesTheFasterEngineForTheRest) {
     FakeEngine& best = ring_is_faster ? *uring : *threads;
     FakeEngine& other = ring_is_faster ? *threads : *uring;
     EXPECT_EQ(best.taken + other.taken, 2000U);
-    // A pair that warms up, and then two lost or eight won.
+    // One pair warms up. Then two lost pairs or eight won pairs decide.
     EXPECT_EQ(other.taken, (ring_is_faster ? 9U : 3U) * 64)
         << "the batches of the trial and no more";
     EXPECT_STREQ(engine->name_for(0), ring_is_faster ? "uring" : "threads");
@@ -240,7 +240,8 @@ TEST_F(AutoChoice, LearnsForEachOriginSeparately) {
 
 TEST_F(AutoChoice, HoldsNoFileBackForever) {
   start(100, 200);
-  // There is never a whole batch at a time, so the trial learns nothing, but everything is fetched.
+  // A whole batch never runs at once, so the trial learns nothing. Everything is fetched
+  // nevertheless.
   for (int i = 1; i < 40; ++i) {
     submit(i % 31 + 1);
     run();
@@ -286,7 +287,7 @@ TEST_F(AutoChoice, DecidesWhileTheDepthChanges) {
 
 TEST_F(AutoChoice, BatchesOfDifferentDepthsAreNotCompared) {
   start(100, 100);
-  // The first batch runs at 16. The second one begins when it is over, and runs at 64.
+  // The first batch runs at depth 16. When it is over, the second batch begins, at depth 64.
   submit(64);
   engine->set_depth(64);
   run();

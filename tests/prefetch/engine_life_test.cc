@@ -93,7 +93,7 @@ TEST_P(EngineLife, StopWaitsForAClientThatIsInside) {
 }
 
 TEST_P(EngineLife, ShowsTheHostNoDescriptor) {
-  // If the host makes the listing, that itself needs an fd.
+  // The host's listing itself needs an fd.
   const auto before = host_descriptors(own_number_of_a_directory());
   START_ENGINE({.depth = 4});
   std::atomic<int> looks{0}, strangers{0};
@@ -116,7 +116,7 @@ TEST_P(EngineLife, AHostThatClosesAllItsDescriptorsChangesNothing) {
               if (engine == nullptr) return IsSkipped() ? 0 : 1;
               for (int i = 0; i < 100; ++i) {
                 engine->submit(order(path));
-                // If this fd had been the engine's, the engine would now use this file.
+                // If the engine had used this fd number, it would now use this file.
                 base::sys::raw(SYS_close_range, 3, 100'000, 0);
                 ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
               }
@@ -156,8 +156,8 @@ TEST_P(EngineLife, ThreadsTakeNoSignalsOfTheHost) {
        {SIGTERM, SIGINT, SIGCHLD, SIGALRM, SIGUSR1, SIGPROF, SIGSEGV, SIGRTMAX}) {
     EXPECT_TRUE(blocked >> (signal - 1) & 1) << signal;
   }
-  // libc's own signal, by which setuid() reaches every thread: if a thread blocked it, setuid would
-  // never return.
+  // This is libc's internal signal, by which setuid() reaches every thread. If a thread blocked it,
+  // setuid() would never return.
   EXPECT_FALSE(blocked >> 32 & 1);
 }
 

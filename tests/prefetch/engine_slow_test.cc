@@ -1,5 +1,5 @@
-// Engines on an origin that hangs: they stop quickly, call nothing afterwards, and report what is
-// lost.
+// Engines on an origin that hangs. They stop quickly, make no callbacks afterwards, and report
+// which orders are lost.
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ class SlowEngines : public BothEngines {
   }
   virtual bool keeps_names() const { return false; }
   void TearDown() override {
-    // A failed test may have left operations held.
+    // A failed test may have left held operations.
     if (mount.is_mounted()) say("clear");
     engine.reset();
   }
@@ -68,8 +68,8 @@ TEST_P(SlowEngines, HangingReadIsAbandonedAndItsRoomReportedLost) {
   EXPECT_EQ(lost + cancelled, 1U);
   EXPECT_TRUE(lost == 1 || GetParam() == Kind::uring);
   say("go");
-  // Now the thread returns from the kernel, and must make no callbacks; the next operations on the
-  // mount show that the daemon has finished its request.
+  // Now the thread returns from the kernel, and must make no callbacks. The success of the next
+  // operations on the mount shows that the daemon has finished the thread's request.
   EXPECT_TRUE(lagfs::testing::read_file(mount.at(name(9))) == content);
   for (const auto& one : orders) EXPECT_EQ(one->times_ended, 1);
 }
@@ -78,7 +78,7 @@ TEST_P(SlowEngines, AnOpenThatHangsIsAbandonedWithoutRoom) {
   START_ENGINE({.depth = 2});
   say("hold open 1");
   {
-    // The path is destroyed with the order, as that of an abandoned client would be.
+    // The path is destroyed together with the order, like the path of an abandoned client.
     auto one = std::make_unique<Order>(mount.at(name(0)));
     engine->submit(*one);
     wait_until_held();
@@ -103,7 +103,7 @@ TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
     Order& one = order(mount.at(name(0)));
     engine->submit(one);
     wait_until_held();
-    // The origin answers after the fetch has been abandoned, not before.
+    // The origin answers only after the fetch has been abandoned.
     std::atomic<bool> has_answered{false};
     std::thread origin([&] {
       client.wait_for(1);
@@ -111,7 +111,7 @@ TEST_P(SlowEngines, FilesAreClosedWhenTheProcessHasEnded) {
       say("go");
     });
     engine->stop(0);
-    // A thread that hangs ends with the process, but a ring would not.
+    // A hanging thread ends with the process, but a hanging request of a ring would not.
     CHILD_CHECK(GetParam() == Kind::threads || has_answered ||
                 one.result.ending == Ending::cancelled);
     origin.join();
@@ -140,7 +140,7 @@ class SlowEnginesKnownNames : public SlowEngines {
   bool keeps_names() const override { return true; }
 };
 
-// The kernel then finds the name without asking the origin, and may wait at an unexpected step.
+// The kernel finds a known name without asking the origin, and may then wait at an unexpected step.
 TEST_P(SlowEnginesKnownNames, HangingOpenDoesNotDelayOthers) {
   START_ENGINE({.depth = 2});
   for (int i = 0; i < 40; ++i) EXPECT_EQ(fetch(mount.at(name(i))).result.ending, Ending::whole);
@@ -155,8 +155,8 @@ TEST_P(SlowEnginesKnownNames, HangingOpenDoesNotDelayOthers) {
     EXPECT_TRUE(one->result.ending == Ending::whole && one->content() == content);
 }
 
-// More fetches than a ring has workers, unless more are requested; with threads that are just
-// started and with idle ones.
+// There are more fetches than a ring has workers by default. The test runs with newly started
+// threads and with idle threads.
 TEST_P(SlowEngines, ExactlyDepthRequestsWaitForTheOrigin) {
   constexpr unsigned k_depth = 30;
   START_ENGINE({.depth = k_depth, .idle_ms = 3'600'000});

@@ -1,5 +1,5 @@
-// The result of a fetch, with both engines: the whole file, as described by its stat, or the reason
-// for a failure.
+// The result of a fetch with both engines: the whole file, as its stat describes it, or the reason
+// for the failure.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/inotify.h>
@@ -28,7 +28,7 @@ struct Engines : BothEngines {
     return text;
   }
 
-  // The flags of each fd of this file in the table of the calling thread.
+  // The flags of each fd of this file in the fd table of the calling thread.
   static std::vector<int> flags_of_open(const std::string& path) {
     std::vector<int> found;
     DIR* const stream = opendir("/proc/thread-self/fd");
@@ -88,8 +88,8 @@ TEST_P(Engines, FetchThousandsOfFilesAtEveryDepth) {
 TEST_P(Engines, KeepNoMoreInFlightThanTheDepth) {
   START_ENGINE({.depth = 3});
   const std::string path = dir.write("f", bytes(5000, 1));
-  // Counts from the request for room to the end. The list of open fds cannot be used, because it is
-  // not read at one instant.
+  // Counts a fetch from its request for room to its end. The list of open fds cannot be used,
+  // because reading it is not atomic.
   std::atomic<std::size_t> in_flight{0}, most{0};
   client.when_asked = [&](Order&) {
     const std::size_t n = ++in_flight;
@@ -196,7 +196,7 @@ TEST_P(Engines, DistinguishLinksFromPlainPaths) {
   EXPECT_TRUE(fetch(path).file.is_physical) << "a flight that had met a link is used again";
 }
 
-// The file changes between the stat and the read: at that moment the client is asked for room.
+// The file changes between the stat and the read, when the engine asks the client for room.
 TEST_P(Engines, DetectAFileThatChangesDuringTheRead) {
   START_ENGINE();
   const std::string content = bytes(10'000, 1);
@@ -228,7 +228,7 @@ TEST_P(Engines, DetectAFileThatChangesDuringTheRead) {
     const auto before = *cache::stat_path(AT_FDCWD, path.c_str(), 0);
     const timespec times[2] = {{0, UTIME_OMIT},
                                {before.modified.seconds, before.modified.nanoseconds}};
-    // The ctime moves with the kernel's tick.
+    // The ctime advances only with the kernel's tick.
     while (cache::stat_path(AT_FDCWD, path.c_str(), 0)->changed == before.changed) {
       tests::TempDir::write_file(path, bytes(10'000, 2));
       utimensat(AT_FDCWD, path.c_str(), times, 0);
@@ -264,7 +264,7 @@ TEST_P(Engines, TakeSubmissionsFromSeveralThreads) {
   }
 }
 
-// Idle threads sleep longer than the test may take, so the test fails if one is not woken.
+// Idle threads sleep longer than the test's time limit, so the test fails if a thread is not woken.
 TEST_P(Engines, LoseNoWakeUp) {
   START_ENGINE({.depth = 4, .idle_ms = 3'600'000});
   const std::string path = dir.write("f", "abc");

@@ -1,4 +1,5 @@
-// Threads fetch several files of a pack by one request, and each file ends as if it were alone.
+// Threads fetch several files of a pack with one request. The result of each file is the same as if
+// it were fetched alone.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,7 +41,7 @@ struct EngineTogether : ::testing::Test {
     EXPECT_EQ(write(fd, line.data(), line.size()), static_cast<ssize_t>(line.size()));
     close(fd);
   }
-  // One fetch of all files.
+  // Returns one fetch of all files.
   Fetch& chain() {
     Order* before = nullptr;
     Order* first = nullptr;

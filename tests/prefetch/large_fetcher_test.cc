@@ -26,7 +26,7 @@ struct Client final : LargeClient {
   }
 };
 
-// `cubeshim warmup` computes the time that is left from these bytes.
+// `cubeshim warmup` computes the remaining time from the pending bytes.
 TEST(LargeFetcher, FileWithoutRoomLeavesNoBytesPending) {
   tests::TestCache cache{16 * tests::k_mib,
                          [](base::Config& config) { config.max_file = tests::k_mib; }};

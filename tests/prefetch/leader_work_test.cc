@@ -1,4 +1,5 @@
-// If a list does not fit, a leader leaves the rest of it to the next leader, whenever it ends.
+// If a list does not fit into the cache, a leader leaves the rest of the list to the next leader,
+// no matter when it ends.
 #include "prefetch/work/leader_work.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,7 @@ struct LeadTest : ::testing::Test {
   std::unique_ptr<LeaderWork> lead;
   std::size_t fetched = 0;  // files in memory, counted from the first one
 
-  // More than the cache holds, unless there are fewer files.
+  // By default, the list has more files than the cache can hold.
   explicit LeadTest(int of_list = 500) : files(of_list) {
     files.list_all(/*depth=*/4);
     EXPECT_TRUE(claim.look(base::monotonic_ns()));
@@ -56,7 +57,8 @@ struct LeadTest : ::testing::Test {
     return depth;
   }
   std::size_t listed() { return cache.ahead().listed_of_job().load() & k_of_list; }
-  // Runs until the ring is full, nothing is in flight, and files of the list wait for room in it.
+  // Runs until the ring is full, nothing is in flight, and files of the list wait for room in the
+  // ring.
   void fill() {
     const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
     while (base::monotonic_ns() < until &&
@@ -83,7 +85,7 @@ TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileWithoutRoom) {
   ASSERT_LE(listed(), fetched);
   ASSERT_NO_FATAL_FAILURE(begin());
   const std::uint64_t until = base::monotonic_ns() + 60'000'000'000;
-  // Programs read the cached files, and make room.
+  // Programs read the cached files and so make room.
   SmallCache::Counts counts;
   for (std::size_t i = 0; !is_there(fetched) && base::monotonic_ns() < until;
        i = (i + 1) % files.paths.size()) {
@@ -94,7 +96,7 @@ TEST_F(LeadTest, NextLeaderBeginsWithTheFirstFileWithoutRoom) {
   EXPECT_EQ(counts.wrong, 0);
 }
 
-// Another thread stops it in the middle of a turn().
+// Another thread stops the leader in the middle of a turn().
 TEST_F(LeadTest, FilesThatWaitWhenALeaderIsStoppedGoToTheNext) {
   ASSERT_NO_FATAL_FAILURE(begin());
   ASSERT_NO_FATAL_FAILURE(fill());
@@ -125,24 +127,25 @@ TEST_F(ShortListLeadTest, GivesWayToAnotherJobThatFetchesUnplannedFiles) {
   other.job = cache.ahead().own_job() + 1;
   other.used = 1;
   cache.region().header().slots_reached = cache.region().own_slot() + 2;
-  // The first check learns what the other job had fetched before.
+  // The first check records how much the other job has fetched so far.
   depth();
   other.demand_fetches += 1000;
   EXPECT_EQ(depth(), 1U);
   other.used = 0;
 }
 
-// Otherwise, its next files would wait until every other rank is as far ahead.
+// If the rank counted as ahead, its next files would wait until every other rank is equally far
+// ahead.
 TEST_F(ShortListLeadTest, RankWithCachedFilesDoesNotCountAsAhead) {
   config.prefetch_list.clear();
-  // Fetches the files one by one, so that they lie in memory in order.
+  // Fetches the files one by one, so that they are in memory in order.
   config.prefetch_depth = 1;
   SmallCache::Counts counts;
   files.open(cache, files.paths[0], counts);
   ASSERT_NO_FATAL_FAILURE(begin());
   const auto client = [&](std::uint32_t rank) {
     testing::AnnounceClient made(cache.ahead().socket_path());
-    // By then, the server has read the messages of the others.
+    // When the server answers, it has read the messages of the other clients.
     EXPECT_EQ(made.hear().size(), sizeof(WelcomeMessage));
     EXPECT_TRUE(made.say(testing::hello(rank)));
     EXPECT_TRUE(made.say(testing::begin(0)));

@@ -1,4 +1,4 @@
-// A tree below one prefix, a list, and everything that reading the list yields.
+// A tree below one prefix, a list, and all results of reading the list.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ struct Lists : ::testing::Test {
     EXPECT_NE(reader, nullptr) << why;
     return reader != nullptr;
   }
-  // All entries that follow; paths are shown relative to the prefix.
+  // Returns all entries that follow, with paths relative to the prefix.
   std::vector<std::string> rest() {
     std::vector<std::string> found;
     std::uint64_t sequence = 0;

@@ -1,5 +1,5 @@
-// A list as an order: given once; again if not all of it stays in memory; and from the point that a
-// previous leader has reached.
+// A list as an order. It is given once, and again if not all of its files stay in memory. It begins
+// where a previous leader has stopped.
 #include "prefetch/order/list_source.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ struct ListSourceTest : testing::Lists {
         options, from, [](void* of) { return *static_cast<bool*>(of); }, &repeats, why);
     ASSERT_NE(source, nullptr) << why;
   }
-  // Takes names until there are none.
+  // Takes names until none is left.
   Names take(std::size_t at_most = SIZE_MAX) {
     Names names;
     PlannedFile file;

@@ -65,7 +65,7 @@ struct ListingSourceTest : ::testing::Test {
     listings.note_listed(directory);
     return directory;
   }
-  // Notes the reads of a program, but reads no bytes.
+  // Records reads as if a program had made them, but reads no bytes.
   void read(const std::string& directory, int files, std::uint64_t bytes = k_size,
             bool early = false) {
     bool asks = false;
@@ -122,7 +122,7 @@ TEST_F(ListingSourceTest, PlansFurtherAsReadsFollow) {
 TEST_F(ListingSourceTest, FetchesAtMostTwiceTheBytesRead) {
   const std::string a = make("a", 300);
   read(a, 10);
-  // The files that are planned are three times as large as those that were read.
+  // The planned files are three times as large as the files that were read.
   const auto planned = plan();
   ASSERT_FALSE(planned.empty());
   for (const auto& file : planned) EXPECT_LE(file.most_bytes, 2 * k_size);
@@ -134,7 +134,7 @@ TEST_F(ListingSourceTest, FetchesAtMostTwiceTheBytesRead) {
   EXPECT_FALSE(plan().empty());
 }
 
-// The origin was asked for each of them, without result.
+// The origin was asked for each of these files without result.
 TEST_F(ListingSourceTest, CountsRequestsWithoutResult) {
   const std::string a = make("a", 300);
   read(a, 10);
@@ -168,8 +168,8 @@ TEST_F(ListingSourceTest, EachDirectoryHasItsOwnBound) {
   EXPECT_GE(files, 150U);
 }
 
-// More directories than are kept open, none of whose names are kept: each continues where it
-// stopped.
+// There are more directories than are kept open, and their names are not kept either. Each
+// directory continues where it stopped.
 TEST_F(ListingSourceTest, ContinuesInDirectoriesThatWereClosed) {
   constexpr int k_directories = 20, k_files = 40;
   std::vector<std::string> directories;

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::uint64_t k_head = 128 << 10, k_size = 12 << 20, k_far = 3 << 20;
 
-// A program that maps a file, and the library's part of it, without threads.
+// A program that maps a file, and the library's side of the mapping, without threads.
 struct MappedFilesTest : testing::Test {
   tests::TestCache cache{64 * tests::k_mib,
                          [](base::Config& config) { config.max_file = 100'000; }};
@@ -39,7 +39,8 @@ struct MappedFilesTest : testing::Test {
 
   void map(const std::string& head) {
     path = dir.write("f", head);
-    // Written by single pages, so that the kernel keeps single pages, of which a touch maps few.
+    // The file is written in single pages, so that the kernel caches single pages and a touch maps
+    // only a few of them.
     base::UniqueFd written(open(path.c_str(), O_WRONLY | O_CLOEXEC));
     std::string page(4096, 'x');
     for (auto at = static_cast<off_t>(head.size()); at < static_cast<off_t>(k_size); at += 4096) {
@@ -76,7 +77,7 @@ struct MappedFilesTest : testing::Test {
   void touch(std::uint64_t at) const {
     *static_cast<volatile const char*>(reinterpret_cast<const char*>(programs.data()) + at);
   }
-  // Brings all parts that may be brought before the program does something else.
+  // Brings all parts that are allowed until the program does something else.
   std::uint64_t bring() {
     while (mapped.bring_part()) {
     }
@@ -189,7 +190,7 @@ TEST_F(MappedFilesTest, MappingThatTheProgramHasLeftIsNotReadOn) {
   EXPECT_EQ(bring(), k_head);
   touch(k_head - 1);
   mapped.unmapped(programs.data(), k_size);
-  // The kernel has all pages of a file that was just written.
+  // The kernel caches all pages of a file that was just written.
   bring();
   EXPECT_FALSE(file->own_mappings().is_any());
 }
@@ -213,7 +214,7 @@ TEST_F(MappedFilesTest, FileThatHasBecomeShorterIsNotReadPastItsEnd) {
 
 TEST_F(MappedFilesTest, LookCopiesNothingWhileAPartIsBeingFetched) {
   map(safetensors());
-  // The part waits for an open of the file, for some seconds.
+  // The part waits some seconds for an open of the file.
   cache::SingleFlight flights(cache->region());
   cache::SingleFlight::Ticket opens;
   const auto stat = cache::stat_path(AT_FDCWD, path.c_str(), 0);

@@ -34,7 +34,7 @@ TEST(NamedRange, MalformedRangesAreRejected) {
        {"/a@+", "/a@5+", "/a@+5", "/a@5+0", "/a@-1+5", "/a@1.5+2", "/a@1+2+3", "/a@16777216T+1",
         "/a@1+2-3", "/a@18446744073709551615+1", "/a@1Q+1"}) {
     const Kind kind = named_range(text).kind;
-    // A letter that is no unit makes it a name.
+    // A letter that is not a unit makes the text a name.
     EXPECT_EQ(kind,
               std::string_view(text).find('Q') == std::string_view::npos ? Kind::wrong : Kind::none)
         << text;

@@ -1,4 +1,4 @@
-// Lines of a list: which are paths and which are not; nothing is left out silently.
+// Lines of a list: which lines are paths and which are not. No line is left out silently.
 #include <fcntl.h>
 #include <sys/resource.h>
 
@@ -169,7 +169,7 @@ TEST_F(Lists, OnlyRegularFilesAreLists) {
 TEST_F(Lists, EmptyListIsAccepted) { EXPECT_EQ(read(""), Names{}); }
 
 TEST_F(Lists, LinesAcrossBlocksAreWhole) {
-  // Names of many lengths, so that every boundary of a block falls into some of them.
+  // The names have many lengths, so that block boundaries fall into names at all positions.
   std::string text;
   Names names;
   look_at_each = false;
@@ -288,7 +288,7 @@ TEST_F(Lists, TenMillionLinesTakeNoMemory) {
   while (reader->next(entry) == PathList::Next::entry) n += entry.path[0] == '/';
   getrusage(RUSAGE_SELF, &after);
   EXPECT_EQ(n, k_lines);
-  // A sanitizer keeps memory of its own.
+  // A sanitizer itself uses memory.
   if (!tests::k_asan && !tests::k_tsan) {
     EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 1024) << "KiB";
   }

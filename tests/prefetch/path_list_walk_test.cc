@@ -1,4 +1,4 @@
-// Directories of a list.
+// Directories that a list names.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -140,7 +140,7 @@ TEST_F(Walks, ADirectoryWithManyEntriesTakesNoMemory) {
   while (reader->next(entry) == PathList::Next::entry) ++n;
   getrusage(RUSAGE_SELF, &after);
   EXPECT_EQ(n, k_files + 1);
-  // A sanitizer keeps memory of its own.
+  // A sanitizer itself uses memory.
   if (!tests::k_asan && !tests::k_tsan) {
     EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 1024) << "KiB";
   }

@@ -1,5 +1,5 @@
-// The first fetch that has not ended is found by its place in the order, because fetches end in any
-// order and the next leader continues from there.
+// The prefetcher finds the first fetch in the list's order that has not ended. Fetches end in any
+// order, and the next leader continues from this fetch.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -49,7 +49,7 @@ class PrefetcherOrder : public ::testing::Test {
     ASSERT_TRUE(prefetcher->offer(file));
   }
 
-  // Pins that this process has on segments.
+  // The number of pins that this process has on segments.
   std::uint64_t claims() const {
     return pins_of(files.cache->region(), files.cache->region().own_slot());
   }
@@ -59,8 +59,8 @@ class PrefetcherOrder : public ::testing::Test {
   std::unique_ptr<Prefetcher> prefetcher;
 };
 
-// The number of ended fetches does not give the place to continue: the next leader would skip files
-// that a slow origin still delays.
+// The next leader cannot continue at the number of ended fetches, because it would skip files that
+// a slow origin still delays.
 TEST_F(PrefetcherOrder, FirstUnendedIsTheLowestPendingFile) {
   EXPECT_FALSE(prefetcher->first_unended(3));
   say("hold read 1");
@@ -83,8 +83,8 @@ TEST_F(PrefetcherOrder, NoMoreAreInFlightThanTheDepth) {
   EXPECT_EQ(prefetcher->in_flight(), 4U);
 }
 
-// The leading thread stops the prefetcher, too, when the process ends. The process must wait for
-// that stop; otherwise its ring would keep the mount busy.
+// When the process ends, the leading thread also stops the prefetcher. The process must wait for
+// this stop, because otherwise its ring would keep the mount busy.
 TEST_F(PrefetcherOrder, SecondStopWaitsForTheFirst) {
   say("hold read 1");
   offer(0);
@@ -96,7 +96,7 @@ TEST_F(PrefetcherOrder, SecondStopWaitsForTheFirst) {
   first.join();
 }
 
-// The kernel may write to it as long as the process runs.
+// The kernel can write to this room as long as the process runs.
 TEST_F(PrefetcherOrder, RoomOfAHangingReadIsNeverReused) {
   say("hold read 1");
   offer(0);

@@ -1,5 +1,5 @@
-// Offered files reach the cache, or are handed back with the reason; a wait for a full ring
-// produces no message.
+// Offered files either reach the cache or are handed back with a reason. A wait for a full ring
+// logs no message.
 #include "prefetch/work/prefetcher.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ struct PrefetcherTest : ::testing::Test {
     return n;
   }
   std::uint64_t count(Counter counter) const { return files.cache.count(counter); }
-  // Offers files until the ring makes the next one wait; returns how many were offered.
+  // Offers files until the next file must wait for room in the ring. Returns how many were offered.
   std::size_t fill() {
     std::size_t n = 0;
     while (n < files.paths.size() && !(prefetcher->in_flight() == 0 && prefetcher->is_blocked())) {
@@ -161,8 +161,8 @@ TEST_F(PrefetcherTest, RingHasEachFileBeforeItIsRead) {
   std::uint32_t opened = 0;
   std::size_t offered = 0;
   for (const auto& path : files.paths) {
-    // Offers files until this one is cached, as far ahead as there is room. The file may be handed
-    // back, and later ones may take all the room.
+    // Offers files, as far ahead as there is room, until this file is cached. It can be handed
+    // back, and later files can use up the room.
     for (int blocked = 0; blocked < 100 && !cache.find(tests::request_for(path));) {
       PlannedFile file = planned(offered < files.paths.size() ? files.paths[offered] : path);
       if (offered < files.paths.size() && prefetcher->offer(file)) ++offered;
@@ -192,7 +192,8 @@ TEST_F(PrefetcherTest, FilesPassThroughTheRingOnceMemoryIsFull) {
   const auto resident = static_cast<int>(count(Counter::misses));
   ASSERT_LT(resident, 500);
   make(true);
-  // Files that are not in memory are offered first; the ring's segments replace some of the others.
+  // Files that are not in memory are offered first. The ring's segments replace some of the files
+  // that are.
   std::vector<std::string> paths(files.paths.rbegin(), files.paths.rend());
   SmallCache::Counts counts;
   std::size_t offered = 0;
@@ -222,7 +223,7 @@ TEST_F(PrefetcherTest, FullRingMakesNoRequests) {
   make(true);
   const std::size_t offered = fill();
   ASSERT_LT(offered, files.paths.size());
-  // The average size of the files is known only after the first fetches have ended.
+  // The prefetcher learns the average size of the files only when the first fetches end.
   wait_until_nothing_is_under_way();
   const std::uint64_t before = count(Counter::origin_opens);
   for (int i = 0; i < 200; ++i) {
@@ -233,8 +234,8 @@ TEST_F(PrefetcherTest, FullRingMakesNoRequests) {
   EXPECT_LE(count(Counter::origin_opens), before + 8);
 }
 
-// The resident pool has at least 64 KiB left in its last segment, so it does not count as full, but
-// each file is larger.
+// The last segment of the resident pool has at least 64 KiB left, so the pool is not marked full.
+// But each file is larger.
 TEST_F(PrefetcherTest, PoolWithoutRoomForTheseFilesCountsAsFull) {
   for (auto& path : files.paths) ASSERT_EQ(truncate(path.c_str(), 300'000), 0);
   make(true);
@@ -279,7 +280,7 @@ TEST_F(PrefetcherTest, RoomIsUsedAsSoonAsItIsFree) {
   }
 }
 
-// One reader stands still, and the ring is full of its files.
+// One reader has stopped reading, and the ring is full of its files.
 TEST_F(PrefetcherTest, FullRingDelaysNoOtherReader) {
   make(true);
   std::size_t n = fill();
@@ -295,7 +296,7 @@ TEST_F(PrefetcherTest, FullRingDelaysNoOtherReader) {
   ASSERT_TRUE(more_of(4));
   ASSERT_TRUE(more_of(4));
   EXPECT_FALSE(prefetcher->take_starved()) << "he may not have come to them";
-  // A program reads the first file by itself, so that it does not block the second.
+  // A program reads the first file itself, so that this file does not block the second one.
   SmallCache::Counts counts;
   files.open(cache, files.paths[first], counts);
   prefetcher->pump();
@@ -320,7 +321,7 @@ TEST_F(PrefetcherTest, WatchesFilesAgainThatAreReadAgainFromTheRing) {
   make(true);
   std::size_t offered = 0;
   SmallCache::Counts counts;
-  // No more than the ring holds.
+  // Offers no more files than fit.
   while (!cache.ahead().is_full()) {
     offer(files.paths[offered++]);
     wait_until_idle();
@@ -375,7 +376,7 @@ TEST_F(PrefetcherTest, ConcurrentProgramsAndPrefetchesSeeRightBytes) {
     PlannedFile file = planned(files.paths[i % 700]);
     prefetcher->offer(file);
     prefetcher->set_depth(1 + i % 8);
-    // Prefetching has always been stuck for long.
+    // In each round, prefetching has been stuck for a long time.
     prefetcher->ring_watch().look({.now_ns = 3'000'000'000 * i, .is_blocked = true, .demanded = i});
     prefetcher->ring_watch().give_up(order, /*is_starved=*/i % 64 == 0);
     prefetcher->take_settled();

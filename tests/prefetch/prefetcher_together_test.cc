@@ -1,5 +1,5 @@
-// Files that are offered in the order of a pack are read by few requests; in any other order each
-// is read alone.
+// Files that are offered in the order of a pack are read with few requests. In any other order,
+// each file is read with its own request.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// The unread records of the ring, their readers, and the segments that will not be read any more;
-// and whether prefetching is stuck, or the ring is too small for its readers.
+// The unread records of the ring, their readers, and the segments that no reader will read any
+// more. Also the decisions whether prefetching is stuck and whether the ring is too small for its
+// readers.
 #include "prefetch/pace/ring_watch.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +23,7 @@ struct Order final : PathSource {
 
 constexpr std::uint64_t k_stuck_ns = 200'000'000, k_long_ns = 2'000'000'000;
 
-// Prefetching has been stuck for this long.
+// Simulates that prefetching has been stuck for this long.
 void stand_still(RingWatch& watch, std::uint64_t ns) {
   watch.look({.now_ns = 1, .is_blocked = true});
   watch.look({.now_ns = 1 + ns, .is_blocked = true, .demanded = 1});
@@ -48,7 +49,7 @@ struct RingWatchTest : ::testing::Test {
   RingWatchTest() { ring.make(8 * k_mib); }
 
   static std::string path_of(std::uint64_t number) { return "/data/" + std::to_string(number); }
-  // False if there is no room.
+  // Returns false if there is no room.
   bool add(std::uint32_t reader = 7, std::size_t bytes = k_bytes) {
     const auto pin = tests::put_in_ring(tier, path_of(added), std::string(bytes, 'x'));
     if (!pin) return false;
@@ -100,7 +101,7 @@ TEST_F(RingWatchTest, ReportsOpenedFilesOnceWithTheirReader) {
   EXPECT_TRUE(settled.empty());
 }
 
-// The leader looks every few milliseconds, and a segment may be reclaimed in less time.
+// The leader checks every few milliseconds, but a segment can be reclaimed in less time.
 TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
   fill();
   const auto in_first = static_cast<std::uint32_t>(first_of_next_segment());
@@ -112,8 +113,8 @@ TEST_F(RingWatchTest, SegmentReclaimedBetweenTwoLooksIsSettledToo) {
   EXPECT_EQ(look(), 1U);
 }
 
-// Reads of the small files that were in the segment before do not predict those of the large ones
-// in it now.
+// Reads of the small files that were in the segment before do not predict reads of the large files
+// that are in it now.
 TEST_F(RingWatchTest, ReclaimedSegmentIsNotGivenUpForReadsOfItsOldFiles) {
   // The other segments belong to a reader that has not reached them.
   while (add(segments.empty() || segments.back() == segments.front() ? 7 : 8, 10'000)) {
@@ -192,7 +193,7 @@ TEST_F(RingWatchTest, ReadersWithoutOrderMayStillComeToASegment) {
   fill(10'000);
   const std::uint64_t next = first_of_next_segment();
   open(added - 1);
-  // Later files of the list are opened earlier; half of the first segment remains.
+  // The files are opened in reverse order. Half of the first segment remains unread.
   for (std::uint64_t i = added - 1; i-- > next / 2;) {
     open(i);
     if (i % 16 == 0) look();
@@ -226,7 +227,7 @@ TEST_F(RingWatchTest, UnknownFilesAreGivenUpLast) {
   EXPECT_EQ(give_up_unknown(watch), 0U) << "this one is known";
 }
 
-// In a region that was full before the ring was made, the ring's segments lie anywhere.
+// If the region was full before the ring was made, the ring's segments can be anywhere in it.
 TEST(LateRingWatch, FilesOfAPreviousLeaderInAJoinedSegmentAreGivenUp) {
   tests::TestRegion region{32 * k_mib};
   cache::RamTier tier{*region};
@@ -246,7 +247,8 @@ TEST(LateRingWatch, FilesOfAPreviousLeaderInAJoinedSegmentAreGivenUp) {
   EXPECT_EQ(ring.room(), 2 * k_mib);
 }
 
-// A reader was killed between the bit and its count: such a segment must not hide those after it.
+// A reader was killed after it set the bit and before it counted the read. Such a segment must not
+// hide the segments after it.
 TEST_F(RingWatchTest, WrongCountDoesNotHideLaterSegments) {
   fill();
   const std::uint32_t first = segments[0];
@@ -262,7 +264,7 @@ TEST_F(RingWatchTest, WrongCountDoesNotHideLaterSegments) {
   EXPECT_EQ(ring.unread(first), 0U);
 }
 
-// Entries of a made-up ring: many more than one check may process.
+// A simulated ring has many more entries than one check may process.
 TEST_F(RingWatchTest, ManyEntriesAreSettledInAFewLooks) {
   constexpr std::uint64_t k_each = 100'000;
   for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {
@@ -277,7 +279,7 @@ TEST_F(RingWatchTest, ManyEntriesAreSettledInAFewLooks) {
 }
 
 TEST_F(RingWatchTest, ASearchAmongManyEntriesIsShort) {
-  // With quadratic cost it would take hours; the test has two minutes.
+  // At quadratic cost, the search would take hours. The test's limit is two minutes.
   constexpr std::uint64_t k_each = 300'000;
   fill();
   for (std::uint32_t s = ring.first_segment(); s < ring.end_segment(); ++s) {
@@ -290,8 +292,8 @@ TEST_F(RingWatchTest, ASearchAmongManyEntriesIsShort) {
   EXPECT_EQ(give_up(true), 0U);
 }
 
-// Makes time pass between ticks. At a tick without an open of the ring's files, no program reads
-// from the ring.
+// Advances the clock between ticks. A tick without an open of the ring's files counts as a tick in
+// which no program reads from the ring.
 struct RingStallTest : RingWatchTest {
   std::uint64_t tick(std::uint64_t now_ns, bool is_blocked, bool has_read, std::uint64_t demanded) {
     if (has_read) {
@@ -310,8 +312,8 @@ TEST_F(RingStallTest, CountsTheTimeWithoutReadsWhileProgramsFetch) {
   EXPECT_EQ(tick(500, true, false, 8), 400U);
 }
 
-// A loaded machine may take longer for a segment than the leader waits, and files that are given up
-// must be fetched again.
+// On a loaded machine, reading a segment can take longer than the leader waits, and files that the
+// leader gives up must be fetched again.
 TEST_F(RingStallTest, RestartsWithEachFileReadFromTheRing) {
   tick(100, true, false, 7);
   EXPECT_EQ(tick(400, true, true, 9), 0U);
@@ -348,7 +350,7 @@ struct RingNeedTest : ::testing::Test {
 TEST_F(RingNeedTest, IsTooSmallIfProgramsFetchPlannedFilesWhileItIsFull) {
   EXPECT_FALSE(tick(10, 0, 0, true));
   EXPECT_FALSE(tick(0, 0, 3, true));
-  // The prefetcher reaches the files that programs have fetched once there is room again.
+  // As soon as there is room again, the prefetcher reaches the files that programs have fetched.
   EXPECT_TRUE(tick(10, 3, 0, false));
   EXPECT_FALSE(tick(10, 0, 0, true)) << "it starts over";
 }

@@ -1,5 +1,5 @@
-// Files that wait: which one is next, which are taken although the queue is full, and whether the
-// ring has room for one more fetch.
+// Waiting files: which file is next, which files are accepted although the queue is full, and
+// whether the ring has room for one more fetch.
 #include "prefetch/pace/run_ahead.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +105,7 @@ struct RingRoomTest : RunAheadTest {
 
   RingRoomTest() { cache->ahead().make_ring({.is_percent = false, .value = 8 * k_mib}); }
   bool take_room(unsigned unasked = 0) { return run_ahead.take_room(unasked, now); }
-  // Each file finds no room a second after the previous one.
+  // So many files find no room, at intervals of a second.
   void find_no_room(int times) {
     for (; times > 0; --times) {
       now += 1000 * base::k_ns_per_ms;

@@ -1,5 +1,5 @@
-// The parts of the S3 client that need no server. Whole requests, and all faults of a store, are in
-// tests/cli/test_bucket.py.
+// The parts of the S3 client that need no server. tests/cli/test_bucket.py tests whole requests and
+// all faults of a store.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -18,13 +18,14 @@ namespace {
 TEST(S3Digest, HasTheValuesOfTheStandards) {
   EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
   EXPECT_EQ(hex(md5("message digest")), "f96b697d7cb7938d525a2f31aaf161d0");
-  // RFC 4231, cases 2 and 6: a short key, and one above a block.
+  // RFC 4231, cases 2 and 6: a short key, and a key longer than a block.
   EXPECT_EQ(hex(hmac_sha256("Jefe", "what do ya want for nothing?")),
             "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
   EXPECT_EQ(hex(hmac_sha256(std::string(131, '\xaa'),
                             "Test Using Larger Than Block-Size Key - Hash Key First")),
             "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
-  // The check values of the catalogue of CRCs, and of a text longer than a round of the loop.
+  // The check values from the catalogue of CRCs, and the values of a text that is longer than one
+  // round of the loop.
   EXPECT_EQ(checksum("crc32", "123456789"), base64("\xcb\xf4\x39\x26"));
   EXPECT_EQ(checksum("crc32c", "123456789"), base64("\xe3\x06\x92\x83"));
   EXPECT_EQ(checksum("crc64nvme", "123456789"), base64("\xae\x8b\x14\x86\x0a\x79\x98\x88"));
@@ -33,7 +34,7 @@ TEST(S3Digest, HasTheValuesOfTheStandards) {
   EXPECT_EQ(base64("a") + base64("ab") + base64("abc") + base64(""), "YQ==YWI=YWJj");
 }
 
-// One bit at a time.
+// Computes the CRC one bit at a time.
 template <typename Word>
 Word plain_crc(Word polynomial, std::string_view bytes) {
   Word crc = ~Word{0};

@@ -1,5 +1,5 @@
-// Leaders that come and go, some by kill -9, while others read through a ring that is much smaller
-// than the data.
+// Leaders that start and end, some by kill -9, while other processes read through a ring that is
+// much smaller than the data.
 #include "prefetch/work/sidecar.h"
 
 #include <fcntl.h>
@@ -32,19 +32,19 @@ using tests::k_mib;
 using tests::SmallCache;
 
 struct SidecarTest : ::testing::Test {
-  // More than the cache holds.
+  // More files than the cache can hold.
   SmallCache files{tests::k_tsan || tests::k_asan ? 500 : 800};
   cache::FileCache& cache = *files.cache.cache;
   base::Config& config = files.cache.config;
   SmallCache::Counts counts;
 
   SidecarTest() {
-    // With the ring: on a busy machine the readers would fill the whole region before a leader
-    // makes the ring, and it would have no segment.
+    // Requests the ring immediately. Otherwise, on a busy machine, the readers would fill the whole
+    // region before a leader makes the ring, and no segment would be left for it.
     files.list_all(/*depth=*/16);
     cache.ahead().want();
   }
-  // A process that leads, or waits for the lead, until it is killed.
+  // Starts a process that leads, or waits for the lead, until it is killed.
   Child leader(Gate& ready) {
     return Child([&] {
       cache::FileCache* const own = tests::attach_cache(config, files.cache.options.job);
@@ -64,8 +64,8 @@ struct SidecarTest : ::testing::Test {
     return sum;
   }
   // Reads cached files in the list's order, round after round, until `more` further files are
-  // fetched; only the test's time limit bounds it. If the reader did not wait for the sidecar, it
-  // would leave the sidecar almost nothing to do.
+  // fetched. Only the test's time limit bounds the loop. A reader that did not wait for the sidecar
+  // would leave it almost nothing to do.
   void read_until_fetched(std::uint64_t more) {
     const std::uint64_t goal = fetched() + more;
     for (; fetched() < goal; ++next_) {
@@ -141,7 +141,7 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNoWrongByte) {
       std::vector<std::pair<std::size_t, cache::Pin>> kept;
       for (std::size_t i = static_cast<std::size_t>(r); !stop->load(); i += 2) {
         const std::size_t n = i % files.paths.size();
-        // A file that was missed a moment ago is not prefetched, so some may be missing.
+        // A file that was missed recently is not prefetched, so some files can be missing.
         if (n % 4 > 1 && !own->find(tests::request_for(files.paths[n]))) continue;
         files.open(*own, files.paths[n], seen);
         if (i % 7 != 0) continue;
@@ -183,8 +183,8 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNoWrongByte) {
     survivor.check_record(path, tests::content_of(path, 0, SmallCache::k_bytes), after);
   }
   EXPECT_TRUE(after.is_clean());
-  // A process that is killed between two counters leaves the sum too high, by no more than was in
-  // flight.
+  // A process that is killed between two counters leaves the sum too high, at most by the amount
+  // that was in flight.
   std::uint64_t records = 0, bytes = 0;
   for (std::uint32_t i = 0; i < cache.region().layout().segment_count; ++i) {
     records += cache.region().segment_row(i).records.load();
@@ -199,14 +199,14 @@ TEST_F(SidecarTest, LeadersKilledAtRandomMomentsLeaveNoWrongByte) {
   munmap(stop, 4096);
 }
 
-// The sidecar hangs as if the origin did. If its socket stayed, a client of announcements would
-// connect and wait forever.
+// The sidecar hangs, as it does with a hanging origin. If its socket remained, a client of
+// announcements would connect and wait forever.
 TEST(SidecarThatHangs, LeavesNoSocketWhenItIsStopped) {
   SmallCache files(1);
   cache::FileCache& cache = *files.cache.cache;
   cache.ahead().want();
   {
-    // The sidecar waits for this lock for two seconds once it listens.
+    // When the sidecar listens, it waits two seconds for this lock.
     pthread_mutex_t& lifecycle = cache.region().header().lifecycle;
     const cache::RobustLock lock(&lifecycle);
     ASSERT_TRUE(lock);
@@ -223,8 +223,8 @@ TEST(SidecarThatHangs, LeavesNoSocketWhenItIsStopped) {
   EXPECT_TRUE(wait_for_background_threads(60'000));
 }
 
-// unshare() and setns() want one thread: a wait for the library's threads must not miss one that
-// has just been started.
+// unshare() and setns() require a process with one thread. So a wait for the library's threads must
+// not miss a thread that has just been started.
 TEST(BackgroundThread, WaitIncludesAThreadThatHasJustStarted) {
   static std::atomic<int> ended;
   for (int i = 0; i < 200; ++i) {
@@ -236,7 +236,7 @@ TEST(BackgroundThread, WaitIncludesAThreadThatHasJustStarted) {
   }
 }
 
-// On a busy machine, a thread may get a processor late.
+// On a busy machine, a thread may have to wait for a CPU.
 TEST(BackgroundThread, ThreadThatNeedsOnlyAProcessorIsWaitedForLonger) {
   static std::atomic<bool> has_ended{false};
   const auto body = [](void*) {
@@ -250,7 +250,7 @@ TEST(BackgroundThread, ThreadThatNeedsOnlyAProcessorIsWaitedForLonger) {
   EXPECT_TRUE(has_ended);
 }
 
-// A lock of the program is that of another fd table.
+// The program's lock belongs to another fd table.
 TEST(BackgroundThread, ThreadWithItsOwnFdsClosesThoseOfALockedFile) {
   static std::string path;
   static std::atomic<int> closed;
@@ -275,8 +275,8 @@ TEST(BackgroundThread, ThreadWithItsOwnFdsClosesThoseOfALockedFile) {
 }
 
 TEST(BackgroundThread, ThreadThatDoesNotEndIsReported) {
-  // The gate is never closed: only the kernel reports that the thread is gone, and ThreadSanitizer
-  // does not know that.
+  // The gate is never closed. Only the kernel reports that the thread has ended, so ThreadSanitizer
+  // does not know it.
   static Gate* const gate = new Gate;
   ASSERT_EQ(start_background_thread([](void*) { gate->take(); }, nullptr, 128 << 10), 0);
   const std::uint64_t began = base::monotonic_ns();

@@ -1,4 +1,4 @@
-// Threads of the library inherit only some traits of the thread that started them.
+// A thread of the library inherits only some traits of the thread that starts it.
 #include "prefetch/threads/starter_traits.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ bool pin_here() {
   return sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
-// The traits of a library thread that this one starts.
+// The traits of a library thread that the calling thread starts.
 struct Asked {
   int lower_by;
   Traits traits;
@@ -145,8 +145,8 @@ TEST(StarterTraits, CrewThatSharesAnFdTableIsLoweredOnce) {
             0);
 }
 
-// The answer is read from a file. A library thread inherits it from its starter, and starts many
-// others.
+// The answer is read from a file. A library thread inherits the answer from its starter, because it
+// may itself start many threads.
 TEST(StarterTraits, LibraryThreadsInheritTheAnswerWithoutReadingAFile) {
   EXPECT_EQ(tests::run_in_child([] {
               struct Answers {
@@ -175,8 +175,8 @@ TEST(StarterTraits, LibraryThreadsInheritTheAnswerWithoutReadingAFile) {
             0);
 }
 
-// `chrt -i 0` and `ionice -c 3` let all others go first; a thread with lowered priority must not
-// rank above that.
+// `chrt -i 0` and `ionice -c 3` select the lowest priorities. Lowering the priority of such a
+// thread must not raise it.
 TEST(StarterTraits, LowerIsNeverHigher) {
   EXPECT_EQ(tests::run_in_child([] {
               CHILD_CHECK(set_policy_here(SCHED_IDLE, 0) && set_disk_here(IOPRIO_CLASS_IDLE, 0));

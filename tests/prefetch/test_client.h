@@ -1,5 +1,5 @@
-// A client of an engine that gives each fetch memory of its own, checks the contract of
-// io_engine.h, and keeps the results.
+// A client of an engine that gives each fetch its own memory, checks the contract of io_engine.h,
+// and keeps the results.
 #pragma once
 
 #include <fcntl.h>
@@ -36,7 +36,7 @@ class Client : public FetchClient {
  public:
   bool look_again = false;
   std::uint64_t most = 64 << 20;
-  // Called without a lock; a test uses them to act between two steps of a fetch.
+  // Called without a lock. With these functions, a test acts between two steps of a fetch.
   std::function<void(Order&)> when_asked, when_ended;
   static constexpr int k_too_large = 7, k_not_regular = 8;
 
@@ -44,7 +44,8 @@ class Client : public FetchClient {
     auto& order = static_cast<Order&>(fetch);
     order.file = file;
     ++order.asked;
-    // The kernel is asked about writers through this fd, which belongs to this thread's table.
+    // The library asks the kernel about writers through this fd, which is in the fd table of the
+    // calling thread.
     EXPECT_TRUE(!file.stat.is_regular() || file.origin != cache::k_mounts ||
                 (fcntl(file.fd, F_GETFL) & O_ACCMODE) == O_RDONLY);
     if (when_asked) when_asked(order);
@@ -82,14 +83,14 @@ enum class Kind { threads, uring };
 
 inline std::unique_ptr<IoEngine> make(Kind kind, Client& client, EngineOptions options,
                                       std::string& why) {
-  // A sanitizer's frames are larger.
+  // Stack frames are larger with a sanitizer.
   if (tests::k_asan || tests::k_tsan) options.stack = 1 << 20;
   return kind == Kind::threads ? make_thread_engine(options, client, why)
                                : make_uring_engine(options, client, why);
 }
 
-// Runs each test with both engines. If io_uring is refused, its half is skipped with the kernel's
-// reason.
+// Runs each test with both engines. If the kernel refuses io_uring, its tests are skipped with the
+// kernel's reason.
 class BothEngines : public ::testing::TestWithParam<Kind> {
  protected:
   void start(EngineOptions options = {}) {

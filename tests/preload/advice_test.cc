@@ -1,4 +1,4 @@
-// Readers that advise the kernel before they read, as pyarrow does for each parquet file.
+// Readers that advise the kernel before they read, like pyarrow for each parquet file.
 #include <fstream>
 
 #include "tests/support/preload_job.h"
@@ -7,7 +7,7 @@ using cube::preload::Job;
 
 namespace {
 
-// The size of a file whose bytes come as the program reads them.
+// The size of a file whose bytes are fetched only as the program reads them.
 constexpr std::size_t k_large = 2 << 20;
 
 std::string pattern(std::size_t n) {
@@ -60,8 +60,8 @@ for epoch in range(2):
   EXPECT_EQ(job.report("materialized"), 0);
 }
 
-// As numpy.load does with a mapping: it reads the header through one fd and maps the file through
-// another.
+// The same steps as in numpy.load with a mapping: it reads the header through one fd and maps the
+// file through another.
 TEST(Parts, SecondOpenSharesTheBytesFetchedByTheFirst) {
   const LargeFileJob job;
   job.run_well(R"(

@@ -1,5 +1,5 @@
-"""Files that other nodes have, and that are fetched before a program asks for them.
-CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Files that other nodes have are fetched before a program opens them. CUBESHIM_LIBRARY and
+CUBESHIM_LAGFS name the build's files."""
 import os
 import unittest
 from pathlib import Path
@@ -10,8 +10,8 @@ from cluster_servers import wait_until
 
 class Ahead(Cluster):
     def ahead(self, name: str, prefix: Path, waits: bool = True, **settings: str):
-        """A node that has fetched all files of a list. The program has asked for one, so that there
-        is a leader."""
+        """Starts a node and waits until it has fetched all files of a list. The program has opened
+        one file, so that a leader exists."""
         names = self.scratch / f"list-{name}"
         names.write_text("".join(f"{prefix / file}\n" for file in self.files))
         node = self.node(name, prefix, CUBESHIM_PREFETCH="1", CUBESHIM_PREFETCH_LIST=str(names),
@@ -45,8 +45,8 @@ class FromThePool(Ahead):
         self.assertEqual(counts["hits"], FILES, "each came once from the pool")
 
     def knowing(self, prefix: Path):
-        """A node of the job that has shared all files. It has opened 16 files, and knows that inode
-        numbers are the same on both nodes."""
+        """Starts a second node of the job that has shared all files. It has opened 16 files, so it
+        knows that inode numbers are the same on both nodes."""
         node = self.node(
             "second", prefix, CUBESHIM_CLUSTER_JOB="train-7", CUBESHIM_PREFETCH="1",
             PYTHONPATH=str(Path(__file__).resolve().parent.parent.parent / "prefetch" / "python"))
@@ -155,7 +155,7 @@ class Together(Ahead):
         for file in self.files:
             self.assertEqual(len({node.ask("open", prefix / file).split()[0] for node in nodes}), 1)
         opens = sum(self.counted(node)["opens"] for node in nodes)
-        # Waits are limited, so on a busy machine some files may be opened twice.
+        # Waits are limited, so on a busy machine some files can be opened twice.
         self.assertGreaterEqual(opens, FILES)
         self.assertLess(opens, 2 * FILES, opens)
 

@@ -1,6 +1,6 @@
-"""Servers of the cluster by name, by IPv6 and by Unix socket. Everything runs in a network and a
-mount namespace with a name server of the test on port 53, and an /etc/resolv.conf and /etc/hosts of
-the test's. That needs root; other users skip it."""
+"""Servers of the cluster by name, by IPv6 and by Unix socket. Everything runs in a network
+namespace and a mount namespace, with the test's own name server on port 53 and its own
+/etc/resolv.conf and /etc/hosts. This needs root; for other users, the test is skipped."""
 import fcntl
 import os
 import shutil
@@ -21,7 +21,7 @@ PORT = 11311
 
 
 class NameServer:
-    """Answers with addresses by name; while it hangs, it answers nothing."""
+    """Answers queries for names with addresses. While it hangs, it does not answer."""
     def __init__(self):
         self.v4: dict[str, str] = {}
         self.v6: dict[str, str] = {}
@@ -60,7 +60,7 @@ class NameServer:
 
 
 class At(Memcached):
-    """A server at this address, or at this path."""
+    """A server at this address or path."""
     def __init__(self, address: str, port: int = PORT):
         super().__init__()
         self.address, self.port, self.is_path = address, port, address.startswith("/")
@@ -125,7 +125,8 @@ class Names(cluster_nodes.Cluster):
         return server
 
     def shared(self, prefix, text):
-        """One node shares the files that it reads, and the pool serves another."""
+        """Checks that one node shares the files that it reads, and that the pool serves them to
+        another node."""
         self.text = f"memcached://{text}"
         first, said = self.fill(prefix)
         second = self.node("second", prefix)
@@ -133,7 +134,8 @@ class Names(cluster_nodes.Cluster):
         asked = server.figures()["cmd_get"]
 
         def has_asked():
-            """The first opens do not wait for the name of the server."""
+            """Opens new files until one asks a server, because the first opens do not wait for the
+            server's name."""
             path = self.source / f"only{next(number)}"
             path.write_bytes(b"x")
             second.ask("open", prefix / path.name)
@@ -177,7 +179,7 @@ class Names(cluster_nodes.Cluster):
         ], env=clean, stdout=subprocess.PIPE, text=True, timeout=60).stdout
 
     def line(self, node, text):
-        """Waits for a line of the log. The next call of the program writes it."""
+        """Waits for a line of the log. The program's next call writes it."""
         def look():
             node.ask("open", self.prefix / self.files[0])
             return text in node.errors.read_text()
@@ -205,8 +207,8 @@ class Names(cluster_nodes.Cluster):
     def test_hanging_name_server_delays_no_open(self):
         self.names.hangs = True
         self.text, self.prefix = f"memcached://slow:{PORT}", self.mount()
-        # A wait for the name server takes a second. A busy machine may delay an open, or an end,
-        # but not in each of several trials.
+        # A wait for the name server takes a second. A busy machine can delay an open or an end, but
+        # not in each of several trials.
         longest, ends = [], []
         for trial in range(20):
             node = self.node(f"trial{trial}", self.prefix)
@@ -246,7 +248,7 @@ class Names(cluster_nodes.Cluster):
 
 
 def go_inside():
-    """Enters namespaces of its own; the files of the test cover those of the machine."""
+    """Enters new namespaces, in which the test's files are mounted over those of the machine."""
     os.execvp("unshare", [
         "unshare", "--net", "--mount", "--propagation", "private", sys.executable, __file__,
         "inside"

@@ -1,5 +1,5 @@
-"""Nodes that share their files through memcached: servers and processes that fail, hang, are full
-or refuse."""
+"""Nodes that share their files through memcached, with servers and processes that fail, hang, are
+full or refuse requests."""
 import os
 import socket
 import subprocess
@@ -29,7 +29,7 @@ class Herd(Cluster):
             self.assertEqual(len({node.hear().split()[0] for node in nodes}), 1)
             opens.append(self.origin("open") - before)
         reports = [node.end() for node in nodes]
-        # Waits are limited, so on a busy machine some files may be opened twice.
+        # Waits are limited, so on a busy machine some files can be opened twice.
         self.assertIn(1, opens)
         self.assertLessEqual(sum(opens), 2 * len(opens), opens)
         self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)
@@ -89,8 +89,8 @@ class Failures(Cluster):
                 server.go_on()
         self.assertEqual((report["hits"]["cluster"], report["misses"]), (0, FILES))
         self.assertEqual(report["cluster"]["trips"], 3)
-        # One open waits for each server. Another open may ask before the thread has noted the
-        # failure, and is released with the first.
+        # One open waits for each server. Another open can ask before the thread has noted the
+        # failure; it stops waiting together with the first.
         self.assertLessEqual(report["cluster"]["late"], 6)
         self.assertEqual(report["cluster"]["skipped"] + report["cluster"]["late"], FILES)
 
@@ -100,8 +100,8 @@ class Failures(Cluster):
         for server in self.pool:
             server.stop()
         try:
-            # One open waits for each of the three. Other programs of the machine may cause delays,
-            # too; then another trial is made.
+            # One open waits for each of the three servers. Other programs of the machine can cause
+            # delays, too; then another trial is made.
             waits = []
             for trial in range(60):
                 node = self.node(f"trial{trial}", prefix, CUBESHIM_CLUSTER_DEADLINE="20ms")
@@ -126,8 +126,8 @@ class Failures(Cluster):
         for server in self.pool:
             server.kill()
             server.start()
-        # The server was restarted, so it is empty and its connections are closed: the other files
-        # come from the origin, and are shared.
+        # The server was restarted, so it is empty and its connections are closed. The other files
+        # are read from the origin and shared again.
         self.read_all(node, prefix, said)
         wait_until(lambda: len(self.values()) >= FILES - 1, "the files are shared anew")
         self.assertEqual(node.end()["cluster"]["trips"], 0)

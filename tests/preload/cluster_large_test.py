@@ -1,4 +1,4 @@
-"""Blocks of large files and listings of directories that nodes share by memcached. CUBESHIM_LIBRARY
+"""Nodes share blocks of large files and listings of directories through memcached. CUBESHIM_LIBRARY
 and CUBESHIM_LAGFS name the build's files."""
 import os
 import unittest
@@ -72,7 +72,7 @@ class Blocks(Large):
         settings = LARGE | {"CUBESHIM_DISK_DIR": str(disk), "CUBESHIM_DISK": "64M"}
         first = self.node("first", prefix, **(settings | {"CUBESHIM_CLUSTER": ""}))
         self.read(first, prefix)
-        # At its end, a job on a busy machine may leave blocks unwritten.
+        # On a busy machine, a job that ends can leave blocks unwritten.
         wait_until(lambda: any(f.stat().st_blocks for f in disk.rglob("segment-*")), "a segment")
         first.end()
         again = self.node("first", prefix, **settings)
@@ -136,7 +136,8 @@ class Blocks(Large):
         node.end()
 
     def together(self, prefix: Path, **settings: str) -> list[dict]:
-        """The reports of three nodes that read all files at the same time, with the same bytes."""
+        """Returns the reports of three nodes that have read all files at the same time, with the
+        same bytes."""
         nodes = [self.node(f"n{i}", prefix, **(LARGE | settings)) for i in range(3)]
         for name in self.large:
             for node in nodes:
@@ -149,13 +150,13 @@ class Blocks(Large):
         total = sum(os.path.getsize(self.source / name) for name in self.large)
         reports = self.together(self.mount(latency_us=20_000))
         self.assertGreater(sum(report["cluster"]["waits"] for report in reports), 0)
-        # Waits are limited, so on a busy machine some blocks may be read twice.
+        # Waits are limited, so on a busy machine some blocks can be read twice.
         self.assertLess(sum(report["blocks"]["origin"] for report in reports), 2 * total)
         wait_until(lambda: all(self.pool[0].get(key) for key in self.pool[0].keys()),
                    "each lease has ended")
 
     def leases(self) -> int:
-        """The number of leases taken so far, for files and blocks, if nothing is shared."""
+        """Returns the number of leases taken so far, for files and blocks, if nothing is shared."""
         return int(self.pool[0].figures()["total_items"])
 
     def wait_for_leases_to_end(self):
@@ -180,14 +181,15 @@ class Blocks(Large):
             os.rename(self.source / name, self.source / "closed" / name)
         self.large = [f"closed/{name}" for name in self.large]
         self.together(self.mount(latency_us=20_000))
-        # Some blocks may be in flight before the first fetch is known to be in vain.
+        # Some blocks can be in flight before the first fetch is known to be in vain.
         self.assertLess(self.leases(), self.blocks)
         self.wait_for_leases_to_end()
 
 
 class Listings(Cluster):
     def share(self, prefix: Path, **settings: str) -> list[str]:
-        """A node that has read and listed, so that all of it is in the pool."""
+        """Lets a node read all files and list all directories, so that all of them are in the
+        pool."""
         first = self.node("first", prefix, CUBESHIM_METADATA="1", **settings)
         for name in self.files:
             first.ask("open", prefix / name)
@@ -200,12 +202,12 @@ class Listings(Cluster):
         return [node.ask("list", prefix / name) for name in ("", "d0", "d1", "d2")]
 
     def agree(self, node: Node, prefix: Path):
-        """The node has seen 16 files of the mount, so that it knows that inode numbers are the same
-        on both nodes."""
+        """Makes the node open 16 files of the mount, so that it knows that inode numbers are the
+        same on both nodes."""
         for name in self.files[:16]:
             node.ask("open", prefix / name)
-        # The first listing of a mount is always read: it shows whether the mount keeps the times of
-        # directories.
+        # The first listing of a mount is always read, because it shows whether the mount keeps the
+        # times of directories.
         node.ask("list", prefix / "first")
 
     def setUp(self):

@@ -1,6 +1,6 @@
-"""A node of the tests of the cluster: a process and a CUBESHIM_NAME of its own, hence a region.
-CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files. Counts cover only completed events: a
-test waits for the state that it needs, and never for a time."""
+"""A node of the tests of the cluster: a process with its own CUBESHIM_NAME and therefore its own
+region. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files. Counts cover only completed
+events: a test waits for the state that it needs, and never for a time."""
 import json
 import os
 import subprocess
@@ -20,7 +20,7 @@ from cluster_servers import DEADLINE_S, Memcached, wait_until  # noqa: E402
 LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
 PYTHON, OLD = "/usr/bin/python3", (1e9, 1e9)
 FILES = 24
-# Reads the path in each of its input lines, and prints hash and stat. A node lives until its stdin
+# Executes the command in each of its input lines, and prints the result. A node ends when its stdin
 # ends.
 NODE = """
 import hashlib, os, subprocess, sys, time
@@ -70,7 +70,7 @@ for line in sys.stdin:
 
 
 def in_memory(node: "Node") -> int:
-    """How many records the region of a node has."""
+    """Returns how many records the region of a node has."""
     said = subprocess.run([os.environ["CUBESHIM_COMMAND"], "stats", "--json", "--name", node.name],
                           capture_output=True, text=True, check=True)
     return json.loads(said.stdout)["jobs"][0]["report"]["ram"]["entries"]
@@ -171,7 +171,7 @@ class Cluster(unittest.TestCase):
         return node
 
     def listed(self) -> int:
-        """Directories that were opened at the origin."""
+        """Returns how many directories were opened at the origin."""
         counters = json.loads((self.slow.path / ".lagfs" / "counters.json").read_text())["opendir"]
         return counters["data_files"] + counters["other"]
 
@@ -179,12 +179,12 @@ class Cluster(unittest.TestCase):
         return sum(server.items() for server in self.pool)
 
     def values(self) -> dict[str, bytes]:
-        """The contents of the servers, without leases."""
+        """Returns the contents of the servers, without leases."""
         found = {key: server.get(key) for server in self.pool for key in server.keys()}
         return {key: value for key, value in found.items() if value}
 
     def fill(self, prefix: Path, name: str = "first", **settings: str) -> tuple[Node, list[str]]:
-        """A node that has read all files, and has shared them."""
+        """Starts a node that has read all files and has shared them."""
         node = self.node(name, prefix, **settings)
         said = [node.ask("open", prefix / file) for file in self.files]
         wait_until(lambda: len(self.values()) == FILES, "all files are shared")

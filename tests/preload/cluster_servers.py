@@ -1,5 +1,5 @@
 """Real memcached servers on loopback for the tests, and queries about their contents. The test that
-started a server ends it."""
+starts a server also ends it."""
 import os
 import random
 import re
@@ -25,8 +25,8 @@ def wait_until(condition, what: str, deadline_s: float = DEADLINE_S):
 
 
 def free_port(address: str = "127.0.0.1", family: int = socket.AF_INET) -> int:
-    """A port outside the range from which the kernel chooses, so that no other test gets it before
-    this one takes it."""
+    """Returns a free port outside the range from which the kernel chooses, so that no other test
+    receives it before it is used here."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
         with socket.socket(family) as probe:
@@ -126,7 +126,7 @@ class Memcached:
             if line.startswith("key="))
 
     def sizes(self) -> dict[str, int]:
-        """The size of each key; 0 if it has only a lease."""
+        """Returns the size of each key, or 0 if the key has only a lease."""
         keys = self.keys()
         answers = self.ask("".join(f"mg {key} s\r\n" for key in keys).encode(),
                            lambda text: text.count(b"\r\n") == len(keys)) if keys else b""
@@ -137,7 +137,7 @@ class Memcached:
         }
 
     def get(self, key: str) -> bytes | None:
-        """None if the server has nothing, or only a lease."""
+        """Returns the value, or None if the server has no value or only a lease."""
         def is_whole(text: bytes) -> bool:
             head, end, rest = text.partition(b"\r\n")
             return bool(end) and (not head.startswith(b"VA ")

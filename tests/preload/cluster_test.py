@@ -1,5 +1,5 @@
-"""Nodes that share their files through memcached: which files are shared, when the origin is asked,
-and who may read them."""
+"""Nodes that share their files through memcached. Tests which files are shared, when the origin is
+asked, and which users may read the files."""
 import os
 import struct
 import sys
@@ -145,7 +145,8 @@ class Freshness(Cluster):
                 self.assertGreaterEqual(other["origin"]["stats"], FILES)
 
     def test_variables_of_an_allocation_do_not_name_the_job(self):
-        """The steps of an allocation are jobs of their own: SLURM_JOB_ID outlives them."""
+        """Each step of an allocation is a separate job, and SLURM_JOB_ID is the same for all
+        steps."""
         prefix = self.mount()
         self.fill(prefix, SLURM_JOB_ID="17", SLURM_STEP_ID="0", TORCHELASTIC_RUN_ID="7")
         self.assertEqual(
@@ -159,7 +160,7 @@ class Freshness(Cluster):
         before = set(self.values().values())
         changed.write_bytes(b"new bytes of another length")
         os.utime(changed, (1e9 + 9, 1e9 + 9))
-        # A file is shared once it has been unchanged for 2 s; its ctime is now.
+        # A file is shared only after it was unchanged for 2 s, and its ctime is the current time.
         node = self.node("second", prefix)
         self.assertIn(" 27 ", node.ask("open", prefix / self.files[3]))
         wait_until(lambda: len(set(self.values().values()) - before) == 1,

@@ -1,4 +1,4 @@
-"""The report counts bytes that programs have read through fds that they never closed: before an
+"""The report must count bytes that programs have read through fds that they never closed: before an
 exec, in a process that is killed, and in a parent that forks. CUBESHIM_LIBRARY names the build's
 library."""
 import json

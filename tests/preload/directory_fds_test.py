@@ -1,6 +1,6 @@
-"""Files that a program opens relative to an open directory are served, however it has opened that
-directory: as the prefix itself, as a directory above it or below it, for its path only, as a dup.
-CUBESHIM_LIBRARY names the build's library."""
+"""Files that a program opens relative to an open directory are served. The directory can be the
+prefix itself, a directory above or below the prefix, an O_PATH fd, or a dup. CUBESHIM_LIBRARY names
+the build's library."""
 import json
 import os
 import subprocess
@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from tests.preload.large_job import environment  # noqa: E402
 
 FILES, EPOCHS = 5, 2
-# P is the prefix. A program leaves an open directory in `d` and the way from there to the files in
-# `way`.
+# P is the prefix. A program puts an open directory into `d`, and the path from there to the files
+# into `way`.
 PROLOGUE = """
 import os, sys
 P = sys.argv[1]

@@ -1,4 +1,4 @@
-"""A process that has no fd, no memory or no mapping left still tells the node what it changes.
+"""A process that has no fd, no memory or no mapping left still reports its changes to the node.
 CUBESHIM_LIBRARY names the build's library, CUBESHIM_LAGFS the slow mount."""
 import json
 import os
@@ -13,7 +13,8 @@ from bench.harness.mount import SlowMount  # noqa: E402
 
 LIBRARY, LAGFS = os.environ["CUBESHIM_LIBRARY"], os.environ["CUBESHIM_LAGFS"]
 DEADLINE_S, FILES = 120, 40
-# A child has read each file, so all are cached. Prints how many of the changes it does not see.
+# A child has read each file, so all files are cached. Prints how many of the changes the child does
+# not see.
 START = """
 import ctypes, json, os, resource, sys
 mount, files = sys.argv[1], int(sys.argv[2])

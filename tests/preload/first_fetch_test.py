@@ -1,4 +1,4 @@
-"""A path changes while the node's very first fetch is in flight: nothing is cached yet, but the
+"""A path changes while the node's very first fetch is in flight. Nothing is cached yet, but the
 change must not be missed. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import subprocess
@@ -34,7 +34,7 @@ except FileNotFoundError:
 """
 
 
-# Nothing is being fetched yet as the change begins.
+# Nothing is being fetched yet when the change begins.
 LATE = """
 import os, subprocess, sys, threading
 data, begins = sys.argv[1], threading.Event()

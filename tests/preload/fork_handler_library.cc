@@ -1,6 +1,6 @@
-// A library whose pthread_atfork handlers read a file: `prepare` opens it and reads 10 bytes,
-// `child` reads the next 10. Only the child continues to read, so the shared offset shows the
-// parent how far it got.
+// A library whose pthread_atfork handlers read a file: `prepare` opens it and reads 10 bytes, and
+// `child` reads the next 10. Only the child continues to read, so the shared offset tells the
+// parent how far the child has read.
 #include <fcntl.h>
 #include <pthread.h>
 #include <unistd.h>

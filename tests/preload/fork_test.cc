@@ -1,4 +1,5 @@
-// Children: forked with threads running, vforked as CPython does it, spawned, static.
+// Children of all kinds: forked while threads run, vforked as in CPython, spawned, and statically
+// linked.
 #include "tests/support/preload_job.h"
 
 using cube::preload::Job;
@@ -35,8 +36,8 @@ TEST(Vfork, ChildClosesAnFdThatAnotherThreadHasOpenedMeanwhile) {
   expect_well(job.helper({"vfork-close", job.file(6)}));
 }
 
-// The library's handlers are registered before the shim's: its `prepare` runs after the shim's, its
-// `child` before it.
+// The library registers its handlers before the shim. So its `prepare` runs after the shim's, and
+// its `child` before the shim's.
 TEST(Fork, HandlersOpenFilesAfterThePreparation) {
   Job job;
   job.env["LD_PRELOAD"] += ":" PRELOAD_FORK_HANDLERS;

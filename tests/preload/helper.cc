@@ -1,5 +1,5 @@
-// The program under test: `preload_helper COMMAND ARGUMENTS...`. Exits with 0 if everything is
-// right; otherwise it reports the fault.
+// The program under test: `preload_helper COMMAND ARGUMENTS...`. If everything is right, it exits
+// with 0. Otherwise it reports the fault.
 #include "tests/preload/helper.h"
 
 #include <fcntl.h>
@@ -166,9 +166,9 @@ int do_job(const Arguments&) {
   return 0;
 }
 
-// old-action: prints "ready", then the size of the file that each line "open PATH" names. During
-// that, its stack holds the kernel's answer about a signal's action, by which the frame of a
-// handler is also recognized.
+// old-action: prints "ready", then the size of the file that each line "open PATH" names.
+// Meanwhile, its stack holds the kernel's answer about a signal's action, which looks like the
+// frame of a signal handler.
 int do_old_action(const Arguments&) {
   std::signal(SIGUSR1, [](int) {});
   unsigned long said[64] = {};

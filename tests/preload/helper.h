@@ -1,5 +1,5 @@
-// preload_helper: the program under test. Its commands and what they share; a command that finds a
-// fault reports it and ends the process with 1.
+// The commands of preload_helper, the program under test, and the functions that they share. A
+// command that finds a fault reports it and exits with 1.
 #pragma once
 
 #include <unistd.h>
@@ -15,9 +15,8 @@
 using Arguments = std::vector<std::string>;
 using Commands = std::map<std::string, int (*)(const Arguments&)>;
 
-// The commands, by what they do: child_commands() start children and other programs,
-// thread_commands() use many threads, and hostile_commands() unwind frames of the library or
-// interrupt it.
+// The commands by topic. child_commands() start children and other programs, thread_commands() use
+// many threads, and hostile_commands() unwind frames of the library or interrupt it.
 Commands child_commands();
 Commands thread_commands();
 Commands hostile_commands();
@@ -31,8 +30,8 @@ Commands hostile_commands();
     }                                                                                 \
   } while (false)
 
-// Checks that the bytes of the open file, from here to its end, are those of the file with that
-// number.
+// Checks that the bytes of the open file, from its offset to its end, are the bytes of the file
+// with that number.
 void check_fd(int fd, int number, std::size_t from = 0);
 // Opens, checks and closes a file, whose number follows from its name.
 void check_file(const std::string& path);

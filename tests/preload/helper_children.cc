@@ -1,4 +1,4 @@
-// preload_helper's commands with children and with other programs.
+// The commands of preload_helper that use children and other programs.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/file.h>
@@ -17,8 +17,8 @@ using cube::preload::size_of;
 
 namespace {
 
-// children HOW FILE TIMES CHILDREN: forks children that read FILE and end as HOW says; the parent
-// reads nothing
+// children HOW FILE TIMES CHILDREN: forks children that read FILE and end in the way that HOW
+// names. The parent reads nothing.
 int do_children(const Arguments& a) {
   for (int i = 0; i < std::stoi(a[3]); ++i) {
     const pid_t child = fork();
@@ -28,8 +28,8 @@ int do_children(const Arguments& a) {
   return 0;
 }
 
-// lock-vfork FILE: locks FILE, closes its fd in a child of vfork, and then opens FILE again and has
-// the kernel use that fd. FILE should be locked each time that a line is read.
+// lock-vfork FILE: locks FILE, closes its fd in a child of vfork, then opens FILE again and makes
+// the kernel use that fd. FILE should be locked each time the program reads a line.
 int do_lock_vfork(const Arguments& a) {
   const auto look = [] {
     std::puts("locked");
@@ -53,8 +53,8 @@ int do_lock_vfork(const Arguments& a) {
   return 0;
 }
 
-// handled-vfork FILE: starts a program by vfork after a line. The first SIGALRM opens FILE. Prints
-// whether the parent can then read by that fd.
+// handled-vfork FILE: starts a program by vfork after it has read a line. The first SIGALRM opens
+// FILE. Prints whether the parent can then read through that fd.
 int do_handled_vfork(const Arguments& a) {
   static const char* path = a[0].c_str();
   static int opened = -1;
@@ -78,8 +78,9 @@ int do_handled_vfork(const Arguments& a) {
   return 0;
 }
 
-// fork-beside FILE: a thread forks when a line is read. After another line, which says that the
-// fork has begun, this thread opens FILE, locks it and reads; after a third, FILE is the kernel's.
+// fork-beside FILE: a thread forks when the program has read a line. The second line says that the
+// fork has begun. Then this thread opens FILE, locks it and reads. After the third line, FILE
+// becomes a kernel file.
 int do_fork_beside(const Arguments& a) {
   const std::string other = a[0] + "-other";
   CHECK(close(open(other.c_str(), O_RDONLY)) == 0);
@@ -106,8 +107,8 @@ int do_fork_beside(const Arguments& a) {
   return 0;
 }
 
-// vfork FILE PROGRAM: as CPython's subprocess: vfork, dup2, close_range in the child, exec; the
-// parent's fds stay right
+// vfork FILE PROGRAM: the steps of CPython's subprocess: vfork, then dup2, close_range and exec in
+// the child. The parent's fds stay right.
 int do_vfork(const Arguments& a) {
   const int number = number_of(a[0]);
   for (int round = 0; round < 20; ++round) {
@@ -141,7 +142,7 @@ int do_vfork(const Arguments& a) {
 }
 
 // vfork-close FILE: while a child of vfork runs, another thread opens FILE, and the child closes
-// that fd by syscall()
+// that fd with syscall()
 int do_vfork_close(const Arguments& a) {
   std::atomic<int> number{-1};
   std::atomic<bool> is_child_running{false};
@@ -166,8 +167,8 @@ int do_vfork_close(const Arguments& a) {
   return 0;
 }
 
-// vfork-write FILE ABSENT SOURCE: the child opens FILE, and cat writes SOURCE to it; the parent has
-// looked for ABSENT before
+// vfork-write FILE ABSENT SOURCE: the parent looks for ABSENT. Then the child opens FILE, and cat
+// writes SOURCE to it.
 int do_vfork_write(const Arguments& a) {
   CHECK(open(a[1].c_str(), O_RDONLY) < 0);
   const pid_t child = vfork();

@@ -1,4 +1,4 @@
-// preload_helper's commands that unwind frames of the library, or interrupt it.
+// The commands of preload_helper that unwind frames of the library or interrupt it.
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -20,7 +20,8 @@
 
 namespace {
 
-// The handler interrupts this process from here on, at this interval in microseconds; 0 stops it.
+// Starts a timer whose handler interrupts this process at this interval in microseconds. 0 stops
+// the timer.
 void alarm_every(long microseconds, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -30,8 +31,8 @@ void alarm_every(long microseconds, void (*handler)(int)) {
   setitimer(ITIMER_REAL, &every, nullptr);
 }
 
-// Cancels a thread that repeats `call`. Whether the request finds the thread in the kernel depends
-// on chance, so this takes many threads.
+// Cancels threads that repeat `call`. It depends on chance whether the cancellation finds a thread
+// in the kernel, so many threads are needed.
 bool is_cancelled(const std::function<void()>& call, int threads) {
   struct Shared {
     const std::function<void()>* call;
@@ -71,7 +72,7 @@ int do_cancel(const Arguments& a) {
     std::function<void()> call;
   } cases[] = {
       // A thread that ends between its open and its close leaves the file open, so most of these
-      // open nothing.
+      // calls open nothing.
       {"close", [&] { close(4000); }},
       {"open and close", [&] { close(open(path, O_RDONLY | O_DIRECTORY)); }},
       {"openat and close", [&] { close(openat(AT_FDCWD, path, O_WRONLY | O_DIRECTORY)); }},
@@ -95,7 +96,7 @@ int do_cancel(const Arguments& a) {
 
 struct Thrown {};
 
-// throw DIRECTORY: a filter of scandir throws; prints that the exception was caught
+// throw DIRECTORY: a filter of scandir throws an exception. Prints that it was caught.
 int do_throw(const Arguments& a) {
   const auto lowest = [] {
     const int fd = dup(STDERR_FILENO);
@@ -132,8 +133,8 @@ void open_and_close_in_handler(int) {
   errno = saved;
 }
 
-// lowest FILE ROUNDS: a handler opens the served FILE during calls that close an fd, each of them
-// this many times; the next fd is the lowest
+// lowest FILE ROUNDS: a handler opens the served FILE during calls that close an fd. Each call is
+// made ROUNDS times. The next fd must be the lowest.
 int do_lowest(const Arguments& a) {
   g_served = a[0];
   const int rounds = std::atoi(a[1].c_str());
@@ -172,8 +173,8 @@ int do_lowest(const Arguments& a) {
   return 0;
 }
 
-// signals DIR FILES: a timer's handler opens, reads and closes covered files in the middle of
-// everything
+// signals DIR FILES: a timer's handler opens, reads and closes covered files at any point of the
+// program
 std::string g_signal_dir;
 std::atomic<int> g_signals{0};
 void on_signal(int) {

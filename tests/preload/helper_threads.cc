@@ -1,4 +1,4 @@
-// preload_helper's commands with many threads at once.
+// The commands of preload_helper that use many threads at the same time.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -68,9 +68,9 @@ int do_threads(const Arguments& a) {
   return 0;
 }
 
-// close-race DIR FILES ROUNDS: some threads close and reopen fds that others read and seek. A
-// reader may see EBADF or another file, but the bytes must always be the right ones of a single
-// file.
+// close-race DIR FILES ROUNDS: some threads close and reopen fds while other threads read and seek
+// them. A reader may see EBADF or another file, but its bytes must always be right and from a
+// single file.
 int do_close_race(const Arguments& a) {
   const int files = std::stoi(a[1]);
   const Meanwhile readers(4, [&](std::mt19937& random) {
@@ -108,9 +108,9 @@ int do_close_race(const Arguments& a) {
   return 0;
 }
 
-// large-close-race FILE OTHER ROUNDS: one thread makes an fd one file and the other in turn, two
-// threads read it. Each read must return bytes of one file only; and the other file has an offset
-// of its own.
+// large-close-race FILE OTHER ROUNDS: one thread opens the two files in turn at the same fd, and
+// two threads read it. Each read must return bytes of only one file. The two files have separate
+// offsets.
 int do_large_close_race(const Arguments& a) {
   constexpr int k_number = 50;
   constexpr std::size_t k_most = 300'000;
@@ -153,8 +153,8 @@ std::size_t lines_of_maps() {
   return lines;
 }
 
-// large-jumps FILE TIMES: a timer's handler leaves reads of the file by a jump; neither fds nor
-// mappings are lost
+// large-jumps FILE TIMES: a timer's handler leaves reads of the file by a jump. Neither fds nor
+// mappings are lost.
 int do_large_jumps(const Arguments& a) {
   constexpr std::size_t k_most = 1 << 20;
   static char bytes[k_most];
@@ -190,7 +190,7 @@ int do_large_jumps(const Arguments& a) {
   return 0;
 }
 
-// A page that may not be written: a copy to it calls the handler.
+// A write-protected page. A copy to it calls the handler.
 char* g_closed_page;
 void to_closed_page(void (*handler)(int)) {
   g_closed_page =
@@ -233,7 +233,7 @@ int do_large_fork(const Arguments& a) {
   return 0;
 }
 
-// Resident pages, in bytes.
+// Returns the size of all resident pages in bytes.
 std::size_t resident() {
   char text[128] = {};
   const int fd = open("/proc/self/statm", O_RDONLY);
@@ -243,15 +243,15 @@ std::size_t resident() {
 }
 constexpr std::size_t k_little = 1 << 20;
 
-// The lowest free fd, as the kernel gives it.
+// Returns the lowest free fd according to the kernel.
 int lowest_number() {
   const int fd = dup(STDERR_FILENO);
   CHECK(fd >= 0 && close(fd) == 0);
   return fd;
 }
 
-// hand-over DIR FILES TIMES: one thread opens files and another closes them; neither the fds nor
-// the memory in use grow.
+// hand-over DIR FILES TIMES: one thread opens files and another thread closes them. The number of
+// fds and the memory in use must not grow.
 int do_hand_over(const Arguments& a) {
   constexpr int k_none = -1, k_end = -2;
   const int lowest = lowest_number(), files = std::stoi(a[1]), times = std::stoi(a[2]);
@@ -281,8 +281,8 @@ int do_hand_over(const Arguments& a) {
   return 0;
 }
 
-// short-threads DIR FILES THREADS: threads that open some files, close them and end, one after the
-// other. The next thread gets their fds and their memory.
+// short-threads DIR FILES THREADS: runs threads one after the other. Each opens some files, closes
+// them and ends. The next thread reuses its fds and its memory.
 int do_short_threads(const Arguments& a) {
   constexpr int k_open = 3;
   const int lowest = lowest_number(), files = std::stoi(a[1]), threads = std::stoi(a[2]);
@@ -306,8 +306,8 @@ int do_short_threads(const Arguments& a) {
   return 0;
 }
 
-// left-fds DIR FILES: threads that had files open at the same time keep running; the next opens, by
-// the library or the kernel, get the lowest fds.
+// left-fds DIR FILES: threads that had files open at the same time continue to run. The next opens,
+// by the library or the kernel, get the lowest fds.
 int do_left_fds(const Arguments& a) {
   constexpr int k_threads = 5;
   const int files = std::stoi(a[1]);
@@ -341,7 +341,8 @@ int do_left_fds(const Arguments& a) {
   return 0;
 }
 
-// fork-threads DIR FILES FORKS: forks while threads read; each child reads all and its inherited fd
+// fork-threads DIR FILES FORKS: forks while threads read. Each child reads all files and its
+// inherited fd.
 int do_fork_threads(const Arguments& a) {
   const int files = std::stoi(a[1]);
   const Meanwhile readers(
@@ -414,12 +415,12 @@ bool has_library_threads() {
   for (;;) pause();
 }
 
-// first-ends HOW DIR FILES FROM: the first thread ends before the second, once the library has
-// threads in the process; with "fork", in a child that the second thread of another process has
-// made.
+// first-ends HOW DIR FILES FROM: the first thread ends before the second, after the library has
+// started threads in the process. If FROM is "fork", this happens in a child that was forked by the
+// second thread of another process.
 int do_first_ends(const Arguments& a) {
   const auto run = [&a] {
-    // A copy: the end of the first thread unwinds its frames.
+    // Captures a copy, because the end of the first thread unwinds its frames.
     std::thread second([a] {
       const pid_t first = getpid();
       const int files = std::stoi(a[2]);
@@ -442,7 +443,7 @@ int do_first_ends(const Arguments& a) {
   return 0;
 }
 
-// Maps nothing that can be used, and returns its address.
+// Maps an inaccessible range, and returns its address.
 std::uintptr_t reserve(std::size_t bytes) {
   void* const at =
       mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -450,14 +451,14 @@ std::uintptr_t reserve(std::size_t bytes) {
   return reinterpret_cast<std::uintptr_t>(at);
 }
 
-// holes DIR FILES: the program has just unmapped ranges of many sizes, and may unmap them again at
-// any time. The library maps nothing there as it attaches and starts its threads.
+// holes DIR FILES: the program has just unmapped ranges of many sizes, and can unmap them again at
+// any time. The library must map nothing there when it attaches and starts its threads.
 int do_holes(const Arguments& a) {
   constexpr std::size_t k_kib = 1024, k_size = std::size_t{64} << 20;
   constexpr std::size_t k_holes[] = {4 * k_kib,   8 * k_kib,   64 * k_kib,   196 * k_kib,
                                      264 * k_kib, 520 * k_kib, 4100 * k_kib, 20000 * k_kib};
   const std::uintptr_t least = reserve(k_size);
-  // The kernel prefers the highest gap, so no gap above ours is left.
+  // The kernel prefers the highest gap, so this loop fills all gaps above ours.
   for (const std::size_t size : {4096 * k_kib, 256 * k_kib, 32 * k_kib, 4 * k_kib}) {
     while (reserve(size) > least) {
     }

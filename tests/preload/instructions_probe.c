@@ -1,5 +1,5 @@
-// Makes one kind of call on a file repeatedly, for a program that counts instructions: KIND FILE
-// TIMES.
+// Makes one kind of call on a file repeatedly, for a program that counts instructions. Arguments:
+// KIND FILE TIMES.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

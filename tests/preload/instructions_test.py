@@ -1,5 +1,5 @@
-"""Calls take no more instructions than instructions.toml says. Callgrind counts them, so that no
-other load disturbs it.
+"""Calls take no more instructions than instructions.toml allows. Callgrind counts the instructions,
+so other load on the machine does not matter.
 
     instructions_test.py [--show]     --show prints what was counted, and compares nothing
 """

@@ -1,12 +1,12 @@
 """Makes calls that reach the kernel, in a tree that another process changes at the same time, and
-queries the same names after each. Its output must be the same with the library and without.
+queries the same names after each call. The output must be the same with and without the library.
 
     kernel_answer_job.py make - ORIGIN                 what the next one needs
     kernel_answer_job.py calls TREE ORIGIN             each call once after each change, in a
                                                        directory of its own
     kernel_answer_job.py random TREE ORIGIN SEED STEPS
 
-ORIGIN is the source of the mount at TREE. A process without the library changes things there.
+ORIGIN is the source of the mount at TREE. A process without the library makes changes in ORIGIN.
 """
 import ctypes
 import errno
@@ -164,7 +164,7 @@ def there(path):
     os.chdir(here)
 
 
-# Calls whose answer shows that a name exists, or that it does not. Memory answers none of them.
+# Calls whose answer shows whether a name exists. Memory never answers these calls.
 USES = {
     "chmod": lambda p: os.chmod(p, 0o700), "utime": lambda p: os.utime(p, (5e8, 5e8)),
     "chown": lambda p: os.chown(p, -1, os.getgid()),
@@ -203,7 +203,7 @@ USES = {
     "unlink below an fd": lambda p: relative(p, lambda fd, name: os.unlink(name, dir_fd=fd)),
     "r+ below an fd": lambda p: relative(p, lambda fd, name: opened(name, os.O_RDWR, dir_fd=fd)),
 }
-# Calls that make a name.
+# Calls that create a name.
 MAKES = {
     "mkdir": os.mkdir, "mknod": os.mknod, "mkfifo": os.mkfifo,
     "symlink": lambda p: os.symlink("f", p),
@@ -218,7 +218,8 @@ MAKES = {
     "bind": lambda p: socket.socket(socket.AF_UNIX).bind(p),
     "mkdir below an fd": lambda p: relative(p, lambda fd, name: os.mkdir(name, dir_fd=fd)),
 }
-# Others change the name before the call, whose answer then contradicts memory.
+# Another process makes one of these changes before the call, so that the call's answer contradicts
+# memory.
 BEFORE = {
     "a file is made": ("q", lambda t, p: t.mutate("write", p)),
     "a directory is made": ("q", lambda t, p: t.mutate("mkdir", p)),
@@ -237,7 +238,7 @@ BEFORE = {
                                            lambda t, p: t.mutate("file", os.path.dirname(p))),
     "nothing": ("f", lambda t, p: None), "nothing to nothing": ("q", lambda t, p: None),
 }
-# Not every answer shows which kind of file has the name.
+# Calls whose answer also shows the kind of file that has the name.
 TELL_KIND = {
     "r+", "append without create", "O_DIRECTORY", "chdir", "fopen r+", "stat by number",
     "odd statx", "openat by number", "unlink", "r+ below an fd", "unlink below an fd"
@@ -309,7 +310,7 @@ def shuffled(tree, origin, seed, steps):
             said(lambda: open(f"{tree}/{any_path()}").read())
         word = dice.choice(list(everything))
         answer = said(lambda: everything[word](f"{tree}/{path}"))
-        # ENOENT of a call with two names may concern the other one.
+        # ENOENT of a call with two names can concern the other name.
         if answer == "ENOENT" and word in ("link", "rename to", "rename without replacing"):
             continue
         there, listed = os.path.lexists(f"{tree}/{path}"), said(

@@ -1,5 +1,6 @@
-"""Memory agrees with each answer of the kernel that a program gets, and metadata is revalidated
-after a child that never attached. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Memory agrees with each answer of the kernel that a program receives, and metadata is revalidated
+after the end of a child that never attached. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's
+files."""
 import json
 import os
 import subprocess
@@ -24,8 +25,8 @@ class Mounted(unittest.TestCase):
             self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-answer-")))
 
     def mount(self, name: str) -> tuple[Path, Path]:
-        """A tree, and a mount of it. The kernel keeps no names there, so it always reports the
-        current state."""
+        """Makes a tree and a mount of it. The kernel keeps no names of this mount, so it always
+        reports the current state."""
         origin = self.scratch / name
         origin.mkdir()
         # Both runs are compared with the kernel's own answer.
@@ -82,7 +83,8 @@ class KernelAnswer(Mounted):
 
 
 class OwnChanges(Mounted):
-    """Changes by the program, after others have changed what memory holds about the same names."""
+    """The program makes changes after other processes have changed the same names, so that memory
+    is outdated."""
     JOB = """
 import os, subprocess, sys
 tree, origin = sys.argv[1:]
@@ -237,12 +239,12 @@ print(any(found), [b - a for a, b in zip(before, asked())])
         attached = json.loads(self.run_text(self.COST, env, str(tree), "attached").split(" ", 1)[1])
         clean = json.loads(self.run_text(self.COST, env, str(tree), "clean").split(" ", 1)[1])
         self.assertEqual(none, [0, 0])
-        # The child proves nothing that its parent has not proven.
+        # The child can rely on everything that its parent has verified.
         self.assertEqual(attached[0], 0)
         self.assertEqual(clean[0], 0)
         self.assertGreater(clean[1], 0)
-        # The nine negative entries of the directory cost one revalidation, not one each. The way
-        # there has two names, and the root of the mount.
+        # The nine negative entries of the directory cost only one revalidation. The path to the
+        # directory has two names and the root of the mount.
         self.assertLessEqual(clean[1], 4)
 
 

@@ -1,5 +1,5 @@
-"""A program's announcements of its reads of a large file, and copies of its fd: which bytes are
-fetched ahead, and which are not. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""A program gives advice about its reads of a large file, or copies its fd. Tests which bytes are
+fetched ahead and which are not. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import os
 import sys
@@ -28,7 +28,7 @@ file = os.open(path, os.O_RDONLY)
 
 
 class Advice(Job):
-    # Each byte that is read was requested.
+    # The mount has no page cache, so only requested bytes are read.
     direct = True
 
     def expect_fetched(self, said, data):
@@ -107,12 +107,12 @@ said["told"] = [libc.readahead(file, 5 << 20, 0), libc.readahead(file, 0, 4096)]
 said["asked"] = wait_until_asked(4096)
 """)
         self.assertEqual(said["told"], [0, 0])
-        # The kernel takes no bytes for all of the rest, and begins to read it.
+        # A length of 0 means all of the rest for the kernel, which begins to read it.
         self.assertLess(said["asked"], 1 << 20)
 
     def test_reads_with_random_advice_fetch_only_their_pages(self):
-        # Eight consecutive pages of each of six blocks: without the advice each block would come as
-        # a whole, and so would the next ones.
+        # Reads eight consecutive pages of each of six blocks. Without the advice, these blocks and
+        # the following ones would be fetched as a whole.
         reads = """
 for block in range(3, 9):
     for page in range(8):
@@ -143,9 +143,9 @@ class Copies(Job):
     direct = True
 
     def test_reads_by_copies_of_an_fd_are_read_ahead(self):
-        # As numpy.fromfile does: the fd that read has been closed before the next blocks are
-        # fetched. A reader that the busy machine prefers to the threads would fetch them itself, so
-        # this one lets the threads go first.
+        # As in numpy.fromfile, the fd that was read is closed before the next blocks are fetched.
+        # On a busy machine, the reader could run before the threads and fetch the blocks itself, so
+        # it waits for the threads.
         said = self.run_job(WAIT + f"""
 parts, deadline = [], time.monotonic() + 120
 while True:
@@ -174,7 +174,7 @@ for _ in range(30):
 time.sleep(0.3)
 said["asked"] = asked() - before
 """, CUBESHIM_BLOCK="2M")
-        # Only the steps of 256 KiB that were in flight at a close may be read.
+        # After a close, only the steps of 256 KiB that were in flight may be read.
         self.assertLess(said["asked"], SIZE)
 
 

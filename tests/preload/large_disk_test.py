@@ -1,5 +1,5 @@
-"""Large files and the cache's disk: blocks that have left the memory are read from the disk, in
-this job and in the next. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Large files and the cache's disk: blocks that were evicted from memory are read from the disk, in
+this job and in the next job. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -15,14 +15,14 @@ from bench.harness.mount import SlowMount  # noqa: E402
 from tests.preload.large_job import environment  # noqa: E402
 
 LAGFS = os.environ["CUBESHIM_LAGFS"]
-# The files have three times the size of the memory. None is a multiple of a page.
+# The files have three times the size of the memory. Their sizes are not multiples of a page.
 FILES, SIZE = 8, 24_000_001
 DEADLINE_S = 300
 # The writer to the disk drops blocks if it cannot keep up, as on a busy machine. So a test gives it
 # this many epochs or jobs.
 PATIENCE = 60
-# For each epoch: how many bytes the origin was asked for, and the digest of all that was read. The
-# job ends with the first epoch that asks for at most `enough` bytes.
+# Reports for each epoch how many bytes were requested from the origin, and the digest of all bytes
+# read. The job ends with the first epoch that requests at most `enough` bytes.
 JOB = """
 import hashlib, json, sys
 counters, epochs, enough, paths = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
@@ -82,8 +82,8 @@ class LargeFilesOnDisk(unittest.TestCase):
         return json.loads(done.stdout)
 
     def assert_a_later_job_has_them(self, digest: str, files: int = FILES, **settings: str):
-        """Each job begins with an empty region, so bytes that its first epoch requests from the
-        origin are not on the disk."""
+        """Checks that a later job finds the bytes on the disk. Each job begins with an empty
+        region, so bytes that its first epoch requests from the origin are not on the disk."""
         enough = int(0.05 * files * SIZE)
         asked = []
         while not asked or (asked[-1] > enough and len(asked) < PATIENCE):

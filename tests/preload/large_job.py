@@ -5,8 +5,8 @@ LIBRARY = os.environ["CUBESHIM_LIBRARY"]
 
 
 def environment(prefixes: str, **settings: str) -> dict:
-    """The environment of a job whose files above 1 MiB are served in blocks of 1 MiB, and that has
-    its own cache."""
+    """Returns the environment of a job with its own cache, whose files above 1 MiB are served in
+    blocks of 1 MiB."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")}
     return clean | {
         "CUBESHIM_PREFIXES": prefixes, "CUBESHIM_NAME": f"large-{os.getpid()}",

@@ -1,5 +1,5 @@
-"""Lists and announcements that name large files, or parts of them: they are fetched by the time the
-program reads them. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Lists and announcements that name large files or parts of them: the named bytes are fetched
+before the program reads them. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -78,7 +78,7 @@ class Lists(unittest.TestCase):
         for number, data in enumerate(self.shards):
             self.write(f"s{number}.tar", data)
         self.write("trigger", b"x")
-        # Without a page cache each byte that is read was requested.
+        # The mount has no page cache, so only requested bytes are read.
         self.mount = self.enterContext(
             SlowMount(Path(LAGFS), self.source, self.scratch, 200, direct=True))
         self.report = self.scratch / "report.json"
@@ -150,7 +150,8 @@ said["read"] = asked() - before
 
     def test_ranges_bring_their_pages_and_no_others(self):
         pages = 4096
-        # One range within a block, one across its end, one across the end of the file.
+        # One range is within a block, one crosses a block's end, and one crosses the end of the
+        # file.
         ranges = [(2 * pages, pages), (3 * BLOCK - pages, 2 * pages),
                   (SIZE // pages * pages, 1 << 30)]
         wanted = 3 * pages + SIZE % pages
@@ -160,7 +161,8 @@ said["read"] = asked() - before
 said["fetched"] = wait_until_asked({wanted} + 1)
 said["digests"] = [digest(shard(2), at, min(n, {SIZE} - at)) for at, n in {ranges}]
 """)
-                # The reads may begin a sequence, of which the next block is fetched ahead.
+                # The reads can look like the beginning of a sequence, whose next block is fetched
+                # ahead.
                 self.assertEqual(self.blocks()["misses"], 0)
                 self.assertEqual(
                     said, {

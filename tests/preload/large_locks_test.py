@@ -1,5 +1,5 @@
-"""Files that are read in blocks, on a slow mount: locks, and what others see of the program's open
-files. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Files that are read in blocks, on a slow mount: locks, and the program's open files as other
+processes see them. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from tests.preload.large_job import environment  # noqa: E402
 
 LAGFS = os.environ["CUBESHIM_LAGFS"]
 SIZE = 24 << 20
-# Before each job, in which LOCK and USE are filled in.
+# The beginning of each job. LOCK and USE are replaced.
 START = """
 import fcntl, mmap, os, sys
 path = sys.argv[1]
@@ -85,7 +85,8 @@ class LargeFiles(unittest.TestCase):
         self.source.mkdir()
         (self.source / "f").write_bytes(bytes([7]) * SIZE)
         os.utime(self.source / "f", (1e9, 1e9))
-        # With a page cache each page is slow only once; without one nothing can be mapped.
+        # With a page cache, each page is slow only the first time; without a page cache, files
+        # cannot be mapped.
         self.mounts = {
             direct: self.enterContext(SlowReads(Path(LAGFS), self.source, self.scratch, 0, direct))
             for direct in (False, True)

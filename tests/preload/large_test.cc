@@ -25,7 +25,7 @@ struct BlocksJob : Job {
 
 }  // namespace
 
-// Half of the bytes that are read are in memory, and half come through the fd.
+// Half of the bytes of the read are in memory, and the other half are read through the fd.
 TEST(Large, FdReassignedDuringAReadMixesNoBytes) {
   BlocksJob job;
   job.env["CUBESHIM_RAM"] = "8M";
@@ -95,7 +95,7 @@ for n in (2, 3, 4):
   EXPECT_GT(job.report("blocks.mapped"), 0) << job.report_text();
 }
 
-// The kernel moves and grows a single mapping only.
+// The kernel can move and grow only a single mapping.
 TEST(Large, PrivateMappingOfSeveralPartsKeepsItsWritesWhenMovedAndGrown) {
   BlocksJob job;
   job.env["CUBESHIM_PREFETCH"] = "0";
@@ -136,7 +136,7 @@ with open('/proc/self/maps') as maps:
   EXPECT_GT(job.report("blocks.mapped"), 0) << job.report_text();
 }
 
-// A block in the region is followed by one of another place or file.
+// In the region, a block is followed by a block from another place or file.
 TEST(Large, APageThatGrowsOrIsDuplicatedShowsThePagesBehindItInTheFile) {
   BlocksJob job;
   job.env["CUBESHIM_PREFETCH"] = "0";
@@ -155,7 +155,7 @@ assert ctypes.string_at(at + 7 * page, 50 * page) == content[7 * page:57 * page]
   EXPECT_GT(job.report("blocks.mapped"), 0) << job.report_text();
 }
 
-// For a moment a fetch has an fd of the library's and a mapping to read into.
+// For a short time, a fetch has an fd of the library and a mapping to read into.
 TEST(Large, AHandlerThatLeavesReadsByAJumpLeavesNothingBehind) {
   BlocksJob job;
   expect_well(job.helper({"large-jumps", write_large(job, 0, 32 << 20), "3000"}));
@@ -174,7 +174,7 @@ TEST(Large, AChildReturnsIntoTheReadInWhichAHandlerForked) {
   expect_well(job.helper({"large-fork", write_large(job, 0, 2 << 20)}));
 }
 
-// A program without the library truncates the file in the second block that the read asks for.
+// A program without the library truncates the file within the second block of the read.
 TEST(Large, ShortReadMovesTheOffsetByItsBytes) {
   Job job;
   job.env["CUBESHIM_MAX_FILE"] = "1M";

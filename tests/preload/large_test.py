@@ -1,5 +1,6 @@
-"""Large files in blocks, as programs read them: their bytes, the requests to the origin, and the
-behaviour of the program's own file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Programs read large files in blocks. Tests the bytes, the requests to the origin, and the
+behaviour of the program's own open file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's
+files."""
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ LAGFS = os.environ["CUBESHIM_LAGFS"]
 SIZE = 24_000_001
 DATA = random.Random(1).randbytes(SIZE)
 DEADLINE_S = 300
-# Before and after each step a job reports how many bytes the origin was asked for.
+# A job counts the bytes requested from the origin before and after each step.
 PROLOGUE = """
 import fcntl, hashlib, json, mmap, os, random, sys, time
 path, counters = sys.argv[1], sys.argv[2]
@@ -140,7 +141,7 @@ said["asked"] = asked() - before
 said["wanted"] = wanted
 """)
         self.assertEqual(said["bytes"], [DATA[at:at + 3000].hex() for at in said["wanted"]])
-        # Two pages for each read, and what the kernel reads ahead of them if it keeps pages.
+        # Two pages for each read, and the kernel's read-ahead if it keeps pages.
         self.assertLessEqual(said["asked"], 11 * (8192 if self.direct else 256 << 10))
 
     def test_reads_take_no_fd_of_the_program(self):
@@ -223,7 +224,8 @@ said["directory"] = directory
                 size = int.from_bytes(raw[at:at + 4], "big")
                 pieces.append(raw[at + 4:at + 4 + size])
                 at += 4 + size
-        # Each byte of the file once: each piece is where its first bytes say that it is.
+        # Together, the pieces are the whole file, and each piece belongs to the place that its
+        # first bytes name.
         self.assertEqual(sum(map(len, pieces)), SIZE)
         self.assertEqual(sorted(DATA.index(piece) for piece in pieces), [*range(0, SIZE, 70_001)])
         subprocess.run(["rm", "-r", said["directory"]], check=True)
@@ -328,8 +330,8 @@ while True:
 
 
 class LargerThanMemory(Job):
-    """Reads 24 MB through a region of about eleven chunks of 2 MiB, five of which are for chunks
-    that pass."""
+    """Reads 24 MB through a region of about eleven chunks of 2 MiB. Five of them are for chunks
+    that only pass through."""
     direct = True
     region = {"CUBESHIM_RAM": "24M"}
 
@@ -369,8 +371,8 @@ before = asked(); said["again"] = epoch(); said["second"] = asked() - before
 """, **self.region)
         right = [hashlib.blake2b(DATA).hexdigest()] * 4 + [0] * 4
         self.assertEqual([said["digests"], said["again"]], [right] * 2)
-        # Four times would be once for each process. In the second pass, the blocks that have stayed
-        # are hits.
+        # If each process fetched the file, the sum would be four times SIZE. In the second pass,
+        # the blocks that have stayed are hits.
         self.assertLess(said["first"], 2 * SIZE)
         self.assertLess(said["second"], 0.95 * SIZE)
 
@@ -508,11 +510,12 @@ while said["asked"] and time.monotonic() < deadline:
 """)
         self.assertEqual(set(said["digests"]), {hashlib.blake2b(DATA).hexdigest()})
         self.assertEqual(said["asked"], 0)
-        # Each page counts once, even if it was mapped several times.
+        # Each page is counted only one time, even if it was mapped several times.
         blocks, pages = self.blocks(), (SIZE + 4095) // 4096 * 4096
         self.assertEqual(blocks["mapped"], pages)
         self.assertEqual(blocks["kept"], pages - blocks["origin"])
-        # A lower bound: the kernel may drop a page before the check that would count it.
+        # This is a lower bound, because the kernel can drop a page before the check that would
+        # count it.
         self.assertLessEqual(blocks["faulted"], blocks["kept"])
         self.assertGreater(blocks["faulted"], blocks["kept"] // 2)
 
@@ -527,7 +530,7 @@ mapping.close()
         self.assertEqual((self.blocks()["mappings"], self.blocks()["watched"]), (1, 0))
 
     def test_a_file_that_is_mapped_again_and_again_is_brought_by_reads(self):
-        # Each open makes FUSE drop the pages that the kernel has read for the mapping before.
+        # At each open, FUSE drops the pages that the kernel has read for the previous mapping.
         said = self.run_job("""
 data, rng = random.Random(1).randbytes(os.path.getsize(path)), random.Random(2)
 def opens():
@@ -622,7 +625,7 @@ mapping.close()
                 self.path, self.mount = mount.path / "f", mount
                 self.env["CUBESHIM_PREFIXES"] = str(mount.path)
                 said = self.run_job(job)
-                # A touch beside a part that is read ahead asks for no byte twice.
+                # An access next to a part that is being read ahead must not request a byte twice.
                 self.assertEqual(
                     said, {
                         "digest": hashlib.blake2b(self.MODEL).hexdigest(), "asked": SIZE,
@@ -688,7 +691,7 @@ said["digest"] = digest(mapping[:])
 said["again"] = asked() - said["asked"]
 """, CUBESHIM_PREFETCH="0")
         self.assertEqual((said["digest"], said["again"]), (hashlib.blake2b(DATA).hexdigest(), 0))
-        # A fault reads around its page.
+        # The kernel also reads pages around the page of a fault.
         self.assertTrue(SIZE <= said["asked"] < 1.01 * SIZE, said["asked"])
 
     def test_two_hundred_mappings_of_a_file_are_followed_at_once(self):
@@ -727,7 +730,7 @@ said["child"] = os.read(pipe[0], 1)[0]
 """)
         self.assertEqual(said, {"parent": 2, "child": 1})
 
-    # Another test at the same time may delay a job, but not each time.
+    # Another test that runs at the same time can delay a job, but not each time.
     TRIES = 4
 
     def run_until(self, is_right, job: str) -> dict:
@@ -788,8 +791,8 @@ said["others"] = digest(read_all())
 
 
 class Races(Job):
-    """A thread is stopped at the entry of a system call, while the main thread does something
-    else."""
+    """A thread is stopped at the entry of a system call, and the main thread acts in the
+    meantime."""
     JOB = """
 import ctypes, threading
 libc, begins, found = ctypes.CDLL(None), threading.Event(), []
@@ -822,7 +825,7 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
 
     def race(self, call: int, act: str, meanwhile: str, then: str = "", least: int = 0,
              **settings: str) -> dict:
-        """Stops the job once, at a call on the file for at least `least` bytes."""
+        """Stops the job one time, at a call on the file for at least `least` bytes."""
         text = self.JOB.replace("ACT", act).replace("MEANWHILE", meanwhile).replace("THEN", then)
         words = [
             "/usr/bin/python3", "-c", PROLOGUE + text + EPILOGUE,
@@ -851,7 +854,7 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
         return json.loads(said)
 
     def test_a_read_in_blocks_goes_on_with_its_file_after_a_close(self):
-        # The rest, for which there is no room.
+        # Reads the rest of the file, for which there is no room.
         said = self.race(PREAD, "os.pread(file, 20_000_000, 17)", self.CLOSED, self.READ,
                          least=4 << 20, CUBESHIM_RAM="8M")
         self.assertEqual(said,
@@ -876,7 +879,8 @@ said["numbers"] = len(os.listdir("/proc/self/fd")) - numbers
                 self.assertEqual(said, {"digest": digest, "numbers": 1})
 
     def test_a_lock_that_is_taken_during_a_mapping_is_not_held_by_another_mapping(self):
-        # The library would keep the pages of a mapping by one of its own.
+        # The library's own mapping of the file would keep the pages of the program's mapping in
+        # memory.
         self.race(MMAP,
                   "libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file, ctypes.c_long(0))",
                   "fcntl.flock(file, fcntl.LOCK_EX)")

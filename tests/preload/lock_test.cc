@@ -1,5 +1,5 @@
-// Readers that lock the files that they read, as HDF5 and SQLite do, while others lock and write
-// them.
+// Readers that lock the files that they read, like HDF5 and SQLite, while other processes lock and
+// write these files.
 #include "tests/support/preload_job.h"
 
 using cube::preload::Job;
@@ -79,7 +79,8 @@ os.close(fd)
   }
 }
 
-// The change is not reported. In mode real, copies carry no lock of the origin's file.
+// The change is not reported. In mode real, a lock on the origin's file does not apply to its
+// copies.
 TEST(Lock, LocksTheOriginsFileAndSeesItsChanges) {
   for (const char* mode : {"real", "virtual"}) {
     SCOPED_TRACE(mode);

@@ -1,5 +1,5 @@
-"""A call on an fd that another thread is materializing gets the answer that it would get natively:
-the kernel never sees the placeholder. CUBESHIM_LIBRARY and CUBESHIM_HELPER name the build's files."""
+"""A call on an fd that another thread is materializing has the same result as natively: the kernel
+never uses the placeholder. CUBESHIM_LIBRARY and CUBESHIM_HELPER name the build's files."""
 import json
 import os
 import shutil
@@ -14,9 +14,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from tests.preload.stopped import (  # noqa: E402
     FORKS, GETPPID, OPENAT, PREADV, SCHED_YIELD, VFORKS, Stopped)
 
-# For each call in turn, one thread materializes the fd, and the other makes the call. Each signals
-# by a getppid that it is done. They call through ctypes, so that neither holds the interpreter's
-# lock while it is stopped.
+# For each call in turn, one thread materializes the fd, and the other thread makes the call. A
+# thread that is done calls getppid. Both call through ctypes, so that neither holds the
+# interpreter's lock while it is stopped.
 JOB = """
 import ctypes, errno, fcntl, json, mmap, os, select, socket, sys, termios, threading
 path = sys.argv[1].encode()
@@ -155,7 +155,7 @@ for thread in threads:
 print(json.dumps(said_by))
 """
 
-# A thread reads a file that comes in parts; the process forks while the read waits.
+# A thread reads a file that is fetched in parts. The process forks while the read waits.
 READ_AND_FORK = """
 import ctypes, os, sys, threading
 libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(100_000)
@@ -232,11 +232,12 @@ class MaterializeRace(unittest.TestCase):
             job.stdin.flush()
             self.assertEqual(materializer.run_to_any(OPENAT, GETPPID), OPENAT)
             if caller is None:
-                # Stopped with Python's lock in its hand, it would have kept the materializer.
+                # The caller is stopped only now: if it were stopped while it holds Python's lock,
+                # it would block the materializer.
                 caller = Stopped(two)
                 self.addCleanup(caller.go_on)
             os.write(go_on, b"x")
-            # A call that does not wait for the materializer must do without the kernel's file.
+            # A call that does not wait for the materializer must not need the kernel's file.
             at = caller.run_to_any(SCHED_YIELD, GETPPID)
             self.assertEqual(materializer.run_to_any(GETPPID), GETPPID)
             if at != GETPPID:

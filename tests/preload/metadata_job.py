@@ -1,5 +1,5 @@
 """A job that changes and reads a tree, in an order that depends on a seed, and prints the results.
-It is run natively and under the library, and the output must be the same.
+It runs natively and under the library, and both outputs must be the same.
 
     metadata_job.py TREE ALIAS SEED STEPS    ALIAS leads to TREE by a path that is not a prefix"""
 import os
@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 
-# A process without the library sets the times of directories back, so that their listings are kept
+# A process without the library sets back the times of directories, so that their listings are kept
 # again immediately.
 AGER = """
 import os, sys

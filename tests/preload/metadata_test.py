@@ -1,5 +1,5 @@
-"""Metadata of a mount that memory answers: listings, negative entries, stats. CUBESHIM_LIBRARY and
-CUBESHIM_LAGFS name the build's files."""
+"""Memory answers queries for metadata of a mount: listings, negative entries, stats.
+CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import json
 import os
 import subprocess
@@ -44,7 +44,8 @@ class Names(unittest.TestCase):
         self.age(root)
 
     def age(self, root: Path):
-        """Ages directories: a listing of one that was changed a moment ago is not kept."""
+        """Makes directories old, because the listing of a directory that was just changed is not
+        kept."""
         for top, _, _ in os.walk(root):
             os.utime(top, OLD)
 
@@ -159,7 +160,8 @@ for line in sys.stdin:
 """
 
     def make_models(self, root: Path):
-        """Lays files out as huggingface_hub does: all files of a version are links to blobs."""
+        """Makes files in the layout of huggingface_hub: all files of a version are links to
+        blobs."""
         (root / "models" / "blobs").mkdir(parents=True)
         for f in range(50):
             (root / "models" / "blobs" / f"blob{f}").write_bytes(b"x" * f)
@@ -184,8 +186,8 @@ for line in sys.stdin:
         passes = []
         with job:
             said = set()
-            # The first passes may end before the last stats are gathered, and the request by which
-            # the test reads the counters is included.
+            # The first passes can end before the last stats are gathered. The counts include the
+            # test's own read of the counters.
             while len(passes) < 2 or (passes[-1] > 0 and len(passes) < 30):
                 before = self.asked()
                 said.add(self.ask(job))
@@ -250,7 +252,7 @@ for top, _, names in os.walk(sys.argv[1]):
         }
 
     def look(self) -> tuple[str, int, dict]:
-        """A job with a region of its own: what it found, how many directories it opened at the
+        """Runs a job with its own region. Returns its output, how many directories it opened at the
         origin, and its report."""
         before = self.counted()
         report = self.scratch / "report"
@@ -261,7 +263,8 @@ for top, _, names in os.walk(sys.argv[1]):
             report.read_text().splitlines()[-1])["metadata"]
 
     def look_until(self, is_enough) -> tuple[str, int, dict]:
-        """On a busy machine a job may end before its listings are on the disk."""
+        """Runs jobs until one is good enough: on a busy machine, a job can end before its listings
+        are on the disk."""
         for _ in range(50):
             found = self.look()
             if is_enough(found):
@@ -279,7 +282,7 @@ for top, _, names in os.walk(sys.argv[1]):
         # The first directory that a process reads shows whether the mount's times can be trusted.
         again, opened, names = self.look_until(lambda found: found[1] <= 1)
         self.assertEqual((again, names["stored"], names["read"]), (said, DIRECTORIES, 1))
-        # Others change a directory: the disk no longer has it.
+        # Another process changes a directory, so the disk's listing of it is outdated.
         (self.mount.path / "d3/new").touch()
         os.utime(self.mount.path / "d3", (OLD[0] + 1, OLD[1] + 1))
         changed, opened, names = self.look()
@@ -288,7 +291,7 @@ for top, _, names in os.walk(sys.argv[1]):
 
     @staticmethod
     def with_new(said: str) -> str:
-        """The output of the job, once d3 has a file named new."""
+        """Returns the output of the job when d3 has a file named new."""
         lines = [line.split() for line in said.splitlines()]
         for words in lines:
             if words[0] == "d3":
@@ -329,7 +332,8 @@ class Room(Names):
             (self.tree / f"name{number:04}").touch()
         self.age(self.tree)
         report = self.scratch / "report"
-        # The second has room for a few kilobytes of it; the third for less than any listing takes.
+        # The second job has room for a few kilobytes of listings, the third job for less than any
+        # listing needs.
         for room, most in (("1M", 1), ("32K", 1), ("1", 0)):
             with self.subTest(room=room):
                 said = self.run_job(
@@ -338,7 +342,7 @@ class Room(Names):
                     CUBESHIM_STATS_FORMAT="json")
                 self.assertEqual(set(said.split()), {"3000"})
                 names = json.loads(report.read_text().splitlines()[-1])["metadata"]
-                # The threads may have read it once, too.
+                # The threads can also have read the directory.
                 self.assertLessEqual(names["read"], 2 * most)
 
     def test_a_stream_that_is_closed_leaks_nothing(self):

@@ -1,5 +1,5 @@
-"""The search for an open file that another node has moved out of reach asks a slow mount for a
-bounded number of names. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""Another node has moved an open file out of reach. The search for this file asks a slow mount for
+a bounded number of names. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import os
 import subprocess
 import sys
@@ -46,7 +46,7 @@ class MovedAway(unittest.TestCase):
             (source / "own").rename(scratch / "away")
             before = mount.counters()["lookup"]["count"]
             self.assertEqual(job.communicate("\n", timeout=60)[0], "b'old'\n")
-        # A try costs four lookups.
+        # Each try costs four lookups.
         self.assertLess(mount.counters()["lookup"]["count"] - before, 5 * MOST_TRIES)
 
 

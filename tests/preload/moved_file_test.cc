@@ -1,5 +1,5 @@
-// Files that are open here while another process renames them, or a directory above them: their
-// fds, once materialized, still refer to the file itself.
+// Files that are open in this process while another process renames them or a directory above them.
+// When their fds are materialized, they still refer to the same files.
 #include "tests/support/preload_job.h"
 
 using cube::preload::Job;
@@ -97,7 +97,7 @@ shell.communicate()
   }
 }
 
-// The flags are the program's own, except for O_LARGEFILE.
+// Except for O_LARGEFILE, the fd has the flags with which the program opened it.
 TEST(MovedFile, FdHasTheFlagsOfItsOpen) {
   run_for_each_move(R"(
 fd = os.open(name, os.O_RDONLY)

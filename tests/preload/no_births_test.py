@@ -1,5 +1,5 @@
-"""Open files on a mount that reports no times of birth, where a new file may get the inode of a
-removed one: an fd keeps referring to its own file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the
+"""The mount reports no times of birth, and a new file can get the inode of a removed file. An fd of
+an open file must keep referring to its own file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the
 build's files."""
 import os
 import subprocess

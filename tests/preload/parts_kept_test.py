@@ -1,6 +1,7 @@
 """A program opens a file of a few MB for its footer, closes it, and opens it again to read all of
-it, as readers of parquet do. Each byte leaves the mount once, although FUSE drops the kernel's pages
-at the second open. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+it, as readers of parquet do. Each byte is read from the mount only one time, although FUSE drops
+the kernel's pages at the second open. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's
+files."""
 import os
 import subprocess
 import sys

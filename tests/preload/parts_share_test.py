@@ -1,6 +1,6 @@
-"""Threads of one process that open and read a file at the same moment share the parts in which it
-is fetched: none requests a part from the origin that another one is fetching, and the file is
-cached, even if one of them has closed its fd before the other one publishes. CUBESHIM_LIBRARY and
+"""Threads of one process that open and read a file at the same moment share the parts in which the
+file is fetched. A thread does not request a part that another thread is fetching. The file is
+cached even if one thread has closed its fd before the other thread publishes. CUBESHIM_LIBRARY and
 CUBESHIM_LAGFS name the build's files."""
 import json
 import os
@@ -18,10 +18,9 @@ from tests.preload.stopped import (  # noqa: E402
 LIBRARY, LAGFS = (os.environ[name] for name in ("CUBESHIM_LIBRARY", "CUBESHIM_LAGFS"))
 SIZE = 3_000_000
 FORCE_SYNC = 0x2000
-FUTEX_WAIT = 0  # the library's; those of libc have FUTEX_PRIVATE_FLAG
-# Each thread waits in calls of getppid until it is told to begin, and signals by a sched_yield that
-# it has read. They call through ctypes, so that none holds the interpreter's lock while it is
-# stopped.
+FUTEX_WAIT = 0  # of the library; waits of libc have FUTEX_PRIVATE_FLAG
+# Each thread calls getppid until it is told to begin, and calls sched_yield after its read. All
+# calls are made through ctypes, so that no thread holds the interpreter's lock while it is stopped.
 JOB = """
 import ctypes, os, sys, threading
 libc, path = ctypes.CDLL(None, use_errno=True), sys.argv[1].encode()
@@ -70,7 +69,7 @@ class PartsShare(unittest.TestCase):
             ["/usr/bin/python3", "-c", JOB, str(self.mount.path / "f"), str(self.file)], env=env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.addCleanup(lambda: [self.job.kill(), self.job.communicate()])
-        # Either thread may be the first to write.
+        # The threads can write in either order.
         ids = dict(map(int, self.job.stdout.readline().split()) for _ in range(2))
         self.first, self.second = self.stopped(ids[0]), self.stopped(ids[1])
 

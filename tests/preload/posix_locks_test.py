@@ -1,6 +1,6 @@
-"""POSIX locks of the program outlast what the library does with the file. The kernel drops all
-POSIX locks of a process on a file when the process closes any fd of it. CUBESHIM_LIBRARY,
-CUBESHIM_HELPER, CUBESHIM_LAGFS name the build's files."""
+"""The library must not release POSIX locks of the program. When a process closes any fd of a file,
+the kernel drops all POSIX locks of the process on this file. CUBESHIM_LIBRARY, CUBESHIM_HELPER,
+CUBESHIM_LAGFS name the build's files."""
 import fcntl
 import os
 import subprocess
@@ -62,7 +62,7 @@ for _ in range(20):
 look()
 assert len(os.listdir("/proc/self/fd")) < 300 + 20
 """
-# If another fd of a locked file gets a file of the kernel, the library leaves one more fd open.
+# If another fd of a locked file is materialized, the library leaves one more fd open.
 LOCKS_END = """
 names = [f"{path}.{i}" for i in range(100)]
 for name in names:
@@ -248,15 +248,15 @@ class PosixLocks(unittest.TestCase):
             self.assert_locked(self.start_python(HELD_BESIDE_ANOTHER), 1)
 
     def stopped_at(self, call: int):
-        """A job, whose opener has stopped at this call for the file, and its other thread. `go_on`:
-        an fd; a line lets the other thread lock the file."""
+        """Starts a job whose opener has stopped at this call for the file. Also returns the other
+        thread, and the fd `go_on`: a line on it lets the other thread lock the file."""
         end, go_on = os.pipe()
         job = self.start_python(OPENED_MEANWHILE, str(end), pass_fds=[end])
         os.close(end)
         self.addCleanup(os.close, go_on)
         opener, locker = (int(thread) for thread in job.stdout.readline().split())
-        # The locker is not stopped yet: if it held Python's lock while stopped, it would block the
-        # opener.
+        # The locker must not be stopped yet: if it held Python's lock while stopped, it would block
+        # the opener.
         opener = Stopped(opener)
         self.addCleanup(opener.go_on)
         job.stdin.write("\n")

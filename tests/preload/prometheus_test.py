@@ -1,6 +1,6 @@
 """A real Prometheus scrapes `cubeshim exporter` while a job reads a slow mount through memory, a
-disk and a cluster: its queries, rules and the dashboard. CUBESHIM_COMMAND, CUBESHIM_LIBRARY and
-CUBESHIM_LAGFS name the build's files; prometheus and promtool are Debian's."""
+disk and a cluster. Tests the queries, the rules and the dashboard. CUBESHIM_COMMAND,
+CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files; prometheus and promtool are Debian's."""
 import json
 import os
 import re
@@ -32,9 +32,9 @@ scrape_configs:
   - job_name: cubeshim
     static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
 """
-# Rules cover the past minutes, and their conditions must hold for minutes.
+# The rules cover the past minutes, and their conditions must hold for minutes.
 OF_CACHES = "{__name__=~'cubeshim_.*', __name__!~'cubeshim_exporter_.*|.*:.*'}"
-# Reads all files of a folder as often as each of its lines says, and lives on.
+# For each input line, reads all files of the named folder as often as the line says.
 JOB = """
 import os, sys
 print('ready', flush=True)
@@ -81,14 +81,14 @@ class Prometheus:
             return False
 
     def query(self, text: str) -> list[float]:
-        """The values of the series that the query gives now."""
+        """Returns the current values of the query's series."""
         found = json.loads(self.ask("api/v1/query", query=text))["data"]
         return [float(row["value"][1]) for row in found["result"]
                ] if found["resultType"] == "vector" else [float(found["result"][1])]
 
 
 def panel_queries() -> dict[str, str]:
-    """The queries, with all variables of the page filled in."""
+    """Returns the queries of the panels, with all variables of the page replaced."""
     board = json.loads((DEPLOY / "grafana.json").read_text())
     return {
         f"{panel['title']}, {target['refId']}": target["expr"].replace(
@@ -192,7 +192,8 @@ class Scraped(unittest.TestCase):
                 self.assertNotEqual(self.prometheus.query(query), [], query)
 
     def what_must_have_a_value(self):
-        """Prometheus has seen the job before it read all of this."""
+        """Checks the panels that must have a value. Prometheus has scraped the job before the job
+        read its files."""
         queries = panel_queries()
         for panel in ("Hit ratio, A", "Opens a second, A", "Memory used, A", "Processes, A",
                       "Bytes a second, A", "Latency of an open, C", "Prefetch window, B",

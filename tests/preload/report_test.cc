@@ -1,5 +1,5 @@
-// The report of a job: it has the counts of all processes, no matter how they ended; its two forms;
-// the life of the region.
+// The report of a job. It has the counts of all processes, no matter how they ended. Also its two
+// formats and the life of the region.
 #include <fstream>
 #include <regex>
 
@@ -93,14 +93,13 @@ TEST(Report, NamesAFileThatWasOpenedByAnotherName) {
       "for n in range(5):\n  with open(D.removesuffix('data') + 'link/f3', 'rb') as f: f.read()\n");
   EXPECT_EQ(o.status, 0) << o.err;
   EXPECT_NE(o.err.find(line), std::string::npos) << o.err;
-  // The line also counts programs that the first one has started; there is a single line for all of
-  // them.
+  // The line also counts programs that the first program has started. There is a single line for
+  // all of them.
   const std::string read = cube::preload::helper_path() + " read " + job.path("link/f3") + "; ";
   o = job.run({"/bin/sh", "-c", read + read + read + "true"});
   ASSERT_NE(o.err.find(line), std::string::npos) << o.err;
   EXPECT_EQ(o.err.find("cubeshim: served:", o.err.find(line) + 1), std::string::npos) << o.err;
-  // If the file is opened by its right name from another directory, the job counts as having opened
-  // it.
+  // A file that is opened by its right name from another directory counts as opened by the job.
   o = job.run({"/bin/sh", "-c",
                "cd " + job.path("link") + " && " + cube::preload::helper_path() + " read f3"});
   EXPECT_NE(o.err.find("cubeshim: served: 1 file open, "), std::string::npos) << o.err;
@@ -117,7 +116,7 @@ TEST(Report, ReportsThatNothingBelowAPrefixWasOpened) {
   EXPECT_NE(o.err.find("cubeshim: served: nothing; no file below " + job.data() + " was opened"),
             std::string::npos)
       << o.err;
-  // If another job has made the cache, the prefix is spelled correctly, and this job is only a
+  // Another job has made the cache, so the prefix is spelled correctly, and this job is only a
   // helper.
   job.env["CUBESHIM_RAM_KEEP"] = "1";
   expect_well(job.helper({"read", job.file(0)}));
@@ -126,7 +125,7 @@ TEST(Report, ReportsThatNothingBelowAPrefixWasOpened) {
                 .err,
             "");
   ASSERT_EQ(unlink(job.region().c_str()), 0);
-  // A command that opens almost nothing gets no line, nor does one that only reads metadata.
+  // A command that opens almost nothing or only reads metadata gets no line.
   EXPECT_EQ(job.run({"true"}).err, "");
   std::vector<std::string> look = {"ls", "-l"};
   for (int n = 0; n < 20; ++n) look.push_back(job.file(n % 8));
@@ -217,7 +216,7 @@ TEST(Region, ExistsOnlyDuringTheJob) {
   EXPECT_FALSE(cube::preload::exists(job.region()));
   job.helper({"end", "abort", job.file(6), "1"});
   job.helper({"end", "kill", job.file(6), "1"});
-  // No process could remove the region; the next job removes it, or takes it over.
+  // No process could remove the region. The next job removes it or takes it over.
   expect_well(job.helper({"read", job.file(6)}));
   EXPECT_FALSE(cube::preload::exists(job.region()));
 }

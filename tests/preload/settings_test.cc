@@ -1,5 +1,5 @@
-// Wrong settings, and a machine that lacks the requested resources: one clear line, and the program
-// runs as without the library.
+// Wrong settings, and machines that lack the requested resources. The library prints one clear
+// line, and the program runs as if the library were absent.
 #include <sys/mount.h>
 #include <sys/resource.h>
 
@@ -246,8 +246,7 @@ TEST(Machine, LimitOfFileSize) {
   expect_well(o);
 }
 
-// The program's mlockall never includes the region, neither for existing mappings nor for later
-// ones.
+// The program's mlockall never locks the region, neither its existing mappings nor later mappings.
 TEST(Machine, LockedMemoryExcludesTheRegion) {
   if (geteuid() != 0) GTEST_SKIP() << "needs a right to lock memory";
   Job job;

@@ -1,11 +1,9 @@
-/* Two threads open, stat, read and close files of 4 KB that memory has: FILE FILE [--show]. Prints
- * how many cache lines, their stacks and the program's own data apart, both of them write on most
- * of their hits; with --show, prints each line that one of them writes, and on how many hits either
- * does.
- *
- * While a thread makes its hits, whatever else is writable is write-protected. A store faults,
- * which tells its address; it is made with the page writable, and a trap after that one
- * instruction protects the page again. */
+/* Two threads open, stat, read and close cached files of 4 KB. Arguments: FILE FILE [--show].
+ * Prints how many cache lines both threads write on most of their hits. Stacks and the program's
+ * own data do not count. With --show, prints each line that a thread writes, and on how many hits
+ * each thread writes it. While a thread makes its hits, all other writable memory is
+ * write-protected. Each store faults, and the fault shows its address. The store is then executed
+ * with the page writable, and a trap after this one instruction protects the page again. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -30,8 +28,8 @@ enum {
   k_page = 4096,
   k_line = 64
 };
-/* Written on fewer hits, a line is of what is done now and then: a sampled time, a look at the
- * numbers of others. */
+/* A line that is written on fewer hits belongs to occasional work, such as a sampled time or a
+ * check of other processes' numbers. */
 enum { k_most_hits_of_rare = k_hits / 8 };
 enum { k_trap_flag = 0x100 };
 
@@ -60,7 +58,7 @@ static void die(const char* what) {
   _exit(1);
 }
 
-/* Past the library, which follows the mappings of a program. */
+/* Bypasses the library, which tracks the mappings of a program. */
 static void protect(uintptr_t begin, uintptr_t end, int protection) {
   long result;
   register long size __asm__("rsi") = (long)(end - begin);
@@ -144,7 +142,7 @@ static void find_areas(void) {
     if (sscanf(row, "%lx-%lx %7s %*s %*s %*s %255[^\n]", &begin, &end, rights, name) < 3 ||
         rights[1] != 'w')
       continue;
-    /* The loader's and libc's own data are theirs, as without the library. */
+    /* Writes to the loader's and libc's own data also happen without the library. */
     if (is_own(begin, end) || name[0] == '[' || strstr(name, "ld-linux") != NULL ||
         strstr(name, "libc.so") != NULL)
       continue;
@@ -173,7 +171,7 @@ static void* work(void* argument) {
   const int own = (int)(intptr_t)argument;
   note_stack(own);
   for (int i = 0; i < k_hits; ++i) hit_file(files[own]);
-  /* The other has a file open meanwhile, so that its number is not the lowest free one. */
+  /* The other thread has a file open meanwhile, so that its fd is not the lowest free fd. */
   int fd = open(files[own], O_RDONLY | O_CLOEXEC);
   for (int turn = 0; turn < k_threads; ++turn) {
     pthread_barrier_wait(&barrier);

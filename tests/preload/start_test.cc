@@ -1,5 +1,5 @@
-// Before main and after it: allocators, early constructors, late destructors; and the symbols that
-// the library exports.
+// The library before and after main: allocators, early constructors and late destructors. Also the
+// symbols that the library exports.
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -24,8 +24,8 @@ namespace {
 constexpr const char* k_allocators[] = {"/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",
                                         "/usr/lib/x86_64-linux-gnu/libmimalloc.so.2"};
 
-// The page faults of a program that opens nothing, from its exec to its end: the least of a few
-// runs.
+// The page faults of a program that opens nothing, from its exec to its end. Returns the minimum of
+// a few runs.
 long faults_of_true(const std::map<std::string, std::string>& env) {
   std::vector<std::string> rows;
   for (const auto& [name, value] : env) rows.push_back(name + "=" + value);
@@ -47,8 +47,8 @@ long faults_of_true(const std::map<std::string, std::string>& env) {
   return least;
 }
 
-// The system calls of a program with the library, as strace prints them. Empty if there is no
-// strace.
+// Returns the system calls of a program with the library, as strace prints them, or an empty string
+// if strace is missing.
 std::string calls_of_true(const Job& job) {
   if (!cube::preload::exists("/usr/bin/strace")) return {};
   Job tracer(0);
@@ -113,16 +113,16 @@ TEST(Start, ConstructorsWithAnAllocatorThatMaps) {
 TEST(Start, MakesNoRegionForAProgramThatReadsNothingCovered) {
   Job job;
   job.env["CUBESHIM_LOG"] = "debug";
-  // Checked by the program itself, and by its system calls.
+  // The check uses the program's output and its system calls.
   const auto o = job.run({"/bin/sh", "-c", "ls /dev/shm; cat /etc/hostname > /dev/null"});
   EXPECT_EQ(o.out.find(job.name()), std::string::npos) << o.out;
   EXPECT_EQ(job.report("opens"), 0) << job.report_text();
   EXPECT_EQ(job.report("misses"), 0);
 }
 
-// Each child of a job pays for the page faults of its start. Static rows that are destroyed at the
-// end, or std::locale by {fmt}, cost many more. 57 to 61 were counted: the kernel also maps the
-// pages around a fault, but only those that the page cache holds.
+// Every child of a job pays for the page faults of its start. Static arrays with destructors, or
+// std::locale through {fmt}, would cost many more. Measured values are 57 to 61. They vary because
+// the kernel also maps pages around a fault, but only pages that are in the page cache.
 TEST(Start, CostsFewPageFaults) {
   Job job;
   auto plain = job.env;
@@ -137,7 +137,7 @@ TEST(Start, ReadsTheTableOfMountsAtMostOnce) {
   Job job;
   const std::string on_root = calls_of_true(job);
   if (on_root.empty()) GTEST_SKIP() << "no strace";
-  // A data set on another file system than the root's.
+  // The data set is not on the root's file system.
   const TmpfsMount mount("1m");
   if (!mount.is_mounted()) GTEST_SKIP() << "cannot mount";
   job.env["CUBESHIM_PREFIXES"] = mount.path();

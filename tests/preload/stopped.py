@@ -1,5 +1,5 @@
 """Stops a thread of another process at the entry of a system call, while the rest of the process
-runs on (ptrace)."""
+continues (ptrace)."""
 import contextlib
 import ctypes
 import os
@@ -30,7 +30,8 @@ def _too_late(*_) -> None:
 
 
 def _wait(thread: int) -> int:
-    """Returns the status of the thread, once it has stopped or ended. Call it on the main thread."""
+    """Waits until the thread has stopped or ended, and returns its status. Call it on the main
+    thread."""
     signal.signal(signal.SIGALRM, _too_late)
     signal.alarm(DEADLINE_S)
     try:
@@ -54,7 +55,7 @@ class Stopped:
 
     def run_to(self, is_wanted) -> bool:
         """Runs until is_wanted(number, arguments) is true for a system call that is about to begin.
-        False: the thread has ended before that."""
+        Returns False if the thread has ended before."""
         info = (ctypes.c_uint64 * 11)()  # 24 bytes of head, the number, six arguments
         deliver = 0
         while True:
@@ -71,8 +72,8 @@ class Stopped:
                 return True
 
     def run_to_any(self, *calls: int) -> int | None:
-        """Like run_to, for any of these system calls, and returns which; None: the thread has
-        ended."""
+        """Like run_to, for any of these system calls. Returns the number of the call, or None if
+        the thread has ended."""
         found = []
         self.run_to(lambda number, _: number in calls and not found.append(number))
         return found[0] if found else None

@@ -1,4 +1,4 @@
-// Many threads, signal handlers, and fds that are closed under readers.
+// Many threads, signal handlers, and fds that are closed while threads read them.
 #include <filesystem>
 
 #include "tests/support/preload_job.h"
@@ -33,7 +33,7 @@ TEST(Threads, CanCloseFilesThatOthersRead) {
 TEST(Threads, CanCloseFilesThatOthersOpen) {
   Job job;
   expect_well(job.helper({"hand-over", job.data(), "10", "30000"}));
-  // The last close counts too.
+  // The last close is also counted.
   EXPECT_EQ(job.report("misses") + job.report("hits.ram"), 30000) << job.report_text();
   EXPECT_EQ(job.report("calls_saved"), 30000) << job.report_text();
 }
@@ -67,7 +67,7 @@ TEST(Signals, HandlersCanOpenAndReadInModeReal) {
   expect_well(job.helper({"signals", job.data(), "300"}));
 }
 
-// The program's libgcc unwinds their frames, not the library's.
+// The program's libgcc unwinds the threads' frames, not a libgcc of the library.
 TEST(Threads, AreCancelledInCallsThatLibcAnswers) {
   Job job;
   expect_well(job.helper({"cancel", "/etc/passwd", "150"}));
@@ -83,8 +83,8 @@ TEST(Signals, HandlerDuringACloseLeavesTheLowestFdFree) {
   expect_well(job.helper({"lowest", job.data() + "/f0", "3000"}));
 }
 
-// If a process's first thread has ended, libc ends the process with its last thread, and counts the
-// library's threads, too.
+// If a process's first thread has ended, libc ends the process when its last thread ends. libc also
+// counts the library's threads.
 TEST(Threads, LastThreadOfTheProgramEndsTheProcessAfterTheFirst) {
   for (const char* const from : {"main", "fork"}) {
     for (const char* const how : {"pthread_exit", "thrd_exit", "cancel", "syscall"}) {

@@ -1,5 +1,5 @@
-"""A file that is open for writing is not cached, no matter which process of the node writes to it:
-the process that has opened it may have become another program, or have ended and left the file to a
+"""A file that is open for writing is not cached, whichever process of the node writes to it. The
+process that opened the file can have executed another program, or have ended and left the file to a
 child. CUBESHIM_LIBRARY names the build's library, PRELOAD_HELPER its helper."""
 import ctypes
 import fcntl
@@ -16,10 +16,10 @@ HELPER = os.environ["PRELOAD_HELPER"]
 END = "-- end --\n"
 TEXT = "all of it\n" * 1000
 
-# Programs that open "$FILE" for writing and leave it to another program, which takes the bytes from
+# Programs that open "$FILE" for writing and leave it to another program, which copies bytes from
 # "$FIFO".
 EXEC = 'exec cat "$FIFO" > "$FILE"'
-# The next program leaves the open file to a child and ends.
+# The executed program leaves the open file to a child and ends.
 EXEC_AND_FORK = """exec bash -c '{ exec cat "$FIFO"; } & exit' > "$FILE" """
 VFORK = f"""exec {HELPER} vfork-write "$FILE" "$FILE.absent" "$FIFO" """
 # A shell without the library opens the file.
@@ -41,8 +41,8 @@ os.posix_spawn("/bin/cat", ["cat", os.environ["FIFO"]], os.environ,
                file_actions=[(os.POSIX_SPAWN_DUP2, fd, 1)])
 os._exit(0)
 """
-# The library learns of the file when the call has returned in the parent. Before that the child
-# takes no bytes, but waits for the end of a pipe that the parent holds.
+# The library learns of the file when the call has returned in the parent. Before this, the child
+# writes nothing, because it waits for the end of a pipe that the parent holds.
 OPENED_BY_SPAWN = """
 import os
 has_returned, held = os.pipe()
@@ -64,8 +64,8 @@ with open(os.environ["FILE"], "wb") as file:
     socket.send_fds(ours, [b"x"], [file.fileno()])
 os._exit(0)
 """
-# To a program without the library: by libc's call for many messages, and by the call numbers of
-# both calls.
+# Sends the file to a program without the library: by libc's call for many messages, and by the
+# numbers of both system calls.
 SENT_AWAY = """
 import ctypes, os, socket, struct
 ours, theirs = socket.socketpair()
@@ -89,7 +89,7 @@ message = ctypes.create_string_buffer(
 SEND
 os._exit(0)
 """
-# A ring has the file registered, and its fd is closed.
+# The file is registered with a ring, and its fd is closed.
 RING = """
 import ctypes, mmap, os, struct
 libc, long = ctypes.CDLL(None), ctypes.c_long
@@ -115,7 +115,7 @@ struct.pack_into("I", rings, tail, 1)
 assert libc.syscall(long(426), long(ring), long(1), long(1), long(1), None, long(0)) == 1
 os._exit(0)
 """
-# A thread gets a table of its own and closes its fd. Another thread still has the file open.
+# A thread creates its own fd table and closes its fd. Another thread still has the file open.
 UNSHARED = """
 import ctypes, os, threading
 libc = ctypes.CDLL(None)
@@ -162,7 +162,7 @@ assert libc.mprotect(ctypes.c_void_p(at), size, mmap.PROT_READ | mmap.PROT_WRITE
 ctypes.memmove(at, text, len(text))
 os._exit(0)
 """
-# Only the mapping is left, in a child. (Python's own mapping keeps an fd.)
+# Only a mapping in a child is left. (Python's own mapping would keep an fd.)
 MAPPED_ALONE = """
 import ctypes, mmap, os
 fd = os.open(os.environ["FILE"], os.O_RDWR | os.O_TRUNC)
@@ -230,7 +230,7 @@ class Shell(unittest.TestCase):
             "CUBESHIM_RAM_DIR": self.memory, "CUBESHIM_STATS": str(self.report),
             "CUBESHIM_STATS_FORMAT": "json"
         }
-        # Everything that is done belongs to the job of this shell.
+        # All later commands belong to the job of this shell.
         self.shell = subprocess.Popen(self.shell_command(), stdin=subprocess.PIPE,
                                       stdout=subprocess.PIPE, env=environment, text=True)
         self.addCleanup(self.shell.stdout.close)
@@ -241,7 +241,7 @@ class Shell(unittest.TestCase):
         return ["bash"]
 
     def run_in_shell(self, command):
-        """Returns its output."""
+        """Runs a command in the shell and returns its output."""
         self.shell.stdin.write(f"{command}\necho; echo '{END.strip()}'\n")
         self.shell.stdin.flush()
         lines = []
@@ -254,8 +254,9 @@ class Shell(unittest.TestCase):
         return self.run_in_shell('cat "$FILE"')
 
     def wait_until_nobody_writes(self):
-        """The kernel closes the files of an ended process one after the other, and a sent one some
-        time later. The mount in the shell's namespace shows whether a file is still open."""
+        """Waits until no process has the file open for writing. The kernel closes the files of an
+        ended process one after another, and a sent file some time later. The mount in the shell's
+        namespace shows whether a file is still open."""
         with open(f"/proc/{self.shell.pid}/root{self.file}", "rb") as file:
             while True:
                 try:
@@ -275,7 +276,7 @@ class Shell(unittest.TestCase):
             f"exec 7> >(exec cat > /dev/null); waiter=$!; ( {command} ) < /dev/null 8>&7 7>&- & "
             "exec 7>&-"
         )
-        # The last program works when a process reads from the FIFO.
+        # The last program continues when the FIFO is opened.
         with open(self.fifo, "w") as fifo:
             for _ in range(3):
                 self.read()
@@ -333,7 +334,7 @@ class Writers(Shell):
 
     @unittest.skipUnless(has_rings(), "io_uring is refused here")
     def test_ring(self):
-        # The kernel closes the files of a ring some time after the process has ended.
+        # The kernel closes the files of a ring only some time after the end of the process.
         self.check(RING, is_cached_again=False)
 
     def test_unshared(self):
@@ -381,8 +382,8 @@ class WritersWithoutLeases(Shell):
 
 @unittest.skipUnless(can_overlay(), "no overlay can be mounted here")
 class WritersOnOverlay(Writers):
-    """The overlay's mappings belong to a file of another file system: the kernel believes that the
-    overlay's own file is closed."""
+    """Mappings of an overlay's file belong to a file of another file system, so the kernel believes
+    that the overlay's own file is closed."""
     def shell_command(self):
         for name in ("upper", "work"):
             Path(self.memory, name).mkdir()

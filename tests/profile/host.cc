@@ -81,7 +81,7 @@ int alternate_stack() {
   return 0;
 }
 
-// Makes children that have this process's memory, and fds of their own, which they close and
+// Makes children that share this process's memory but have their own fds, which they close and
 // change. One starts a program, and one fails to.
 int vforked_child() {
   char text[8];

@@ -1,4 +1,4 @@
-"""Programs to which a profiler could do harm: small stacks, vfork, the loader's lock, cancellation,
+"""Programs that a profiler could harm: small stacks, vfork, the loader's lock, cancellation, and
 jumps out of handlers. CUBESHIM_LIBRARY and PROFILE_HOST name the build's files."""
 import fcntl
 import os
@@ -53,8 +53,8 @@ class Hosts(unittest.TestCase):
                               timeout=60)
 
     def processes_of(self, what, **settings):
-        """The processes that have recorded something, by their pids; the program's own is the
-        first."""
+        """Returns the processes that have recorded something, by pid. The program's own process is
+        the first."""
         done = self.run_host(what, **settings)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         files = sorted(self.out.iterdir(), key=lambda path: int(path.suffix[1:]))
@@ -125,7 +125,8 @@ class Hosts(unittest.TestCase):
         (process,) = self.processes_of("left_open")
         self.assertEqual((process.count("open", 8, CLOSED), process.count("open", 8, UNREAD)),
                          (1, 0))
-        # Each call is in the bucket of its time, and in a bin of the time in which the process ran.
+        # Each call is counted in the bucket of its duration, and in a bin of the process's run
+        # time.
         for site in process.sites:
             ns, counts = int(site[6].split(",")[NS]), [int(count) for count in site[7].split(",")]
             self.assertEqual(counts, [int(2**i <= ns < 2**(i + 1)) for i in range(len(counts))])

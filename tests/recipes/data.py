@@ -97,7 +97,7 @@ def yolo(root: Path) -> None:
 
 
 def volumes(root: Path) -> None:
-    """Three-dimensional arrays, like medical pictures."""
+    """Three-dimensional arrays, like medical images."""
     import numpy
     for number in range(16):
         numpy.save(root / f"scan-{number:03}.npy",
@@ -105,7 +105,7 @@ def volumes(root: Path) -> None:
 
 
 def age(root: Path) -> None:
-    """The files are a year old, because the library revalidates new ones more often."""
+    """Makes the files a year old, because the library revalidates new files more often."""
     for folder, _, names in os.walk(root, topdown=False):
         for name in (*names, "."):
             os.utime(Path(folder, name), (1_700_000_000, 1_700_000_000))

@@ -1,15 +1,15 @@
 """A page of doc/recipes: its commands, its files, and the output that it promises.
 
-A page has fenced blocks. ```sh is what the user types, ```LANGUAGE title="NAME" a file that lies
-where the user types it, and ```text the lines to expect, in which each number stands for any. A
-comment states the needs of a test:
+A page has fenced blocks. ```sh contains the commands that the user types, ```LANGUAGE title="NAME"
+a file in the user's working directory, and ```text the expected lines, in which each number matches
+any number. A comment states the needs of a test:
 
     <!-- test: data=images venv=torch hits=50 -->
 
-data: a function of data.py. venv: one of tests/ecosystem/venvs; without it Debian's Python.
-program: what must be in PATH. by: a script that runs the page instead. hits: the least percentage
-of the opens below the prefix that the cache answers, in all runs together; without it, there is no
-such check."""
+data: a function of data.py. venv: one of tests/ecosystem/venvs; default: Debian's Python. program:
+a program that must be in PATH. by: a script that runs the page instead. hits: the least percentage
+of the opens below the prefix that the cache must answer, in all runs together; default: no
+check."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Page:
         return self.needs.get("venv", "system")
 
     def missing(self, output: str) -> list[str]:
-        """The promised lines that the output does not have."""
+        """Returns the promised lines that the output does not have."""
         return [line for line in self.expected if not pattern(line).search(output)]
 
 

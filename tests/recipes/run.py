@@ -2,7 +2,7 @@
 
     run.py --build BUILD [--venvs DIR] [--measure N] NAME ...
 
-A recipe runs in a mount namespace of its own, with lagfs at /mnt/data, an empty folder, and the
+A recipe runs in a new mount namespace, with lagfs at /mnt/data, in an empty folder, and with the
 build's command in PATH. Needs root. Exit status: 0, 1 if a recipe failed, 77 if all were skipped.
 
 --measure runs each recipe N times with `cubeshim run` and N times without, in turn, each on a fresh
@@ -51,7 +51,7 @@ def check_programs(found: Page) -> None:
 
 
 def run_other(found: Page, build: Path) -> list[str]:
-    """A page whose commands need more than a mount has a script of its own."""
+    """Runs the script of a page whose commands need more than a mount."""
     done = subprocess.run([ROOT / found.needs["by"], build],
                           stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT,
@@ -60,7 +60,7 @@ def run_other(found: Page, build: Path) -> list[str]:
 
 
 def programs_of(found: Page, venvs: Path) -> Path:
-    """The folder with `python` and the programs of its packages."""
+    """Returns the folder with `python` and the programs of its packages."""
     if found.venv == "system":
         return Path("/usr/bin")
     try:
@@ -94,7 +94,7 @@ class Kitchen:
             yield mount
 
     def run(self, script: str, mount: SlowMount) -> subprocess.CompletedProcess:
-        """Everything that the recipe writes goes to stdout."""
+        """Runs the script of the recipe. All its output is written to stdout."""
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self.work))
         for name, text in self.page.files.items():
             (folder / name).write_text(text)
@@ -115,7 +115,7 @@ class Kitchen:
             "YOLO_OFFLINE": "1",
             "TF_CPP_MIN_LOG_LEVEL": "2",
             "OMP_NUM_THREADS": "1",
-            # DeepSpeed compiles parts of itself, once for all runs.
+            # DeepSpeed compiles parts of itself; the result is shared by all runs.
             "TORCH_EXTENSIONS_DIR": str(self.work / "extensions"),
             "OMPI_ALLOW_RUN_AS_ROOT": "1",
             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"

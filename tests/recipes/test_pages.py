@@ -1,4 +1,4 @@
-"""The form of the recipes, and how their promises are read."""
+"""Tests the form of the recipes, and the parser of their promises."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@
 
 namespace cube::tests {
 
-// A child that is attached, has run `before`, and waits to be killed. `before` reports a failure by
-// its status.
+// Returns a child that is attached, has run `before`, and waits to be killed. `before` reports a
+// failure by its status.
 template <typename Before>
 Child attached_child(const cache::RegionOptions& options, Before&& before) {
   Gate ready;

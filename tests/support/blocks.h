@@ -1,5 +1,5 @@
-// Blocks of large files for tests: a file that is put into the region block by block, as LargeFile
-// fetches it, and tiers that record the blocks that they are offered.
+// Blocks of large files for tests: a file that is put into the region block by block, like
+// LargeFile does, and tiers that record the blocks offered to them.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ struct BlockFile {
         stat(old_stat_for(path, size)),
         key(key_of_file(path, stat)) {}
 
-  // Fetches the pages of these bytes, which lie in one chunk. Their chunk keeps its place.
+  // Fetches the pages of these bytes, which must be in one chunk. The chunk keeps its place.
   cache::Chunks::Claim bring(cache::Region& region, std::uint64_t at, std::uint64_t end) const {
     cache::Chunks chunks(region);
     auto claim = chunks.make(key, cache::chunk_of(at), cache::Chunks::k_none);
@@ -71,7 +71,7 @@ struct BlockFile {
   }
 };
 
-// The record of a block in the form that a tier gets.
+// The record of a block, in the form in which it is offered to a tier.
 class BlockRecord {
  public:
   BlockRecord(std::string_view path, const cache::BlockPlace& block, const cache::FileStat& stat,
@@ -113,7 +113,7 @@ struct MapTier final : cache::Tier {
   std::map<std::string, std::string, std::less<>> records;
   std::size_t offered = 0;                     // records in total
   int error = 0;                               // returned by the next offer
-  std::function<void()> during_offer = [] {};  // called before it keeps a record
+  std::function<void()> during_offer = [] {};  // called before a record is kept
 
   MapTier() : Tier(0) {}
   base::Result<void> offer(std::span<const std::byte> bytes,

@@ -16,7 +16,8 @@
 
 namespace cube::tests {
 
-// Reports a failure in the body of a child, where EXPECT_* would be lost, and ends it with 1.
+// Reports a failure in the body of a child, where EXPECT_* would be lost, and ends the child with
+// status 1.
 #define CHILD_CHECK(condition)                                                            \
   do {                                                                                    \
     if (!(condition)) {                                                                   \
@@ -25,11 +26,11 @@ namespace cube::tests {
     }                                                                                     \
   } while (false)
 
-// A child that is killed when its owner is destroyed, unless it has been waited for.
+// A child process. If the owner has not waited for it, the destructor kills it.
 class Child {
  public:
   Child() = default;
-  // The child ends with what `body` returns.
+  // The result of `body` is the child's exit status.
   template <typename Body>
   explicit Child(Body&& body) {
     std::fflush(nullptr);
@@ -37,7 +38,7 @@ class Child {
     pid_ = fork();
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // 0: the parent is in another pid namespace.
+    // getppid() returns 0 if the parent is in another pid namespace.
     if (const pid_t now = getppid(); now != parent && now != 0) _exit(99);
     cache::close_life_lock_after_fork();
     _exit(body());
@@ -62,7 +63,7 @@ class Child {
     if (pid_ <= 0 || waitpid(std::exchange(pid_, -1), &status, 0) < 0) return -1000;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
   }
-  // Stops the child with SIGSTOP, and waits until it stands still.
+  // Stops the child with SIGSTOP, and waits until it has stopped.
   void stop() const {
     int status = 0;
     send(SIGSTOP);
@@ -73,7 +74,7 @@ class Child {
     send(SIGKILL);
     wait();
   }
-  // Kills the child and leaves a zombie, because its parent has not waited for it yet.
+  // Kills the child but does not wait for it, so that a zombie is left.
   void kill_without_reaping() const {
     send(SIGKILL);
     siginfo_t info{};
@@ -89,7 +90,7 @@ int run_in_child(Body&& body) {
   return Child(std::forward<Body>(body)).wait();
 }
 
-// A gate through which one process signals another; made before the fork.
+// A gate through which one process signals another. It must be made before the fork.
 class Gate {
  public:
   Gate() {
@@ -109,8 +110,7 @@ class Gate {
   bool take(int n = 1) {
     char c = 0;
     for (; n > 0; --n) {
-      // The process that should have signalled may have failed; then the test must fail and not
-      // hang.
+      // If the process that should signal has failed, the test must fail and not hang.
       pollfd waiting{fds_[0], POLLIN, 0};
       if (poll(&waiting, 1, 30'000) != 1 || read(fds_[0], &c, 1) != 1) return false;
     }

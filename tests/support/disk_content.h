@@ -1,5 +1,5 @@
-// For tests of the disk tier: records in memory in the form of a RAM segment, a directory to write
-// them to, and functions to read them back.
+// For tests of the disk tier: records in memory in the form of a RAM segment, a directory for the
+// store, and functions that read records back.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 
 namespace cube::tests {
 
-// Bytes that identify their file and place.
+// Returns bytes that identify their file and place.
 inline std::string content_of(std::string_view path, std::size_t size, unsigned version = 0) {
   std::string content(size, '\0');
   std::uint64_t state = base::hash_path(path) + version;
@@ -32,7 +32,7 @@ class RamSegment {
  public:
   explicit RamSegment(std::size_t bytes = 2 << 20)
       : bytes_(bytes), data_(new(std::align_val_t{cache::k_page}) std::byte[bytes]{}) {}
-  // False if the segment is full.
+  // Returns false if the segment is full.
   bool add(std::string_view path, std::string_view content, std::uint64_t inode = 0,
            std::int64_t modified = 1) {
     const auto plan = cache::plan_record(fill_, path.size(), content.size());
@@ -82,7 +82,7 @@ struct PageBuffer {
   std::byte* data;
 };
 
-// The bytes that the store has for this path.
+// Returns the bytes that the store has for this path.
 inline std::optional<std::string> read_back(cache::DiskStore& store, std::string_view path,
                                             int* error = nullptr, bool* is_of_this_run = nullptr) {
   if (error != nullptr) *error = 0;
@@ -114,7 +114,7 @@ struct DiskFixture {
 inline std::string name_of(std::size_t i) { return "/mnt/data/file-" + std::to_string(i); }
 inline std::size_t size_of(std::size_t i) { return i * 977 % 20'000; }
 
-// Appends files [first, last), filling one RAM segment after the other.
+// Appends the files [first, last), and fills one RAM segment after another.
 inline cache::DiskAppended append_files(cache::DiskStore& store, std::size_t first,
                                         std::size_t last, unsigned version = 0) {
   cache::DiskAppended sum;

@@ -1,4 +1,4 @@
-// How often a test repeats random parts: less in `make test`, more in `make test-long`
+// How often a test repeats its random parts: fewer times in `make test`, more in `make test-long`
 // (CUBESHIM_TEST_LONG=1). Thread safety: only reads the environment.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Forges packs: after a change, the hashes of header and footer are recomputed, but not those of
-// data.
+// Forges packs: after a change, recomputes the hashes of header and footer, but not the hashes of
+// the data.
 #pragma once
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// Turns the effect of a memory access into a result.
+// Turns the signal of a bad memory access into a result.
 #pragma once
 
 #include <csetjmp>
@@ -8,8 +8,8 @@ namespace cube::tests {
 
 inline sigjmp_buf g_before_fault;
 
-// The signal that the access raises, or 0. One thread at a time; the access must own nothing that
-// needs a destructor.
+// Returns the signal that the access raises, or 0. Only one thread at a time may call it. The
+// access must not own anything that needs a destructor.
 template <typename Touch>
 int guarded(Touch&& touch) {
   struct ::sigaction action {

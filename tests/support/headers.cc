@@ -1,1 +1,1 @@
-// Empty: CMake wants a source in the target that builds the precompiled header.
+// Empty. CMake requires a source in the target that builds the precompiled header.

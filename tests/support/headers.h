@@ -1,5 +1,5 @@
-// The headers that nearly every test of cache/ and prefetch/ includes, as one precompiled header. A
-// test still includes what it uses.
+// A precompiled header of the headers that nearly every test of cache/ and prefetch/ includes. A
+// test still includes all headers that it uses.
 #pragma once
 
 #include <fmt/core.h>

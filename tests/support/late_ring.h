@@ -1,5 +1,5 @@
-// A region full of files that stay, and a ring that is made afterwards: segments join it one by
-// one. Thread safety: as RamTier.
+// A region full of resident files, and a ring that is made afterwards, so that segments join the
+// ring one by one. Thread safety: the same as that of RamTier.
 #pragma once
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 namespace cube::tests {
 
 inline constexpr std::size_t k_late_bytes = 60'000;
-inline constexpr std::size_t k_most_of_one = 2 * k_mib / k_late_bytes;  // files of a segment
+inline constexpr std::size_t k_most_of_one = 2 * k_mib / k_late_bytes;  // files in a segment
 
-// Cheap to compute, for regions that are filled a hundred times.
+// Returns content that is cheap to compute, for regions that are filled a hundred times.
 inline std::string late_content(const std::string& path) {
   std::string bytes(k_late_bytes, static_cast<char>('a' + base::hash_path(path) % 26));
   return bytes.replace(0, path.size(), path).replace(k_late_bytes - path.size(), path.size(), path);
 }
 
-// A region full of files that stay, and a ring of four segments that is made afterwards.
+// A region that is full of resident files, and a ring of four segments that is made later.
 struct LateRing {
   TestRegion region;
   cache::RamTier tier{*region};
@@ -36,7 +36,7 @@ struct LateRing {
       if (!put(tier, path, late_content(path))) break;
       resident.push_back(path);
     }
-    // A job that ends releases its lease, too.
+    // Like a job that ends, releases the lease.
     tier.release_lease();
     ring.make(ring_bytes);
   }
@@ -65,7 +65,8 @@ struct LateRing {
       n += ring.owns(segment) ? 1 : 0;
     return n;
   }
-  // The first resident file of each segment. All of them are open as long as the pins live.
+  // Returns a pin of the first resident file of each segment. These files are open as long as the
+  // pins exist.
   std::vector<cache::Pin> one_of_each() {
     std::vector<cache::Pin> pins(ring.end_segment());
     for (const auto& path : resident) {

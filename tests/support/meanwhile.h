@@ -1,4 +1,4 @@
-// Threads that repeat an action while a test does something else. Each thread has its own random
+// Threads that repeat an action while a test does other work. Each thread has its own random
 // numbers.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace cube::tests {
 
-// The threads end with this object, after their current round.
+// When this object is destroyed, the threads end after their current round.
 class Meanwhile {
  public:
   template <typename Body>

@@ -1,4 +1,4 @@
-// For tests that give a program an environment of its own: keeps the variables that switch on a
+// For tests that run a program in a new environment: keeps the variables that switch on a
 // deliberate fault (tests/house/mutants).
 #pragma once
 

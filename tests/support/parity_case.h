@@ -1,16 +1,17 @@
 // The parity harness. A test is a body that makes calls on files below a directory and logs the
-// results, line by line. It runs three times in one process: in a directory that no prefix covers
-// (the kernel is the reference), in a covered one whose files nobody has opened yet (cold), and in
-// a covered one whose files are all in the cache (warm, proven for each file: it opens while the
-// directory is not there). The three logs must be equal line by line.
+// results, line by line. It runs three times in one process. The first directory is not covered by
+// a prefix, so the kernel is the reference. The second is covered, and no process has opened its
+// files yet (cold). The third is covered, and all its files are in the cache (warm). This is proven
+// for each file: it can be opened while the directory does not exist. The three logs must be equal
+// line by line.
 //
 //   PARITY(Read, StopsAtTheEnd) {
 //     // Logs the text of the call, its result and errno.
 //     const int fd = CALL(open(t.file("a", 100), O_RDONLY));
 //     ...
 //   }
-// Files are made by raw system calls, so that the library under test has not seen them before; each
-// name once.
+// Files are made by raw system calls, so that the library under test has not seen them before. Use
+// each name only one time.
 #pragma once
 
 #include <dlfcn.h>
@@ -41,7 +42,7 @@ class Case {
  public:
   Case(Pass pass, std::string root);
 
-  // A path below the tree; only builds the text.
+  // Returns the text of a path below the tree, and does not access it.
   const char* operator/(std::string_view name);
   const std::string& root() const { return root_; }
 
@@ -53,13 +54,13 @@ class Case {
   const char* link(std::string_view name, std::string_view target);  // the target verbatim
   const char* hard(std::string_view name, std::string_view of);
   const char* fifo(std::string_view name);
-  // Opens a file once so that later opens are hits (only in the warm pass; `file`, `text` and
-  // `sparse` do it).
+  // In the warm pass, opens a file so that later opens are hits. `file`, `text` and `sparse` call
+  // it.
   void warm(const std::string& path);
 
   // ---- the log
   void line(std::string text);
-  void path(const char* label, const char* value);  // without the tree's own place
+  void path(const char* label, const char* value);  // without the path of the tree
   void bytes(const char* label, const void* data, std::size_t n);
   // Logs all fields except atime and inode, and checks that they equal the kernel's current stat of
   // `of`.
@@ -80,7 +81,7 @@ class Case {
     errno = error;
     return value;
   }
-  // stdio may leave traces in errno on success; only a failure's errno counts.
+  // Ignores errno on success, because stdio may change it.
   template <typename T>
   T note_loosely(const char* what, T value, bool failed) {
     const int error = errno;
@@ -98,11 +99,12 @@ class Case {
   // True if the shim is loaded and this is the covered tree.
   bool is_covered() const;
   Pass pass() const { return pass_; }
-  // Proves that the fd is not the kernel's own file (in covered passes), or that it is
-  // (expect_kernel).
+  // In covered passes, expect_served() proves that the fd is not the kernel's own file, and
+  // expect_kernel() that it is.
   void expect_served(int fd) const;
   void expect_kernel(int fd) const;
-  // Runs the body in a forked child, whose log lines become ours. Returns the wait status.
+  // Runs the body in a forked child, and appends the child's log lines to this log. Returns the
+  // wait status.
   int in_child(const std::function<void()>& body);
 
   std::vector<std::string>& log() { return log_; }
@@ -110,7 +112,7 @@ class Case {
  private:
   void end_note(std::string text, bool failed, int error);
   void warm_made(const char* path, std::size_t size);
-  // Returns the path at which the file is made: for a bucket, in the store's directory.
+  // Returns the path at which the file is made. For a bucket, it is in the store's directory.
   std::string at_origin(const std::string& path) const;
   const char* keep(std::string text);
 
@@ -122,22 +124,23 @@ class Case {
 
 void run_parity(void (*body)(Case&));
 
-// The path that the kernel reports for the fd, without the shim.
+// Returns the path that the kernel reports for the fd, without the shim.
 std::string raw_fd_target(int fd);
 bool is_preloaded();
 bool is_virtual();
-// True if each open revalidates (CUBESHIM_CONSISTENCY=open), so that changes by others are seen.
+// True if each open revalidates (CUBESHIM_CONSISTENCY=open), so that changes by other processes are
+// seen.
 bool asks_the_origin();
 // True if every file of two or more bytes is large.
 bool serves_in_blocks();
-// True if the covered tree is a bucket. The reference is a read-only mount of the directory whose
-// files the store has as objects. Tests that make anything but objects are skipped.
+// True if the covered tree is a bucket. The reference is then a read-only mount of the directory
+// whose files the store has as objects. Tests that make something other than objects are skipped.
 bool is_in_bucket();
 // True if libc has at least this version.
 inline bool is_libc_from(const char* version) {
   return strverscmp(gnu_get_libc_version(), version) >= 0;
 }
-// libc's function (or the shim's) by name; ends the test process if there is none.
+// Returns libc's function (or the shim's) by name. Ends the test process if there is none.
 void* symbol(const char* name);
 template <typename F>
 F* function(const char* name) {
@@ -155,7 +158,7 @@ std::string content_of(std::string_view name, std::size_t size);
 
 // Makes the call and logs its text, its result, and errno (a success must leave errno unchanged).
 #define CALL(...) (errno = ::cube::parity::k_errno_kept, t.note(#__VA_ARGS__, (__VA_ARGS__)))
-// For calls that fail with null, EOF and the like: errno counts only then.
+// For calls that return null, EOF or similar on failure. errno counts only on failure.
 #define STDIO(failure, ...)                                                       \
   ([&] {                                                                          \
     errno = ::cube::parity::k_errno_kept;                                         \

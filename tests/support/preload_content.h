@@ -1,4 +1,4 @@
-// The data set of the preload tests: files f0, f1 ... whose size and bytes follow from their
+// The data set of the preload tests: files f0, f1 ... The size and bytes of a file follow from its
 // number, so that the driver, the helper programs and Python can all check them.
 #pragma once
 

@@ -1,5 +1,5 @@
-// One job of a preload test: a data set under a prefix, a cache name of its own, and programs run
-// with the library preloaded. At its end the region must be gone.
+// One job of a preload test. It has a data set under a prefix and its own cache name, and runs
+// programs with the library preloaded. At the end of the job, the region must not exist any more.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,8 +40,8 @@ class Job {
   Outcome run(const std::vector<std::string>& command) const;
   Outcome helper(const std::vector<std::string>& arguments) const;
   Outcome python(const std::string& script) const;
-  // A figure of the last report: "hits.ram", "misses" ...; -1 if it has no such field, -2 if there
-  // is no report.
+  // Returns a number from the last report, such as "hits.ram" or "misses"; -1 if the report has no
+  // such field, -2 if there is no report.
   double report(const std::string& field) const;
   std::string report_text() const;
 

@@ -1,4 +1,4 @@
-// Cleans up after dead processes, as an attaching process does.
+// Cleans up after dead processes, like an attaching process.
 #pragma once
 
 #include <gtest/gtest.h>

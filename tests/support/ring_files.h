@@ -1,4 +1,4 @@
-// Prefetched records of a ring, made without an engine.
+// Makes prefetched records in a ring without an engine.
 #pragma once
 
 #include <string>
@@ -20,7 +20,8 @@ inline base::Result<cache::Pin> put_in_ring(cache::RamTier& tier, std::string_vi
   return publish(tier, std::move(*room), content);
 }
 
-// Opens it as a program does: true if it is there with the right bytes; its first open is noted.
+// Opens the file like a program, and notes its first open. Returns true if it is cached with the
+// right bytes.
 inline bool open_right(cache::RamTier& tier, std::string_view path, std::string_view data) {
   const cache::Pin pin = find(tier, path);
   if (!pin || bytes_of(*pin) != data) return false;
@@ -32,9 +33,9 @@ inline cache::SegmentWord word_of(const cache::Region& region, std::uint32_t seg
   return cache::SegmentWord::of_word(region.segment_row(segment).word.load());
 }
 
-// Compares the counters of the header with those of the segments. A process that is killed while it
-// publishes a record leaves the header one too high, or too high by the size of that record;
-// `killed` such processes are allowed.
+// Compares the counters of the header with those of the segments. If a process is killed while it
+// publishes a record, the header's count of records stays too high by one, or its bytes by the size
+// of this record. `killed` such processes are allowed.
 inline std::string counters_of(const cache::Region& region, std::uint64_t killed = 0) {
   std::uint64_t records = 0, bytes = 0;
   for (std::uint32_t i = 0; i < region.layout().segment_count; ++i) {

@@ -1,4 +1,4 @@
-// Facts that a test needs about the sanitizer under which it runs.
+// Tells a test about the sanitizer under which it runs.
 #pragma once
 
 #include "cache/base/sanitizers.h"

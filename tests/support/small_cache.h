@@ -26,7 +26,7 @@ struct SmallCache {
   SmallCache& operator=(const SmallCache&) = delete;
   // A killed leader leaves its socket behind.
   ~SmallCache() { unlink((cache.path() + ".sock").c_str()); }
-  // Makes a job that lists all of them; threads fetch them through a ring of 8 MB.
+  // Sets up a job whose list names all files. Threads fetch the files through a ring of 8 MB.
   void list_all(unsigned depth) {
     std::string list;
     for (const auto& path : paths) list += path + "\n";
@@ -47,7 +47,7 @@ struct SmallCache {
   struct Counts {
     int opens = 0, hits = 0, wrong = 0;
   };
-  // Opens the file as a program does.
+  // Opens the file like a program.
   void open(cache::FileCache& by, const std::string& path, Counts& counts) const {
     ++counts.opens;
     const cache::OpenOutcome outcome = by.open(request_for(path));

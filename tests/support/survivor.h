@@ -1,4 +1,4 @@
-// The conditions that must hold on a node after a process was killed, checked by a living process.
+// Checks, in a living process, the conditions that must hold on a node after a process was killed.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ class Survivor {
  public:
   explicit Survivor(cache::Region& region) : region_(region), tier_(region) {}
 
-  // The path must have no record, or a complete and correct one.
+  // The path must have either no record or a complete and correct record.
   void check_record(const std::string& path, std::string_view expected, KillCounts& counts) {
     ++counts.reads;
     const cache::Pin pin = find(tier_, path);
@@ -64,7 +64,7 @@ class Survivor {
         ++counts.leaked_leases;
     }
   }
-  // The flight for that path must be free.
+  // The flight for this path must be free.
   void check_turn(const std::string& path, KillCounts& counts) {
     cache::SingleFlight flights(region_);
     cache::SingleFlight::Ticket ticket;

@@ -1,5 +1,4 @@
-// A directory for one test, and a tmpfs of a given size (root only). Both are removed with their
-// owner.
+// A directory for one test, and a tmpfs of a given size (root only). Their destructors remove them.
 #pragma once
 
 #include <fcntl.h>
@@ -35,7 +34,7 @@ class TempDir {
     write_file(path, content);
     return path;
   }
-  // Writes in place: the inode stays the same.
+  // Writes in place, so that the inode stays the same.
   static bool write_file(const std::string& path, std::string_view content) {
     const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (fd < 0) return false;
@@ -61,7 +60,7 @@ class TmpfsMount {
   }
   bool is_mounted() const { return mounted_; }
   const std::string& path() const { return dir_.path(); }
-  // Takes all the room that is left.
+  // Fills all the room that is left.
   void fill() const {
     const int fd = open((dir_ / "filler").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     off_t at = 0;

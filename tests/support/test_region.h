@@ -1,6 +1,6 @@
-// Regions, caches and records for tests. Each region has a name of its own and removes its file at
-// the end. A Region lives as long as its process, as in the library; a second attach in the same
-// process would take over the slot (as after exec), so other processes are forked (child.h).
+// Regions, caches and records for tests. Each region has a unique name, and its file is removed at
+// the end. As in the library, a Region lives as long as its process. A second attach in the same
+// process would take over the slot, as after exec, so tests fork other processes (child.h).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ inline std::string region_path(const std::string& directory, const std::string& 
 
 inline bool exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-// Keeps the object reachable for leak checkers.
+// Keeps the object reachable, so that leak checkers do not report it.
 inline void never_freed(const void* object) {
   static auto* const objects = new std::vector<const void*>;
   objects->push_back(object);
@@ -46,8 +46,8 @@ inline cache::Region* attach(const cache::RegionOptions& options, std::string* w
   return *region;
 }
 
-// Options of a region with a unique name; the process that made this object removes the region's
-// file when it destroys the object.
+// Options of a region with a unique name. When the process that made this object destroys it, the
+// region's file is removed.
 struct RegionName {
   cache::RegionOptions options;
   pid_t owner = getpid();
@@ -119,7 +119,7 @@ inline std::uint64_t counted(cache::FileCache& cache, base::Counter counter) {
   return totals[counter];
 }
 
-// A cache of its own to which this process is attached.
+// A new cache to which this process is attached.
 struct TestCache : RegionName {
   base::Config config;
   cache::FileCache* cache = nullptr;
@@ -152,7 +152,7 @@ inline bool is_sound(const cache::Region& region, const cache::Record& record) {
   return cache::header_is_sound(record, left) && cache::data_is_sound(record);
 }
 
-// A plausible stat of a regular file with that many bytes; the inode follows from the path.
+// Returns a plausible stat of a regular file with that many bytes. The inode follows from the path.
 inline cache::FileStat stat_for(std::string_view path, std::uint64_t size) {
   cache::FileStat stat{};
   stat.inode = base::hash_path(path);
@@ -190,7 +190,7 @@ inline cache::Pin find(const cache::RamTier& tier, std::string_view path) {
   return tier.find(path, base::hash_path(path));
 }
 
-// The slots of the whole index, including tables that have no memory yet.
+// Returns the number of slots of the whole index, including tables that have no memory yet.
 inline std::uint64_t index_slots(const cache::Region& region) {
   std::uint64_t slots = 0;
   for (const std::uint32_t buckets : region.layout().bucket_count)
@@ -207,8 +207,8 @@ void for_each_index_slot(cache::Region& region, Visit&& visit) {
   }
 }
 
-// Bytes that follow from a path and a generation: each reader can check them without asking the
-// writer.
+// Returns bytes that follow from a path and a generation. Each reader can check them without asking
+// the writer.
 inline std::string content_of(std::string_view path, std::uint64_t generation, std::size_t size) {
   std::string text(size, '\0');
   std::uint64_t x = base::hash_path(path) + generation * 0x9e3779b97f4a7c15ULL;

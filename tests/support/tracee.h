@@ -1,5 +1,5 @@
-// A child under ptrace: it runs to the next system call or for one instruction, and can be killed
-// there.
+// A child under ptrace. It can run to the next system call or for one instruction, and can be
+// killed at that point.
 #pragma once
 
 #include <sys/ptrace.h>
@@ -28,10 +28,11 @@ class Tracee {
     wait_for_stop();
     ptrace(PTRACE_SETOPTIONS, child_.pid(), nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL);
   }
-  // False once the child has ended; `exit_status` then says how.
+  // Returns false if the child has ended; `exit_status` then says how.
   bool to_system_call() { return resume(PTRACE_SYSCALL); }
   bool step() { return resume(PTRACE_SINGLESTEP); }
-  // Runs this many instructions. True if it reached a raise(SIGSTOP) or its end earlier.
+  // Runs this many instructions. Returns true if the child reached a raise(SIGSTOP) or its end
+  // earlier.
   bool step_on(long steps) {
     for (long i = 0; i < steps; ++i) {
       if (!step() || is_at_raise()) return true;
@@ -45,7 +46,8 @@ class Tracee {
     }
     return false;
   }
-  // Runs for about that long, then stops; true if it reached a raise(SIGSTOP) earlier.
+  // Runs for about that long and then stops. Returns true if the child reached a raise(SIGSTOP)
+  // earlier.
   bool run_for(std::uint64_t ns) {
     if (ptrace(PTRACE_CONT, child_.pid(), nullptr, 0) != 0) return true;
     const timespec pause{static_cast<time_t>(ns / 1'000'000'000),
@@ -53,7 +55,7 @@ class Tracee {
     nanosleep(&pause, nullptr);
     int status = 0;
     if (waitpid(child_.pid(), &status, WNOHANG) == child_.pid()) return true;
-    child_.send(SIGUSR1);  // a stop for the tracer, at any point of the child
+    child_.send(SIGUSR1);  // stops the child for the tracer, at any point
     wait_for_stop();
     return is_at_raise();
   }
@@ -61,12 +63,13 @@ class Tracee {
   bool is_at_raise() const { return stopped_by_ == SIGSTOP; }
   int exit_status() const { return exit_status_; }
 
-  // Whether the child is stopped at the entry of that system call; info_ then has its arguments.
+  // Returns true if the child is stopped at the entry of this system call; info_ then has the
+  // arguments.
   bool at_entry_of(long number) {
     return info().op == PTRACE_SYSCALL_INFO_ENTRY && static_cast<long>(info_.entry.nr) == number;
   }
   std::uint64_t argument(int n) const { return info_.entry.args[n]; }
-  // Runs to the n-th entry of that system call.
+  // Runs to the n-th entry of this system call.
   bool to_entry_of(long number, int n = 1) {
     while (to_system_call()) {
       if (at_entry_of(number) && --n == 0) return true;
@@ -74,7 +77,7 @@ class Tracee {
     return false;
   }
   bool to_exit_of(long number, int n = 1) { return to_entry_of(number, n) && to_system_call(); }
-  // The child gets the signal when it continues: to_stop() delivers it.
+  // The child receives the signal when it continues, by to_stop().
   void send(int signal) { child_.send(signal); }
   void kill() {
     child_.kill();

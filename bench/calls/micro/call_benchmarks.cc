@@ -44,7 +44,7 @@ void make_place(const std::string& parent) {
   }
 }
 
-// Adjacent mappings differ in protection, so that the kernel cannot merge them.
+// Adds mappings. Adjacent mappings differ in protection, so that the kernel cannot merge them.
 void add_mappings(std::uint64_t layout) {
   const std::uint64_t count = (layout * 0x9e3779b97f4a7c15ULL) >> 58;
   for (std::uint64_t i = 0; i < count; ++i) {

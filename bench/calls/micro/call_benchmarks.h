@@ -1,5 +1,5 @@
-// Benchmarks of single calls that have nothing to do with a prefix. Thread safety: register once,
-// before running.
+// Benchmarks of single calls that do not concern a prefix. Thread safety: register them one time,
+// before running them.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace cube::bench {
 
-// Makes a small tree below `directory` (of its own, removed at exit) and registers a benchmark for
+// Makes a small tree below `directory`, which is removed at exit, and registers a benchmark for
 // each call. The cost of mmap and munmap varies by some hundred nanoseconds with the shape of the
 // kernel's tree of mappings, even without a preloaded library. `layout` therefore adds up to 63
 // mappings, so that a median can be taken over many layouts.

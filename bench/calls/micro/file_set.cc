@@ -12,7 +12,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Unlike std::shuffle, this gives the same order with every standard library.
+// Used instead of std::shuffle, whose order depends on the standard library.
 std::uint64_t next_random(std::uint64_t& state) {
   std::uint64_t z = (state += 0x9e3779b97f4a7c15ULL);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;

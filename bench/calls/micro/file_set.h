@@ -17,8 +17,8 @@ struct File {
 class FileSet {
  public:
   // The first `limit` files (0: all) that are not hidden. Throws std::runtime_error if there is
-  // nothing to read. `names`, if given, is a directory with the same files, from which names and
-  // sizes are taken instead of from `directory`.
+  // nothing to read. If `names` is given, it is a directory with the same files, and names and
+  // sizes are read from it instead of from `directory`.
   static FileSet list(const std::string& directory, std::size_t limit,
                       const std::string& names = {});
 
@@ -26,7 +26,7 @@ class FileSet {
   std::size_t count() const { return files_.size(); }
   std::size_t bytes() const { return bytes_; }
   std::size_t largest() const { return largest_; }
-  // Each file once, in an order that depends only on the seed.
+  // Returns the indices of all files, in an order that depends only on the seed.
   std::vector<std::uint32_t> shuffled(std::uint64_t seed) const;
 
  private:

@@ -1,12 +1,12 @@
-// cubeshim_bench: reads a set of files in one of several ways, or times single calls, with whatever
-// is preloaded. It measures one thing only. run_bench.py decides what is compared, and times both
-// sides alternately.
+// cubeshim_bench: reads a set of files in one of several ways, or times single calls, with or
+// without a preloaded library. It makes only one kind of measurement. run_bench.py decides what is
+// compared, and times both sides alternately.
 //   cubeshim_bench --set DIR [--reader posix|ifstream|fread|copy|copy-16|ideal|direct]
 //                  [--processes N] [--passes N]
 //   cubeshim_bench --calls DIR
-// Both also take the flags of Google Benchmark. With --gated, it waits for a line on stdin before
-// each pass and prints one JSON object for each, so that two processes can be timed alternately,
-// pass by pass.
+// Both forms also accept the flags of Google Benchmark. With --gated, the program waits for a line
+// on stdin before each pass and prints one JSON object for each pass, so that two processes can be
+// timed alternately, pass by pass.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
@@ -29,7 +29,7 @@ struct Options {
   TeamOptions team;
 };
 
-// The driver prints the results itself, so Google Benchmark's own table is not wanted.
+// Suppresses Google Benchmark's own table, because the driver prints the results.
 class SilentReporter : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context&) override { return true; }
@@ -106,7 +106,7 @@ void add_options(CLI::App& app, Options& options) {
   app.allow_extras();
 }
 
-// Attaches a cache before single calls are timed, as in a job.
+// Reads all files, so that a cache is attached before single calls are timed, as in a job.
 void read_all(const std::string& directory) {
   const FileSet set = FileSet::list(directory, 0);
   const auto reader = make_reader(ReaderKind::posix, set, {});

@@ -21,7 +21,8 @@
 namespace cube::bench {
 namespace {
 
-// Like the cache's records: small files follow one another, larger ones begin on a page.
+// The same layout as the cache's records: small files follow one another, larger files begin on a
+// page.
 constexpr std::size_t k_page = 4096;
 constexpr std::size_t k_line = 64;
 constexpr std::size_t k_on_page_from = 32 << 10;
@@ -34,7 +35,8 @@ constexpr std::size_t on_page(std::size_t bytes) { return (bytes + k_page - 1) /
   throw std::runtime_error(fmt::format("{}: {}: {}", path, what, std::strerror(errno)));
 }
 
-// The shim's region has huge pages if the kernel gives them, so the bare copy gets them too.
+// The shim's region has huge pages if the kernel provides them, so the arena of the bare copy uses
+// them too.
 char* map_on_huge_pages(int fd, std::size_t bytes) {
   const std::size_t whole = (bytes + k_huge_page - 1) / k_huge_page * k_huge_page;
   void* const room = ::mmap(nullptr, whole + k_huge_page, PROT_NONE,
@@ -45,7 +47,7 @@ char* map_on_huge_pages(int fd, std::size_t bytes) {
   void* const at = ::mmap(reinterpret_cast<void*>(begin), whole, PROT_READ | PROT_WRITE,
                           MAP_SHARED | MAP_FIXED, fd, 0);
   if (at == MAP_FAILED) return nullptr;
-  // The kernel refuses if it has no large pages. The copy then uses small ones.
+  // If the kernel has no huge pages, this call fails, and the copy uses small pages.
   ::madvise(at, whole, k_madv_collapse);
   return static_cast<char*>(at);
 }
@@ -147,9 +149,9 @@ class CopyReader final : public BufferReader {
   const Arena& arena_;
 };
 
-// The ideal reader does only the work that no cache can leave out: a hash of the path, one slot of
-// a table, a comparison of the path, a copy of the stat and one of the bytes. It has no fds, pins
-// or counters, and only one process.
+// The ideal reader does only the work that no cache can leave out: it hashes the path, looks up one
+// slot of a table, compares the path, and copies the stat and the bytes. It has no fds, pins or
+// counters, and only one process.
 class IdealReader final : public BufferReader {
  public:
   IdealReader(const FileSet& set, const Arena& arena)

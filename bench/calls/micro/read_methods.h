@@ -1,5 +1,5 @@
-// The ways to read a whole file that are compared. All deliver the bytes of the same file. Thread
-// safety: one reader for each thread.
+// The compared ways to read a whole file. All return the same bytes. Thread safety: each thread
+// needs its own reader.
 #pragma once
 
 #include <sys/stat.h>
@@ -22,8 +22,8 @@ class Reader {
   virtual std::span<const char> read(std::uint32_t index) = 0;
 };
 
-// All files of a set in one mapped file in /dev/shm, as a cache would hold them, to measure the
-// cost of only the copy from memory. A file's stat and path precede its bytes.
+// All files of a set in one mapped file in /dev/shm, as a cache would hold them. It is used to
+// measure the cost of the copy from memory alone. A file's stat and path precede its bytes.
 class Arena {
  public:
   struct Head {
@@ -47,8 +47,8 @@ class Arena {
   std::size_t bytes_ = 0;
 };
 
-// All files of a set in one file on a disk, each on a page, to measure the cost of disk reads that
-// bypass the page cache. The file is made if it is not there already.
+// All files of a set in one file on a disk, each beginning on a page. It is used to measure the
+// cost of disk reads that bypass the page cache. The file is made if it does not exist.
 class DiskArena {
  public:
   DiskArena(const FileSet& set, const std::string& path);

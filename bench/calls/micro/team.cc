@@ -28,8 +28,8 @@ std::uint64_t clock_ns(clockid_t id) {
          static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// Reads in name order. The passes use another order, so that the order in which the cache was
-// filled does not help them.
+// Reads in name order. The passes use another order, so that they do not benefit from the order in
+// which the cache was filled.
 std::uint64_t digest_of(Reader& reader, const FileSet& set) {
   std::uint64_t sum = 0;
   for (std::uint32_t i = 0; i < set.count(); ++i) {
@@ -71,7 +71,8 @@ void Team::start(int number) {
   const pid_t pid = ::fork();
   if (pid < 0) throw std::runtime_error("fork failed");
   if (pid == 0) {
-    // Otherwise earlier members would not see the end of their commands.
+    // Closes the inherited pipes of earlier members: otherwise these would not see the end of their
+    // commands.
     for (const Member& member : members_) {
       ::close(member.commands);
       ::close(member.answers);

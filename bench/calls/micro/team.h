@@ -1,6 +1,6 @@
-// Processes that read a set at the same time, pass by pass, each in an order of its own. They are
-// forked before the first file is read, so a preloaded library sees each as a process of its own.
-// Thread safety: one thread. If a team fails, it reports the reason on stderr, and every pass
+// Processes that read a set at the same time, pass by pass, each in a different order. They are
+// forked before the first file is read, so a preloaded library handles each as a separate process.
+// Thread safety: one thread. If a team fails, it reports the reason on stderr, and every later pass
 // throws.
 #pragma once
 
@@ -24,11 +24,11 @@ struct TeamOptions {
   // the first pass is the first access to the files; the digest is taken afterwards
   bool cold = false;
   std::string arena;   // for ReaderKind::direct: the path of the arena
-  std::string filler;  // a directory that is read once at the beginning (to fill a region)
+  std::string filler;  // a directory that is read at the beginning, to fill a region
 };
 
 struct Pass {
-  std::uint64_t wall_ns = 0;  // from the first process's start to the last one's end
+  std::uint64_t wall_ns = 0;  // from the start of the first process to the end of the last
   std::uint64_t cpu_ns = 0;   // of all processes
 };
 
@@ -39,10 +39,11 @@ class Team {
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
 
-  // Every process reads all files of the set. The first call also waits until all are ready.
+  // Makes every process read all files of the set. The first call also waits until all processes
+  // are ready.
   Pass run();
-  // The hash, in 16 hex digits, of all bytes of the set as the processes have seen them. Throws if
-  // they differ.
+  // Returns the hash, in 16 hex digits, of all bytes of the set as the processes have read them.
+  // Throws if the processes have read different bytes.
   std::string digest();
 
  private:

@@ -21,8 +21,8 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def demand_us(bench: Bench, prefetch: bool, think_ms: float, limit: int) -> tuple[list[float], int]:
-    """The microseconds of each miss, and the number of files of the plan that were not fetched yet
-    at the end."""
+    """Returns the microseconds of each miss, and the number of planned files that were not fetched
+    yet at the end."""
     with bench.mount(bench.data) as mount:
         plan = plan_of(bench, mount)
         others = on_mount(bench, mount, ("mix",))

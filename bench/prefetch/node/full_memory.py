@@ -1,5 +1,5 @@
-"""Measures an announced epoch after a job that announced nothing has filled the memory, against one
-in a fresh cache."""
+"""Measures an announced epoch after a job that announced nothing has filled the memory. Compares it
+with an epoch in a fresh cache."""
 
 from __future__ import annotations
 

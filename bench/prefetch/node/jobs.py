@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The jobs of the suite `node`: they continue after a line on stdin, and answer in JSON on stdout.
+"""The jobs of the suite `node`. They continue after a line on stdin, and answer in JSON on stdout.
 
     jobs.py wait TRIGGER opens a file, so that the library starts working, and waits jobs.py read
     TRIGGER LIST THINK_MS reads the files of a list, each once, and reports the microseconds of each
@@ -41,7 +41,7 @@ def read_all(paths: Iterable[str], think_s: float) -> dict[str, object]:
         us.append((end - start) / 1e3)
         ends.append(end)
         if think_s:
-            time.sleep(think_s)  # stands for the job's work on the bytes
+            time.sleep(think_s)  # simulates the job's work on the bytes
     return {"us": us, "ends": ends, "crc": crc, "errors": errors}
 
 

@@ -1,5 +1,5 @@
-"""Measures how long a node has no leader after the leader's death, and how long a program takes to
-end while all fetches hang."""
+"""Measures how long a node has no leader after the death of a leader, and how long a program takes
+to end while all fetches hang."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.prefetch.node.processes import Job, counts, jobs, on_mount, plan_of, 
 
 
 def leader_of(shim: Shim) -> int:
-    """The process that listens on the cache's socket; 0: none."""
+    """Returns the pid of the process that listens on the cache's socket, or 0 if there is none."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
         try:
             client.connect(f"{shim.region}.sock")
@@ -83,7 +83,7 @@ def kill_leader(bench: Bench) -> tuple[float, int]:
 
 
 def measure_exit(bench: Bench, section: Section) -> None:
-    """Measures the time from the line that lets a job end to its end, while all fetches hang."""
+    """Measures how long a job takes to end after its last line, while all fetches hang."""
     took: dict[bool, list[float]] = {False: [], True: []}
     for number in range(bench.rounds(15, 5)):
         for prefetch in in_turn((False, True), number):

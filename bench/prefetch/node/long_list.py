@@ -1,4 +1,4 @@
-"""Measures the memory that a list of millions of paths costs the process that prefetches it."""
+"""Measures how much memory the prefetching process needs for a list of millions of paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MB = 1 << 20
 
 
 def private_bytes(pid: int) -> int:
-    """The memory of a process without the region."""
+    """Returns the memory of a process, without the region."""
     lines = dict(
         line.split(":", 1)
         for line in Path(f"/proc/{pid}/status").read_text().splitlines()
@@ -25,8 +25,8 @@ def private_bytes(pid: int) -> int:
 
 
 def measure_memory_of_list(bench: Bench, section: Section) -> None:
-    """Uses local files: the cost of a list does not depend on how slow the origin is, and ten
-    million missing files would take an hour on a slow one."""
+    """Uses local files, because the cost of a list does not depend on the speed of the origin, and
+    ten million missing files would take an hour on a slow origin."""
     lines = bench.rounds(10_000_000, 1_000_000)
     existing = data_files(bench.sets["4k"].path)[:2000]
     listed = bench.work / "long-list"

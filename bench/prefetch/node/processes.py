@@ -83,14 +83,14 @@ def wait_until(condition: Callable[[], object], what: str, nap_s: float = 0.005)
 
 
 def counts(bench: Bench, shim: Shim, what: str = "fetched") -> int:
-    """A prefetch counter, summed over the jobs of a cache."""
+    """Returns the sum of a prefetch counter over the jobs of a cache."""
     return sum(report["prefetch"][what] for report in bench.reports(shim))
 
 
 def on_mount(bench: Bench, mount: SlowMount, names: tuple[str, ...]) -> list[str]:
-    """The files of these sets as paths below a mount of all sets; the listing comes from the local
-    disk. Their pages are in memory, so that the origin is as slow as its latency, not as the disk
-    below it."""
+    """Returns the files of these sets as paths below a mount of all sets. The listing comes from
+    the local disk. Loads the files' pages, so that only the latency determines the speed of the
+    origin, not the disk below it."""
     files = [file for name in names for file in data_files(bench.sets[name].path)]
     for file in files:
         file.read_bytes()
@@ -102,5 +102,5 @@ def plan_of(bench: Bench, mount: SlowMount) -> list[str]:
 
 
 def planned(bench: Bench, plan: list[str], **more: str) -> dict[str, str]:
-    """The environment of a job whose library prefetches this list."""
+    """Returns the environment of a job whose library prefetches this list."""
     return {"CUBESHIM_PREFETCH_LIST": str(write_list(bench.work / "plan", plan)), **more}

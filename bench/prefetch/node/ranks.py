@@ -13,13 +13,14 @@ from bench.harness.suite import Bench
 from bench.prefetch.node.processes import Job, jobs, on_mount
 
 RANKS = 8
-# an open, read and close through the mount take at least twice its latency
+# An open, read and close that take less than this were served from the cache: through the mount,
+# they take at least twice its latency.
 THERE_US = 150.0
 
 
 def measure_ranks(bench: Bench, section: Section) -> None:
-    # The lists are so long that the head start of the rank that announces first, some 200 files,
-    # is a small part.
+    # The lists are so long that the head start of the first rank, some 200 files, is only a small
+    # part of them.
     each = bench.rounds(1900, 150)
     rows, slowest = [], []
     for think_ms in (0.0, 5.0):

@@ -7,8 +7,8 @@
 namespace cube::base {
 namespace {
 
-// A handler on the same thread may use free rows while one is being filled: it either leaves all
-// rows as they were, or does not return.
+// A signal handler can use free rows of this thread while the interrupted code fills a row. The
+// handler either restores all rows, or does not return.
 struct HeldRow {
   std::atomic<const void*> holder{nullptr};
   std::atomic<Held::GiveBack> give_back{nullptr};  // null: not filled yet
@@ -38,7 +38,7 @@ void give_back_row(HeldRow& row) {
 
 constinit thread_local std::size_t t_held_count [[gnu::tls_model("initial-exec")]] = 0;
 
-// Not inlined, so that its frame lies below all living objects of this stack.
+// This function is not inlined, so its frame lies below all living objects of this stack.
 [[gnu::noinline]] void Held::give_back_left_slow(const void* holder) {
   const void* const frame = __builtin_frame_address(0);
   bool is_known = false;

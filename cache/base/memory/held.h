@@ -1,11 +1,11 @@
-// Tracks resources (pieces of memory, fds) that objects on this thread's stack hold, because a
-// handler may leave a call by siglongjmp, and then no destructor runs. The thread's next such
-// object finds the rows of objects that no longer exist and frees the resources that these held. An
-// object no longer exists if a new one lies at its address, or if it lies below the stack pointer
-// and no handler runs. Thread safety: each thread has its own rows. Async-signal-safe. Invariants:
-// a row belongs to one object at most. An object that is not on the stack of its caller gets no
-// row. Known limit: a jump in the few instructions between taking a resource and noting it still
-// leaks that resource.
+// Tracks resources (pieces of memory, fds) that objects on this thread's stack hold. A signal
+// handler can leave a call by siglongjmp, and then no destructor runs. The thread's next tracked
+// object therefore searches the rows for objects that no longer exist, and frees their resources.
+// An object no longer exists if a new object lies at its address, or if it lies below the stack
+// pointer while no handler runs. Thread safety: each thread has its own rows. Async-signal-safe.
+// Invariants: a row belongs to at most one object. An object that is not on its caller's stack has
+// no row. Known limit: a jump in the few instructions between taking and noting a resource still
+// leaks the resource.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace cube::base {
 
-// The number of rows in use, or more: a jump while a row is being taken leaves the count too high
-// permanently, which costs only time.
+// At least the number of rows in use. If a jump interrupts the taking of a row, the count stays too
+// high, which costs only time.
 extern constinit thread_local std::size_t t_held_count [[gnu::tls_model("initial-exec")]];
 
 class Held {
  public:
-  // Frees the resource that a row's two words describe.
+  // Frees the resource that the two words of a row describe.
   using GiveBack = void (*)(std::uintptr_t what, std::size_t size);
 
   // Frees resources that a jump has left behind. A new object on the stack calls it before it takes
@@ -30,8 +30,8 @@ class Held {
   }
   // False: there is no row, and a jump leaks the resource.
   static bool note(const void* holder, GiveBack give_back, std::uintptr_t what, std::size_t size);
-  // Called when the holder frees the resource itself. False: the resource was freed already,
-  // because the holder was taken for one that no longer exists.
+  // Called when the holder frees the resource itself. False: the resource was already freed,
+  // because the holder was mistaken for an object that no longer exists.
   static bool let_go(const void* holder, std::uintptr_t what);
 
  private:

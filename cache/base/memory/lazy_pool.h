@@ -1,7 +1,7 @@
-// Room for objects that are never freed. The first use reserves zero pages; they become usable step
-// by step, from the first one on. `ulimit -v` and mlockall count all reserved pages, so a program
-// that uses no object reserves none; `ulimit -d` counts only the usable ones. Thread-safe and
-// async-signal-safe.
+// Room for objects that are never freed. The first use reserves pages of zeros. prepare() makes
+// them usable in steps, from the first page on. `ulimit -v` and mlockall count all reserved pages,
+// so a program that uses no object reserves no pages. `ulimit -d` counts only usable pages.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ class LazyPool {
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (sys::failed(at)) return false;
     T* none = nullptr;
-    // Release: a thread that loads the pointer finds the pages mapped. Another thread may have been
-    // quicker.
+    // Release: a thread that loads the pointer finds the pages mapped. The exchange fails if
+    // another thread has already reserved pages.
     if (!first_.compare_exchange_strong(none, reinterpret_cast<T*>(at), std::memory_order_acq_rel))
       sys::munmap(reinterpret_cast<void*>(at), k_bytes);
     return true;

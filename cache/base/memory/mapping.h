@@ -8,8 +8,9 @@
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 
-// ThreadSanitizer does not see raw system calls, so it takes a new mapping at the address of an
-// earlier one for the same memory. note_unmapping and note_mapping order the two for it.
+// ThreadSanitizer does not see raw system calls, so it mistakes a new mapping at an earlier
+// mapping's address for the same memory. note_unmapping and note_mapping tell it that the unmapping
+// happens first.
 #if CUBE_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
@@ -45,21 +46,21 @@ class Mapping {
   static Result<Mapping> shared(int fd, std::uint64_t offset, std::size_t bytes, int protection) {
     return make(fd, offset, bytes, protection, MAP_SHARED);
   }
-  // A read-only mapping. It is private, although nothing is written, because a FUSE mount with
-  // direct I/O refuses shared mappings.
+  // A read-only mapping. It is private because a FUSE mount with direct I/O refuses shared
+  // mappings.
   static Result<Mapping> private_view(int fd, std::uint64_t offset, std::size_t bytes) {
     return make(fd, offset, bytes, PROT_READ, MAP_PRIVATE);
   }
-  // Zeros that only this process has.
+  // A mapping of zeros that belongs to this process only.
   static Result<Mapping> anonymous(std::size_t bytes) {
     return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   }
-  // Zeros that forked children share.
+  // A mapping of zeros that forked children share.
   static Result<Mapping> shared_zeros(std::size_t bytes) {
     return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS);
   }
   // A shared mapping that begins on a multiple of 2 MiB, so that huge pages of the file are mapped
-  // as such. `offset` must be such a multiple, too.
+  // as huge pages. `offset` must also be a multiple of 2 MiB.
   static Result<Mapping> shared_for_huge_pages(int fd, std::uint64_t offset, std::size_t bytes,
                                                int protection) {
     auto room =
@@ -70,7 +71,7 @@ class Mapping {
     const long mapped = sys::mmap(reinterpret_cast<void*>(at), bytes, protection,
                                   MAP_SHARED | MAP_FIXED, fd, static_cast<std::int64_t>(offset));
     if (sys::failed(mapped)) return fail(static_cast<int>(-mapped));
-    // The rest of the room on both sides is unmapped.
+    // Unmaps the unused room on both sides.
     sys::munmap(room->address_, at - begin);
     sys::munmap(reinterpret_cast<void*>(at + bytes), begin + k_huge_page - at);
     room->address_ = reinterpret_cast<std::byte*>(at);
@@ -96,7 +97,8 @@ class Mapping {
                                                   int protection) {
     auto room =
         make(-1, 0, bytes + k_huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
-    // Fails near a limit of the address space or of locked memory; then any address will do.
+    // The larger mapping fails near a limit of the address space or of locked memory. Any address
+    // will do then.
     if (!room) return duplicate(of, bytes, protection);
     const auto begin = reinterpret_cast<std::uintptr_t>(room->address_);
     const std::uintptr_t at = begin + (reinterpret_cast<std::uintptr_t>(of) - begin) % k_huge_page;
@@ -110,8 +112,8 @@ class Mapping {
   std::byte* data() const { return address_; }
   std::size_t size() const { return bytes_; }
   explicit operator bool() const { return address_ != nullptr; }
-  // Releases the mapping without unmapping it: another owner has it now, or a forked child never
-  // had it (MADV_DONTFORK).
+  // Releases the mapping without unmapping it. Used if the mapping has another owner now, or if
+  // this is a forked child that never had it (MADV_DONTFORK).
   void forget() {
     address_ = nullptr;
     bytes_ = 0;

@@ -26,7 +26,8 @@ std::uint64_t number_at(std::string_view text) {
              : k_unknown;
 }
 
-// The beginning of a file, in a mapping of its own, because a thread may have a stack of 16 KB.
+// The beginning of a file. The text lies in a mapping, because a thread may have a stack of only 16
+// KB.
 class FileText {
  public:
   explicit FileText(const char* path) {
@@ -72,7 +73,8 @@ std::uint64_t left_of(std::uint64_t limit, std::uint64_t usage) {
   return limit > usage ? limit - usage : 0;
 }
 
-// root + group + "/" + file, in an OffStack because a thread may have a stack of 16 KB.
+// The path root + group + "/" + file. The path lies in an OffStack, because a thread may have a
+// stack of only 16 KB.
 class GroupPath {
  public:
   GroupPath(std::string_view root, std::string_view group, std::string_view file) {
@@ -97,7 +99,7 @@ class GroupPath {
   bool is_whole_ = false;
 };
 
-// The sum of two lines of memory.stat; if both names are the same, the value of that line.
+// The sum of two lines of memory.stat, or the value of one line if both names are the same.
 std::uint64_t sum_in_stat(std::string_view root, std::string_view group, std::string_view one,
                           std::string_view other) {
   const GroupPath path(root, group, "memory.stat");
@@ -129,10 +131,10 @@ void take_limits_of(std::string_view root, std::string_view group, const GroupFi
                     GroupMemory& memory) {
   while (true) {
     const std::uint64_t most = number_in(GroupPath(root, group, files.limit).c_str());
-    // "max", and the huge number that v1 has instead, mean no limit.
+    // "max" in v2, and a huge number in v1, mean that there is no limit.
     if (most < k_unknown / 4) {
       const std::uint64_t used = number_in(GroupPath(root, group, files.usage).c_str());
-      // The group's page cache counts as used, but is freed when memory is needed.
+      // The group's page cache counts as used, but the kernel frees it when it needs memory.
       const std::uint64_t cached = sum_in_stat(root, group, files.inactive, files.active);
       const std::uint64_t left =
           left_of(most, used == k_unknown ? used : used - std::min(used, cached));

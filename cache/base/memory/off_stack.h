@@ -1,7 +1,7 @@
-// Room for a path or a record's head outside the stack, because a thread may have a stack of 16 KB,
-// and a signal handler one of 8 KB. The room is a piece of static memory, or, when all pieces are
-// taken, a mapping. Its bytes are not initialized. Thread safety: an object belongs to one thread.
-// Async-signal-safe. A piece that a jump leaves behind is freed later (held.h).
+// Room for a path or a record's head outside the stack, because the stack of a thread may have only
+// 16 KB, and the stack of a signal handler only 8 KB. The room is a piece of static memory, or a
+// mapping if all pieces are taken. Its bytes are not initialized. Thread safety: an object belongs
+// to one thread. Async-signal-safe. A piece that a jump leaves behind is freed later (held.h).
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
-// Addresses for the library's long-lived mappings in the program. The kernel gives a mapping the
-// highest gap that it fits into, so ours would often take a range that the program has just
-// unmapped. Yet a program with a single thread may unmap such a range again, or map over it. So
-// ours lie far below the program's. Thread-safe and async-signal-safe.
+// Addresses for the library's long-lived mappings in the program. The kernel places a mapping in
+// the highest gap that is large enough, so the library's mappings would often occupy a range that
+// the program has just unmapped. A program with a single thread may rightly unmap that range again,
+// or map over it. So the library's mappings lie far below the program's. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -12,15 +13,15 @@
 
 namespace cube::base {
 
-// Returns a first argument of mmap without MAP_FIXED: the kernel takes another address if this one
-// is in use.
+// Returns an address to pass to mmap without MAP_FIXED: the kernel chooses another address if this
+// address is in use.
 inline void* own_place(std::size_t bytes) {
   // ThreadSanitizer allows only some addresses.
   if (CUBE_TSAN) return nullptr;
   static constinit std::atomic<std::uintptr_t> given{0};
   constexpr std::uintptr_t k_grain = 64 << 10;  // the largest page of a kernel
-  // Libraries lie near the top of the address space, which has 128 TiB on most machines. This is
-  // 2 TiB then.
+  // Libraries lie near the top of the address space. The room for the mappings is a 64th of the
+  // library's own address, which is 2 TiB on most machines.
   const std::uintptr_t here = reinterpret_cast<std::uintptr_t>(&given) / k_grain * k_grain,
                        room = here / 64 / k_grain * k_grain;
   const std::uintptr_t at =

@@ -1,6 +1,6 @@
-// A buffer for bytes that are read. It is mapped from the kernel, not allocated on the heap,
-// because a signal handler may open files. One piece is kept for the next user. Thread safety: an
-// object belongs to one thread. A piece that a jump leaves behind is freed later (held.h).
+// A buffer for bytes that are read. It is a mapping, not heap memory, because a signal handler may
+// open files. One unused piece is kept for the next object. Thread safety: an object belongs to one
+// thread. A piece that a jump leaves behind is freed later (held.h).
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { give_back(); }
 
-  // The bytes in it are lost. Null: there is no memory.
+  // Makes room for `bytes`, and loses the bytes that the buffer held. Null: there is no memory.
   std::byte* reserve(std::size_t bytes) {
     if (data_ != nullptr && bytes <= bytes_) return data_;
     give_back();

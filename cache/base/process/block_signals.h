@@ -1,5 +1,5 @@
-// Blocks all signals of this thread for a scope: a handler must not wait for a lock that the
-// interrupted code holds, nor leave that lock held by a jump (siglongjmp). Thread-safe and
+// Blocks all signals of this thread for a scope. Otherwise a handler could wait for a lock that the
+// interrupted code holds, or jump out (siglongjmp) while that lock is held. Thread-safe and
 // async-signal-safe.
 #pragma once
 

@@ -22,15 +22,15 @@ struct Found {
   std::uint32_t free_domains = 0;
 };
 
-// Runs in a child while its parent waits. The child has its own rights and fd table; its memory may
-// be the parent's. AddressSanitizer would poison a part of the parent's stack permanently, because
-// the child never returns.
+// Runs in a child while its parent waits. The child has its own rights and fd table, but may share
+// the parent's memory. The child never returns, so AddressSanitizer would leave a part of the
+// parent's stack poisoned.
 [[noreturn, gnu::noinline]] __attribute__((no_sanitize("address"))) void
 enter_domains_until_refused(Found& found, bool is_own_memory) {
-  // Tries wait4, because the parent is about to call it.
+  // Tries wait4, because the parent will call it next.
   sys::raw(SYS_wait4, -1, 0, WNOHANG | __WALL, 0);
   found.is_wait_allowed = true;
-  // If a filter kills the child for a call, the program's memory must not be dumped.
+  // Prevents a dump of the program's memory if a filter kills the child for a call.
   if (is_own_memory) sys::raw(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
   const __u64 handled = LANDLOCK_ACCESS_FS_MAKE_BLOCK;
   const long rules = sys::raw(SYS_landlock_create_ruleset, sys::arg(&handled), sizeof handled, 0);
@@ -42,16 +42,16 @@ enter_domains_until_refused(Found& found, bool is_own_memory) {
   for (;;) sys::raw(SYS_exit, 0);
 }
 
-// Not inlined, so that the child's frames lie below this one.
+// This function is not inlined, so the child's frames lie below its frame.
 [[gnu::noinline]] std::uint32_t count_free_domains(bool is_sandboxed) {
   const auto shared = Mapping::shared_zeros(4096);
   if (!shared) return 0;
   auto& found = *new (shared->data()) Found;
   // A handler must not run in the child.
   const BlockSignals block;
-  // In a sandbox the child does not share memory: if a filter kills it and its memory is dumped,
-  // all processes that share the memory die. The child ends without a signal, and only waits with
-  // __WALL or __WCLONE see it.
+  // In a sandbox the child does not share memory: if a filter killed the child and the kernel
+  // dumped its memory, all processes that share the memory would die. The child's end raises no
+  // signal, and only waits with __WALL or __WCLONE report it.
   const long flags = CLONE_VFORK | CLONE_UNTRACED | (is_sandboxed ? 0 : CLONE_VM);
   const long child = sys::raw(SYS_clone, flags, 0, 0, 0, 0);
   if (child == 0) enter_domains_until_refused(found, is_sandboxed);
@@ -61,7 +61,7 @@ enter_domains_until_refused(Found& found, bool is_own_memory) {
   return found.free_domains;
 }
 
-// Decides by the kernel's release, because a filter may hide calls that the kernel has.
+// Decides by the release number of the kernel, because a filter may hide calls that the kernel has.
 bool has_kernel_landlock() {
   char text[64];
   const long n = sys::read_small_file("/proc/sys/kernel/osrelease", text, sizeof text);

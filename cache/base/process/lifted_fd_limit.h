@@ -1,6 +1,6 @@
-// Makes short-lived fds possible when the program is at its limit of fds. Thread-safe and
-// async-signal-safe. A caller blocks signals, because a jump out of a handler would leave the limit
-// lifted.
+// Makes short-lived fds possible when the program has reached its limit of fds. Thread-safe and
+// async-signal-safe. The caller must block signals, because a jump out of a handler would leave the
+// limit lifted.
 #pragma once
 
 #include <sys/resource.h>
@@ -16,11 +16,11 @@
 
 namespace cube::base {
 
-// Lifts the process's soft limit of fds while this lives, since the program may have lowered it
-// below the fds that it has open. Lifting has no effect in an unprivileged process whose hard limit
-// is as low. The limit belongs to the process: threads that lift it at the same time share the
-// lift, and the last one restores the limit, unless the program has set another one by then. A
-// child of vfork shares the memory of its parent, but has a limit of its own.
+// Raises the process's soft limit of fds while this object lives, because the program may have
+// lowered the limit below its open fds. Lifting has no effect in an unprivileged process whose hard
+// limit is as low. The limit belongs to the process, so threads that lift it at the same time share
+// the lift. The last of these threads restores the limit, unless the program has set another limit
+// by then. A child of vfork shares the memory of its parent, but has a limit of its own.
 class LiftedFdLimit {
  public:
   LiftedFdLimit() : lift_(is_of_process() ? g_lift : of_child_) {
@@ -43,7 +43,7 @@ class LiftedFdLimit {
   LiftedFdLimit(const LiftedFdLimit&) = delete;
   LiftedFdLimit& operator=(const LiftedFdLimit&) = delete;
 
-  // Makes the program's call that sets its own limit of fds. No later restore undoes that.
+  // Runs the program's call that sets its limit of fds, so that no later restore undoes the call.
   template <typename Call>
   static int set_by_program(Call&& call) {
     if (!is_of_process()) return call();
@@ -54,8 +54,8 @@ class LiftedFdLimit {
     return result;
   }
 
-  // Call it at the start of a process and in a forked child. There it undoes a lift by threads of
-  // the parent, which do not exist in the child.
+  // Call it at the start of a process and in a forked child. Restores the limit in the child if
+  // threads of the parent had lifted it. These threads do not exist in the child.
   static void become_process() {
     g_process.store(sys::getpid(), std::memory_order_relaxed);
     g_lift.locked.store(0, std::memory_order_relaxed);
@@ -67,11 +67,11 @@ class LiftedFdLimit {
   // All zero at first.
   struct Lift {
     std::atomic<std::uint32_t> locked;
-    // Guarded by `locked`, as are all below.
+    // Guarded by `locked`, like all members below.
     std::atomic<int> users;
-    // The soft limit while it is lifted; 0: it is not.
+    // The soft limit while it is lifted. 0: it is not lifted.
     std::atomic<rlim_t> lifted;
-    // The limit to restore. They pair with `lifted`.
+    // The limits to restore, valid while `lifted` is not 0.
     std::atomic<rlim_t> program_soft, program_hard;
 
     bool lift(const struct ::rlimit& before, const struct ::rlimit& wide) {
@@ -95,9 +95,9 @@ class LiftedFdLimit {
     }
   };
 
-  // The lock makes the count and the limit change together. Otherwise a thread could find the limit
-  // lifted just before the last user restores it. The lock is held for a few system calls that do
-  // not wait. Signals are blocked, so no handler waits for a lock of its own thread.
+  // This lock makes the count and the limit change together. Otherwise a thread could find the
+  // limit lifted just before the last user restores it. The lock is held for a few system calls
+  // that do not wait. Signals are blocked, so no handler waits for a lock of its own thread.
   class Lock {
    public:
     explicit Lock(Lift& lift) : locked_(lift.locked) {
@@ -135,8 +135,8 @@ class LiftedFdLimit {
   Lift& lift_;
 };
 
-// Calls `call`, which makes an fd; if no fd below the limit is free, calls it again with the limit
-// lifted. May return -EMFILE.
+// Runs `call`, which creates an fd. If no fd below the limit is free, runs `call` again with the
+// limit lifted. May return -EMFILE.
 template <typename Call>
 long within_lifted_fd_limit(Call&& call) {
   const long fd = call();
@@ -152,7 +152,7 @@ inline long open_path_only(int dir, const char* path, int more_flags = 0) {
       [&] { return sys::openat(dir, path, O_PATH | O_CLOEXEC | more_flags); });
 }
 
-// Whether the result says that fds or memory are used up, and nothing about the file.
+// Whether the result is an error that reports a lack of fds or memory, not a property of the file.
 inline bool is_exhausted(long result) {
   return result == -EMFILE || result == -ENFILE || result == -ENOMEM;
 }

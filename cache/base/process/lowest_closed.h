@@ -1,6 +1,7 @@
-// Tracks the lowest fd that this thread closes while this lives. That fd may be free now, and lower
-// than the fd that other code takes for the lowest free one. Fds that a handler on this thread
-// closes count, too. Thread safety and async-signal safety: a thread's own.
+// Tracks the lowest fd that this thread closes while the object lives. That fd may be free now, and
+// may be lower than the fd that other code believes to be the lowest free fd. Fds that a signal
+// handler on this thread closes count, too. Thread safety and async-signal safety: each thread has
+// its own state.
 #pragma once
 
 #include <algorithm>

@@ -10,12 +10,12 @@ namespace cube::base {
 
 class ProcFdName {
  public:
-  // `thread`: the fd table of the calling thread, which may have one of its own (/proc/self shows
-  // the first thread's). `info_of_thread`: the same
-  // table, and what /proc reports about the fd.
+  // `process`: the fd table of the first thread, which /proc/self shows. `thread`: the fd table of
+  // the calling thread, which may have its own table. `info_of_thread`: the same table as `thread`,
+  // but the file in which /proc describes the fd.
   enum class Table : std::uint8_t { process, thread, info_of_thread };
 
-  // Uses std::to_chars, which takes a tenth of fmt's time, because each miss makes a name.
+  // Each miss makes such a name, so this uses std::to_chars, which takes a tenth of fmt's time.
   explicit ProcFdName(int fd, Table table = Table::process) {
     const std::string_view directory = table == Table::process  ? "/proc/self/fd/"
                                        : table == Table::thread ? "/proc/thread-self/fd/"

@@ -38,16 +38,18 @@ bool read_stat_line(const char* path, StatLine& line) {
   }
   if (std::from_chars(rest.data(), rest.data() + rest.size(), line.start_time).ec != std::errc{})
     return false;
-  // The kernel shifts by the offset of the reader's time namespace, not by that of the process.
+  // The kernel shifts the start time by the offset of the reader's time namespace, not by the
+  // offset of the process's time namespace.
   constexpr std::int64_t k_tick_ns = 10'000'000;
   line.start_time -=
       static_cast<std::uint64_t>(static_cast<std::int64_t>(g_clock_shifts.boot_ns) / k_tick_ns);
   return true;
 }
 
-// `process`: its folder in /proc. Reads the line of the first thread, which has the same numbers.
-// That line always comes from the kernel, whereas qemu-user (for containers of another
-// architecture) makes up the line of the calling process, with another start time.
+// `process`: the folder of the process in /proc. Reads the line of the first thread, which has the
+// same numbers as that of the process. The first thread's line always comes from the kernel.
+// qemu-user, which runs containers of another architecture, makes up the line of the calling
+// process, with another start time.
 bool read_stat_of(const char* process, std::uint32_t pid, StatLine& line) {
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/task/{}/stat", process, pid).out = '\0';
@@ -57,7 +59,8 @@ bool read_stat_of(const char* process, std::uint32_t pid, StatLine& line) {
   return read_stat_line(path, line);
 }
 
-// A /proc that was mounted in another pid namespace shows other processes under our pids.
+// A /proc that was mounted in another pid namespace shows other processes under the pids of this
+// namespace.
 bool has_own_proc() {
   char text[16];
   const long n = sys::readlink("/proc/self", text, sizeof text);
@@ -75,12 +78,12 @@ std::uint64_t own_pid_namespace() {
 // No real start time has this bit.
 constexpr std::uint64_t k_first_asked = 1ULL << 63;
 
-// Replaces the start time if /proc cannot be read, because two containers may use the same pids one
-// after the other and must not count as one job.
+// Returns a substitute for the start time if /proc cannot be read. Two containers that use the same
+// pids one after the other must not count as one job.
 std::uint64_t first_asked(std::uint32_t pid) {
   static constinit std::atomic<std::uint64_t> time{0};
   static constinit std::atomic<std::uint32_t> asked_by{0};
-  // A forked child is another process.
+  // A forked child asks for its own time.
   if (asked_by.exchange(pid, std::memory_order_relaxed) != pid)
     time.store(boot_ns() | k_first_asked, std::memory_order_relaxed);
   return time.load(std::memory_order_relaxed);
@@ -121,8 +124,8 @@ bool is_of_this_user(const ProcessId& process) {
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/status", process.pid).out = '\0';
   const long n = sys::read_small_file(path, text, sizeof text);
   if (sys::failed(n)) return true;
-  // The line lists the real user, then the effective one. The owner of the directory in /proc is no
-  // substitute, because it is root if the process may not be dumped.
+  // The line lists the real user, then the effective user. The owner of the directory in /proc
+  // would be root if the process may not be dumped, so this reads the line instead.
   const std::string_view all(text, static_cast<std::size_t>(n));
   constexpr std::string_view k_label = "\nUid:\t";
   const std::size_t at = all.find(k_label);
@@ -145,8 +148,8 @@ bool parse_process_id(std::string_view text, ProcessId& process) {
   const auto dot = [&] { return at != end && *at++ == '.'; };
   const bool whole = number(process.pid) && dot() && number(process.start_time) && dot() &&
                      number(process.pid_namespace);
-  // For kill(2), 0 and negative values do not denote one process, and in the region 0 marks a free
-  // row.
+  // kill(2) does not take 0 or a negative value as the pid of one process, and in the region 0
+  // marks a free row.
   return whole && at == end && process.pid != 0 &&
          process.pid <= std::numeric_limits<std::int32_t>::max();
 }

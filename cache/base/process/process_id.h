@@ -1,5 +1,5 @@
-// Identifies a process by its pid, its start time (so that a reused pid is another process) and the
-// pid namespace of the pid. Thread safety: pure functions.
+// Identifies a process by its pid, the pid namespace, and the start time of the process. A process
+// that reuses the pid of an earlier process has another start time. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ enum class Liveness { alive, dead, unknown };
 ProcessId current_process();
 
 // `unknown` for a process of another pid namespace. A zombie is dead, because it no longer holds
-// memory. A process of this namespace whose /proc entry cannot be read (no fd is left, /proc is
-// missing or is that of another namespace) is alive while its pid exists.
+// memory. The /proc entry may be unreadable: no fd is left, or /proc is missing or shows another
+// namespace. A process of this namespace then counts as alive while its pid exists.
 Liveness liveness_of(const ProcessId& process);
 
-// Whether the process has our effective user. True if that is not known.
+// Whether the process has the effective user of this process. Also true if its user is not known.
 bool is_of_this_user(const ProcessId& process);
 // Parse and format "PID.START.NAMESPACE". False: the text does not parse.
 bool parse_process_id(std::string_view text, ProcessId& process);

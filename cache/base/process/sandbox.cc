@@ -20,7 +20,7 @@ unsigned long field_of(std::string_view status, std::string_view name) {
   return value;
 }
 
-// The text lies in an OffStack, because a thread may have a stack of 16 KB.
+// The text lies in an OffStack, because a thread may have a stack of only 16 KB.
 struct Status {
   OffStack room;
   std::string_view read(const char* path) {

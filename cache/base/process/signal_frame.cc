@@ -18,8 +18,8 @@ namespace {
 
 constexpr int k_signals = 64;
 
-// The kernel's structure, without libc's changes. aarch64 has a restorer, too, although libc sets
-// none.
+// The kernel's structure, without libc's changes. On aarch64 it also has a restorer, although libc
+// does not set it.
 struct KernelAction {
   std::uintptr_t handler;
   unsigned long flags;
@@ -38,8 +38,8 @@ std::uintptr_t stack_begin() {
                                                                         : own_thread();
 }
 
-// The signals whose handlers may be running, as bits, and the addresses to which the handlers
-// return.
+// The signals whose handlers may be running (one bit for each), and the addresses to which the
+// handlers return.
 struct Candidates {
   std::uint64_t signals = 0;
 #if defined(__aarch64__)
@@ -73,7 +73,7 @@ Candidates find_candidates() {
   return found;
 }
 
-// The stack, from this call's frame on. `end`: past the last readable word.
+// The words of the stack, from this call's frame on. `end` points past the last readable word.
 struct StackWords {
   const std::uintptr_t *begin = nullptr, *end = nullptr;
 };
@@ -83,16 +83,16 @@ struct StackWords {
 __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
                                                       const StackWords& stack,
                                                       const Candidates& candidates) {
-  // A frame has the return address, and then the context, which ends with the signal mask from
-  // before the signal.
+  // A frame begins with the return address. The context follows, and ends with the signal mask that
+  // was set before the signal.
   constexpr std::ptrdiff_t k_mask_at = 38;
   if (!candidates.holds(*at)) return false;
   return stack.end - at <= k_mask_at || (candidates.signals & ~at[k_mask_at]) != 0;
 }
 #else
-// The return address is in a register, and the handler may store it signed (PAC). A frame is
-// therefore recognized by the SIMD registers, which the kernel puts right after the context. The
-// words before them are the signal mask from before the signal.
+// The return address is in a register, and the handler may store it in signed form (PAC). So a
+// frame is recognized by the SIMD registers, which the kernel puts right after the context. The
+// words before these registers are the signal mask that was set before the signal.
 __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
                                                       const StackWords& stack,
                                                       const Candidates& candidates) {
@@ -103,8 +103,9 @@ __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
       sizeof *at;
   if (*at == k_simd && at - stack.begin >= k_mask_before)
     return (candidates.signals & ~at[-k_mask_before]) != 0;
-  // gVisor does not write the FPSIMD_MAGIC word, so a return address into the vdso counts, too. It
-  // must lie after the vdso's header, because every program's stack holds the header's address.
+  // gVisor does not write the FPSIMD_MAGIC word, so a return address into the vdso counts, too. The
+  // address must lie after the vdso's header, because every program's stack holds the header's
+  // address.
   constexpr std::uintptr_t k_not_signed = (1ULL << 48) - 1, k_header = 64, k_most = 0x4000;
   const std::uintptr_t address = *at & k_not_signed, vdso = candidates.vdso;
   return vdso != 0 && address > vdso + k_header && address < vdso + k_most;
@@ -121,7 +122,7 @@ bool is_readable(std::uintptr_t at) {
 }  // namespace
 
 void remember_first_thread() {
-  // Compares addresses instead of making a system call, for which a sandbox may kill the process.
+  // Compares addresses, because a sandbox may kill the process for a system call.
   constexpr std::uintptr_t k_near = 64 << 20;
   if (getauxval(AT_RANDOM) - reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < k_near)
     g_first_thread.store(own_thread(), std::memory_order_relaxed);

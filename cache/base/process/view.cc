@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned k_unique_mount_id = 0x4000;  // STATX_MNT_ID_UNIQUE: Linux 6.8
 
-// Covers all groups: a process may have 65,536.
+// Covers all groups of the process, of which there can be 65,536.
 std::uint64_t hash_of_groups() {
   const long count = sys::raw(SYS_getgroups, 0, 0);
   if (count == 0) return 0;
@@ -28,7 +28,7 @@ std::uint64_t hash_of_groups() {
   return hash_bytes(room->data(), static_cast<std::size_t>(n) * sizeof(gid_t));
 }
 
-// The capabilities that let a process read a file that its mode would refuse.
+// The capabilities that let a process read a file whose mode does not allow it.
 std::uint32_t reading_capabilities() {
   ::__user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   ::__user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
@@ -55,12 +55,12 @@ std::uint64_t inode_of(const char* path) {
   return sys::failed(sys::fstatat(AT_FDCWD, path, &st, 0)) ? 0 : st.st_ino;
 }
 
-// The first user namespace always has this inode. Other processes get an arbitrary bit, possibly
-// that of an ended namespace.
+// The first user namespace always has this inode. A later namespace has an arbitrary inode,
+// possibly that of a namespace that has ended.
 bool is_in_first_user_namespace() { return inode_of("/proc/self/ns/user") == 0xeffffffd; }
 
-// A token that forked children share, but executed programs do not. k_none: the process is in no
-// Landlock domain.
+// A token that a process shares with its forked children, but not with a program that it executes.
+// k_none: the process is in no Landlock domain.
 std::uint64_t domain_token() {
   constexpr std::uint64_t k_none = 1;
   static constinit std::atomic<std::uint64_t> g_token{0};
@@ -101,8 +101,8 @@ std::uint64_t current_rights() {
 
 View current_view() {
   // The root's mount belongs to one mount namespace. Paths are resolved in that namespace, even if
-  // the process is in another one. Another directory may have the inode of a removed root, but not
-  // its birth time.
+  // the process is in another. A new directory can have the inode of a removed root, but not its
+  // birth time.
   struct ::statx root {};
   sys::statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT,
              STATX_INO | STATX_BTIME | STATX_MNT_ID | k_unique_mount_id, &root);
@@ -114,7 +114,8 @@ View current_view() {
       (root.stx_mask & (STATX_MNT_ID | k_unique_mount_id)) != 0 ? root.stx_mnt_id : 0,
       (static_cast<std::uint64_t>(root.stx_dev_major) << 32) | root.stx_dev_minor, root.stx_ino,
       static_cast<std::uint64_t>(root.stx_btime.tv_sec), root.stx_btime.tv_nsec,
-      // A region that is kept on a disk survives a reboot, but the clock of its marks starts again.
+      // A region that is kept on a disk survives a reboot. But its marks contain times of a clock
+      // that restarts at a reboot.
       hash_of_file("/proc/sys/kernel/random/boot_id")};
   view.number = hash_bytes(parts, sizeof parts);
   if (view.number <= View::k_ended) view.number = View::k_ended + 1;

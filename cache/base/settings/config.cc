@@ -224,8 +224,8 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   for (const auto& bucket : parsed.config.buckets) parsed.config.prefixes.push_back(bucket.prefix);
   keep_outermost(parsed.config.prefixes);
-  // A size without a directory is reported. No report is needed if the size is the default, or if a
-  // wrong size or directory has been reported already.
+  // Reports a size that was given without a directory. The default size is not reported, nor is a
+  // size if a wrong size or directory has already been reported.
   RamSize no_bound;
   Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);
   if (parsed.config.disk_dir.empty() && parsed.config.disk != no_bound) {
@@ -248,7 +248,7 @@ bool is_without_mount(const Config& config, std::string_view prefix) {
 
 bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
   unsigned shift = 0;
-  // K, KB and KiB mean the same; B or i alone is not a unit.
+  // K, KB and KiB mean the same unit. B or i alone is not a unit.
   for (const std::string_view suffix : {"iB", "B", "i"}) {
     if (!text.ends_with(suffix) || text.size() <= suffix.size()) continue;
     text.remove_suffix(suffix.size());

@@ -28,8 +28,8 @@ struct Consistency {
   std::uint64_t ttl_seconds = 0;
 };
 
-// How long metadata is served without revalidation: depending on its age, for the whole job, or for
-// a number of seconds.
+// How long metadata is served without revalidation: for a time that depends on its age, for the
+// whole job, or for a number of seconds.
 struct MetadataTtl {
   enum class Kind { automatic, job, seconds };
   Kind kind = Kind::automatic;
@@ -101,12 +101,13 @@ struct ParsedConfig {
 };
 
 using Lookup = std::function<const char*(const char* variable)>;
-// How the caller reacts to a wrong value: it uses the default, which the line about the value then
-// mentions, or it exits.
+// How the caller reacts to a wrong value: it uses the default or exits. The line about the value
+// mentions the default in the first case.
 enum class IfWrong { use_default, end };
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
 
-// Whether the prefix is that of a pack or a bucket, whose directory need not exist in the kernel.
+// Whether the prefix belongs to a pack or a bucket. The directory of such a prefix need not exist
+// in the kernel's file tree.
 bool is_without_mount(const Config& config, std::string_view prefix);
 
 // A line for each unknown variable that starts with CUBESHIM_. `environment` is a null-terminated

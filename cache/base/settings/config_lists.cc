@@ -131,10 +131,10 @@ bool ParseList::Origins(std::string_view text, config_types::Origins& value) {
 }
 
 bool ParseList::Buckets(std::string_view text, config_types::Buckets& value) {
-  // A mailbox row then has room for prefix and URL, and for a key of 1,024 bytes.
+  // With this limit, a mailbox row has room for the prefix, the URL, and a key of 1,024 bytes.
   constexpr std::size_t k_longest = 760;
   while (!text.empty()) {
-    // A colon ends an item if another prefix follows.
+    // A colon ends an item if another prefix follows it.
     std::size_t end = text.find(":/");
     while (end != std::string_view::npos && text.substr(end).starts_with("://"))
       end = text.find(":/", end + 1);

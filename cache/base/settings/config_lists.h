@@ -18,12 +18,12 @@ struct ParseList {
   static bool Servers(std::string_view text, config_types::Servers& value);
 };
 
-// A prefix within another adds nothing: the wider one covers it.
+// Drops each prefix that lies within another prefix of the list.
 void keep_outermost(config_types::Prefixes& value);
 
 // False: the text is not a number, or something follows the number.
 bool parse_number(std::string_view text, std::uint64_t& value);
-// Letters, digits, '.', '-' and '_'.
+// Whether the text consists of letters, digits, '.', '-' and '_'.
 bool is_name(std::string_view text);
 
 }  // namespace cube::base

@@ -1,6 +1,6 @@
 // This node's view of a server of the cluster: a row of a table in the region. The table is in the
-// order of CUBESHIM_CLUSTER. The leader writes all fields except `free_ns`. A reader may see a row
-// that is partly updated, which is good enough for a report. Thread-safe.
+// order of CUBESHIM_CLUSTER. The leader writes all fields except `free_ns`. A reader can see a
+// partly updated row, which is good enough for a report. Thread-safe.
 #pragma once
 
 #include <algorithm>

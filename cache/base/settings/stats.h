@@ -1,6 +1,7 @@
 // Counters and latency histograms of one process, laid out for shared memory: only atomics, no
 // pointers, all zero when new. Rows: stats.def. Thread safety: every member may be used from any
-// thread and signal handler; relaxed, because they publish no other data.
+// thread and signal handler. The memory order is relaxed, because the members publish no other
+// data.
 #pragma once
 
 #include <array>
@@ -79,7 +80,7 @@ inline std::uint64_t count_of(const std::array<std::uint64_t, Histogram::k_bucke
   return total;
 }
 
-// Computed from the middles of the buckets; 0 if there are no entries.
+// The mean, computed from the middles of the buckets; 0 if there are no entries.
 inline double mean_ns(const std::array<std::uint64_t, Histogram::k_buckets>& counts) {
   const std::uint64_t total = count_of(counts);
   double sum = 0;

@@ -1,5 +1,5 @@
-// The tiers below RAM, in the order in which they are asked. The report, the region's header and
-// the cache loop over them. Thread safety: constants.
+// The tiers below RAM, in the order in which the cache asks them. The report, the region's header
+// and the cache iterate over this list. Thread safety: constants.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct TierStatus {
   std::uint64_t capacity = 0;   // bytes; 0: there is no such tier
   std::uint64_t used = 0;       // bytes
   std::uint64_t entries = 0;    // records
-  std::uint64_t unwritten = 0;  // records that the last exit left no time to write
+  std::uint64_t unwritten = 0;  // records that the last exit had no time to write
   bool is_there = false;        // true also if the capacity is not known
 };
 

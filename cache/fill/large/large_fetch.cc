@@ -1,5 +1,5 @@
-// LargeFile: a fetch of absent pages that a program waits for, and whether pages that were read may
-// be published.
+// LargeFile: fetches absent pages that a program waits for, and decides whether the pages that were
+// read may be published.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -17,14 +17,14 @@ namespace {
 
 using base::Counter;
 
-// A stat is valid for k_look_at_version_ns. One thread renews the stat early, so that the others do
-// not all wait for a new one at the same time.
+// A stat is valid for k_look_at_version_ns. One thread renews the stat early, so that the other
+// threads do not all wait for a new stat at the same time.
 constexpr std::uint64_t k_look_at_version_ns = 100'000'000, k_renew_ns = 75'000'000;
-// A reader that continues at its last position fetches as much as FUSE and the page cache read by
+// A reader that continues at its last position fetches as much as FUSE and the page cache read with
 // one request.
 constexpr std::uint64_t k_demand_step = 128 << 10;
-// The pause before another try, after a chunk got no memory, and after all places were pinned by
-// other processes.
+// The wait before another try. k_full_ns: no memory was left for a chunk. k_claimed_ns: other
+// processes had pinned all places.
 constexpr std::uint64_t k_full_ns = 1'000'000'000, k_claimed_ns = 20'000'000;
 
 constinit std::atomic<std::uint64_t> g_full_until_ns{0}, g_without_place_until_ns{0};
@@ -35,7 +35,7 @@ bool is_without_place() {
 
 }  // namespace
 
-// The memory to read into. It is unmapped even if the read is left by a jump.
+// The memory into which the bytes are read. The memory is unmapped even if a jump leaves the read.
 class LargeFile::Window {
  public:
   Window() { base::Held::give_back_left(this); }
@@ -64,7 +64,7 @@ struct LargeFile::Room {
   Window window;
 };
 
-// A reader of single pages would take a place of 2 MiB from a sequential reader for each page.
+// For each page, a reader of single pages would take a place of 2 MiB from a sequential reader.
 Chunks::Pass LargeFile::pass_of(const By& by, std::uint64_t block) const {
   // The first read of a file counts as sequential if it begins at offset 0.
   const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin;
@@ -81,11 +81,12 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
   const bool is_random = advice_.load(std::memory_order_relaxed) == Advice::random;
   const bool goes_on = next_.load(std::memory_order_relaxed) == by.begin && at != 0 && !is_random;
   if (goes_on) end = std::min(std::max(end, at + k_demand_step), block_end);
-  // The program waits only for its own pages; ahead() then fetches the rest of the block.
+  // The program waits only for its own pages. ahead() fetches the rest of the block afterwards.
   const bool is_second = claim.has_any(pages_of(block_begin, block_end));
   if (is_second && !goes_on && !is_random && by.bytes < block / 4)
     wanted_block_.store(at / block + 1, std::memory_order_relaxed);
-  // Threads that read a model with O_DIRECT each take a part of a block, and these parts overlap.
+  // When threads read a model with O_DIRECT, each thread reads a part of a block, and these parts
+  // overlap.
   if (is_direct() && is_of_whole_format(parts)) end = block_end;
   const PageRun pages = pages_of(at, end);
   return claim.absent_from(pages.first, pages.end);
@@ -94,8 +95,8 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
 LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64_t at,
                                     std::size_t n) {
   const std::uint64_t block = parts.rules.block;
-  // Leaves the read to the kernel if this is a handler that has interrupted a fetch of this thread,
-  // or if the chunk has no place.
+  // Leaves the read to the kernel in two cases: a signal handler that interrupted a fetch of this
+  // thread makes the read, or the chunk has no place.
   const Chunks chunks = this->chunks(parts);
   const Chunks::Pass pass = pass_of(by, block);
   const bool has_no_place = is_full() || (pass == Chunks::Pass::no && chunks.is_full());
@@ -116,7 +117,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   const auto flight = parts.flights.begin(block_hash(at, block), ticket, nullptr, true, &wanted);
   if (flight == SingleFlight::Outcome::too_long) return Fetched::at_origin;
   if (page.is_here()) return Fetched::here;
-  // All slots of flights are taken, so two processes could fetch the page at the same time.
+  // Without a slot for the flight, two processes could fetch the page at the same time.
   if (ticket.hold().slot == nullptr) return Fetched::at_origin;
   scope.hold(ticket.hold());
   scope.begin_wait(parts.region.own_process());
@@ -138,7 +139,7 @@ LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64
   return fetched == Fetched::here && !scope.is_own() ? Fetched::at_origin : fetched;
 }
 
-// Reads pages of one block from the origin. The caller has the block's flight.
+// Reads pages of one block from the origin. The caller must have the block's flight.
 LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32_t number,
                                     PageRun pages) {
   if (pages.is_empty()) return Fetched::at_origin;
@@ -146,7 +147,7 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   Room room;
   if (!make_room(chunks, number, by.pass, pages, room)) {
     if (!room.claim && chunks.waits_for_tiers()) return Fetched::waits;
-    // Fetches that may replace passing chunks may still find a place.
+    // A fetch that may replace passing chunks may still find a place.
     const bool is_for_all = room.claim || by.pass != Chunks::Pass::no;
     auto& until = is_for_all ? g_full_until_ns : g_without_place_until_ns;
     until.store(
@@ -167,17 +168,17 @@ LargeFile::Fetched LargeFile::bring(CacheParts& parts, const By& by, std::uint32
   return Fetched::here;
 }
 
-// Pins or makes a chunk, reduces `pages` to those that are absent in it, perhaps none, and maps a
-// window for them. False: there is no room.
+// Pins or creates a chunk, reduces `pages` to the pages that the chunk lacks (possibly none), and
+// maps a window for these pages. False: there is no room.
 bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pass, PageRun& pages,
                           Room& room) {
-  // A jump out of this function would leave behind a half-made place or an fd of the library.
+  // A jump out of this function would leave a half-made place or an open fd of the library.
   const base::BlockSignals block;
   room.claim.take(is_full() ? find(chunks, number)
                             : chunks.make(key_, number, place_of(chunks, number), pass));
   if (!room.claim) return false;
-  // This may be another chunk than the one that the caller found, and may have pages that the other
-  // one lacks.
+  // The pinned chunk may not be the chunk that the caller found, and may have pages that the
+  // caller's chunk lacks.
   pages = room.claim->absent_from(pages.first, pages.end);
   if (pages.is_empty()) return true;
   auto window = chunks.window(*room.claim, pages);
@@ -187,14 +188,14 @@ bool LargeFile::make_room(Chunks& chunks, std::uint32_t number, Chunks::Pass pas
 
 LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::uint64_t at,
                                          std::byte* to, std::uint64_t bytes) {
-  // A read with O_DIRECT ends where a page ends.
+  // A read with O_DIRECT must end at the end of a page.
   const std::uint64_t beyond = is_direct() ? -bytes % k_chunk_page : 0;
   while (bytes != 0) {
     parts.stats().count(Counter::origin_reads);
     const long n = base::sys::pread(by.fd, to, bytes + beyond, static_cast<std::int64_t>(at));
     if (n == -EINTR) return Fetched::interrupted;
-    // The kernel's read will report an error. A file that ends before or after its size is another
-    // version.
+    // The kernel's answer to the program's read will report any error. If the file ends before or
+    // after its known size, it is another version.
     if (n <= 0 || static_cast<std::uint64_t>(n) > bytes) return Fetched::at_origin;
     parts.stats().count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
     parts.stats().count(Counter::block_origin, static_cast<std::uint64_t>(n));
@@ -214,23 +215,23 @@ bool LargeFile::publish(CacheParts& parts, const By& by, Chunks& chunks, const C
     chunks.note_ahead(claim, pages);
     parts.stats().count(Counter::block_ahead, pages.count() * k_chunk_page);
   }
-  // If a writer has started since may_publish(), it increments its stripe's epoch before it
-  // searches for chunks, so readers do not serve these pages.
+  // A writer that has started after may_publish() increments its stripe's epoch before it searches
+  // for chunks, so readers do not serve these pages.
   chunks.note_present(claim, pages);
   return true;
 }
 
-// Whether the bytes that were just read may be published as those of this version.
+// Whether the bytes that were just read may be published as bytes of this version.
 bool LargeFile::may_publish(CacheParts& parts, const By& by) {
-  // By now the program's fd may refer to another file. The stat of that other file proves nothing
-  // about this one.
+  // By now, the program's fd may refer to another file. The stat of that file proves nothing about
+  // this file.
   const auto is_its = [&] { return by.of_program == nullptr || by.of_program->goes_on(); };
-  // A jump may have left this fetch, which ended it.
+  // A jump out of this fetch may have ended it.
   if (by.scope != nullptr && !by.scope->is_own()) return false;
   if (!is_its()) return false;
   const std::uint64_t age =
       base::coarse_monotonic_ns() - looked_ns_.load(std::memory_order_relaxed);
-  // If a renewal was left by a jump, no thread renews the stat early.
+  // If a jump has left a renewal, no thread renews the stat early.
   const bool renews = age >= k_renew_ns && age < k_look_at_version_ns &&
                       !is_renewing_.exchange(true, std::memory_order_relaxed);
   const bool is_due = renews || age >= k_look_at_version_ns;

@@ -19,13 +19,14 @@ namespace {
 
 using base::Counter;
 
-// A read with O_DIRECT needs an offset, a length and memory that are multiples of these.
+// The alignment of reads with O_DIRECT: the address of the memory must be a multiple of the first
+// unit, offset and length multiples of the second.
 struct DirectUnits {
   std::uint32_t memory, offset;
 };
 
-// Asks the kernel (STATX_DIOALIGN, since 6.1). If the file system does not report them, whole pages
-// are assumed to suffice.
+// Asks the kernel (STATX_DIOALIGN, since 6.1). If the file system does not report the units,
+// assumes that whole pages suffice.
 DirectUnits direct_units_of(int fd) {
   constexpr unsigned k_asks = 0x2000;
   constexpr std::size_t k_place_of_memory = 0x98;  // libc's structure may not name these members
@@ -39,7 +40,8 @@ DirectUnits direct_units_of(int fd) {
 }
 
 constexpr std::uint32_t k_large_files = 2048;
-// A chunk's number has 32 bits. Sparse files can be larger, and an origin may report any size.
+// The largest size of a file that is served: the number of a chunk has only 32 bits. Sparse files
+// can be larger, and an origin can report any size.
 constexpr std::uint64_t k_most_size = std::uint64_t{1} << 48;
 
 constinit base::LazyPool<LargeFile, k_large_files> g_large_pool;
@@ -56,12 +58,12 @@ void LargeFile::count_use(CacheParts& parts, const Chunks::Claim& claim, const P
 
 LargeFile* LargeFile::begin(CacheParts& parts, std::string_view key, int fd) {
   if (key.size() >= PATH_MAX) return nullptr;
-  // Constructed before the stat: a later writer increments its stripe's epoch, and an earlier one
-  // is seen.
+  // Constructed before the stat. A writer that starts later increments its stripe's epoch, and an
+  // earlier writer is still registered.
   ChangeWatch watch(parts.region);
   const auto found = stat_fd(fd, AT_STATX_DONT_SYNC);
   if (!found || found->size <= parts.rules.max_file) return nullptr;
-  // Before the check for writers, as in RecordFill::begin_watch.
+  // Must precede the check for writers, as in RecordFill::begin_watch.
   parts.ram.note_device(found->device());
   if (!watch.watch(*found, fd)) return nullptr;
   const std::uint32_t epoch =
@@ -122,7 +124,7 @@ void LargeFile::note_flags(int fd, int flags) {
   const DirectUnits units = is_direct ? direct_units_of(fd) : DirectUnits{0, 0};
   direct_memory_unit_ = units.memory;
   direct_unit_ = units.offset;
-  // The kernel keeps no pages for such a file, and reads nothing ahead.
+  // With O_DIRECT, the kernel keeps no pages of the file, and reads nothing ahead.
   kernel_pages_.store(is_direct ? KernelPages::none : KernelPages::unknown,
                       std::memory_order_relaxed);
   advice_.store(is_direct ? Advice::random : Advice::none, std::memory_order_relaxed);
@@ -151,14 +153,13 @@ void LargeFile::look_after_lock(CacheParts& parts, int fd) {
 }
 
 bool LargeFile::is_version_of(int fd) const {
-  // Without an fd, the path is asked: a mapping outlives the fd.
+  // Without an fd, asks for the stat of the path: a mapping can outlive its fd.
   const auto now =
       fd >= 0 ? stat_fd(fd, k_ask_server) : stat_path(AT_FDCWD, named_.path, k_ask_server);
   return now && now->is_unchanged_since(stat_);
 }
 
-// Once the file has been changed through the shim, opens from before the change are no longer
-// served.
+// After the file was changed through the shim, opens from before the change are no longer served.
 bool LargeFile::is_current(CacheParts& parts, int fd) {
   if (is_over_.load(std::memory_order_relaxed)) return false;
   const std::uint32_t epoch =
@@ -174,7 +175,8 @@ bool LargeFile::look_again(CacheParts& parts, int fd) {
       writer_stripe_of(parts.region, stat_).epoch.load(std::memory_order_seq_cst);
   std::uint64_t removals = 0;
   parts.stats().count(Counter::origin_stats);
-  // The check gets no fd: with one, it would take a lease, which would replace the program's.
+  // The check gets no fd. With an fd it would take a lease, which would replace a lease of the
+  // program.
   if (may_be_written(parts.region, stat_, -1, &removals) || removals != 0 || !is_version_of(fd)) {
     is_over_.store(true, std::memory_order_relaxed);
     return false;
@@ -188,7 +190,7 @@ bool LargeFile::look_again(CacheParts& parts, int fd) {
 std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
   std::uint32_t first = first_place_.load(std::memory_order_relaxed);
   if (first == 0) {
-    // Another process may have placed a chunk of the file already.
+    // Another process may already have placed a chunk of the file.
     for (const std::uint32_t other : {0U, number - 1, number + 1}) {
       const auto claim = chunks.find(key_, other);
       if (claim && !claim.is_passing() && claim.place() >= other) first = claim.place() - other + 1;
@@ -206,7 +208,7 @@ std::uint32_t LargeFile::place_of(Chunks& chunks, std::uint32_t number) {
   return first - 1 + number;
 }
 
-// If two processes have made the chunk, every lookup finds the same one of the two.
+// If two processes have each created the chunk, all lookups find the same one of the two chunks.
 Chunks::Claim LargeFile::find(const Chunks& chunks, std::uint32_t number) const {
   const std::uint32_t first = first_place_.load(std::memory_order_relaxed);
   return chunks.find(key_, number, first != 0 ? first - 1 + number : Chunks::k_none);
@@ -242,7 +244,7 @@ long LargeFile::read(CacheParts& parts, const FdEpoch& fd, std::byte* to, std::s
       done += got;
       continue;
     }
-    // The page was fetched, but its chunk has been replaced since then, so the kernel answers.
+    // The page was fetched, but its chunk has already been replaced, so the kernel answers.
     if (std::exchange(fetched_at, from) == from) break;
     has_waited = true;
     const Fetched fetched =

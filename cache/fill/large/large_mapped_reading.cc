@@ -1,4 +1,4 @@
-// LargeFile: decides whether a mapped file will be read as a whole, like a model's weights, and
+// LargeFile: decides whether a mapped file will be read as a whole, like a model's weights. If so,
 // fetches its absent pages before the program touches them.
 #include <algorithm>
 
@@ -10,7 +10,7 @@
 namespace cube::cache {
 namespace {
 
-// A program that has touched this part of a file at random will touch most of the rest.
+// A program that has touched a tenth of a file at random will touch most of the rest.
 constexpr std::uint64_t k_touched_part = 10;
 
 }  // namespace
@@ -21,7 +21,7 @@ LargeFile::Reading LargeFile::reading_of(CacheParts& parts, const Range& mapped)
   if (advice == Advice::random) return Reading::unknown;
   if (is_of_whole_format(parts)) return Reading::in_order;
   const std::uint64_t bytes = mapped.end - mapped.begin;
-  // Searching a huge mapping would be a waste.
+  // A mapping larger than all chunks together is not worth searching.
   if (bytes > std::uint64_t{parts.region.layout().chunk_count()} * k_chunk_bytes)
     return Reading::unknown;
   const std::uint64_t present = present_bytes(parts, mapped);

@@ -1,7 +1,8 @@
-// LargeFile for an object of a bucket. It has no fd: the gateway fetches the pages that are absent
-// into the chunks, and the program waits for its answer. A read outside a sequence fetches little
-// more than its own bytes. A file that is read in sequence is read ahead: the gateway keeps a
-// window of requests in flight, which quadruples with each wait.
+// LargeFile for an object of a bucket. An object has no fd: the gateway fetches the absent pages
+// into the chunks, and the program waits for the gateway's answer. A read that continues no
+// sequence fetches little more than its own bytes. An object that is read sequentially is read
+// ahead: the gateway keeps a window of requests in flight. The window quadruples whenever the
+// program has to wait.
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -16,18 +17,18 @@ namespace {
 
 using base::Counter;
 
-// A smaller request would take as long.
+// A smaller request would take the same time.
 constexpr std::uint64_t k_object_grain = 256 << 10;
 constexpr std::uint64_t k_first_object_window = 8 << 20, k_widest_object_window = 128 << 20;
-// The number of times that other bytes may replace the wanted ones before the program has read
-// them.
+// How often other bytes may replace the wanted bytes before the program has read them. After that,
+// the read fails.
 constexpr unsigned k_object_tries = 32;
 
 constexpr std::uint64_t rounded_up(std::uint64_t at, std::uint64_t unit) {
   return (at + unit - 1) / unit * unit;
 }
 
-// This many bytes stay present until they are read.
+// The number of bytes that stay present until the program has read them.
 std::uint64_t widest_object_window(const Chunks& chunks) {
   const std::uint64_t room =
       chunks.is_full() ? chunks.passing_bytes() / 4 : chunks.region().layout().file_bytes / 8;
@@ -54,7 +55,7 @@ LargeFile* LargeFile::begin_object(CacheParts& parts, std::string_view key, cons
   return file;
 }
 
-// The program wants `n` bytes from `at` on.
+// Asks the gateway for the `n` bytes from offset `at` on, which the program waits for.
 int LargeFile::ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n,
                               bool is_sequence) {
   const std::uint64_t block = std::max(parts.rules.block, k_object_grain);
@@ -77,7 +78,7 @@ int LargeFile::ask_for_object(CacheParts& parts, std::uint64_t at, std::size_t n
                     std::min(ahead_end, stat_.size));
 }
 
-// Moves the window along with a reader that finds everything present.
+// Moves the window forward for a reader that finds all its bytes present.
 void LargeFile::advance_object(CacheParts& parts, std::uint64_t end) {
   const std::uint64_t window = window_.load(std::memory_order_relaxed);
   std::uint64_t from = ahead_end_.load(std::memory_order_relaxed);
@@ -122,7 +123,8 @@ long LargeFile::read_object(CacheParts& parts, std::byte* to, std::size_t n, std
 int LargeFile::bring_object(CacheParts& parts, std::uint64_t begin, std::uint64_t end) {
   const Origin& origin = parts.freshness.origin_of(named_.path);
   end = std::min(end, stat_.size);
-  // Passing chunks would be replaced before the end of the range is fetched.
+  // Asks for one window at a time: if the whole range were requested in one step, passing chunks
+  // would be replaced before the program gets them.
   const std::uint64_t step = widest_object_window(chunks(parts));
   for (std::uint64_t at = begin; at < end; at += step) {
     const int error = origin.fetch_blocks(record().path(), stat_, at, std::min(at + step, end),

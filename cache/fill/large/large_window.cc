@@ -1,4 +1,4 @@
-// LargeFile: how far a file is read ahead of the program.
+// LargeFile: determines how far a file is read ahead of the program.
 #include <algorithm>
 
 #include "cache/fill/large/large_file.h"
@@ -10,8 +10,8 @@ namespace {
 constexpr std::uint64_t k_widest_window = 16 << 20;
 // The number of windows for which passing chunks have room.
 constexpr std::uint64_t k_windows_passing = 8;
-// A reader that skips at most 1/16 of the bytes that it reads still counts as sequential: it skips
-// the headers between the tensors of an archive.
+// A reader that skips at most 1/16 as many bytes as it reads still counts as sequential. An example
+// is a reader that skips the headers between the tensors of an archive.
 constexpr std::uint64_t k_left_out = 16;
 
 }  // namespace
@@ -22,8 +22,8 @@ bool LargeFile::is_block_present(CacheParts& parts, std::uint64_t at, std::uint6
       .has_all(pages_of(begin, std::min(begin + block, stat_.size)));
 }
 
-// This many bytes stay present until they are read, unless many readers read ahead at the same
-// time.
+// The number of bytes that stay present until the program has read them. If many readers read ahead
+// at the same time, fewer bytes stay.
 std::uint64_t LargeFile::widest_window(const Chunks& chunks) {
   return chunks.is_full() ? std::min(k_widest_window, chunks.passing_bytes() / k_windows_passing)
                           : k_widest_window;
@@ -54,7 +54,7 @@ LargeFile::Range LargeFile::ahead(CacheParts& parts, std::uint64_t at, std::size
   }
   const std::uint64_t window = window_.load(std::memory_order_relaxed);
   const std::uint64_t ahead_end = ahead_end_.load(std::memory_order_relaxed);
-  // Fetches no more until half of the last window has been read.
+  // Returns nothing until the program has read half of the last window.
   if (window != 0 && ahead_end > end + window / 2) return {};
   const std::uint64_t from = std::max(ahead_end, (end + block - 1) / block * block);
   const Chunks chunks = this->chunks(parts);

@@ -10,8 +10,8 @@ bool is_weights_format(std::span<const std::byte> head, std::uint64_t size) {
   const std::string_view text(reinterpret_cast<const char*>(head.data()), head.size());
   // The first bytes of GGUF (llama.cpp) and of a torch archive (zip).
   if (text.starts_with("GGUF") || text.starts_with("PK\3\4")) return true;
-  // safetensors: the length of a JSON object, little-endian, and the object. The format's own
-  // library refuses a longer one.
+  // safetensors: the little-endian length of a JSON object, followed by the object. The format's
+  // own library refuses an object longer than k_longest.
   constexpr std::uint64_t k_longest = 100'000'000;
   std::uint64_t length = 0;
   for (std::size_t i = k_length_bytes; i-- > 0;)

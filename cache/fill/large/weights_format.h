@@ -1,5 +1,5 @@
-// The formats of a model's weights, which a program that maps such a file reads from end to end:
-// safetensors, GGUF and torch's archives. Thread safety: a pure function.
+// Recognizes the formats of a model's weights: safetensors, GGUF and torch's archives. A program
+// that maps a file of such a format reads it from end to end. Thread safety: a pure function.
 #pragma once
 
 #include <cstddef>

@@ -31,7 +31,7 @@ base::Result<base::UniqueFd> open_directory(int parent, const char* name, int fl
   return base::UniqueFd(static_cast<int>(fd));
 }
 
-// Compares directories by their identity and not by their paths, which may contain links.
+// Compares directories by their inodes, because their paths may contain links.
 bool lies_within(const std::string& directory, const FileStat& root) {
   auto fd = open_directory(AT_FDCWD, directory.c_str(), 0);
   while (fd) {
@@ -160,7 +160,7 @@ bool PackBuilder::enter(std::size_t i) {
   return true;
 }
 
-// False: the directory cannot be read, and `why_` is the error's text.
+// False: the directory cannot be read; `why_` is the text of the error.
 bool PackBuilder::add_level(Level level) {
   const auto stat = stat_fd(level.fd.get(), k_ask_server);
   auto names = level.is_whole ? TreeNames::list(level.fd.get()) : TreeNames();
@@ -177,7 +177,7 @@ bool PackBuilder::add_level(Level level) {
   return true;
 }
 
-// Adds the names of the list that lie in this directory.
+// Adds those names of the list that lie in this directory.
 void PackBuilder::list_names(Level& level) const {
   const std::size_t skipped = level.path.empty() ? 0 : level.path.size() + 1;
   std::string_view last;

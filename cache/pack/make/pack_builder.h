@@ -1,7 +1,7 @@
-// Packs a tree: walks it in the order of a pack, fetches many entries at a time, and passes them to
-// the writer in order. An entry that cannot be packed is reported and left out, and the listing of
-// its directory is marked incomplete. Thread safety: one thread; it has a crew of its own for the
-// origin.
+// Packs a tree. It walks the tree in the order of a pack, fetches many entries at a time, and
+// passes the entries to the writer in order. An entry that cannot be packed is reported and left
+// out, and the listing of its directory is marked incomplete. Thread safety: one thread. The
+// builder has its own crew of threads for requests to the origin.
 #pragma once
 
 #include <functional>
@@ -32,15 +32,16 @@ std::string_view name_of(PackSkip reason);
 
 struct PackBuild {
   std::string root, file;
-  const TreePaths* list = nullptr;  // null: all of the tree
+  const TreePaths* list = nullptr;  // null: pack the whole tree
   unsigned threads = 16;
   std::string scratch = "/var/tmp";
   std::size_t most_waiting =
-      32 << 20;  // bytes of memory for directory records until they are written together
-  // `error` is an errno, or 0. The path is relative to the root.
+      32 << 20;  // bytes of directory records that wait to be written together
+  // Called for each entry that is left out. `error` is an errno, or 0. The path is relative to the
+  // root.
   std::function<void(PackSkip reason, std::string_view path, int error)> skipped =
       [](PackSkip, std::string_view, int) {};
-  // False: stop now, and keep the finished part for a later run.
+  // False: the builder must stop now, and keep the finished part for a later run.
   std::function<bool(const PackHeader& so_far)> go_on = [](const PackHeader&) { return true; };
 };
 
@@ -48,20 +49,20 @@ class PackBuilder {
  public:
   enum class End : std::uint8_t { done, stopped, failed };
   explicit PackBuilder(const PackBuild& build) : build_(build) {}
-  // Failed: `why` is a sentence.
+  // After `failed`, `why` is a sentence that explains the failure.
   End run(std::string& why);
-  const PackHeader& header() const { return writer_->header(); }  // after done
+  const PackHeader& header() const { return writer_->header(); }  // valid after `done`
   std::uint64_t resumed() const { return resumed_; }  // entries taken over from an earlier run
 
  private:
-  // Each level holds an fd.
+  // Limits the open fds: each level holds one.
   static constexpr std::size_t k_most_levels = 256;
   struct DirectoryRecord {
     std::string path;
     FileStat stat{};
     std::string listing;
-    // The memory that this takes, including the object itself, which matters for millions of empty
-    // directories.
+    // The memory that this record takes. The object itself counts too, which matters for millions
+    // of empty directories.
     std::size_t bytes() const { return sizeof *this + path.size() + listing.size(); }
   };
   struct Level {
@@ -71,9 +72,9 @@ class PackBuilder {
     TreeNames names;
     std::size_t at = 0;
     TreePaths::Range range;
-    bool is_whole = true;  // all of the directory is packed, not only the listed paths
-    // Finished records of subdirectories. The builder writes them together, so that few requests
-    // read them all.
+    bool is_whole = true;  // the whole directory is packed, not only the paths of a list
+    // Finished records of subdirectories. The builder writes them together, so that a reader needs
+    // few requests to read all of them.
     std::vector<DirectoryRecord> done;
   };
 

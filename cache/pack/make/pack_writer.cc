@@ -26,14 +26,14 @@ void write_head(std::byte* at, const RecordPlan& plan, const PackWriter::PackCon
   write_record_head(
       at, plan,
       {.kind = content.kind, .path = content.path, .stat = content.stat, .physical = true}, data);
-  // The record needs no confirmation, so it is not marked unconfirmed.
+  // A record in a pack needs no confirmation, so the mark "unconfirmed" is cleared.
   reinterpret_cast<Record*>(at)->stale.store(0, std::memory_order_relaxed);
 }
 
 // Syncs the directory of a file, so that a rename in it is safe on the disk.
 base::Result<void> sync_directory_of(const std::string& file) {
   const auto fd = base::open_fd(directory_of(file).c_str(), O_RDONLY | O_DIRECTORY);
-  // A directory may be writable but not readable. The pack is in place anyway.
+  // EACCES: a directory may be writable but not readable. The pack is in place anyway.
   if (!fd) return fd.error().value == EACCES ? base::Result<void>{} : base::fail(fd.error().value);
   const long synced = sys::fsync(fd->get());
   // Not every mount supports fsync of directories.
@@ -55,12 +55,12 @@ base::Result<void> PackWriter::lock_and_look() {
   auto fd = base::open_fd(partial_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW, 0644);
   if (!fd) return base::fail(fd.error().value);
   fd_ = std::move(*fd);
-  // A mount without locks gets none.
+  // Goes on without a lock if the mount does not support locks.
   if (sys::flock(fd_.get(), LOCK_EX | LOCK_NB) == -EWOULDBLOCK) return base::fail(EWOULDBLOCK);
   const auto held = stat_fd(fd_.get()),
              named = stat_path(AT_FDCWD, partial_.c_str(), AT_SYMLINK_NOFOLLOW);
   if (!held) return base::fail(held.error().value);
-  // Another writer has finished the file and renamed it in the meantime.
+  // Between the open and the lock, another writer has finished the file and renamed it.
   if (!named || !named->same_file(*held)) return base::fail(EWOULDBLOCK);
   if (!held->is_regular()) return base::fail(EINVAL);
   file_end_ = held->size;
@@ -159,7 +159,7 @@ base::Result<bool> PackWriter::adopt() {
   return true;
 }
 
-// The place of the next record. The place holds zeros, or an old record that is being replaced.
+// The place of the next record. The file has zeros there, or an old record that is being replaced.
 base::Result<RecordPlan> PackWriter::place(const PackContent& content, std::uint64_t size) {
   const RecordPlan plan = place_record_in_pack(fill_, content.path.size(), size);
   if (const OldRecord* const first = old(); first != nullptr) {
@@ -229,7 +229,7 @@ base::Result<void> PackWriter::add(const PackContent& content, std::span<const s
   if (plan.end - buffer_at_ > k_buffer) {
     const auto flushed = flush();
     if (!flushed) return flushed;
-    // The bytes in between are zeros already.
+    // The bytes in between are already zeros.
     buffer_at_ = plan.start;
     fill_ = plan.start;
   }
@@ -255,7 +255,8 @@ base::Result<void> PackWriter::add_streamed(const PackContent& content, std::uin
   if (!result) return result;
   file_end_ = std::max(file_end_, plan->end);
   base::Hasher hasher;
-  // Always asks for a full buffer, beyond the expected size, because the source may have grown.
+  // Always asks for a full buffer, even beyond the expected size, because the source may have
+  // grown.
   for (std::uint64_t at = 0;;) {
     const auto got = source(buffer_.get(), k_buffer);
     const bool is_other = got && (at + *got > size || (*got < k_buffer && at + *got != size));

@@ -1,14 +1,14 @@
-// Writes a pack: records one after the other into FILE.partial, then the index, the footer and the
-// header; last, it renames the file.
+// Writes a pack. It writes the records one after another into FILE.partial, and then the index, the
+// footer and the header. At the end it renames the file.
 //
-// A run continues the work of an earlier one, whose records old() returns in order. The caller
-// passes entries in the order of a pack and either keeps the old record of the path (adopt) or
-// writes a new one (add). If a new record has the place and length of the old one, the old ones
-// after it stay; otherwise they are dropped. Bytes before the journal's safe_end were on the disk
-// when the journal was written. The data of old records past safe_end is checked.
+// A run continues the work of an earlier run, whose records old() returns in order. The caller
+// passes entries in the order of a pack. For each entry it keeps the old record of the path (adopt)
+// or writes a new record (add). If the new record has the place and length of the old record, all
+// later old records stay; otherwise they are dropped. Bytes before the journal's safe_end were on
+// the disk when the journal was written. The data of old records past safe_end is checked.
 //
-// Thread safety: one thread. Invariants: the written records are followed by zeros, or by old
-// records in the right place. FILE appears only when all of it is on the disk.
+// Thread safety: one thread. Invariants: after the written records, the file has zeros, or old
+// records in the right place. FILE appears only when the whole pack is on the disk.
 #pragma once
 
 #include <deque>
@@ -26,7 +26,7 @@ namespace cube::cache {
 
 struct PackWriterOptions {
   std::string file;
-  std::uint64_t arguments_hash = 0;  // must equal that of an earlier run for it to be continued
+  std::uint64_t arguments_hash = 0;  // an earlier run is continued only if its hash is the same
   std::string scratch = "/var/tmp";  // the directory for slots that do not fit into memory
 };
 
@@ -37,7 +37,7 @@ struct OldRecord {
 
 class PackWriter {
  public:
-  // EWOULDBLOCK: another writer has the file.
+  // EWOULDBLOCK: another writer has the file open.
   static base::Result<std::unique_ptr<PackWriter>> open(const PackWriterOptions& options);
 
   struct PackContent {
@@ -46,22 +46,23 @@ class PackWriter {
     FileStat stat{};
   };
   base::Result<void> add(const PackContent& content, std::span<const std::byte> data);
-  // Reads the next bytes; a short count means the end. If their sum is not stat.size, the entry
-  // fails with ESTALE.
+  // Reads the next bytes of the data. A count below n means the end. If the sum of all counts is
+  // not stat.size, the entry fails with ESTALE.
   using Source = std::function<base::Result<std::size_t>(std::byte* to, std::size_t n)>;
-  // Like add, for data that is never in memory as a whole. If the source fails, nothing was added,
-  // and the writer remains usable.
+  // Like add, but for data that is never in memory as a whole. If the source fails, nothing is
+  // added, and the writer remains usable.
   base::Result<void> add_streamed(const PackContent& content, std::uint64_t size,
                                   const Source& source);
 
-  // The n-th old record from the current one on; null: there is none.
+  // The n-th old record, counted from the current old record. Null: there is no such record.
   const OldRecord* old(std::size_t n = 0);
-  // Takes over the first old record. False: it is damaged, and the caller must add the entry.
+  // Takes over the first old record. False: the record is damaged, and the caller must add the
+  // entry.
   base::Result<bool> adopt();
 
   // Completes the pack and gives it its name.
   base::Result<void> finish();
-  // Makes the added entries safe for a later run.
+  // Stores the added entries on the disk, for a later run.
   base::Result<void> pause();
 
   const std::string& partial() const { return partial_; }
@@ -82,8 +83,8 @@ class PackWriter {
   base::Result<void> note_added(const PackContent& content, const PackSlot& slot,
                                 std::uint64_t size);
   base::Result<void> write_journal(std::uint64_t safe_end);
-  // Called before new bytes are written after `end`, if the journal on the disk may still declare
-  // the bytes there safe.
+  // Called before new bytes are written after `end`. If the journal on the disk declares bytes
+  // after `end` safe, it is rewritten.
   base::Result<void> end_safety_at(std::uint64_t end);
   base::Result<void> cut(std::uint64_t end);
   base::Result<void> write_index(std::span<const PackSlot> slots);

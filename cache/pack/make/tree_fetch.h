@@ -1,6 +1,6 @@
 // Fetches the state of one name at the origin: a file's stat and bytes, or the target of a link.
-// Crew fetches many at a time, because each request to a slow mount takes long. Thread safety:
-// fetch_entry any thread; Crew one thread.
+// Crew fetches many names at a time, because each request to a slow mount takes long. Thread
+// safety: any thread may call fetch_entry; a Crew belongs to one thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@
 
 namespace cube::cache {
 
-// The bytes of larger files are left out.
+// The bytes of a file are fetched only if it has at most this size.
 inline constexpr std::uint64_t k_fetched_whole = 512 << 10;
 
 struct FetchedEntry {
@@ -32,31 +32,31 @@ struct FetchedEntry {
     changing
   };
   What what = What::missing;
-  int error = 0;  // of unreadable
+  int error = 0;  // set if `unreadable`
   FileStat stat{};
   std::unique_ptr<std::byte[]> data;  // the bytes of a file, or the target of a link
   std::size_t size = 0;
 };
 
-// `type`: as the directory lists it, or DT_UNKNOWN. `old`: the stat that an earlier run had packed,
-// or null; the result is `same` if it still holds.
+// `type`: the type that the directory lists, or DT_UNKNOWN. `old`: the stat that an earlier run
+// packed, or null. The result is `same` if the old stat is still valid.
 FetchedEntry fetch_entry(int directory, const char* name, std::uint8_t type, const FileStat* old);
 // Opens a file as fetch_entry does.
 base::Result<base::UniqueFd> open_entry(int directory, const char* name);
 
-// Whether a packed stat and a stat of the origin are of the same file with the same bytes and
+// Whether a packed stat and a stat of the origin describe the same file, with the same bytes and
 // rights.
 bool is_same_entry(const FileStat& packed, const FileStat& origin);
 
-// Threads that share the parts of a job. If fewer threads can be created, those do all parts; if
-// none can, the caller does.
+// Threads that share the parts of a job. If not all threads can be created, the created threads do
+// all parts. If no thread can be created, the caller does all parts.
 class Crew {
  public:
   explicit Crew(unsigned threads);
   Crew(const Crew&) = delete;
   Crew& operator=(const Crew&) = delete;
   ~Crew();
-  // Calls part(0) to part(count - 1) on any of the threads; returns when all are done.
+  // Calls part(0) to part(count - 1), each on any of the threads. Returns when all parts are done.
   void run(std::size_t count, const std::function<void(std::size_t)>& part);
 
  private:

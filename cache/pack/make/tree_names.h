@@ -1,5 +1,5 @@
-// The names in one directory, sorted by their bytes. A name takes its own length and 24 bytes of
-// memory. Thread safety: as a plain value.
+// The names in one directory, sorted by their bytes. Each name takes 24 bytes of memory in addition
+// to its own length. Thread safety: as a plain value.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace cube::cache {
 
 struct TreeName {
   std::uint64_t inode = 0;
-  std::uint64_t at = 0;  // in the text
+  std::uint64_t at = 0;  // the offset of the name in the text
   std::uint16_t length = 0;
   std::uint8_t type = 0;   // DT_*
   bool is_packed = false;  // the name has become an entry of the pack
@@ -21,7 +21,8 @@ struct TreeName {
 
 class TreeNames {
  public:
-  // Reads the names of an open directory. Types that the directory does not contain are DT_UNKNOWN.
+  // Reads the names of an open directory. If the directory does not list the type of a name, the
+  // type is DT_UNKNOWN.
   static base::Result<TreeNames> list(int directory);
 
   void add(std::string_view name, std::uint64_t inode, std::uint8_t type);
@@ -29,7 +30,7 @@ class TreeNames {
   std::size_t size() const { return names_.size(); }
   TreeName& operator[](std::size_t i) { return names_[i]; }
   const TreeName& operator[](std::size_t i) const { return names_[i]; }
-  // A zero follows the text.
+  // The name as text. A zero byte follows it.
   std::string_view text(std::size_t i) const {
     return {text_.data() + names_[i].at, names_[i].length};
   }

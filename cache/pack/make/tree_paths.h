@@ -1,6 +1,6 @@
-// A list of relative paths, sorted so that a directory comes before its contents, and names by
-// their bytes. It takes as many bytes of memory as the list has, plus 8 for each path. Thread
-// safety: as a plain value.
+// A list of relative paths. The list is sorted: a directory precedes its contents, and names are in
+// the order of their bytes. The list takes as much memory as its text, plus 8 bytes for each path.
+// Thread safety: as a plain value.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class TreePaths {
 
  private:
   std::string_view at(std::uint64_t place) const { return text_.data() + place; }
-  // A slash sorts before all other bytes, so that a directory's paths are adjacent.
+  // A slash precedes all other bytes, so that the paths in a directory are adjacent.
   static bool is_before(std::string_view a, std::string_view b) {
     const auto rank = [](char c) {
       return c == '/' ? 0 : static_cast<int>(static_cast<unsigned char>(c));

@@ -20,14 +20,14 @@ std::uint64_t hash_of(const FileKey& key, std::uint32_t number) {
   return base::hash_bytes(words, sizeof words);
 }
 
-// The two buckets in which a chunk may be.
+// The two buckets in which a chunk can be.
 struct Buckets {
   ChunkBucket* of[2];
 };
 Buckets buckets_of(const Region& region, std::uint64_t hash) {
   const std::uint32_t n = region.layout().chunk_bucket_count();
   const auto first = static_cast<std::uint32_t>(hash % n);
-  // A different bucket, if there are two.
+  // Chooses a different bucket if there are at least two.
   const auto second =
       (first + 1 + static_cast<std::uint32_t>((hash * k_second_hash >> 32) % std::max(n - 1, 1U))) %
       n;
@@ -39,7 +39,7 @@ std::ptrdiff_t taken_slots(const ChunkBucket& bucket) {
                        [](const auto& slot) { return slot.load(std::memory_order_relaxed) != 0; });
 }
 
-// Removes this place from the bucket.
+// Removes the place from the bucket.
 void remove_from(ChunkBucket& bucket, std::uint32_t place) {
   for (auto& slot : bucket.slots) {
     std::uint32_t word = place + 1;
@@ -64,7 +64,7 @@ FileKey key_of_file(std::string_view path, const FileStat& stat) {
                                  stat.changed.nanoseconds};
   FileKey key{.path = base::hash_path(path)};
   for (std::uint64_t i = 0; i < 2; ++i) {
-    // Two seeds make one hash of 128 bits, of the path and of the stat.
+    // Two seeds yield one hash of 128 bits, which covers the path and the stat.
     key.version[i] = XXH3_64bits_withSeed(words, sizeof words,
                                           XXH3_64bits_withSeed(path.data(), path.size(), i + 1));
   }
@@ -80,7 +80,7 @@ std::uint32_t Chunks::Claim::end_of_run(std::uint32_t page, std::uint32_t end, b
   end = std::min(end, ChunkRow::k_pages);
   if (row_ == nullptr) return present ? page : end;
   while (page < end) {
-    // Acquire: the bytes were written earlier; pairs with note_present.
+    // Acquire: pairs with note_present, which runs after the bytes were written.
     std::uint64_t bits = row_->present[page / 64].load(std::memory_order_acquire);
     if (present) bits = ~bits;
     bits >>= page % 64;
@@ -100,8 +100,8 @@ bool Chunks::is_of(const ChunkRow& row, const FileKey& key, std::uint32_t number
 Chunks::Claim Chunks::claim(std::uint32_t place) const {
   Claim claim;
   claim.epoch_ = own_epoch.load(std::memory_order_relaxed);
-  // seq_cst: we pin first, then load the word; a process that replaces the chunk stores the word,
-  // then loads the counters.
+  // seq_cst: this process pins first, then loads the word. A process that replaces the chunk stores
+  // the word first, then loads the counters.
   claim.counter_ = pin_segment(*region_, segment_of(place));
   claim.row_ = &region_->chunk_row(place);
   claim.data_ = region_->segment(0) + std::uint64_t{place} * k_chunk_bytes;
@@ -145,22 +145,24 @@ void Chunks::remove_name(std::uint32_t place) const {
 
 bool Chunks::insert(std::uint64_t hash, std::uint32_t place) const {
   Buckets buckets = buckets_of(*region_, hash);
-  // The emptier bucket first, so that neither is full while the other has room.
+  // Tries the emptier bucket first, so that both buckets fill evenly.
   if (taken_slots(*buckets.of[1]) < taken_slots(*buckets.of[0]))
     std::swap(buckets.of[0], buckets.of[1]);
   for (ChunkBucket* const bucket : buckets.of) {
     for (auto& slot : bucket->slots) {
       std::uint32_t none = 0;
-      // Release: a process that finds the place sees its row; pairs with the acquire in find.
+      // Release: a process that finds the place sees the place's row. Pairs with the acquire in
+      // find.
       if (slot.compare_exchange_strong(none, place + 1, std::memory_order_release)) return true;
     }
   }
   return false;
 }
 
-// Another process may have made the same chunk, for another block of it, while we searched for a
-// place. Our place is open and has the chunk's key. If two processes have open places for the
-// chunk, at least one sees the other, and the chunk in the lower place stays.
+// Whether another process has made the same chunk while this process searched for a place. The
+// other process then fetches another block of the chunk. The place of this process is open and has
+// the chunk's key. If two processes have open places for the chunk, at least one sees the place of
+// the other, and the chunk in the lower place stays.
 bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uint32_t place,
                               std::uint32_t wanted, Claim& other) const {
   const auto rival = [&] {
@@ -183,8 +185,8 @@ bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uin
     if (at == k_none) return false;
     if (other = find(key, number, wanted); other) return true;
     is_lower = at < place;
-    // The process with the higher place gives way, unless it has not seen ours and is about to seal
-    // its own.
+    // The process with the higher place gives way. But it may not have seen the lower place, and
+    // may be about to seal the higher place.
     if (!is_lower) base::sys::raw(SYS_sched_yield);
   }
   return is_lower;
@@ -194,7 +196,7 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
                            Pass pass) {
   if (Claim own = find(key, number, wanted); own) return own;
   const bool is_taken = wanted < region_->layout().chunk_count() && take_place(wanted, key, number);
-  // Another process may have made this chunk in the meantime.
+  // Another process may just have made this chunk.
   if (!is_taken) {
     if (Claim own = find(key, number, wanted); own) return own;
   }
@@ -204,22 +206,23 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
   return place == k_none ? Claim() : seal(place, key, number, wanted);
 }
 
-// The place is open and has the chunk's key. Makes it findable; or gives it back, if another
-// process has made the chunk or if the buckets have no room.
+// The place is open and has the chunk's key. Makes the place findable. Gives the place back if
+// another process has made the chunk, or if the buckets have no room.
 Chunks::Claim Chunks::seal(std::uint32_t place, const FileKey& key, std::uint32_t number,
                            std::uint32_t wanted) {
   region_->header().has_chunks.store(1, std::memory_order_relaxed);
   ChunkRow& row = region_->chunk_row(place);
-  // No process has a pin on the place before it is sealed, so until then it can be given back.
+  // Until the place is sealed, no process has a pin on it, so it can be given back.
   bool is_known = insert(hash_of(key, number), place);
-  // Either we see the other process's entry, or that process, at its own fence, sees ours.
+  // Either this process sees the entry of another process, or that process sees this entry after
+  // its own fence.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   Claim other;
   if (is_known && is_made_by_other(key, number, place, wanted, other)) {
     remove_name(place);
-    // The other process seals its place a few instructions later. If it is stopped before, we keep
-    // ours as well: an empty Claim would mean that no place is left, and large files would be
-    // refused for a second.
+    // The other process seals its place a few instructions later. If that process is stopped
+    // before, this process keeps its place as well. An empty Claim would mean that no place is
+    // left, and large files would be refused for a second.
     for (int tries = 0; !other && tries < k_tries_for_maker; ++tries) {
       other = find(key, number, wanted);
       if (!other) base::sys::raw(SYS_sched_yield);
@@ -243,7 +246,7 @@ void Chunks::forget(const FileKey& key, std::uint32_t number) {
     if (before.state != SegmentState::sealed || !swap_word(row, before, evicting)) continue;
     for (ChunkBucket* const bucket : buckets_of(*region_, hash_of(key, number)).of)
       remove_from(*bucket, own.place());
-    // The chunk's readers continue: the bytes stay as they are.
+    // The chunk's readers may continue, because the bytes do not change.
     row.version[0].fetch_xor(1, std::memory_order_relaxed);
     swap_word(row, evicting, {SegmentState::sealed, k_no_owner, evicting.generation});
   }
@@ -255,7 +258,7 @@ void forget_chunks_of(Region& region, std::uint32_t process_slot) {
     ChunkRow& row = region.chunk_row(place);
     const SegmentWord word = word_of(row);
     if (word.owner != process_slot) continue;
-    // Nothing in the chunk has changed, and others may have pins on it.
+    // Nothing in the chunk has changed, and other processes may have pins on it.
     if (word.state == SegmentState::evicting)
       swap_word(row, word, {SegmentState::sealed, k_no_owner, word.generation});
     if (word.state != SegmentState::open) continue;

@@ -1,18 +1,18 @@
-// Chunks of large files in the region. A chunk is 2 MiB of a file, from a multiple of 2 MiB on.
-// Each of its pages of 4 KiB is present or absent, and a present page holds the bytes of this
+// Chunks of large files in the region. A chunk is 2 MiB of a file, and begins at a multiple of 2
+// MiB. Each of its pages of 4 KiB is present or absent, and a present page holds the bytes of this
 // version of the file.
 //
 // A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file are
-// adjacent if the region has room for that, so that a mapping of the file takes few pieces. A place
-// that has a chunk keeps it, so that data larger than the memory still gets hits in proportion to
-// the part that fits. Two kinds of chunk are replaced, if no process has a pin on them and no
-// program has mapped them: those of an earlier version of the same file, and, if no place is free,
-// chunks that pass. An eighth of the places is for chunks that pass, at least 64 MiB and at most
-// half of the places; the oldest is replaced first (chunks_passing.cc). Kept chunks hold parts of
-// files that are not large files, and are replaced first (chunks_kept.cc). Invariants: a page that
-// is present is never written to while the chunk has its place. A writer of an absent page holds
-// the flight for its block (single_flight.h). Thread-safe, across processes too. Async-signal-safe,
-// no allocation.
+// adjacent if the region has room for that, so that a mapping of the file consists of few pieces.
+// Most chunks stay in their places, so that data larger than the memory still gets hits in
+// proportion to the part that fits. A chunk is replaced only if no process has a pin on it and no
+// program has mapped it, and only in these cases. Chunks of an earlier version of the same file may
+// always be replaced. If no place is free, chunks that pass are replaced, the oldest first
+// (chunks_passing.cc). These chunks have an eighth of the places, but at least 64 MiB and at most
+// half of the places. Kept chunks hold parts of files that are not large files, and are replaced
+// before all others (chunks_kept.cc). Invariants: a page that is present is never written to while
+// the chunk has its place. A writer of an absent page holds the flight for its block
+// (single_flight.h). Thread-safe, also across processes. Async-signal-safe, no allocation.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ struct FileKey {
   friend bool operator==(const FileKey&, const FileKey&) = default;
 };
 FileKey key_of_file(std::string_view path, const FileStat& stat);
-// Names the flight of a block of this version (single_flight.h).
+// The hash that identifies the flight of a block of this version (single_flight.h).
 std::uint64_t block_hash_of(const FileKey& key, std::uint64_t number);
 
 // Pages of a chunk, from `first` up to but not including `end`.
@@ -46,7 +46,7 @@ class Chunks {
   static constexpr std::uint64_t k_page_bytes = 4096;
   static constexpr std::uint32_t k_none = UINT32_MAX;
 
-  // A pin on a chunk, which keeps its place.
+  // A pin on a chunk. The chunk keeps its place until the pin ends.
   class Claim {
    public:
     Claim() = default;
@@ -62,26 +62,26 @@ class Chunks {
     std::uint64_t offset(const Region& region) const { return region.offset_of(data_); }
     std::uint32_t place() const { return place_; }
     void release() {
-      // Release: our reads of the chunk come before another file's bytes; pairs with the check of
-      // all pins in take_replaced.
+      // Release: the reads of the chunk come before another file's bytes replace it. Pairs with the
+      // check of all pins in take_replaced.
       if (counter_ != nullptr) give_up(counter_, epoch_);
       forget();
     }
-    // Leaves the pin to be ended by give_up(): see words().
+    // Makes this object forget the pin, which give_up() must then end (see words()).
     void forget() {
       counter_ = nullptr;
       row_ = nullptr;
     }
-    // The pages from `page` on that are present (or absent), up to `end`. Without a chunk, all are
-    // absent.
+    // The run of present (or absent) pages that begins at `page`, up to `end`. Without a chunk, all
+    // pages are absent.
     PageRun present_from(std::uint32_t page, std::uint32_t end) const {
       return {page, end_of_run(page, end, true)};
     }
     PageRun absent_from(std::uint32_t page, std::uint32_t end) const {
       return {page, end_of_run(page, end, false)};
     }
-    // The first run of present (or absent) pages at `page` or after it; next_absent returns at most
-    // `most` pages.
+    // The first run of present (or absent) pages that begins at or after `page`. next_absent
+    // returns at most `most` pages.
     PageRun next_present(std::uint32_t page, std::uint32_t end) const {
       return present_from(absent_from(page, end).end, end);
     }
@@ -95,27 +95,27 @@ class Chunks {
     bool has_all(const PageRun& pages) const {
       return end_of_run(pages.first, pages.end, true) == pages.end;
     }
-    // Counts those of these pages that were fetched ahead and are now read for the first time.
-    // Stores nothing if there are none.
+    // Counts the pages of the run that were fetched ahead and are now read for the first time. If
+    // there are none, it stores nothing.
     std::uint32_t take_unread(const PageRun& pages) const {
       return row_->unread.load(std::memory_order_relaxed) == 0 ? 0 : take_unread_slow(pages);
     }
-    // Notes that a mapping gives the program's job these pages. Returns how many of them are new to
-    // the job. If two jobs alternate, pages count again.
+    // Notes that a mapping shows these pages to the program's job. Returns how many of the pages
+    // are new to the job. If two jobs alternate, pages count again.
     std::uint32_t note_shown(const PageRun& pages, std::uint32_t job) const;
-    // The values that give_up() needs to end the pin without this object, after a jump; `counter`
-    // is null if there is no pin.
+    // The values by which give_up() can end the pin without this object, after a jump. `counter` is
+    // null if there is no pin.
     struct Words {
       std::atomic<std::uint32_t>* counter;
       std::uint32_t epoch;
     };
     Words words() const { return {counter_, epoch_}; }
-    // Ends a pin, unless it was made before a fork and therefore belongs to the parent.
+    // Ends a pin. A pin from before a fork belongs to the parent and is ignored.
     static void give_up(std::atomic<std::uint32_t>* counter, std::uint32_t epoch) {
       if (epoch == own_epoch.load(std::memory_order_relaxed))
         counter->fetch_sub(1, std::memory_order_release);
     }
-    // Another file's chunk may replace this one as soon as no process has a pin on it.
+    // Whether a chunk of another file may replace this chunk when no process has a pin on it.
     bool is_passing() const { return row_->passed.load(std::memory_order_relaxed) != 0; }
     // Notes that a program maps the chunk.
     void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
@@ -141,62 +141,64 @@ class Chunks {
 
   explicit Chunks(Region& region) : region_(&region) {}
 
-  // For a forked child: the pins of its thread are the parent's. A handler that forked may return
-  // into a read.
+  // For a forked child: forgets the pins of its thread, because they belong to the parent. The call
+  // is needed because a signal handler that forked can return into a read that holds a pin.
   static void forget_claims() { own_epoch.fetch_add(1, std::memory_order_relaxed); }
 
-  // Empty if the chunk is not there. `hint`: a place to search first, or k_none.
+  // Finds a chunk. Empty: there is no such chunk. `hint`: a place to search first, or k_none.
   Claim find(const FileKey& key, std::uint32_t number, std::uint32_t hint = k_none) const;
   // Finds the chunk, or makes a place for it: the place `wanted` if that is free. Empty: no place
   // is left. If another process makes the same chunk at the same time, for another block of it, two
-  // may be made. Each has pages that the other lacks, so a caller must always search for a chunk
-  // with the same `hint`, and take the absent pages from the Claim through which it writes. If no
-  // place is free, a chunk that `may_pass` replaces another chunk that passes, but not one with
-  // blocks that the tiers are about to get. A chunk that `must_pass` replaces those, too.
+  // chunks may be made. Each of them then has pages that the other lacks. So each caller must
+  // always search for a chunk with the same `hint`, and determine the absent pages from the Claim
+  // through which it writes. If no place is free, a chunk that `may_pass` replaces another chunk
+  // that passes. Chunks with blocks that the tiers are about to get are spared, but a chunk that
+  // `must_pass` replaces even those.
   enum class Pass : std::uint8_t { no, may_pass, must_pass };
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
-  // find() and make() for a kept chunk.
+  // Like find() and make(), but for a kept chunk.
   Claim find_kept(const FileKey& key, std::uint32_t number) const;
   Claim make_kept(const FileKey& key, std::uint32_t number);
-  // Frees all segments that contain only kept chunks. False: there are none.
+  // Frees all segments that contain only kept chunks. False: there is no such segment.
   bool free_kept_segments();
-  // True if no place was free a moment ago.
+  // True if a recent search found no free place.
   bool is_full() const;
-  // How many of `places` places are for chunks that pass when no place is free.
+  // How many of `places` places chunks that pass may have when no place is free.
   static std::uint32_t most_passing(std::uint32_t places);
-  // The bytes of the places for chunks that pass when no place is free.
+  // How many bytes of places chunks that pass may have when no place is free.
   std::uint64_t passing_bytes() const;
-  // How many bytes of places are free, or have a kept chunk.
+  // The total size in bytes of the places that are free or have a kept chunk.
   std::uint64_t free_bytes() const;
-  // Returns the first of `count` consecutive free places for the chunks of a file.
+  // Returns the first of `count` consecutive free places for the chunks of a file. The places are
+  // not reserved.
   std::uint32_t place_for(std::uint32_t count);
 
-  // Reserves memory for these pages and maps them writable. The caller holds their flight, and none
-  // of them is present.
+  // Reserves memory for these pages and maps them writable. The caller must hold the flight of the
+  // pages, and all of the pages must be absent.
   base::Result<base::Mapping> window(const Claim& claim, const PageRun& pages);
   // Writes the pages through an fd of the region's file, from memory that may be missing (EFAULT).
-  // The caller meets the same conditions as for window().
+  // The same conditions as for window() apply.
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages,
                              const std::byte* from);
-  // Notes that the pages were fetched before any program asked for them. Call it before they are
-  // present.
+  // Notes that the pages were fetched before any program asked for them. Call it before the pages
+  // are present.
   void note_ahead(const Claim& claim, const PageRun& pages) const;
   // For the tiers (tier/block_writer.h, tier/cluster_blocks.h): notes that a block of the chunk has
-  // become whole, so they may get it. `has_disk`: the disk already has it.
+  // become whole, so that the tiers may get the block. `has_disk`: the disk already has the block.
   void note_whole(const Claim& claim, bool has_disk = false) const;
-  // Notes that the tiers have these pages, were offered them, or must not have them.
+  // Notes that the tiers have these pages, have been offered them, or must not get them.
   void note_offered(const Claim& claim, const PageRun& pages) const;
   // Like note_offered, but for the cluster.
   void note_shared(const Claim& claim, const PageRun& pages) const;
   bool is_shared(const Claim& claim, const PageRun& pages) const;
-  // How many blocks have ever become whole, at this place and in the region.
+  // How many blocks have ever become whole, at this place or in the whole region.
   std::uint32_t wholes(std::uint32_t place) const;
   std::uint64_t wholes() const {
     return region_->header().blocks_whole.load(std::memory_order_acquire);
   }
   // True if any of these pages was noted as offered.
   bool is_offered(const Claim& claim, const PageRun& pages) const;
-  // Returns the chunk at this place if it has blocks that became whole since it was last offered.
+  // Returns the chunk at this place if blocks of it have become whole since it was last offered.
   struct Offer {
     Claim claim;
     FileKey key;
@@ -205,11 +207,11 @@ class Chunks {
     std::uint32_t whole = 0;
   };
   std::optional<Offer> offer_at(std::uint32_t place) const;
-  // Returns the chunk at this place, even if all of it was offered.
+  // Returns the chunk at this place, even if all its blocks have been offered.
   std::optional<Offer> chunk_at(std::uint32_t place) const;
   bool has_offer(std::uint32_t place) const;
-  // Notes that everything that was whole when `offer` was made has been offered, and wakes the
-  // waiters.
+  // Notes that all blocks that were whole when `offer` was made have been offered. Wakes the
+  // threads that wait for the tiers.
   void end_offer(const Offer& offer) const;
   void tell_waiting() const;
   // How many offers have ended so far.
@@ -218,14 +220,15 @@ class Chunks {
   }
   // True if the last make() found only places that wait for the tiers.
   bool waits_for_tiers() const { return waits_for_tiers_; }
-  // Waits until the count of ended offers is no longer `ended`, at most for `at_most_ns`.
+  // Waits until the count of ended offers differs from `ended`, but at most `at_most_ns`.
   void wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const;
 
-  // Gives the memory of the chunk at this place back to others, unless a process has a pin on it or
-  // a program has mapped it. Without `whatever`, it spares a chunk that has unread pages, or blocks
-  // that the tiers are about to get. Returns the number of bytes.
+  // Gives the memory of the chunk at this place back to the machine. Does nothing if a process has
+  // a pin on the chunk or a program has mapped it. If `whatever` is false, it also spares a chunk
+  // with unread pages, or with blocks that the tiers are about to get. Returns the number of bytes
+  // that it gave back.
   std::uint64_t give_back_memory(std::uint32_t place, bool whatever);
-  // Hides this chunk from lookups. Its place counts as one of an earlier version of the file.
+  // Hides this chunk from lookups. The chunk then counts as one of an earlier version of the file.
   void forget(const FileKey& key, std::uint32_t number);
   // Notes that the pages hold the bytes of the file.
   void note_present(const Claim& claim, const PageRun& pages) const;
@@ -240,10 +243,10 @@ class Chunks {
   Claim claim(std::uint32_t place) const;
   bool is_of(const ChunkRow& row, const FileKey& key, std::uint32_t number) const;
   Claim claim_if(std::uint32_t place, const FileKey& key, std::uint32_t number) const;
-  // On success the place is open, and the caller must seal it or give it back.
+  // Takes a place. On success the place is open, and the caller must seal it or give it back.
   bool take_place(std::uint32_t place, const FileKey& key, std::uint32_t number);
-  // Which chunk gives up its place: one of an earlier version of the file, a kept one, or, if a
-  // chunk that passes needs the place, any chunk.
+  // Which chunk may be replaced: a chunk of an earlier version of the file, a kept chunk, or any
+  // chunk. `any` is for a chunk that passes.
   enum class Replaced : std::uint8_t { former_version, kept, any };
   bool take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number,
                      Replaced replaced);
@@ -255,7 +258,8 @@ class Chunks {
   void drop_unread(ChunkRow& row) const;
   bool insert(std::uint64_t hash, std::uint32_t place) const;
   Claim seal(std::uint32_t place, const FileKey& key, std::uint32_t number, std::uint32_t wanted);
-  // Marks the number of a kept chunk, so that lookups for large files do not find it.
+  // This bit marks the number of a kept chunk, so that lookups for large files do not find the
+  // chunk.
   static constexpr std::uint32_t k_kept = 1U << 31;
   static bool is_kept(const ChunkRow& row) {
     return (row.number.load(std::memory_order_relaxed) & k_kept) != 0;
@@ -274,14 +278,15 @@ class Chunks {
   bool waits_for_tiers_ = false;
 };
 
-// Bytes of all large files in the region's memory, and how many of these were fetched ahead and not
-// read yet.
+// The bytes of all large files in the region's memory, and how many of these bytes were fetched
+// ahead and have not been read yet.
 struct ChunkFigures {
   std::uint64_t bytes = 0, unread = 0;
 };
 ChunkFigures figures_of_chunks(const Region& region);
 
-// Frees the places that a process was changing when it died. The caller holds the lifecycle lock.
+// Frees the places that a process was changing when it died. The caller must hold the lifecycle
+// lock.
 void forget_chunks_of(Region& region, std::uint32_t process_slot);
 
 }  // namespace cube::cache

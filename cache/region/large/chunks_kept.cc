@@ -1,12 +1,12 @@
-// Kept chunks: they hold what a program has read of a file that is served in parts, for the file's
-// next open (fill/kept_parts.h). Most of such a place is empty, so kept chunks take only places
-// that nothing else needs.
+// Kept chunks. Kept chunks hold the parts that a program has read of a file that is served in
+// parts, for the file's next open (fill/kept_parts.h). Most of their space is empty, so kept chunks
+// use only places that nothing else needs.
 //
-// They have at most as many places as chunks that pass. If all of these are taken, a kept chunk
-// replaces another one. The hash of the new chunk decides which: if the oldest were replaced, a
-// program that reads too many files in rotation would never get a hit. A chunk of another kind
-// replaces a kept one if no place is free. If no segment is free, a record gets the segments that
-// have nothing but kept chunks.
+// Kept chunks may have as many places as chunks that pass. If all of these places are taken, a new
+// kept chunk replaces another kept chunk. The hash of the new chunk decides which. If the oldest
+// chunk were replaced, a program that reads too many files in rotation would never get a hit. A
+// chunk of another kind replaces a kept chunk if no place is free. If no segment is free, segments
+// that contain only kept chunks are freed for records.
 #include "cache/base/process/block_signals.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/segments.h"
@@ -65,9 +65,9 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
     if (!(is_free || is_kept(row)) || row.is_mapped.load(std::memory_order_seq_cst) != 0)
       return false;
   }
-  // The mark is cleared first, so that even after our death no segment without memory has it.
+  // Clears the mark first. Even if this process dies now, no segment without memory has the mark.
   of.has_memory.store(0, std::memory_order_release);
-  // No other process makes a chunk in a place that we have open.
+  // Other processes make no chunk in a place that this process has open.
   std::uint32_t taken = 0;
   for (; taken < each; ++taken) {
     ChunkRow& row = region_->chunk_row(first + taken);
@@ -76,10 +76,11 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
     if (free.state != SegmentState::free ||
         !swap_word(row, free, {SegmentState::open, region_->own_slot(), free.generation + 1}))
       break;
-    // A place that a process left when it died still has its pages.
+    // If a process left a place open when it died, the place still has its pages.
     write(first + taken, {}, 0, /*passes=*/false);
   }
-  // If we die before the segment is free, it stays open and empty until it is given back.
+  // If this process dies before the segment is free, the segment stays open and empty until the
+  // reaper gives it back.
   const bool is_ours =
       taken == each &&
       swap_word(of, before, {SegmentState::open, region_->own_slot(), before.generation + 1});

@@ -14,8 +14,8 @@
 namespace cube::cache {
 namespace {
 
-// Calls act(word, bits) for each word of a bitmap that has some of these pages: the word's index
-// and the bits of the pages.
+// Calls act(word, bits) for each word of a bitmap that covers some of these pages. `word` is the
+// index of the word, `bits` are the bits of the pages.
 template <typename Act>
 void for_each_word(const PageRun& pages, Act act) {
   for (std::uint32_t page = pages.first; page < pages.end;) {
@@ -41,8 +41,8 @@ bool has_any(const Bits& of, const PageRun& pages) {
   return is_any;
 }
 
-// The available memory is checked once per this many bytes, because a check reads four files of
-// /proc and /sys.
+// The available memory is checked only once per this number of bytes, because a check reads four
+// files of /proc and /sys.
 constexpr std::int64_t k_bytes_a_look = 32 << 20;
 constinit std::atomic<std::int64_t> g_looked_for{0};
 
@@ -57,9 +57,8 @@ bool has_memory_for(Region& region, std::uint64_t bytes) {
 
 constexpr int k_madv_populate_write = 23, k_no_advice = 0x5a5a5a;
 
-// Reserves memory for the whole window without an fd, which the program could replace by another
-// file with dup2. Empty: the kernel does not know the advice (Linux before 5.14), or a sandbox
-// refuses it.
+// Reserves memory for the whole window. Uses no fd, because the program could replace an fd by
+// dup2. Empty: the kernel does not know the advice (Linux before 5.14), or a sandbox refuses it.
 std::optional<base::Result<void>> populate(const base::Mapping& window) {
   // An emulator reports success for any advice, even one that it does not know.
   static constinit std::atomic<int> cannot_ask{-1};
@@ -103,7 +102,7 @@ base::Result<void> Chunks::copy_in(int region_fd, const Claim& claim, const Page
 }
 
 void Chunks::note_ahead(const Claim& claim, const PageRun& pages) const {
-  // The count is increased first, so that it never goes below zero.
+  // Increments the count before the bits are set, so that the count never falls below zero.
   claim.row_->unread.fetch_add(pages.count(), std::memory_order_relaxed);
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
     claim.row_->ahead[word].fetch_or(bits, std::memory_order_relaxed);
@@ -135,7 +134,7 @@ std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
 
 void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
-    // Release: the bytes are written first; pairs with end_of_run.
+    // Release: the bytes were written before. Pairs with end_of_run.
     claim.row_->present[word].fetch_or(bits, std::memory_order_release);
   });
   const std::uint64_t bytes = pages.count() * k_page_bytes;
@@ -145,7 +144,7 @@ void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
 }
 
 void Chunks::note_whole(const Claim& claim, bool has_disk) const {
-  // Release: the pages are written first; pairs with the acquire in chunk_at.
+  // Release: the pages were written before. Pairs with the acquire in chunk_at.
   if (!has_disk) claim.row_->to_offer.fetch_add(1, std::memory_order_release);
   claim.row_->wholes.fetch_add(1, std::memory_order_release);
   region_->header().blocks_whole.fetch_add(1, std::memory_order_release);
@@ -184,7 +183,8 @@ std::optional<Chunks::Offer> Chunks::offer_at(std::uint32_t place) const {
 std::optional<Chunks::Offer> Chunks::chunk_at(std::uint32_t place) const {
   const ChunkRow& row = region_->chunk_row(place);
   Offer offer{.claim = claim(place), .key = {}, .number = 0, .whole = 0};
-  // From then on, a chunk that is sealed while we have a pin on it is not replaced (see claim_if).
+  // A chunk that is sealed while this process has a pin on it is not replaced until the pin ends
+  // (see claim_if).
   if (word_of(row, std::memory_order_seq_cst).state != SegmentState::sealed) return {};
   offer.whole = row.to_offer.load(std::memory_order_acquire);
   offer.key = {row.path.load(std::memory_order_relaxed),
@@ -203,7 +203,7 @@ void Chunks::end_offer(const Offer& offer) const {
 
 void Chunks::tell_waiting() const {
   RegionHeader& header = region_->header();
-  // seq_cst: either we see the waiter, or the waiter sees the new count and does not sleep.
+  // seq_cst: either this load sees the waiter, or the waiter sees the new count and does not sleep.
   header.chunks_written.fetch_add(1, std::memory_order_seq_cst);
   if (header.chunks_waiting.load(std::memory_order_seq_cst) != 0)
     base::sys::futex_wake_all(&header.chunks_written);
@@ -212,7 +212,7 @@ void Chunks::tell_waiting() const {
 void Chunks::wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const {
   RegionHeader& header = region_->header();
   tell_tier_writer(header);
-  // A process that is killed here leaves the count too high, which only causes needless wake-up
+  // If a process is killed here, the count stays too high, which only causes needless wake-up
   // calls.
   header.chunks_waiting.fetch_add(1, std::memory_order_seq_cst);
   base::note_way_out();

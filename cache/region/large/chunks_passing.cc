@@ -1,13 +1,14 @@
-// Chunks that pass: if no place is free, a bounded part of the places is reused, the oldest first.
+// Chunks that pass. If no place is free, a limited part of the places is reused, and the oldest
+// chunk is replaced first.
 //
-// A search goes through all places in a circle, starting after the last place that was taken. It
-// skips a place of the part if half of the part is older; otherwise pins on some segments could
-// evict a recent chunk too early. The search adds places to the part until the part has its size;
-// they stay in it. Their number is counted whenever the region turns out to be full, so a death
-// between two steps matters for only a second.
+// A search visits all places in a circle, starting after the last place that was taken. The search
+// skips a place of the part if half of the part's places are older. Otherwise pins on some segments
+// could evict a recent chunk too early. The search adds places to the part until the part has its
+// full size, and places never leave the part. The number of places is counted whenever the region
+// turns out to be full, so a death between two steps matters for only a second.
 //
-// A place with blocks that the tiers are about to get is spared, so that data larger than the
-// memory reaches the disk completely.
+// The search spares a place with blocks that the tiers are about to get, so that data larger than
+// the memory reaches the disk completely.
 #include <algorithm>
 
 #include "cache/base/clock.h"
@@ -17,8 +18,8 @@
 namespace cube::cache {
 namespace {
 
-// Four windows of read-ahead. With fewer than four places, chunks would be replaced before they are
-// read.
+// The usual part has room for four windows of read-ahead. With fewer than four places, chunks would
+// be replaced before they are read.
 constexpr std::uint32_t k_usual_places = (64U << 20) / k_chunk_bytes, k_fewest_places = 4;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Places of chunks: which one a new chunk takes, and how it becomes free again.
+// Places of chunks: chooses the place for a new chunk, and frees places.
 #include <bit>
 
 #include "cache/base/clock.h"
@@ -11,11 +11,11 @@
 namespace cube::cache {
 namespace {
 
-// The pause after a search that found no place.
+// After a search that found no place, no search is made for this time.
 constexpr std::uint64_t k_full_ns = 1'000'000'000;
 
-// Files that are known to have no chunks of an earlier version. Without this, each new chunk would
-// cost a search of the whole region.
+// The number of files for which it is remembered that they have no chunks of an earlier version.
+// Otherwise each new chunk would cost a search of the whole region.
 constexpr std::size_t k_known = 64;
 constinit std::atomic<std::uint64_t> g_without_former[k_known]{};
 
@@ -32,7 +32,7 @@ void note_without_former(const Region& region, const FileKey& key) {
   g_without_former[key.path % k_known].store(known_word(region, key), std::memory_order_relaxed);
 }
 
-// Clears the bits, and returns how many there were.
+// Clears the bits, and returns how many were set.
 template <std::size_t N>
 std::uint64_t clear(std::atomic<std::uint64_t> (&words)[N]) {
   std::uint64_t count = 0;
@@ -43,7 +43,7 @@ std::uint64_t clear(std::atomic<std::uint64_t> (&words)[N]) {
 
 }  // namespace
 
-// The unread pages will not be read.
+// Drops the marks of unread pages, which will never be read.
 void Chunks::drop_unread(ChunkRow& row) const {
   const std::uint64_t pages = clear(row.ahead);
   row.unread.store(0, std::memory_order_relaxed);
@@ -51,7 +51,7 @@ void Chunks::drop_unread(ChunkRow& row) const {
     region_->own_process().stats.count(base::Counter::block_wasted, pages * k_page_bytes);
 }
 
-// The caller has the row in state open; the row stays in that state.
+// The caller must have put the row into the state open. The row stays in that state.
 void Chunks::write(std::uint32_t place, const FileKey& key, std::uint32_t number,
                    bool passes) const {
   ChunkRow& row = region_->chunk_row(place);
@@ -84,7 +84,7 @@ bool Chunks::take_place(std::uint32_t place, const FileKey& key, std::uint32_t n
   if (before.state != SegmentState::free) return false;
   const SegmentWord open{SegmentState::open, region_->own_slot(), before.generation + 1};
   if (!swap_word(row, before, open)) return false;
-  // free_kept_segments() may have given the segment to records since then.
+  // free_kept_segments() may have given the segment to records before the place was taken.
   if (word_of(of, std::memory_order_seq_cst).state != SegmentState::chunks) {
     swap_word(row, open, {SegmentState::free, k_no_owner, open.generation});
     return false;
@@ -101,7 +101,7 @@ bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_
     return false;
   const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation + 1};
   if (!swap_word(row, before, evicting)) return false;
-  // An earlier version will not be opened again.
+  // A chunk of an earlier version may be replaced, because that version will not be opened again.
   const bool may =
       replaced == Replaced::any ||
       (replaced == Replaced::kept ? is_kept(row)
@@ -111,8 +111,8 @@ bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_
     swap_word(row, evicting, before);
     return false;
   }
-  // The place becomes open first, because after our death forget_chunks_of frees an open place, but
-  // seals an evicting one unchanged.
+  // Opens the place before writing to it. If this process dies, forget_chunks_of frees an open
+  // place, but seals an evicting place unchanged.
   swap_word(row, evicting, {SegmentState::open, evicting.owner, evicting.generation});
   remove_name(place);
   write(place, key, number,
@@ -163,12 +163,12 @@ std::uint64_t Chunks::free_bytes() const {
 }
 
 std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
-  // A search goes through the whole region.
+  // Avoids a search, which visits the whole region.
   if (is_full()) return may_have_former(*region_, key) ? former_place(key, number) : k_none;
   const std::uint32_t each = region_->layout().chunks_of_segment(),
                       end = resident_segments(*region_);
-  // Searches segments that already belong to large files, then free ones. It starts at the top,
-  // away from the records of small files.
+  // Searches the segments that already belong to large files, then free segments. Starts at the
+  // top, away from the records of small files.
   for (const bool in_free : {false, true}) {
     for (std::uint32_t segment = end; segment-- > 0;) {
       const SegmentRow& row = region_->segment_row(segment);
@@ -178,7 +178,7 @@ std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
       }
     }
   }
-  // A kept chunk replaces no other kind.
+  // A kept chunk does not replace chunks of other kinds.
   if ((number & k_kept) != 0) return k_none;
   if (const std::uint32_t place = kept_place(key, number); place != k_none) return place;
   count_passing();
@@ -203,13 +203,13 @@ std::uint32_t Chunks::former_place(const FileKey& key, std::uint32_t number) {
   return k_none;
 }
 
-// The caller has the place open, and no process has a pin on it.
+// The caller must have the place open, and no process may have a pin on it.
 void Chunks::give_back(std::uint32_t place) const {
   ChunkRow& row = region_->chunk_row(place);
   remove_name(place);
   const bool passes = row.passed.load(std::memory_order_relaxed) != 0;
   if (passes) {
-    // The next chunk that passes may have the place.
+    // The next chunk that passes may use the place.
     for (auto* const part : {&row.path, &row.version[0], &row.version[1]})
       part->store(0, std::memory_order_relaxed);
     row.passed.store(1, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// Functions that return the chunk and the page of a byte of a large file, and their inverses.
-// Thread safety: pure functions.
+// Computes the chunk and the page of a byte of a large file, and the reverse. Thread safety: pure
+// functions.
 #pragma once
 
 #include "cache/base/memory/kernel_page.h"
@@ -20,8 +20,8 @@ inline std::uint64_t byte_of(std::uint32_t chunk, std::uint32_t page) {
   return std::uint64_t{chunk} * k_chunk_bytes + std::uint64_t{page} * k_chunk_page;
 }
 
-// The pages that hold [at, end), which must lie in one chunk. Rounded to whole kernel pages,
-// because the kernel maps no less.
+// The pages that contain the bytes [at, end), which must lie in one chunk. The run is extended to
+// whole kernel pages, because the kernel maps only whole pages.
 inline PageRun pages_of(std::uint64_t at, std::uint64_t end) {
   const std::uint64_t unit = base::kernel_page();
   const std::uint64_t chunk = at / k_chunk_bytes * k_chunk_bytes;

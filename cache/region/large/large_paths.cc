@@ -15,7 +15,7 @@ constexpr std::uint64_t k_ns_of_step = 1'000'000'000;
 }  // namespace
 
 struct LargePaths::Content {
-  // Monotonic clock: when it was last noted.
+  // Monotonic clock, seconds: the time at which the path was last noted.
   std::uint64_t noted_s;
   FileStat stat;
   std::uint32_t length;
@@ -31,8 +31,8 @@ LargePathRow& LargePaths::row_of(const FileKey& key, std::uint32_t way) const {
 bool LargePaths::read(const LargePathRow& row, const FileKey& key, Content& content) {
   static_assert(sizeof(Content) <= sizeof row.words &&
                 sizeof(Content) % sizeof(std::uint64_t) == 0);
-  // Acquire: pairs with the release in note(). A concurrent writer cannot leave content that yields
-  // the same key.
+  // Acquire: pairs with the release in note(). If a writer interferes, the content does not yield
+  // the key.
   if (row.tag.load(std::memory_order_acquire) != tag_of(key)) return false;
   auto* const to = reinterpret_cast<std::byte*>(&content);
   for (std::size_t i = 0; i < sizeof content / sizeof(std::uint64_t); ++i) {
@@ -56,8 +56,8 @@ bool LargePaths::note(const FileKey& key, std::string_view path, const FileStat&
       return true;
     }
     const std::uint64_t tag = row.tag.load(std::memory_order_relaxed);
-    // The tag matches, but the content does not: two writers tore this row. It is replaced first,
-    // like a free one.
+    // The tag matches, but the content does not, because two writers wrote the row at the same
+    // time. A row with the wrong content is replaced first, like a free row.
     const std::uint64_t noted =
         tag == 0 || tag == tag_of(key) ? 0 : row.words[0].load(std::memory_order_relaxed);
     if (noted >= oldest) continue;

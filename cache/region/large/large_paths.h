@@ -1,9 +1,10 @@
 // The paths and the stats of large files whose chunks are in the region. A chunk identifies its
-// file only by a FileKey (chunks.h); a process that writes the chunk to a tier needs the path.
-// There are as many rows as chunks, up to 4,096 of 1 KiB. If a file finds no free row, it replaces
-// the one that was noted longest ago. Invariant: a path that is found is the one from which its key
-// was computed. Rows are written without a lock, so a reader recomputes the key of what it has
-// read. Thread-safe, across processes too. Async-signal-safe, no allocation.
+// file only by a FileKey (chunks.h), but a process that writes the chunk to a tier needs the path.
+// There are as many rows as chunks, but at most 4,096 rows of 1 KiB. If no row is free for a file,
+// the row that was noted longest ago is replaced. Invariant: a key is found only together with the
+// path and stat from which it was computed. Rows are written without a lock, so a reader recomputes
+// the key from the row's content. Thread-safe, also across processes. Async-signal-safe, no
+// allocation.
 #pragma once
 
 #include <string_view>
@@ -27,12 +28,12 @@ class LargePaths {
 
   // `key` is key_of_file(path, stat). False: the path is too long.
   bool note(const FileKey& key, std::string_view path, const FileStat& stat);
-  // False: there is no row of this key.
+  // False: there is no row for this key.
   bool find(const FileKey& key, Entry& name) const;
 
  private:
   struct Content;
-  // The number of rows in which a key may be.
+  // The number of rows in which a key can be.
   static constexpr std::uint32_t k_ways = 8;
 
   LargePathRow& row_of(const FileKey& key, std::uint32_t way) const;

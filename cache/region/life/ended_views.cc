@@ -8,8 +8,8 @@
 namespace cube::cache {
 namespace {
 
-// True if the segment has a record that could be found. Waits while another process decides whether
-// to reclaim the segment.
+// Whether the segment has a record that can be found. `is_undecided`: another process is deciding
+// whether to reclaim the segment.
 bool has_records(const Region& region, std::uint32_t segment, bool& is_undecided) {
   constexpr int k_patience = 10'000;
   const std::atomic<std::uint64_t>& word = region.segment_row(segment).word;
@@ -45,7 +45,7 @@ bool forget_views(Region& region, std::uint32_t bits) {
   const std::uint64_t segment_bytes = region.layout().segment_bytes;
   bool is_undecided = false;
   for (std::uint32_t segment = 0; segment < region.layout().segment_count; ++segment) {
-    // A pin keeps the segment from being reclaimed, but may be set too late.
+    // A pin keeps the segment from being reclaimed, but it may be set too late.
     Pin claim;
     std::uint32_t generation = 0;
     while (has_records(region, segment, is_undecided) && !tier.hold(segment, generation, claim)) {

@@ -3,14 +3,14 @@
 namespace cube::cache {
 namespace {
 
-// RegionHeader::lead_word: number of the lead:32 | its mutex:8 | beat:24.
+// The fields of RegionHeader::lead_word: number of the lead:32 | mutex of the lead:8 | beat:24.
 constexpr std::uint64_t k_beats = (1ULL << 24) - 1;
 
 std::uint32_t lock_of(std::uint64_t word) {
   return static_cast<std::uint32_t>(word >> 24 & 0xff) % k_lead_locks;
 }
 
-// 0 is never the number of a lead, not even after a wrap-around.
+// The number of a lead is never 0, even after a wrap-around.
 std::uint64_t next_lead_word(std::uint64_t word, std::uint32_t lock) {
   const std::uint32_t number = static_cast<std::uint32_t>(word >> 32) + 1;
   return std::uint64_t{number != 0 ? number : 1} << 32 | std::uint64_t{lock} << 24;
@@ -41,8 +41,8 @@ bool LeadClaim::take(std::uint32_t lock, std::uint64_t word) {
   RegionHeader& header = region_->header();
   lock_.emplace(&header.lead_locks[lock], 0);
   const std::uint64_t mine = next_lead_word(word, lock);
-  // Relaxed: a leader's stores to the region need their own ordering anyway, because the previous
-  // leader may still be working.
+  // Relaxed: a leader's stores to the region are ordered separately, because the previous leader
+  // may still be working.
   if (*lock_ && header.lead_word.compare_exchange_strong(word, mine, std::memory_order_relaxed)) {
     own_.store(mine, std::memory_order_relaxed);
     return true;

@@ -1,20 +1,22 @@
-// LeadClaim: a process's claim to lead the node's prefetching. One process at a time has the lead.
+// LeadClaim: a process's claim to lead the node's prefetching. Only one process at a time is the
+// leader.
 //
-// The leader holds one of several robust mutexes, through which the kernel reports its death. A
-// word in the region's header holds the mutex, the number of the lead, and the beat: a count that
-// the leader increments while its process runs. A leader that is stopped (SIGSTOP, a frozen control
-// group, a debugger) keeps its mutex and does not beat. After seven checks without a beat a
-// follower takes another mutex and the next number, and the previous leader notices that at its
-// next beat.
+// The leader holds one of several robust mutexes, through which the kernel reports the leader's
+// death. A word in the region's header holds the index of the mutex, the number of the lead, and
+// the beat. The beat is a count that the leader increments while its process runs. A leader that is
+// stopped (SIGSTOP, a frozen control group, a debugger) keeps its mutex and does not beat. After
+// seven checks without a beat, a follower takes another mutex and the next number. The previous
+// leader notices the new number at its next beat.
 //
-// Neither times nor process ids are compared, so time and pid namespaces, a suspended machine and a
-// clock that jumps do no harm. Checks count only if they are 250 ms apart, and a follower that was
-// itself stopped has checked only once in that time.
+// No times and no process ids are compared, so time and pid namespaces, a suspended machine, and a
+// clock that jumps do no harm. Checks count only if they are at least 250 ms apart. A follower that
+// was stopped itself has made only one check during the stop.
 //
 // Invariants: if two followers see the same word, one of them gets the lead. A beat between a
-// follower's check and its swap keeps the lead. A leader that has lost it holds its mutex until
-// give_up(), so the number of mutexes limits how many leaders can be stopped at the same time.
-// Thread safety: beat() from any thread, the rest from one.
+// follower's check and its swap keeps the lead. A leader that has lost the lead holds its mutex
+// until give_up(), so the number of mutexes limits how many leaders can be stopped at the same
+// time. Thread safety: any thread may call beat(). All other functions must be called from one
+// thread.
 #pragma once
 
 #include <atomic>
@@ -33,10 +35,10 @@ class LeadClaim {
 
   explicit LeadClaim(Region& region) : region_(&region) {}
 
-  // Checks the leader and takes the lead if it is free. True: we lead from now on, until beat()
-  // returns false or give_up(). `now_ns` is base::monotonic_ns().
+  // Checks the leader, and takes the lead if it is free. True: this process leads from now on,
+  // until beat() returns false or give_up() is called. `now_ns` is base::monotonic_ns().
   bool look(std::uint64_t now_ns);
-  // False: we do not lead, or no longer.
+  // False: this process does not lead, or no longer leads.
   bool beat();
   void give_up();
 
@@ -45,10 +47,10 @@ class LeadClaim {
 
   Region* region_;
   std::optional<RobustLock> lock_;
-  // The word without its beat; 0: we do not lead.
+  // RegionHeader::lead_word without the beat; 0: this process does not lead.
   std::atomic<std::uint64_t> own_{0};
   std::uint64_t seen_ = 0, counted_ns_ = 0;
-  // Checks without a beat.
+  // The number of checks without a beat.
   unsigned silent_ = 0;
 };
 

@@ -13,14 +13,14 @@ namespace {
 
 namespace sys = base::sys;
 
-// Beyond the end of any file, so that no other lock is in the way.
+// The locked bytes lie beyond the end of any file, so that they do not conflict with other locks.
 constexpr std::int64_t k_first_byte = std::int64_t{1} << 62;
 
-// The fd and the file of the currently open LifeLock.
+// The fd and the file of the LifeLock that is currently open.
 constinit std::atomic<int> g_open_fd{-1};
 constinit std::atomic<std::uint64_t> g_open_device{0}, g_open_inode{0};
 
-// A sandbox refuses MADV_DONTFORK.
+// Set if a sandbox has refused MADV_DONTFORK, so that a forked child inherits the mapping.
 constinit std::atomic<bool> g_is_inherited{false};
 
 struct ::flock lock_of(short type, std::uint32_t slot, std::uint32_t count) {
@@ -84,7 +84,7 @@ bool LifeProbe::is_held(std::uint32_t slot, std::uint32_t count) const {
 void close_life_lock_after_fork() {
   const int fd = g_open_fd.exchange(-1, std::memory_order_acquire);
   struct ::stat st {};
-  // The fd may have belonged to another file when the fds were copied.
+  // The fd may have referred to another file when the fork copied the fds.
   if (fd < 0 || sys::failed(sys::fstat(fd, &st))) return;
   if (st.st_dev == g_open_device.load(std::memory_order_relaxed) &&
       st.st_ino == g_open_inode.load(std::memory_order_relaxed))

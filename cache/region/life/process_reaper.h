@@ -1,6 +1,7 @@
-// Gives process slots to processes, and takes them back from processes that leave or have died,
-// with everything that they held: pins, leases, flights, writers, posts. Their counters go to their
-// job's row. Thread safety: the caller must hold RegionHeader::lifecycle.
+// Gives process slots to processes, and takes the slots back from processes that leave or have
+// died. Everything that such a process held (pins, leases, flights, writers, posts) is freed, and
+// its counters are added to the job's row. Thread safety: the caller must hold
+// RegionHeader::lifecycle.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +19,21 @@ struct SlotClaim {
   // The claim lasts as long as this mapping.
   base::Mapping life;
 };
-// The last slot is for a process that serves the others, such as the gateway, which must be able to
-// join them.
+// The last slot is reserved for a `server`: a process that serves the others, such as the gateway.
+// A server must be able to join even if programs have all other slots.
 enum class SlotFor : bool { program, server };
-// EUSERS: living processes have all slots. EDQUOT: all job rows are taken. ESTALE: the region has
+// EUSERS: living processes have all slots. EDQUOT: all job rows are in use. ESTALE: the region has
 // lost its name.
 base::Result<SlotClaim> claim_process_slot(Region& region, const base::ProcessId& self,
                                            const base::ProcessId& job,
                                            SlotFor use = SlotFor::server);
-// Clears what the process has left in its slot; the caller drops `life` next.
+// Clears everything that the process has left in its slot. The caller must drop SlotClaim::life
+// next.
 void release_process_slot(Region& region, std::uint32_t slot);
 
 // Frees the slots of dead processes: pins, leases, statistics. Returns how many processes other
-// than `except` (or k_nobody) are left. If many are left, it checks each of them only once a
-// second, unless `thoroughly`, but it always notices if none is left.
+// than `except` (or k_nobody) are left. If there are many processes and `thoroughly` is false, it
+// checks each process only once a second. But it always notices if no process is left.
 std::uint32_t reap_dead_processes(Region& region, std::uint32_t except, bool thoroughly = false);
 
 }  // namespace cube::cache

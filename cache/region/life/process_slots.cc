@@ -12,7 +12,7 @@
 namespace cube::cache {
 
 std::uint32_t slots_reached(const Region& region) {
-  // A corrupt region may hold any value here.
+  // Limits the value, because the region may be corrupt.
   return std::min(region.header().slots_reached.load(std::memory_order_seq_cst),
                   region.layout().process_slots);
 }
@@ -38,7 +38,7 @@ std::atomic<std::uint64_t>& attached_row(Region& region, std::uint32_t pid) {
 }  // namespace
 
 void note_attached(Region& region, const base::ProcessId& self) {
-  // Release: the process that reaps this one has waited for its end.
+  // Release: the process that reaps this process has waited for its end.
   attached_row(region, self.pid)
       .store(word_of_program(self.pid, self.pid_namespace), std::memory_order_release);
 }
@@ -63,8 +63,7 @@ bool report_is_due(Region& region, const base::ProcessId& except) {
     if (row.leader.pid == 0 || row.leader == except ||
         row.reported.load(std::memory_order_relaxed) != 0)
       continue;
-    // A parent that runs as another user has a region of its own, and reads no report from this
-    // one.
+    // A parent that runs as another user has its own region, and reads no report from this region.
     if (base::liveness_of(row.leader) == base::Liveness::alive && base::is_of_this_user(row.leader))
       return true;
   }

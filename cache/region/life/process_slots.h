@@ -1,8 +1,8 @@
-// The table of processes that are attached to the region: their identity, whether they live, and
-// what they pin. A process holds its slot by a life lock (life_lock.h), which the kernel drops with
-// the process's memory. process_reaper.h claims slots and frees those of dead processes. Invariant:
-// a living process never counts as dead; a death may be noticed late. Thread-safe, across processes
-// too; report_is_due needs RegionHeader::lifecycle held.
+// The table of processes that are attached to the region: their identities, whether they live, and
+// which segments they pin. A process holds its slot by a life lock (life_lock.h). The kernel drops
+// this lock together with the process's memory. process_reaper.h claims slots and frees those of
+// dead processes. Invariant: a living process never counts as dead. A death may be noticed late.
+// Thread-safe, also across processes; callers of report_is_due must hold RegionHeader::lifecycle.
 #pragma once
 
 #include <cstdint>
@@ -16,24 +16,24 @@ class Region;
 
 inline constexpr std::uint32_t k_nobody = k_most_process_slots;
 
-// No slot at or above this one has ever been claimed.
+// All slots that have ever been claimed are below this number.
 std::uint32_t slots_reached(const Region& region);
-// True if any process has a pin on this segment. seq_cst: the pinner increments its counter, then
-// checks the segment.
+// Whether any process has a pin on this segment. seq_cst: a process that pins first increments its
+// counter, then checks the segment.
 bool is_segment_pinned(const Region& region, std::uint32_t segment);
 
-// These functions note which programs have attached, for the processes that reap them. Another
-// program's note may overwrite a row; the child then counts as one that has not attached. A program
-// that is about to become another (exec) counts as not attached, too.
+// These functions note which programs have attached, for the processes that reap them. The note of
+// another program may overwrite a row; the child then counts as not attached. A program that is
+// about to execute another program also counts as not attached.
 void note_attached(Region& region, const base::ProcessId& self);
 void note_exec(Region& region, const base::ProcessId& self);
-// True if the child that `self` has just reaped had attached. Forgets the note.
+// Whether the child that `self` has just reaped had attached. Removes the note.
 bool take_attached(Region& region, const base::ProcessId& self, std::uint32_t child);
 
 bool process_is_alive(Region& region, std::uint32_t slot);
 
-// True if the first process of any job other than `except` is alive, so that its report is still
-// due.
+// Whether the first process of a job other than `except` is alive, so that the report of that job
+// is still due.
 bool report_is_due(Region& region, const base::ProcessId& except);
 
 }  // namespace cube::cache

@@ -1,4 +1,4 @@
-// The users of a region, and the end of its name.
+// Region: how processes join and leave a region, and how its name is removed.
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -26,7 +26,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// A region or a socket is left to its creator for this long, even if its locks are free.
+// A region or a socket of at most this age belongs to its creator, even if its locks are free.
 constexpr std::uint64_t k_young_ns = 60'000'000'000;
 
 bool is_own_socket(const std::string& path, struct ::stat& st) {
@@ -34,15 +34,15 @@ bool is_own_socket(const std::string& path, struct ::stat& st) {
          S_ISSOCK(st.st_mode) && st.st_uid == sys::geteuid();
 }
 
-// By now the maker of the socket is listening, unless it is dead.
+// Whether the file is so old that its creator is either listening by now or dead.
 bool is_old(const struct ::stat& st) {
   const std::uint64_t made_ns = static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000ULL +
                                 static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
   return base::wall_ns() - made_ns >= k_young_ns;
 }
 
-// True if all jobs that have used the region are over. The process that makes a region begins a job
-// there as it joins it.
+// Whether all jobs that have used the region are over. The process that creates a region begins a
+// job in it when it joins.
 bool has_only_dead_jobs(const Region& region) {
   bool has_jobs = false;
   for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
@@ -59,8 +59,8 @@ bool is_old_socket(const std::string& path) {
   return is_own_socket(path, st) && is_old(st);
 }
 
-// Removes a socket that a dead leader has left, unless a process listens on it or the name now
-// belongs to another file: a new leader may have been faster.
+// Removes a socket that a dead leader has left. Does nothing if a process listens on it, or if the
+// name now belongs to another file, because a new leader was faster.
 void remove_dead_socket(const std::string& path) {
   sockaddr_un address{};
   struct ::stat before {
@@ -74,7 +74,7 @@ void remove_dead_socket(const std::string& path) {
   if (sys::connect(client.get(), &address, sizeof address) != -ECONNREFUSED ||
       !is_own_socket(path, now))
     return;
-  // A new leader also refuses connections until it listens.
+  // The socket of a new leader also refuses connections until the leader listens.
   if (is_old(now) && now.st_dev == before.st_dev && now.st_ino == before.st_ino)
     sys::unlink(path.c_str());
 }
@@ -111,8 +111,8 @@ bool Region::retire_if_unused() {
   if (!lock || reap_dead_processes(*this, k_nobody, true) != 0 || report_is_due(*this, {}))
     return false;
   header().dead.store(1, std::memory_order_relaxed);
-  // Only a process that uses the region listens there, and the next region is not made before the
-  // name has been removed.
+  // Only processes that use the region listen on the socket, and the next region is created only
+  // after the name was removed.
   struct ::stat st {};
   if (const std::string socket = socket_path_of(path_); is_own_socket(socket, st))
     sys::unlink(socket.c_str());
@@ -130,8 +130,8 @@ base::Result<void> Region::retire() {
 }
 
 Region::Joined Region::join(const RegionOptions& options, std::string& why) {
-  // Determined only here, when there is a region to join: a program that reads no covered file may
-  // first reach attach() as it exits.
+  // The identity is determined only now, when there is a region to join: a program that reads no
+  // covered file may first call attach() at its exit.
   const base::ProcessId self = base::current_process();
   const base::View view =
       options.view.number != base::View::k_free ? options.view : base::current_view();
@@ -140,9 +140,8 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     why = fmt::format("{} is held by a stopped process", path_);
     return Joined::no;
   }
-  // `left_over`: killed processes have left the region behind, and no setting asks to keep it. A
-  // region that is `dead` here has ended; its last process may have died before it removed the
-  // name.
+  // `left_over`: killed processes have left the region, and no setting keeps it. A `dead` region
+  // has ended; its last process may have died before it removed the name.
   const bool unused =
       options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});
   const bool left_over =
@@ -157,10 +156,10 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
   auto claim = claim_process_slot(*this, self, options.job,
                                   options.create ? SlotFor::program : SlotFor::server);
   if (!claim) {
-    // Another process has removed the name.
+    // ESTALE: another process has removed the name.
     if (claim.error().value == ESTALE) return Joined::gone;
     why = why_not_claimed(claim.error().value);
-    // No other process uses or will use this region: it was made for this process only.
+    // The region was created for this process only. No other process uses or will use it.
     if (unused && !options.keep && header().records.load(std::memory_order_relaxed) == 0) {
       header().dead.store(1, std::memory_order_relaxed);
       remove_name();
@@ -214,7 +213,7 @@ std::string Region::why_not_claimed(int error) const {
 std::uint32_t Region::claim_view(const base::View& view) {
   for (std::uint32_t i = 0; i < k_views; ++i) {
     std::uint64_t& known = header().views[i];
-    // This view may have the numbers of an ended view, which the kernel has reused.
+    // This view may have the same number as an ended view whose ids the kernel has reused.
     if (known == view.number && !view.is_lasting &&
         (living_views(*this, LeftViews::have_ended) >> i & 1) == 0)
       known = base::View::k_ended;
@@ -240,8 +239,8 @@ bool Region::is_named() const {
 }
 
 void Region::remove_name() {
-  // Checks that the name is still this region's, because another region may have been made under
-  // it.
+  // Checks that the name still belongs to this region, because another region may have been created
+  // under the name.
   if (is_named()) sys::unlink(path_.c_str());
 }
 
@@ -254,11 +253,12 @@ void Region::detach() {
   const std::uint32_t others = reap_dead_processes(*this, own_slot_);
   const bool last = others == 0 && !report_is_due(*this, process_slot(own_slot_).process);
   if (last && !keep_) {
-    // A program's mapping of the region stays valid without a name.
+    // A program's mapping of the region remains valid without the name.
     header().dead.store(1, std::memory_order_relaxed);
     remove_name();
   }
-  // If we hold pins, we keep the slot, and the kernel reports our death once our memory is freed.
+  // If this process has pins, it keeps the slot. The kernel reports its death when its memory is
+  // freed.
   if (pins_of(*this, own_slot_) != 0) return;
   release_process_slot(*this, own_slot_);
   life_.reset();
@@ -277,8 +277,8 @@ void Region::sweep_name(RegionOptions& options, std::string_view name) {
     if (region != nullptr) region->retire_if_left();
     return;
   }
-  // While a process uses the region, a leader may be listening, which a connection would disturb;
-  // and the next leader replaces the file.
+  // Does not test the socket while a process uses the region: a leader may be listening, and a
+  // connection would disturb it. The next leader replaces the socket anyway.
   const bool is_left =
       region != nullptr ? region->count_processes() == 0 : found.error().value == ENOENT;
   if (is_left) remove_dead_socket(path);

@@ -1,5 +1,5 @@
-// A process-shared robust mutex in the region: when its holder dies, the kernel hands it to the
-// next process. The memory that a critical section guards must make sense after a death at any
+// A process-shared robust mutex in the region: when its holder dies, the kernel passes it to the
+// next process. The memory that the mutex guards must be consistent after a death at any
 // instruction. Thread-safe. Not async-signal-safe.
 #pragma once
 
@@ -20,27 +20,28 @@ inline int init_robust_mutex(pthread_mutex_t* mutex) {
   int error = pthread_mutexattr_init(&attributes);
   if (error == 0) error = pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
   if (error == 0) error = pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  // A signal handler that exits while its thread holds the mutex gets an error, not a deadlock.
+  // ERRORCHECK: if a signal handler exits while its thread holds the mutex, locking returns an
+  // error instead of blocking forever.
   if (error == 0) error = pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
   if (error == 0) error = pthread_mutex_init(mutex, &attributes);
   pthread_mutexattr_destroy(&attributes);
   return error;
 }
 
-// True if this mutex is of the kind of `fresh`, which init_robust_mutex has made. In a corrupt file
-// the mutex may be of another kind, on which libc waits forever or aborts.
+// Whether this mutex has the same kind as `fresh`, which init_robust_mutex has initialized. In a
+// corrupt file a mutex may have another kind, with which libc would wait forever or abort.
 inline bool is_robust_mutex(const pthread_mutex_t& mutex, const pthread_mutex_t& fresh) {
   return mutex.__data.__kind == fresh.__data.__kind;
 }
 
-// Holds the mutex. Signals are blocked while it lives: a handler could leave by a jump, and all
-// others would wait for a thread that continues elsewhere. The constructor waits at most two
-// seconds, or `at_most_ms`: a stopped process (SIGSTOP, a debugger) must not hold up the others.
+// Holds the mutex, with signals blocked. Otherwise a handler could leave by a jump, and all others
+// would wait for a thread that continues elsewhere. The constructor waits at most two seconds, or
+// `at_most_ms`, so that a stopped process (SIGSTOP, a debugger) does not hold up the others.
 class RobustLock {
  public:
   explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {
-    // The wall clock is the last resort, because it may be set during the wait. ThreadSanitizer
-    // does not know pthread_mutex_clocklock.
+    // The wall clock is the last resort, because it can be set during the wait. ThreadSanitizer
+    // does not support pthread_mutex_clocklock.
     const bool by_wall_clock = &__tsan_init != nullptr || base::g_libc.clocklock == nullptr;
     timespec deadline = base::read_clock(by_wall_clock ? CLOCK_REALTIME : CLOCK_MONOTONIC);
     deadline.tv_sec += at_most_ms / 1000;

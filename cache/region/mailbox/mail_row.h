@@ -1,5 +1,6 @@
-// The words of a row of the mailbox: its state with the asker and the number of the request, the
-// kind of a query with the lengths of its texts, and the texts. For the sources of Mailbox only.
+// The words of a row of the mailbox. One word has the state, the asker and the number of the
+// request. Another word has the kind of the query and the lengths of its texts. The texts follow.
+// Only the sources of Mailbox use this header.
 #pragma once
 
 #include <array>
@@ -12,7 +13,7 @@ namespace cube::cache::mail {
 
 enum class MailState : std::uint64_t { free = 0, writing = 1, posted = 2, taken = 3, done = 4 };
 
-// MailRow::word.
+// The fields of MailRow::word.
 inline constexpr std::uint64_t k_number_mask = 0xffffff;
 inline constexpr unsigned k_asker_at = 24, k_error_at = 48, k_state_at = 60;
 inline constexpr std::uint64_t k_asker_mask = 0xffffffULL << k_asker_at, k_error_mask = 0xfff;
@@ -26,7 +27,8 @@ inline std::uint64_t with_state(std::uint64_t word, MailState state, int error =
   return (word & k_request_mask) | static_cast<std::uint64_t>(state) << k_state_at |
          (static_cast<std::uint64_t>(error) & k_error_mask) << k_error_at;
 }
-// Includes the generation, because the slot may belong to another process by the time we check.
+// The bits that identify the asker. The bits include the generation, because the slot may belong to
+// another process when they are checked.
 inline std::uint64_t asker_bits(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
       region.process_slot(process).generation.load(std::memory_order_relaxed);
@@ -37,7 +39,7 @@ inline std::uint64_t gateway_word(const Region& region, std::uint32_t process) {
       region.process_slot(process).generation.load(std::memory_order_relaxed);
   return generation << 32 | (process + 1);
 }
-// `word`: as gateway_word.
+// `word`: a word as gateway_word returns it.
 inline bool gateway_is_alive(Region& region, std::uint64_t word) {
   const std::uint32_t slot = static_cast<std::uint32_t>(word) - 1;
   return word != 0 && slot < region.layout().process_slots && gateway_word(region, slot) == word &&
@@ -46,7 +48,7 @@ inline bool gateway_is_alive(Region& region, std::uint64_t word) {
 
 using PartWords = std::array<std::uint64_t, MailRow::k_part_words>;
 
-// MailRow::head.
+// The fields of MailRow::head.
 struct Lengths {
   std::uint16_t prefix = 0, url = 0, below = 0;
   std::size_t sum() const { return std::size_t{prefix} + url + below; }
@@ -61,8 +63,8 @@ inline Lengths lengths_of(std::uint64_t head) {
           static_cast<std::uint16_t>(head)};
 }
 
-// Texts lie one after the other, as words. Words are atomic because a row that has changed hands
-// may be read and written at the same time; the reader detects that by the row's word.
+// Writes texts one after another, as words. The words are atomic, because a row that has changed
+// hands may be read and written at the same time. The reader detects this by MailRow::word.
 class TextWriter {
  public:
   explicit TextWriter(std::atomic<std::uint64_t>* words) : words_(words) {}
@@ -72,7 +74,7 @@ class TextWriter {
       if (++at_ % 8 == 0) put();
     }
   }
-  // Fills up with zeros.
+  // Fills the rest of the words with zeros.
   void end(std::size_t words) {
     for (; at_ < words * 8; at_ = (at_ / 8 + 1) * 8) {
       words_[at_ / 8].store(word_, std::memory_order_relaxed);

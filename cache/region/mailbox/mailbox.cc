@@ -15,19 +15,19 @@ namespace {
 
 using namespace mail;
 
-// How long others wait for a gateway that one of them has started.
+// How long processes wait for a gateway that another process has started.
 constexpr std::uint64_t k_start_ns = 5'000'000'000;
 
 void tell_row_is_free(const Region& region) {
   RegionHeader& header = region.header();
-  // seq_cst: either we see the asker that waits, or that asker sees the new count and does not
-  // sleep.
+  // seq_cst: either this load sees the asker that waits, or that asker sees the new count and does
+  // not sleep.
   header.mail_freed.fetch_add(1, std::memory_order_seq_cst);
   if (header.mail_waiting.exchange(0, std::memory_order_seq_cst) != 0)
     base::sys::futex_wake_all(&header.mail_freed);
 }
 
-// Frees the row if its word is still this one.
+// Frees the row if its word is still `word`.
 bool free_row(const Region& region, std::uint32_t row, std::uint64_t word) {
   if (!region.mail_row(row).word.compare_exchange_strong(word, word & k_number_mask,
                                                          std::memory_order_acq_rel))
@@ -36,8 +36,8 @@ bool free_row(const Region& region, std::uint32_t row, std::uint64_t word) {
   return true;
 }
 
-// Time that this process has waited. The time during which the process was stopped or the machine
-// was suspended counts as one slice only.
+// The time that this process has waited. If the process was stopped or the machine was suspended,
+// that time counts as one slice only.
 class Waited {
  public:
   explicit Waited(std::uint64_t slice_ns) : slice_ns_(slice_ns), last_ns_(base::monotonic_ns()) {}
@@ -60,7 +60,7 @@ void Mailbox::Post::free() {
   if (region == nullptr) return;
   MailRow& row = region->mail_row(ticket_.row);
   std::uint64_t word = row.word.load(std::memory_order_acquire);
-  // The gateway may take or finish the request at this moment.
+  // Repeats the swap, because the gateway may just take or finish the request.
   while (((word ^ ticket_.word) & k_request_mask) == 0 && state_of(word) != MailState::free &&
          !free_row(*region, ticket_.row, word))
     word = row.word.load(std::memory_order_acquire);
@@ -114,10 +114,10 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
   if (!ticket) return ETIMEDOUT;
   RegionHeader& header = region_->header();
   MailRow& row = region_->mail_row(ticket->row);
-  // A gateway that still reads the row's previous request and sees one of these words also sees
-  // that the row has changed hands; pairs with the fence in take.
+  // A gateway may still be reading the previous request of this row. If that gateway sees one of
+  // these words, it also sees that the row has changed hands. Pairs with the fence in take.
   std::atomic_thread_fence(std::memory_order_release);
-  // Twice the time, so that a row becomes overdue only after its owner has given it up.
+  // Uses twice the time, so that the row becomes overdue only after its owner has given it up.
   row.overdue_ns.store(base::coarse_monotonic_ns() + 2 * patience.longest_ns,
                        std::memory_order_relaxed);
   row.head.store(head_of(query), std::memory_order_relaxed);
@@ -162,7 +162,7 @@ int Mailbox::need_gateway(Start start) const {
   auto& due_ns = start_due_ns();
   const std::uint64_t now = base::coarse_monotonic_ns();
   std::uint64_t due = due_ns.load(std::memory_order_relaxed);
-  // Another process has just started one.
+  // Another process has just started a gateway.
   if (now < due ||
       !due_ns.compare_exchange_strong(due, now + k_start_ns, std::memory_order_relaxed))
     return 0;
@@ -178,7 +178,7 @@ int Mailbox::wait(const MailTicket& ticket, Start start, const Patience& patienc
   bool is_to_check = row_of_gateway() == nullptr;
   while (true) {
     const std::uint64_t word = row.word.load(std::memory_order_acquire);
-    // Another asker has found the row overdue.
+    // Another asker has found the row overdue and freed it.
     if (((word ^ ticket.word) & k_request_mask) != 0 || state_of(word) == MailState::free)
       return ETIMEDOUT;
     if (state_of(word) == MailState::done) return error_of(word);

@@ -1,18 +1,18 @@
-// The mailbox is a fixed table of requests in the region, through which processes ask the gateway,
-// the node's only process that talks to an object store. Each store, and each identity that asks
-// it, has a gateway of its own. An asker posts a request and waits for its answer; the gateway
-// takes it, does the work and finishes it:
+// The mailbox is a fixed table of requests in the region. Through it processes ask the gateway, the
+// node's only process that talks to an object store. Each store with its credentials has its own
+// gateway. An asker posts a request and waits for the answer. The gateway takes the request, does
+// the work, and finishes the request:
 //   free -> writing -> posted -> taken -> done -> free
-// The bytes do not pass through here: the gateway puts what was asked for into RAM, and the answer
-// is an errno.
+// The bytes do not pass through the mailbox: the gateway puts the requested data into RAM, and the
+// answer is an errno.
 //
 // Invariants: one compare-and-swap changes the whole word of a row (its state, its owner and the
-// number of its request), so a process that is too late changes nothing. The rows of a dead asker
-// become free when its slot is reaped; the next gateway posts again those that a dead one had
-// taken. If an owner leaves its row by a jump, the row becomes free when it is overdue and another
-// asker needs it. Every wait checks that the gateway lives, and ends when Patience does.
-// Thread-safe; one thread of the gateway calls become_gateway and resign. The askers' part is
-// async-signal-safe.
+// number of its request). So a process that is too late changes nothing. The rows of a dead asker
+// become free when its slot is reaped. If a gateway dies, the next gateway posts the requests again
+// that the dead gateway had taken. If an owner leaves its row by a jump, the row becomes free when
+// it is overdue and another asker needs it. Every wait checks that the gateway lives, and is
+// limited by Patience. Thread-safe; only one thread of the gateway calls become_gateway and resign.
+// The askers' part is async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,21 +26,22 @@
 namespace cube::cache {
 
 enum class MailKind : std::uint8_t {
-  // The file, into RAM. If its version is known, room is reserved before the store is asked.
+  // Fetch the file into RAM. If its version is known, room is reserved before the store is asked.
   object = 1,
-  listing = 2,  // the directory, into RAM
-  copy = 3,     // the file, into a copy that the asker collects with its ticket
-  blocks = 4,   // a part of a large file, into its chunks (fill/large/large_object.cc)
-  check = 5     // whether the store still has the file in this version; ESTALE: it has another one
+  listing = 2,  // list the directory, into RAM
+  copy = 3,     // fetch the file into a copy, which the asker collects with its ticket
+  blocks = 4,   // fetch a part of a large file into its chunks (fill/large/large_object.cc)
+  check = 5     // ask whether the store still has this version of the file; ESTALE: it has another
+                // version
 };
 
-// A version of an object, and a part of it.
+// A version of an object, and a part of that version.
 struct MailPart {
-  // The version; `etag_mark` is that of BucketMount.
+  // The version. `etag_mark` is ObjectInfo::etag_mark.
   std::uint64_t size = 0, modified = 0, etag_mark = 0;
-  // The asker waits for [begin, end); what follows up to `ahead_end` is fetched as well. Objects
-  // and copies are always whole: `end` is then k_whole if they must be of this version, and 0 if
-  // any version will do.
+  // The asker waits for the bytes [begin, end). The bytes up to `ahead_end` are fetched as well.
+  // Objects and copies are always fetched as a whole: `end` is then k_whole if they must have this
+  // version, and 0 if any version suffices.
   static constexpr std::uint64_t k_whole = UINT64_MAX;
   std::uint64_t begin = 0, end = 0, ahead_end = 0;
 };
@@ -49,11 +50,12 @@ static_assert(sizeof(MailPart) == MailRow::k_part_words * sizeof(std::uint64_t))
 struct MailQuery {
   MailKind kind = MailKind::object;
   bool is_prefetch = false;  // no program waits for it
-  // The bucket `url` appears at `prefix`. `below`: the path below both, empty for the root itself.
+  // The bucket `url` appears at `prefix`. `below` is the path below both; it is empty for the root
+  // itself.
   std::string_view prefix, url, below;
-  // base::boot_ns: a record that was verified since then is fresh enough.
+  // base::boot_ns: a record that was verified at or after this time is fresh enough.
   std::uint64_t since_ns = UINT64_MAX;
-  MailPart part = {};  // not of `listing`
+  MailPart part = {};  // unused for `listing`
 };
 
 // Identifies one request of one row.
@@ -67,26 +69,28 @@ struct GatewayFigures {
   std::uint64_t answers = 0, retries = 0, bytes = 0, first_byte_ns = 0;
   std::uint32_t in_flight = 0, most_in_flight = 0;
 };
-// The sums over all gateways that live.
+// The sums over all living gateways. Sets `gateways` to their number.
 GatewayFigures figures_of_gateways(Region& region, std::uint32_t& gateways);
 
 class Mailbox {
  public:
-  // `store`: the gateway to ask, or the one that this process is (GatewayRow::store).
+  // `store`: the mark of the store whose gateway is asked, or whose gateway this process is
+  // (GatewayRow::store).
   explicit Mailbox(Region& region, std::uint64_t store = 0) : region_(&region), store_(store) {}
 
-  // The part of the askers.
+  // The functions for askers.
 
   struct Patience {
-    // The longest wait without progress, and how often the gateway is checked meanwhile.
+    // The longest wait without progress, and the interval of the checks that the gateway lives.
     std::uint64_t longest_ns = 35'000'000'000, look_again_ns = 50'000'000;
-    // A signal handler ends the wait, if handlers end blocking calls (interrupting_handlers.h).
+    // True: a signal handler ends the wait if it would end a blocking call
+    // (interrupting_handlers.h).
     bool ends_on_signal = false;
   };
-  // Starts a gateway for this region. Returns 0, or an errno that a gateway never answers with.
+  // Starts a gateway for this region. Returns 0, or an errno that is never the answer of a gateway.
   using Start = int (*)();
 
-  // The asker's row. Its destructor frees it.
+  // The asker's row. The destructor of a Post frees the row.
   class Post {
    public:
     Post() = default;
@@ -114,23 +118,23 @@ class Mailbox {
 
   // Asks the gateway, starts one if there is none, and waits for the answer: an errno, or 0.
   // ETIMEDOUT: no answer arrived in time. EINTR: a signal handler ran. ENAMETOOLONG: the query does
-  // not fit. `post` keeps the row, so that a copy can be collected and why() be called.
+  // not fit. `post` keeps the row, so that the caller can collect a copy and call why().
   int ask(const MailQuery& query, Start start, const Patience& patience, Post& post);
-  // The gateway's message about its answer, a line or nothing. `to` has room for k_why bytes.
+  // The gateway's message about its answer: one line, or empty. `to` has room for k_why bytes.
   static constexpr std::size_t k_why = MailRow::k_why_words * 8;
   std::string_view why(const Post& post, char* to) const;
   bool has_why(const Post& post) const;
-  // Returns true once for each error and gateway: the caller should then report the error to the
-  // user.
+  // Returns true only once for each error and gateway. The caller should then report the error to
+  // the user.
   bool is_to_be_told(int error) const;
 
-  // The part of the gateway.
+  // The functions for the gateway.
 
   // Returns 0, EEXIST if the store already has a gateway, or EUSERS if the region has no row left
-  // for another gateway. The claim ends when this process ends or calls resign().
+  // for another gateway. The process remains the gateway until it ends or calls resign().
   int become_gateway();
   void resign();
-  // Call it from time to time.
+  // Publishes the figures. Call it from time to time.
   void publish(const GatewayFigures& figures) const;
 
   struct Request {
@@ -141,23 +145,23 @@ class Mailbox {
     MailPart part;
     MailTicket ticket;
   };
-  // The next request to this store that has not been taken. Empty: there is none.
+  // Takes the next posted request to this store. Empty: there is none.
   std::optional<Request> take();
-  // Whether the asker still waits for the answer, or has not collected the copy yet.
+  // Whether the asker still waits for the answer, or has yet to collect the copy.
   bool is_wanted(const MailTicket& ticket) const;
-  // The counters of the asker, or of this process if the asker has ended.
+  // The counters of the asker's process, or of this process if the asker has ended.
   base::Stats& stats_of(const MailTicket& ticket) const;
-  // Notes progress, so that the asker keeps waiting.
+  // Notes progress, so that the asker continues to wait.
   void tell_progress(const MailTicket& ticket) const;
   // False: the asker no longer wants the answer. `why`: a line for the user, cut if it is long.
   bool finish(const MailTicket& ticket, int error, std::string_view why = {}) const;
-  // Counts posted requests; wait_for_news sleeps until the count changes.
+  // The count of posted requests. wait_for_news sleeps until the count changes.
   std::uint32_t news() const { return region_->header().mail_news.load(std::memory_order_seq_cst); }
   void wait_for_news(std::uint32_t seen, std::uint64_t at_most_ns) const;
 
   // Whether the store's gateway lives.
   bool has_gateway() const;
-  // The Unix socket on which the gateway hands over copies.
+  // The path of the Unix socket on which the gateway passes copies to processes.
   std::string socket_path() const;
   // `socket`: the eight letters that distinguish the gateways of a region. If the path would be too
   // long for a socket's address, it contains a hash of the region's path instead of the region's
@@ -167,7 +171,7 @@ class Mailbox {
  private:
   std::optional<MailTicket> claim_row() const;
   bool free_overdue_rows() const;
-  // Empty: no row became free within the Patience.
+  // Waits for a free row. Empty: no row became free within the time of `patience`.
   std::optional<MailTicket> await_row(const Patience& patience) const;
   int post(const MailQuery& query, const Patience& patience, Post& post) const;
   int wait(const MailTicket& ticket, Start start, const Patience& patience) const;

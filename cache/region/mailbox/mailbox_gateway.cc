@@ -1,4 +1,4 @@
-// Mailbox: the part of the gateway.
+// Mailbox: the functions for the gateway.
 #include <fmt/format.h>
 #include <sys/un.h>
 
@@ -33,7 +33,7 @@ int Mailbox::become_gateway() {
   RegionHeader& header = region_->header();
   const RobustLock lock(&header.gateway_lock);
   if (!lock) return EEXIST;
-  // The lock lets one process at a time change these.
+  // The lock allows only one process at a time to change the gateway rows.
   if (GatewayRow* const former = row_of_gateway(); former != nullptr) {
     if (has_gateway()) return EEXIST;
     former->process.store(0, std::memory_order_relaxed);
@@ -43,7 +43,7 @@ int Mailbox::become_gateway() {
   };
   GatewayRow* const row = std::ranges::find_if(header.gateways, is_free);
   if (row == std::end(header.gateways)) return EUSERS;
-  // A previous gateway left these when it died.
+  // A previous gateway may have taken requests and died. Posts these requests again.
   for (std::uint32_t i = 0; i < region_->layout().mail_rows(); ++i) {
     MailRow& mail = region_->mail_row(i);
     std::uint64_t word = mail.word.load(std::memory_order_acquire);
@@ -102,7 +102,7 @@ std::optional<Mailbox::Request> Mailbox::take() {
     MailRow& row = region_->mail_row(i);
     std::uint64_t word = row.word.load(std::memory_order_acquire);
     const std::uint64_t mine = with_state(word, MailState::taken);
-    // If the row changes hands at this moment, its word also changes.
+    // If the row changes hands during this read, its word also changes.
     if (state_of(word) != MailState::posted ||
         row.store.load(std::memory_order_relaxed) != store_ ||
         !row.word.compare_exchange_strong(word, mine, std::memory_order_acq_rel))
@@ -118,7 +118,7 @@ std::optional<Mailbox::Request> Mailbox::take() {
       part[j] = row.part[j].load(std::memory_order_relaxed);
     request.part = std::bit_cast<MailPart>(part);
     request.ticket = {i, mine};
-    // The asker may have given the row up, and another one may write to it.
+    // Wrong lengths mean that the asker has given the row up, and that another asker writes to it.
     if (lengths.sum() > MailRow::k_words * 8) continue;
     request.prefix = text_of(row, 0, lengths.prefix);
     request.url = text_of(row, lengths.prefix, lengths.url);
@@ -151,13 +151,12 @@ void Mailbox::tell_progress(const MailTicket& ticket) const {
 bool Mailbox::finish(const MailTicket& ticket, int error, std::string_view why) const {
   MailRow& row = region_->mail_row(ticket.row);
   if (!is_wanted(ticket)) return false;
-  // If the asker gives up the row at this moment, the worst result is that the next asker sees a
-  // wrong message.
+  // If the asker gives up the row during this write, the next asker sees a wrong message at worst.
   TextWriter text(row.why);
   text.add(why.substr(0, k_why));
   text.end(MailRow::k_why_words);
   std::uint64_t word = ticket.word;
-  // Release: the asker sees what was published; pairs with the acquire in wait.
+  // Release: the asker sees everything that was published before. Pairs with the acquire in wait.
   if (!row.word.compare_exchange_strong(word, with_state(word, MailState::done, error),
                                         std::memory_order_acq_rel))
     return false;

@@ -1,10 +1,10 @@
-// The segments for records of metadata. Unlike resident segments they are reclaimed, because
-// directories change and each change leaves a dead listing. All processes of the node fill one of
-// them at a time, as with the ring's segments (ring.h). A segment that holds metadata takes nothing
-// else until it gives its memory back. Invariants: a pinned segment keeps its bytes. There are at
-// most as many metadata segments as the caller allows, plus one for each process that leases at the
-// same instant. Thread-safe, across processes too; one thread of a process at a time calls
-// next_filling.
+// The segments for records of metadata. Unlike resident segments, these segments are reclaimed,
+// because directories change and each change leaves a dead listing. All processes of the node fill
+// the same segment at a time, like the shared segment of the ring (ring.h). A segment that holds
+// metadata holds nothing else until its memory is given back. Invariants: a pinned segment keeps
+// its bytes. There are at most as many metadata segments as the caller allows, plus one for each
+// process that leases a segment at the same instant. Thread-safe, also across processes; but only
+// one thread of a process at a time may call next_filling.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,13 @@ class MetadataRoom {
   explicit MetadataRoom(Region& region) : region_(&region) {}
 
   Filling filling() const;
-  // True if the segment is still the one to fill. The answer stays valid while the caller has a pin
-  // on it.
+  // Whether the segment is still open to all processes. The answer stays valid while the caller has
+  // a pin on the segment.
   bool is_open(const Filling& filling) const;
-  // Replaces `full` by another segment, unless another process has already done so. `may_drop`
-  // decides whether the contents of a segment may be dropped for its room. ENOSPC: there are `most`
-  // already, none of which may be dropped. ENOMEM: there is no such segment, and the region has no
-  // free one.
+  // Replaces `full` by another segment, unless another process has already replaced it. `may_drop`
+  // decides whether the contents of a segment may be dropped to make room. ENOSPC: there are
+  // already `most` segments, and none may be dropped. ENOMEM: no segment may be dropped, and the
+  // region has no free segment.
   base::Result<void> next_filling(const Filling& full, std::uint32_t most,
                                   const std::function<bool(std::uint32_t segment)>& may_drop);
   std::uint32_t count() const;

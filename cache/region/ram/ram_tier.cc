@@ -23,12 +23,13 @@ Pin RamTier::pin(const RecordPlace& place) const {
   if (place.segment >= layout.segment_count || place.offset + sizeof(Record) > layout.segment_bytes)
     return {};
   const std::byte* const at = region_->segment(place.segment) + place.offset;
-  // Prefetches the header and the path before the pin is made, because the pin delays later loads.
+  // Prefetches the header and the path before pinning, because the atomic operation of the pin
+  // delays later loads.
   for (std::size_t line = 0; line < sizeof(Record) + 2 * 64; line += 64)
     __builtin_prefetch(at + line);
-  // seq_cst on both sides: the pinner makes its pin visible, then checks that the segment is still
-  // the one it means. An evictor marks the segment, then checks the pins, so one of the two sees
-  // the other.
+  // seq_cst on both sides: this process first adds its pin, then checks that the segment is still
+  // the same. An evictor first marks the segment, then checks the pins. So at least one of the two
+  // sees the other.
   std::atomic<std::uint32_t>* const counter = pin_segment(*region_, place.segment);
   const SegmentWord word = SegmentWord::of_word(
       region_->segment_row(place.segment).word.load(std::memory_order_seq_cst));
@@ -140,8 +141,8 @@ void RamTier::show_to_own_view(const Record& record) {
 
 const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset) const {
   const std::byte* const at = region_->segment(segment) + offset;
-  // The place may be a hole, or be written at this moment. So each field is read once, and the path
-  // only as far as the region goes.
+  // The place may be a hole, or another process may be writing to it. So each field is read only
+  // once, and the path is read only within the region.
   if (reinterpret_cast<const Record*>(at)->magic != Record::k_magic) return nullptr;
   Record head;
   std::memcpy(static_cast<void*>(&head), at, sizeof head);
@@ -176,8 +177,8 @@ bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim)
 
 base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
                                    const Record& record) {
-  // A dead record is useless to all processes, even if it held another file: a new file often gets
-  // the inode of a removed one.
+  // A dead record is useless to all processes, even if it was a record of another file. A new file
+  // often gets the inode of a removed file.
   const auto is_dead = [&](const Record& old) { return old.has_changed(); };
   const auto with_record = [&](const RecordPlace& other, auto&& says) {
     const Pin old = pin(other);
@@ -208,7 +209,7 @@ bool RamTier::knows_device(std::uint64_t device) const {
 
 void RamTier::note_device(std::uint64_t device) {
   for (auto& known : region_->header().devices) {
-    // seq_cst, like the swap: this load may find the result of another process's swap
+    // seq_cst, like the swap, because this load may see the result of another process's swap
     // (knows_device).
     std::uint64_t word = known.load(std::memory_order_seq_cst);
     if (word == 0 && known.compare_exchange_strong(word, device + 1, std::memory_order_seq_cst))
@@ -217,7 +218,7 @@ void RamTier::note_device(std::uint64_t device) {
   }
 }
 
-// The publisher has found the file, so it may open the record.
+// Adds this process's view: this process has found the file, so it may open the record.
 RecordContent RamTier::seen_by_us(const RecordContent& content) const {
   RecordContent seen = content;
   seen.views |= region_->own_view();
@@ -238,8 +239,8 @@ Pin RamTier::write_head(const Reservation& reservation, const RecordContent& con
 base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent& content) {
   const Window& window = *reservation.window_;
   RegionHeader& header = region_->header();
-  // The device and the count are noted before the record can be found. So a writer that finds its
-  // device unknown, or no records at all, made its change before the record was there.
+  // Notes the device and the count before the record can be found. So if a writer finds its device
+  // unknown, or finds no records at all, its change came before the record.
   note_device(content.stat.device());
   header.records.fetch_add(1, std::memory_order_seq_cst);
   const RecordContent seen = seen_by_us(content);
@@ -250,15 +251,15 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
                           reservation.plan_.start};
   Pin pin(pin_segment(*region_, place.segment),
           reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
-  // Sealed before the record can be found, so a run that is still open when its writer dies was
-  // never found. Sealed under our pin, because a sealed run without a pin may be given back to
-  // others.
+  // Seals the run before the record can be found. So if a run is still open when its writer dies,
+  // no process has found its record. Seals the run under a pin, because a sealed run without a pin
+  // may be given back to the machine.
   if (window.count > 1) seal_segment(*region_, window.segment);
   if (content.prefetched) ring_.note_published(*pin);
-  // The entry by inode is made first, because a writer may use another path.
+  // Adds the entry for the inode first, because a writer may use another path.
   auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
-  // From here on another process may have seen the record; before this point, its room can be given
-  // back.
+  // From here on, another process may have seen the record. Before this point, the room of the
+  // record can still be given back.
   reservation.published_ = static_cast<bool>(inserted) || window.count > 1;
   if (!inserted && window.count > 1) free_run(*region_, window.segment);
   if (inserted) inserted = insert(base::hash_path(content.path), place, *pin);
@@ -268,8 +269,8 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
     note_index_error(inserted.error().value);
     return base::fail(inserted.error().value);
   }
-  // The totals are increased first, so that the ring, which subtracts the values of the rows, never
-  // subtracts more than they hold.
+  // Increases the totals before the values of the row. The ring subtracts the values of rows from
+  // the totals, and must not subtract more than the totals hold.
   header.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.records.fetch_add(1, std::memory_order_relaxed);
@@ -284,7 +285,7 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
   const bool confirmed =
       record.stale.compare_exchange_strong(unconfirmed, 0, std::memory_order_acq_rel);
   if (!confirmed && pin->is_prefetched()) ring_.take_back(*pin);
-  // Counts the record when it may be written to the disk, while it is still pinned.
+  // Counts the record as ready for the disk while the record is still pinned.
   if (confirmed && !pin->is_from_disk())
     region_->segment_row(reservation.window_->segment)
         .fresh.fetch_add(1, std::memory_order_seq_cst);
@@ -295,7 +296,8 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
 template <typename Change>
 bool RamTier::change_marks(const Record& record, Change&& change) const {
   const std::uint64_t at = region_->offset_in_data(&record);
-  // The marks lie in the record's first cache line, which never crosses a page boundary.
+  // Maps one page only: the marks lie in the record's first cache line, which never crosses a page
+  // boundary.
   const std::uint64_t page_bytes = base::kernel_page(), page = base::round_down(at, page_bytes);
   const auto mapping = region_->window(page, page_bytes);
   if (!mapping) return false;
@@ -305,7 +307,8 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
 
 bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
   std::uint32_t before = record.stale.load(std::memory_order_acquire);
-  // From now on the inode may belong to another file, and then a change belongs to that file.
+  // From now on the inode may belong to another file, so further changes may be changes of that
+  // file.
   constexpr std::uint32_t k_gone = Record::k_removed | Record::k_unlinked;
   const bool is_marked = (before & Record::k_changed) != 0;
   const bool is_another = is_marked && (before & k_gone) != Record::k_removed;
@@ -323,7 +326,7 @@ bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
     return false;
   }
   if (is_marked) return false;
-  // The record will not be opened, so the ring does not wait for that.
+  // The record will not be opened, so the ring need not wait for an open.
   if (record.is_prefetched()) ring_.take_back(record);
   return true;
 }
@@ -355,7 +358,7 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
     const Pin record = pin(place);
     if (!record || record->has_changed()) return;
     const bool below = base::is_below(record->path(), directory);
-    // A path through a link may lead below the directory without containing its name.
+    // A path through a link may lead below the directory without containing the directory's name.
     if (!below && record->is_physical()) return;
     if (mark_changed(*record, Record::k_changed)) ++marked;
   });

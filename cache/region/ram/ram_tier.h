@@ -1,10 +1,10 @@
-// The RAM tier: records in the shared region. RamTier finds records, and adds them in three steps:
-// reserve, fill in, publish. Invariants: a pinned record does not move or change while its Pin
-// lives (except its marks); a reader never sees an incomplete record. The resident pool keeps its
-// records, except in the few segments that may join the ring (ring.h); of the two, only the ring is
-// reclaimed. Thread-safe, across processes too. find is async-signal-safe and allocates nothing;
-// reserve and publish take a mutex of this process, so a signal handler of the same thread must not
-// re-enter them.
+// The RAM tier: records in the shared region. RamTier finds records, and adds records in three
+// steps: reserve the room, write the bytes, publish. Invariants: a pinned record does not move or
+// change while its Pin lives, except for its marks. A reader never sees an incomplete record. The
+// resident pool keeps its records, except in the few segments that may join the ring (ring.h). Only
+// the segments of the ring are reclaimed. Thread-safe, also across processes. find is
+// async-signal-safe and allocates nothing. reserve and publish lock a mutex of this process, so a
+// signal handler that interrupts them must not call them.
 #pragma once
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ namespace cube::cache {
 class Pin {
  public:
   // A pin in static memory. It has no destructor, because static destructors run while other
-  // threads continue, and after the process has left the region.
+  // threads still run, and after the process has left the region.
   struct Kept {
     std::atomic<std::uint32_t>* counter = nullptr;
     const Record* record = nullptr;
@@ -57,7 +57,7 @@ class Pin {
     return Pin(kept);
   }
   void release() {
-    // Release: our reads of the segment come before its reuse; pairs with the evictor's check of
+    // Release: the reads of the segment come before its reuse. Pairs with the evictor's check of
     // all rows.
     if (counter_ != nullptr) counter_->fetch_sub(1, std::memory_order_release);
     forget();
@@ -67,7 +67,7 @@ class Pin {
     forget();
     return kept;
   }
-  // For a forked child: the pin is the parent's.
+  // For a forked child: forgets the pin, because it belongs to the parent.
   void forget() {
     counter_ = nullptr;
     record_ = nullptr;
@@ -87,30 +87,29 @@ class RamTier {
   struct Window;
 
  public:
-  // Room for one record in a segment that this process has leased, or that all processes fill. The
-  // destructor gives it back unless the record was published.
+  // Room for one record in a segment that this process has leased, or that all processes fill. If
+  // the record was not published, the destructor gives the room back.
   class Reservation {
    public:
     Reservation() = default;
     Reservation(Reservation&&) noexcept = default;
     Reservation& operator=(Reservation&&) noexcept = default;
     ~Reservation();
-    // Writable, of the requested size.
+    // The writable room for the data, of the requested size.
     std::byte* data() const;
-    // The kernel may still write to the room for an unknown time, so it is never used for anything
-    // else.
+    // Gives up the room permanently, because the kernel may still write to it for an unknown time.
     void lose();
-    // True if the destructor will give all of the room back, because it is a run, or the last room
-    // of its segment.
+    // Whether the destructor will give all of the room back. True if the room is a run, or the last
+    // room in its segment.
     bool can_be_undone() const;
-    // For a forked child.
+    // For a forked child: forgets the room, because it belongs to the parent.
     void abandon();
 
    private:
     friend class RamTier;
     std::shared_ptr<Window> window_;
     RecordPlan plan_;
-    // Keeps the segment from being reclaimed. Not set for a run, which stays open until publish()
+    // Keeps the segment from being reclaimed. Empty for a run, which stays open until publish()
     // pins it.
     Pin claim_;
     bool has_claim_ = false;
@@ -121,69 +120,72 @@ class RamTier {
 
   explicit RamTier(Region& region);
 
-  // find returns a record that this process's view has found by this path, find_of_others one that
-  // only other views have found.
+  // find returns a record that this process's view has found by this path. find_of_others returns a
+  // record that only other views have found by this path.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
-  // The record that has replaced this one (Record::k_replaced), stale or not; none if the index no
-  // longer has it.
+  // The record that has replaced `of` (Record::k_replaced). This record may be stale. Empty: the
+  // index no longer has such a record.
   Pin find_successor(const Record& of) const;
-  // True if there is a record of this path, of any view.
+  // Whether any view has a record of this path.
   bool has_any(std::string_view path, std::uint64_t hash) const;
   // Like find, but for a record of another kind.
   Pin find_of_kind(RecordKind kind, std::string_view path, std::uint64_t hash) const;
-  // Like find_of_kind, but for a record of any view, if it came from this origin.
+  // Like find_of_kind, but for a record of any view that came from this origin.
   Pin find_of_origin(OriginId origin, RecordKind kind, std::string_view path,
                      std::uint64_t hash) const;
-  // The listing of a directory, by any path under which this view has found it.
+  // The listing of a directory, under any path by which this view has found the directory.
   Pin find_directory(const FileStat& directory) const;
-  // Shares another view's record with our view, because we have just found the same file under the
-  // same path.
+  // Shares the record of another view with this process's view, after this process has found the
+  // same file under the same path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
-  // Shares a record of an origin that shows all views the same files.
+  // Shares a record with this process's view. The record's origin must show the same files to all
+  // views.
   void show_to_own_view(const Record& record);
 
-  // ENOSPC, ENOMEM: the region is full. ESTALE: it has lost its name.
+  // Reserves room in the resident pool. ENOSPC, ENOMEM: the region is full. ESTALE: the region has
+  // lost its name.
   base::Result<Reservation> reserve(std::size_t path_length, std::uint64_t data_size,
                                     RecordShape shape = RecordShape::by_size);
-  // Like reserve, but for the leader's prefetches, in a segment of their own. EFBIG: a segment of
-  // the ring does not hold the record.
+  // Like reserve, but for the leader's prefetches, which have their own segment in the ring. EFBIG:
+  // the record does not fit into a segment of the ring.
   base::Result<Reservation> reserve_in_ring(std::size_t path_length, std::uint64_t data_size);
-  // Like reserve, but for any process, in the one segment of the ring that all processes fill.
-  // ENOSPC: there is no such segment for now, or the record is too large for any.
+  // Like reserve, but for any process, in the segment of the ring that all processes fill. ENOSPC:
+  // there is currently no such segment, or the record is too large for a segment.
   base::Result<Reservation> reserve_shared(std::size_t path_length, std::uint64_t data_size);
   // Like reserve, but for metadata, in a segment that all processes fill (metadata_room.h). ENOSPC:
-  // all segments that metadata may take are in use; ENOMEM: there is no memory for another; EFBIG:
-  // the record fits in none.
+  // all segments that metadata may take are in use. ENOMEM: there is no memory for another segment.
+  // EFBIG: the record is too large for a segment.
   struct MetadataLimits {
-    // The most segments that metadata may take.
+    // The maximum number of segments that metadata may take.
     std::uint32_t segments = 0;
-    // base::boot_ns: a record that was last verified earlier is not in use.
+    // base::boot_ns: a record that was last verified before this time counts as unused.
     std::uint64_t used_since_ns = 0;
   };
   base::Result<Reservation> reserve_for_metadata(std::size_t path_length, std::uint64_t data_size,
                                                  const MetadataLimits& limits);
-  // Leases the segment for reserve_shared before the prefetcher takes all segments.
+  // Leases the segment for reserve_shared. Call it before the prefetcher takes all segments.
   void prepare_shared();
-  // True if the index holds as many paths of this file as it can; another one fails with EMLINK.
+  // Whether the index has as many paths of this file as it can hold. Publishing one more path fails
+  // with EMLINK.
   bool has_many_names(const FileStat& stat) const;
-  // Writes the head of a record whose data follows later. The record is unconfirmed and in no
-  // index. Returns a pin on it.
+  // Writes the head of a record whose data follows later. The record is unconfirmed, and the index
+  // does not contain it. Returns a pin on the record.
   Pin write_head(const Reservation& reservation, const RecordContent& content);
-  // Puts the record into the index, where only changes of the file find it. ENOSPC: the index has
-  // no room.
+  // Adds the record to the index as unconfirmed: changes of the file find it, but opens do not.
+  // ENOSPC: the index has no room.
   base::Result<Pin> publish(Reservation& reservation, const RecordContent& content);
-  // Publishes the record to all processes. Returns false, and does not publish it, if it has been
-  // marked in the meantime. An unconfirmed record is never found.
+  // Makes the record visible to opens of all processes. False: the record has been marked since
+  // publish(), and remains invisible. Opens never find an unconfirmed record.
   bool confirm(Reservation&& reservation, const Pin& pin);
 
-  // True if the path and the data lie inside the region. The answer is correct even if another
+  // Whether the path and the data lie inside the region. The answer is correct even if another
   // process has overwritten the header.
   bool is_within_region(const Record& record) const;
 
-  // These functions mark every record of this path, of this device and inode, or below this
-  // directory. They return how many. `how`: Record::k_changed, perhaps with k_in_place or
-  // k_removed.
+  // Each of these functions marks records, and returns their number: all records of this path, of
+  // this device and inode, or below this directory. `how`: Record::k_changed, possibly with
+  // k_in_place or k_removed.
   std::size_t mark_stale(std::string_view path, std::uint32_t how = Record::k_changed);
   void mark_record_stale(const Record& record, std::uint32_t how = Record::k_changed);
   std::size_t mark_stale_inode(const FileStat& stat, std::uint32_t how = Record::k_changed);
@@ -191,13 +193,13 @@ class RamTier {
   // Notes that the origin was asked and the record is still current.
   void mark_verified(const Record& record, std::uint64_t now_ns);
 
-  // Calls visit(offset, record), in order, for each record of this segment that can be found or is
-  // about to be. The caller has a pin on the segment, so that it stays as it is.
+  // Calls visit(offset, record), in order, for each record of this segment that can be found or
+  // will soon be found. The caller must have a pin on the segment, so that it is not reclaimed.
   template <typename Visit>
   void visit_segment(std::uint32_t segment, Visit&& visit) const {
     const SegmentRow& row = region_->segment_row(segment);
     const std::uint64_t segment_bytes = region_->layout().segment_bytes;
-    // A run has one record.
+    // A run has only one record.
     const bool is_run = row.run_length.load(std::memory_order_acquire) > 1;
     const std::uint64_t end =
         is_run ? segment_bytes
@@ -206,23 +208,25 @@ class RamTier {
       const Record* const record = published_at(segment, at);
       if (record != nullptr) visit(at, *record);
       if (is_run) return;
-      // Reserved room without a record has no length by which it could be skipped.
+      // If reserved room has no record yet, its length is not known, so this searches in steps of
+      // the alignment.
       at += record != nullptr ? record->record_size : k_record_alignment;
     }
   }
-  // Pins a segment that can be read, as it is now, and sets `generation`. The pin belongs to no
-  // record.
+  // Pins a segment in its current generation if the segment can be read, and sets `generation`. The
+  // pin refers to no record.
   bool hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim) const;
 
-  // Call note_device before a file of this device can be found. knows_device returns whether one
-  // has ever been cached, and may wrongly return true.
+  // Call note_device before a record of a file of this device can be found. knows_device returns
+  // whether a file of this device has ever been cached, and may wrongly return true.
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
-  // True if a fetch is not worth trying: while the index gets no memory, or, for some seconds at
-  // most, because the region has no room and this process's own segment has none for small files.
+  // Whether a fetch is not worth trying. True while the index gets no memory. Also true for some
+  // seconds after the region had no room, if this process's own segment has no room for small files
+  // either.
   bool is_full() const;
-  // The room for records that stay, used or not.
+  // The size of the resident pool in bytes, used or not.
   std::uint64_t resident_bytes() const {
     return std::uint64_t{ring_.first_segment()} * region_->layout().segment_bytes;
   }
@@ -230,7 +234,7 @@ class RamTier {
   void release_lease();
   // Like release_lease, but only for the segment of the ring.
   void release_ring_lease();
-  // For a forked child: the lease is the parent's.
+  // For a forked child: forgets the lease, because it belongs to the parent.
   void abandon();
 
   Region& region() const { return *region_; }
@@ -249,14 +253,14 @@ class RamTier {
   RecordContent seen_by_us(const RecordContent& content) const;
   template <typename Accept>
   Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
-  // Pins the record at this place, if there is one and it ends within the region.
+  // Pins the record at this place. Empty: there is no record, or it does not end within the region.
   Pin pin(const RecordPlace& place) const;
   template <typename Wanted>
   std::size_t mark_if(std::uint64_t hash, std::uint32_t how, Wanted&& wanted);
   template <typename Change>
   bool change_marks(const Record& record, Change&& change) const;
   bool mark_changed(const Record& record, std::uint32_t how);
-  // Returns the record that the index has there. Null: there is none.
+  // Returns the record that the index has at this place. Null: there is no such record.
   const Record* published_at(std::uint32_t segment, std::uint64_t offset) const;
   base::Result<void> show_window(Pool pool, std::uint32_t segment);
   void set_full(int error);
@@ -270,8 +274,8 @@ class RamTier {
     Pool pool = Pool::resident;
   };
   base::Result<Reservation> reserve_in_segment(const RecordNeeds& needs);
-  // Reserves in the segment that `room` fills, through the window of this pool; next(filling) makes
-  // `room` fill another segment.
+  // Reserves room in the segment that `room` fills, through the window of this pool. next(filling)
+  // makes `room` fill another segment.
   template <typename Room, typename Next>
   base::Result<Reservation> reserve_where_all_fill(Pool pool, const Room& room,
                                                    std::size_t path_length, std::uint64_t data_size,
@@ -288,12 +292,12 @@ class RamTier {
   Index index_;
   Ring ring_;
   MetadataRoom metadata_room_;
-  // Error-checking: a signal handler that exits in the middle of a fetch must not deadlock with its
-  // own thread.
+  // The mutex is error-checking, because a signal handler that exits in the middle of a fetch must
+  // not deadlock with its own thread.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
-  // Windows of the segments that are being filled. Guarded by mutex_.
+  // The windows of the segments that are being filled. Guarded by mutex_.
   std::shared_ptr<Window> windows_[4];
-  // Bytes left in the resident segment.
+  // The bytes that are left in the resident segment of this process.
   std::atomic<std::uint64_t> room_{0};
 };
 

@@ -1,5 +1,5 @@
-// RamTier: room for records. A process leases a segment for resident records. With a ring, it also
-// leases a segment of the ring, and shares another with all processes.
+// RamTier: reserves room for records. A process leases a segment for resident records. With a ring,
+// it also leases a segment of the ring, and shares another segment of the ring with all processes.
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -14,10 +14,10 @@
 namespace cube::cache {
 namespace {
 
-// The rest of a segment is worth leasing to another process if a small file fits.
+// The rest of a segment is worth leasing to another process only if it has room for a small file.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
-// Memory that is short now may be available soon.
+// The pause after a lack of memory. The pause is short, because memory may soon be available again.
 constexpr std::uint32_t k_until_memory_seconds = 3;
 
 std::uint32_t seconds_now() {
@@ -25,7 +25,7 @@ std::uint32_t seconds_now() {
 }
 bool is_before(std::uint32_t until) { return until != 0 && seconds_now() < until; }
 
-// Enough for the record wherever the free part of the segment begins.
+// An upper limit on the record's size, which holds wherever the free part of the segment begins.
 std::uint64_t most_bytes(std::size_t path_length, std::uint64_t data_size) {
   return plan_record(0, path_length, data_size, RecordShape::mappable).end + 2 * k_page;
 }
@@ -39,13 +39,14 @@ RamTier::Reservation::~Reservation() {
   const base::MutexGuard guard(&tier_->mutex_);
   SegmentRow& row = tier_->region_->segment_row(window_->segment);
   if (window_->count > 1) {
-    // If the run is sealed, publishing had begun, and another process may have seen an entry of it.
+    // If the run is sealed, it was being published, and another process may have seen its entry in
+    // the index.
     const auto head = SegmentWord::of_word(row.word.load(std::memory_order_acquire));
     if (head.state == SegmentState::open) free_run(*tier_->region_, window_->segment);
     return;
   }
-  // Only the last reservation can be undone, and any process that leases the segment now may do so.
-  // A hole elsewhere does no harm, because readers come through the index.
+  // Only the last reservation can be undone. Any process that leases the segment now may undo it. A
+  // hole elsewhere does no harm, because readers use the index.
   auto last = static_cast<std::uint32_t>(plan_.end);
   row.fill.compare_exchange_strong(last, static_cast<std::uint32_t>(fill_before_),
                                    std::memory_order_acq_rel);
@@ -62,7 +63,8 @@ void RamTier::Reservation::abandon() {
   claim_.forget();
 }
 
-// Chained, because a leak checker would report unreferenced memory as a leak of the program.
+// Keeps the windows in a chain, because a leak checker would report unreferenced memory as a leak
+// of the program.
 void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
   struct Kept {
     std::shared_ptr<Window> window;
@@ -76,9 +78,9 @@ void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
 
 void RamTier::Reservation::lose() {
   if (window_ == nullptr) return;
-  // The mapping and the pin are kept, but only the region still refers to them. While there is a
-  // pin, detach() keeps the slot and all leases. The kernel reports our death once our memory is
-  // freed.
+  // Keeps the mapping and the pin, although only the region still refers to them. While there is a
+  // pin, detach() keeps the slot and all leases. The kernel reports the death of this process when
+  // its memory is freed.
   if (!has_claim_) pin_segment(*tier_->region_, window_->segment);
   keep_for_ever(std::move(window_));
   claim_.forget();
@@ -127,8 +129,8 @@ base::Result<void> RamTier::show_window(Pool pool, std::uint32_t segment) {
 }
 
 base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
-  // Small files may still fit into the current segment, so it is given up only for one with more
-  // room.
+  // Small files may still fit into the current segment, so it is given up only for a segment with
+  // more room.
   const auto next = pool == Pool::ring ? ring_.lease() : lease_segment(*region_, bytes);
   if (!next) return base::fail(next.error().value);
   let_go_of_window(pool);
@@ -197,8 +199,8 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
       const std::uint64_t fill = row.fill.load(std::memory_order_relaxed);
       const RecordPlan plan = plan_record(fill, needs.path_length, needs.data_size, needs.shape);
       if (plan.end <= segment_bytes) {
-        // The fill counts what was given out, so that a process that takes over after our death
-        // writes after it.
+        // The fill includes all reservations. If this process dies, the process that takes over the
+        // segment writes after them.
         auto expected = static_cast<std::uint32_t>(fill);
         if (!row.fill.compare_exchange_strong(expected, static_cast<std::uint32_t>(plan.end),
                                               std::memory_order_acq_rel))
@@ -210,7 +212,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
         reservation.plan_ = plan;
         reservation.fill_before_ = fill;
         reservation.tier_ = this;
-        // Pinned while we lease the segment: afterwards it may join the ring.
+        // Pins the segment while this process leases it, because afterwards it may join the ring.
         reservation.claim_ = Pin(pin_segment(*region_, window->segment), nullptr);
         reservation.has_claim_ = true;
         return reservation;
@@ -233,7 +235,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_where_all_fill(Pool pool, co
   if (!guard) return base::fail(EBUSY);
   for (int attempt = 0; attempt < 4; ++attempt) {
     const Filling filling = room.filling();
-    // Pin first, then check: from here on the segment is not reclaimed, even if another process
+    // Pins first, then checks. From here on, the segment is not reclaimed, even if another process
     // closes it.
     if (Pin claim(filling.is_any ? pin_segment(*region_, filling.segment) : nullptr, nullptr);
         filling.is_any && room.is_open(filling)) {
@@ -272,7 +274,8 @@ base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_leng
                                 [&](const Filling& full) { return ring_.next_filling(full); });
 }
 
-// True if the segment is empty, more than half of it is dead, or nothing in it is in use.
+// True if the segment is empty, if more than half of it is dead, or if none of its records is in
+// use.
 bool RamTier::may_drop_metadata(std::uint32_t segment, std::uint64_t used_since_ns) const {
   Pin claim;
   std::uint32_t generation = 0;
@@ -328,12 +331,12 @@ bool RamTier::is_full() const {
 }
 
 void RamTier::set_full(int error) {
-  // A full region stays full until a process leaves.
+  // ENOSPC: a full region usually stays full until a process leaves, so the pause is longer.
   region_->header().full_until.store(
       seconds_now() + (error == ENOSPC ? 30 : k_until_memory_seconds), std::memory_order_relaxed);
 }
 
-// Nothing is fetched while the index gets no memory, because a file that is fetched in vain is read
+// Prevents fetches while the index gets no memory, because a file that is fetched in vain is read
 // twice.
 void RamTier::note_index_error(int error) {
   if (error == EMLINK || error == EAGAIN) return;

@@ -1,5 +1,5 @@
 // The window through which RamTier writes records. Only RamTier's own files use it. Thread safety:
-// a plain value; the reservations decide which thread writes where.
+// a plain value. Each thread writes only to the room of its reservations.
 #pragma once
 
 #include "cache/base/memory/mapping.h"
@@ -7,7 +7,8 @@
 
 namespace cube::cache {
 
-// The writable mapping of a leased segment or run. It lives as long as a thread writes through it.
+// The writable mapping of a leased segment or run. It lives as long as any thread writes through
+// it.
 struct RamTier::Window {
   base::Mapping mapping;
   std::uint32_t segment = 0;

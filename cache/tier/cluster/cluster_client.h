@@ -1,12 +1,13 @@
-// The client of the memcached servers. A thread of the program leaves a request in a fixed table
-// and waits on a futex, no longer than its deadline; one thread of this process has the sockets, in
-// an fd table of its own. The host can neither close the sockets nor share them by a fork. While no
-// program waits, the thread also sends the records of an OfferSource, over separate connections. To
-// use it, code that can start such a thread calls claim_start (g_start_cluster_thread); run() is
-// the body of the thread; stop() ends it. In a forked child there is no thread, and the object is
-// dead. Invariants: a server that does not answer costs a caller at most one deadline; a late
-// answer is dropped; a server is left alone after errors (CircuitBreaker). The asker's side
-// allocates nothing and takes no lock. Thread-safe, but run and stop once at a time.
+// The client of the memcached servers. A thread of the program enters a request in a fixed table,
+// and waits on a futex until the answer arrives or the deadline passes. One thread of this process
+// has the sockets, in its own fd table, so the host program cannot close the sockets or share them
+// by a fork. While no program waits, this thread also sends the records of an OfferSource, over
+// separate connections. To use the client, code that can start such a thread calls claim_start
+// (g_start_cluster_thread). run() is the body of the thread, and stop() ends it. A forked child
+// does not have the thread, and must not use the object. Invariants: a server that does not answer
+// costs a caller at most one deadline. A late answer is dropped. After errors, a server is not
+// asked for a while (CircuitBreaker). The functions for askers allocate nothing and take no lock.
+// Thread-safe, but run and stop must each be called only once at a time.
 #pragma once
 
 #include <atomic>
@@ -28,30 +29,31 @@ struct ClusterFigures {
   std::uint64_t capacity = 0, used = 0, entries = 0;  // bytes, bytes, records
 };
 
-// A record for the servers. The bytes do not change until the source is told that the offer has
-// ended.
+// A record for the servers. The bytes of the record must not change until the source is told that
+// the offer has ended.
 struct ClusterOffer {
   ClusterKey key;
   std::span<const std::byte> parts[3];
-  std::uint64_t lease_cas = 0;  // 0 if the offer has no lease
+  std::uint64_t lease_cas = 0;  // 0: the offer has no lease
   std::uint64_t bytes() const { return parts[0].size() + parts[1].size() + parts[2].size(); }
 };
 
 // accepted: the server has the record. refused: the server will never take the record. put_off: the
-// server was not asked, or takes no records for now.
+// server was not asked, or currently takes no records.
 enum class OfferEnd : std::uint8_t { accepted, refused, put_off };
 
-// Called by the client's thread alone.
+// The source of records to offer. Only the client's thread calls it.
 class OfferSource {
  public:
-  // Returns false if there is nothing to offer for now. `only_leased` restricts it to records that
-  // other nodes may wait for.
+  // Sets `offer` to the next record. False: there is currently nothing to offer. `only_leased`:
+  // only records for which other nodes may wait are considered.
   virtual bool next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) = 0;
   virtual void end_offer(ClusterOffer& offer, OfferEnd end) = 0;
-  // True if this process offers the records of the whole node, so that new ones may appear without
+  // Whether this process offers the records of the whole node. New records may then appear without
   // a wake-up.
   virtual bool is_leader() const = 0;
-  // Passes the sums of all servers' figures, which are requested while this process leads.
+  // Receives the sums of all servers' figures. The servers are asked for their figures only while
+  // this process is the leader.
   virtual void note_figures(const ClusterFigures& figures) = 0;
   // Called when the thread ends.
   virtual void leave() = 0;
@@ -63,10 +65,10 @@ class OfferSource {
 struct ClusterClientOptions {
   std::vector<std::string> servers;
   std::uint64_t deadline_ns = 20'000'000;
-  std::uint64_t fill_per_second = 64 << 20;  // bytes to a server; 0 if nothing is offered
-  std::uint64_t most_bytes = 16 << 20;       // of a value
+  std::uint64_t fill_per_second = 64 << 20;  // bytes to each server; 0: no records are offered
+  std::uint64_t most_bytes = 16 << 20;       // the size of the largest value
   std::string login;                         // "USER PASSWORD"
-  base::ServerRow* rows = nullptr;           // one for each server, shared by the node
+  base::ServerRow* rows = nullptr;           // one row for each server, shared by the node
   base::Stats* stats = nullptr;
 };
 
@@ -76,8 +78,8 @@ class ClusterClient {
   explicit ClusterClient(ClusterClientOptions options);
   ~ClusterClient();
 
-  // An answer and the request row that it holds. It lives on its user's stack: if a jump leaves it
-  // behind, base::Held frees the row (held.h).
+  // An answer, with the request row that it holds. The object lives on its user's stack. If a jump
+  // leaves the object behind, base::Held frees the row (held.h).
   class Answer {
    public:
     Answer();
@@ -87,47 +89,48 @@ class ClusterClient {
     Outcome outcome() const { return outcome_; }
     std::span<std::byte> bytes() const {
       return {request_->buffer.data(), request_->size};
-    }                                                    // only for a hit
+    }                                                    // valid only for a hit
     std::uint64_t cas() const { return request_->cas; }  // valid only for a hit or a won lease
 
    private:
     friend class ClusterClient;
     void note(ClusterRequest& request);
-    // Returns null if there is no row, or if a jump has given it back.
+    // Gives up the row without freeing it. Null: there is no row, or a jump has given it back.
     ClusterRequest* let_go();
     void give_back();
     ClusterRequest* request_ = nullptr;
     bool is_noted_ = false;
     Outcome outcome_ = Outcome::skipped;
   };
-  // Asks, and waits no longer than `at_most_ns`. A `lease_seconds` of 0 asks for no lease.
-  // `is_ahead` means that no program waits for the answer.
+  // Asks for a value, and waits at most `at_most_ns` for it. If `lease_seconds` is 0, does not ask
+  // for a lease. `is_ahead`: no program waits for the answer.
   void get(const ClusterKey& key, unsigned lease_seconds, std::uint64_t at_most_ns, Answer& answer,
            bool is_ahead = false);
   // Drops this version of the item in the background.
   void remove(const ClusterKey& key, std::uint64_t cas);
-  // True unless the server of this key is known not to answer.
+  // False: the server of this key is known not to answer, so it is not asked.
   bool is_asked(const ClusterKey& key) const;
   bool takes_offers() const;
   // Like takes_offers, but only for the server of this key.
   bool takes_offer(const ClusterKey& key) const;
   void wake() { wakeup_.wake(); }
   Wakeup& wakeup() { return wakeup_; }
-  // Tells the thread that the source has something new. Costs only a load, unless the thread leads
-  // and has been idle for a while.
+  // Tells the thread that the source has new records. If the thread leads and has been idle for a
+  // while, this wakes it; otherwise it costs only a load.
   void note_news() { wakeup_.note_news(); }
 
-  // The body of a thread with signals blocked and an fd table of its own. `source` must outlive it.
+  // The body of a thread that has blocked signals and has its own fd table. `source` must outlive
+  // the thread.
   void run(OfferSource& source);
-  // Ends run(), which answers all waiting requests. Returns false if run() has not ended within
-  // this time.
+  // Makes run() answer all waiting requests and end. False: run() has not ended within this time.
   bool stop(std::uint64_t at_most_ns);
-  // ending: new requests are turned away, and waiting ones are answered.
+  // ending: new requests are refused, and waiting requests are answered.
   enum class Life : std::uint32_t { none, starting, running, ending, over };
   Life life() const { return static_cast<Life>(life_.load(std::memory_order_acquire)); }
   // Returns true to exactly one caller, which then starts the thread.
   bool claim_start();
-  // Notes that the thread could not be started. Unless `for_good`, the start may be tried again.
+  // Notes that the thread could not be started. If `for_good` is false, the start may be tried
+  // again.
   void fail_start(bool for_good);
 
   ClusterFigures figures() const;
@@ -138,12 +141,12 @@ class ClusterClient {
   static constexpr std::size_t k_requests = 32;
   static_assert(k_requests > AheadWindow::k_most_held);
   static void release(ClusterRequest& request);
-  // Gives up waiting. Returns false if the answer is already there.
+  // Gives up waiting. False: the answer has already arrived.
   static bool leave(ClusterRequest& request);
   bool takes_offers(std::size_t server, std::uint64_t now) const;
   ClusterRequest* claim();
   void write(ClusterRequest& request, ClusterRequest::Ask ask, const ClusterKey& key) const;
-  // Returns false if the thread has ended; the row is free then.
+  // Queues the request for the thread. False: the thread has ended, and the row is now free.
   bool queue(ClusterRequest& request);
   void end_life(Life next);
   static void finish(ClusterRequest& request, Outcome outcome);
@@ -156,8 +159,8 @@ class ClusterClient {
   std::atomic<bool> is_stopping_{false};
 };
 
-// Starts a thread that calls client.run, if that is possible now. Set by code that has such
-// threads. It may decline, and is called again later.
+// A function that starts a thread that calls client.run. Code that can start such threads sets it.
+// If no thread can be started now, it does nothing, and is called again later.
 using StartClusterThread = void (*)(ClusterClient& client, OfferSource& source);
 extern constinit std::atomic<StartClusterThread> g_start_cluster_thread;
 

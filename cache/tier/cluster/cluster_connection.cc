@@ -45,7 +45,7 @@ void ClusterConnection::close() {
 
 bool ClusterConnection::is_alive() {
   if (!is_ready_ || pending_ != 0) return is_open();
-  // There is nothing to read: any byte, an end or an error means that the connection is useless.
+  // No answer is due, so any byte, an end, or an error means that the connection is unusable.
   const long n = sys::recv(socket_.get(), complaint_, sizeof complaint_, MSG_PEEK | MSG_DONTWAIT);
   if (n == -EAGAIN) return true;
   close();
@@ -133,12 +133,12 @@ bool ClusterConnection::end_answer(Listener& listener, const MetaAnswer& answer)
     is_ready_ = answer.kind == Kind::stored;
     return is_ready_;
   }
-  // Errors, figures and "EN" have no token.
+  // Errors, figures and "EN" carry no token.
   const bool needs_token =
       answer.kind == Kind::value || answer.kind == Kind::done || answer.kind == Kind::refused;
   if (answer.has_token ? answer.token != token : needs_token) return false;
-  // A server may refuse bytes before it has received all of them, and then take the rest for a
-  // command, so the connection is closed.
+  // A server may refuse the bytes of a value before it has received all of them. The server would
+  // then mistake the rest for a command, so the connection is closed.
   const bool is_early = part_ != part_count_;
   const bool is_refusal =
       answer.kind == Kind::full || answer.kind == Kind::too_large || answer.kind == Kind::error;
@@ -154,7 +154,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
     complaint_bytes_ = std::min(line.size(), sizeof complaint_);
     std::copy_n(line.data(), complaint_bytes_, complaint_);
   }
-  // An error that answers no command also ends the connection.
+  // An error that does not answer a command also ends the connection.
   if (pending_ == 0 || answer.kind == Kind::unknown) return false;
   if (answer.kind != Kind::value) return end_answer(listener, answer);
   if (!answer.has_token || answer.token != tokens_[first_]) return false;
@@ -164,7 +164,7 @@ bool ClusterConnection::take_line(Listener& listener, std::string_view line) {
   return value_to_ != nullptr;
 }
 
-// Takes the bytes of a value that arrived after its line.
+// Handles the bytes of a value that arrived after the line of the value.
 bool ClusterConnection::take_value(Listener& listener) {
   const std::size_t n = std::min<std::uint64_t>(value_left_, in_end_ - in_begin_);
   base::copy_bytes(value_to_, in_ + in_begin_, n);
@@ -178,7 +178,7 @@ bool ClusterConnection::take_value(Listener& listener) {
 }
 
 bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
-  // A server that never stops sending must not keep the thread here.
+  // Limits the reads, so that a server that never stops sending cannot hold the thread here.
   constexpr int k_most_reads = 64;
   constexpr std::uint64_t k_most_at_once = 256 << 10;
   for (int i = 0; i < k_most_reads; ++i) {
@@ -188,7 +188,7 @@ bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
     const std::size_t room = is_straight ? value_left_ - 2 : sizeof in_ - in_end_;
     const long n = sys::recv(socket_.get(), to, room, MSG_DONTWAIT);
     if (n == -EAGAIN || n == -EINTR) {
-      // One wake-up for the rest of a value instead of one for each packet.
+      // Requests a single wake-up for the rest of a value instead of a wake-up for each packet.
       if (value_to_ != nullptr) wait_for(std::min(value_left_, k_most_at_once));
       return true;
     }
@@ -215,7 +215,8 @@ bool ClusterConnection::read_in(Listener& listener, std::uint64_t now_ns) {
     std::copy(in_ + in_begin_, in_ + in_end_, in_);
     in_end_ -= in_begin_;
     in_begin_ = 0;
-    // No valid line is that long, and the start of a line that answers no command is an error.
+    // A valid line is never that long. The start of a line is also an error if no command awaits an
+    // answer.
     if (in_end_ == sizeof in_ || (is_ready_ && pending_ == 0 && in_end_ != 0)) return false;
   }
   return true;

@@ -1,8 +1,8 @@
-// One socket to a server: commands go out in order, answers come back in that order, and nothing
-// ever blocks. Invariants: after any fault (an error, a wrong token, a line that is not understood,
-// an unexpected byte) the connection is closed and never used again, because the rest of the stream
-// cannot be attributed. No two commands have the same token, and no server can predict the first.
-// Thread safety: one thread, with an fd table of its own.
+// One socket to a server. Commands are sent in order, answers arrive in the same order, and no call
+// blocks. Invariants: any fault (an error, a wrong token, a line that is not understood, an
+// unexpected byte) closes the connection permanently. The rest of the stream could not be
+// attributed to commands. Each command has a different token, and a server cannot predict the first
+// token. Thread safety: one thread, with its own fd table.
 #pragma once
 
 #include <poll.h>
@@ -21,10 +21,10 @@ class ClusterConnection {
   using Tag = std::uint32_t;
   class Listener {
    public:
-    // Returns room for the bytes of a value and two more, or null if the value is too large.
+    // Returns room for the bytes of a value and for two more bytes. Null: the value is too large.
     virtual std::byte* room_for(Tag tag, std::uint64_t bytes) = 0;
-    // Returns false if the connection must be closed. A `figure` precedes the answer that it
-    // belongs to.
+    // Called for each answer. Returns false if the connection must be closed. A `figure` precedes
+    // the answer to which it belongs.
     virtual bool answered(Tag tag, const MetaAnswer& answer) = 0;
 
    protected:
@@ -34,18 +34,18 @@ class ClusterConnection {
   static constexpr std::size_t k_most_parts = 4;
 
   bool open(const ServerAddress& address, std::string_view login, std::uint64_t now_ns);
-  // Takes over a socket whose connect is under way or done.
+  // Takes over a socket whose connect is in progress or complete.
   void adopt(base::UniqueFd socket, std::string_view login, std::uint64_t now_ns);
   void close();
   bool is_open() const { return static_cast<bool>(socket_); }
-  // True once commands may be sent, that is, when connected and logged in.
+  // Whether commands may be sent: the connection is established and logged in.
   bool is_ready() const { return is_ready_; }
   bool is_busy() const { return pending_ != 0 || (is_open() && !is_ready_); }
   bool has_room() const {
     return pending_ < k_most_pending && out_end_ + sizeof(MetaCommand) <= sizeof out_;
   }
-  // Closes an idle connection that the server has closed, or one with unexpected bytes, which
-  // become the complaint.
+  // Whether an idle connection is still usable. Closes it if the server has closed it, or if
+  // unexpected bytes have arrived, which become the complaint.
   bool is_alive();
 
   // The token of the command that is sent next.
@@ -55,9 +55,9 @@ class ClusterConnection {
   // flight.
   void send(Tag tag, const MetaCommand& command, std::span<const Bytes> parts = {});
   pollfd to_poll() const;
-  // Sends what can be sent now. Returns false if the connection is closed.
+  // Sends as many bytes as can be sent now. False: the connection is closed.
   bool push_out() { return !is_connected_ || write_out(); }
-  // Returns false if the connection is closed.
+  // Sends and receives according to `polled`. False: the connection is closed.
   bool pump(const pollfd& polled, Listener& listener, std::uint64_t now_ns);
   // The time at which the connection was opened, or at which the server's last bytes arrived.
   std::uint64_t heard_ns() const { return heard_ns_; }
@@ -77,7 +77,8 @@ class ClusterConnection {
   bool take_line(Listener& listener, std::string_view line);
   bool has_output() const { return out_begin_ != out_end_ || part_ != part_count_; }
   bool end_answer(Listener& listener, const MetaAnswer& answer);
-  // Makes the socket readable only when it has this many bytes, or has been closed.
+  // Makes the socket count as readable only when this many bytes have arrived, or when it was
+  // closed.
   void wait_for(std::uint64_t bytes);
 
   base::UniqueFd socket_;
@@ -96,7 +97,7 @@ class ClusterConnection {
   MetaAnswer value_;  // the value whose bytes are being received
   std::byte* value_to_ = nullptr;
   std::uint64_t value_left_ = 0;
-  bool waits_for_many_ = false;  // wait_for
+  bool waits_for_many_ = false;  // set by wait_for()
   char complaint_[128];
   std::size_t complaint_bytes_ = 0;
 };

@@ -1,6 +1,6 @@
-// A request to the servers: a row of a table that the threads of the program and the client's
-// thread share. Its state says who owns the row: the asker (taken, done), the client's thread
-// (queued, sent, left), or none. Thread safety: by the state.
+// A request to the servers. A request is a row of a table that the threads of the program and the
+// client's thread share. The state determines the owner of the row: the asker (taken, done), the
+// client's thread (queued, sent, left), or none (free). Thread safety: only the owner uses the row.
 #pragma once
 
 #include <atomic>
@@ -18,7 +18,7 @@ struct ClusterRequest {
     queued,  // the thread will send it
     sent,
     done,  // the asker reads the answer
-    left   // the asker has given up: the thread frees the row
+    left   // the asker has given up, so the thread frees the row
   };
   enum class Ask : std::uint8_t { get, remove };
   enum class Outcome : std::uint8_t {
@@ -26,16 +26,16 @@ struct ClusterRequest {
     none,
     won,    // the servers have no value, and the asker has the lease
     taken,  // the servers have no value yet: another node has the lease
-    late,   // no answer in time
+    late,   // no answer arrived in time
     skipped
   };
 
-  // A futex. The asker's release (queued) pairs with the thread's acquire, and the thread's release
-  // (done) with the asker's acquire.
+  // A futex. The release of the asker (queued) pairs with the acquire of the thread. The release of
+  // the thread (done) pairs with the acquire of the asker.
   std::atomic<std::uint32_t> state{free};
   Ask ask = Ask::get;
   bool is_ahead = false;                       // no program waits for it
-  bool was_late = false, is_admitted = false;  // noted by the thread
+  bool was_late = false, is_admitted = false;  // set by the client's thread
   unsigned lease_seconds = 0;
   std::size_t server = 0;
   ClusterKey key;
@@ -43,8 +43,8 @@ struct ClusterRequest {
   std::uint64_t cas = 0;                       // the version to remove, or that of the answer
   Outcome outcome = Outcome::skipped;
   std::uint64_t size = 0;  // bytes of the value in `buffer`
-  // Only the thread changes it. It is kept for the next request. A child that a signal handler has
-  // forked may return into a read of it.
+  // Only the client's thread changes the mapping, which is kept for the next request. A child that
+  // a signal handler has forked may return into a read of the buffer.
   base::Mapping buffer;
 };
 

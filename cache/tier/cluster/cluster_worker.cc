@@ -17,13 +17,13 @@ constexpr std::uint64_t k_second = 1'000'000'000;
 constexpr std::uint64_t k_too_many_ns = 30 * k_second, k_no_figures_ns = 30 * k_second,
                         k_answer_patience_ns = 2 * k_second, k_token_pause_ns = 5'000'000,
                         k_idle_ns = 250'000'000;
-// The thread does not see a wake-up while it waits for a socket, so it does not wait there for long
-// if a new request may come.
+// While the thread waits for a socket, it does not notice a wake-up. So it waits only briefly if a
+// new request may arrive.
 constexpr long k_poll_ns = 100'000, k_slow_poll_ns = 1'000'000;
 constexpr std::uint64_t k_slow_after_ns = 5'000'000;
-// A quarter of 64 answers: the limit if opens wait for less than the whole deadline.
+// The limit of late answers (a quarter of 64) if opens wait for less than the whole deadline.
 constexpr std::uint64_t k_most_late_of_short = 16;
-// Larger buffers are not kept for smaller values.
+// A larger buffer is freed after its value, and is not kept for smaller values.
 constexpr std::size_t k_large_buffer = 2 << 20;
 
 }  // namespace
@@ -56,8 +56,8 @@ void ClusterClient::Worker::run() {
   look_up_names(now_ns_);
   while (!client_.is_stopping_.load(std::memory_order_acquire)) {
     const std::uint32_t seen = client_.wakeup_.count();
-    // Set before the thread looks for work, because a wake-up may come between the look and the
-    // sleep.
+    // Sets the mark before the thread looks for work, because a wake-up may arrive between the look
+    // and the sleep.
     client_.wakeup_.set_dozes(source_.is_leader() && doze_ns_ > k_least_doze_ns);
     now_ns_ = base::monotonic_ns();
     const std::uint64_t began = now_ns_;
@@ -67,16 +67,16 @@ void ClusterClient::Worker::run() {
     ask_figures(began);
     tell_rows(began);
     const bool has_waited = wait(began);
-    // `began` is the time before the wait: an answer that has waited in a socket while this thread
-    // had no processor is not late.
+    // `began` is the time before the wait, because an answer that waited in a socket while this
+    // thread had no processor is not late.
     look_at_deadlines(began);
     look_at_lanes(began);
     if (!has_waited) sleep(seen);
   }
 }
 
-// Other processes of the node may publish records without waking this one, which should offer them.
-// So a leader checks often while there are new records.
+// Other processes of the node may publish records without waking this process, which must offer
+// them if it leads. So a leader checks often while there are new records.
 void ClusterClient::Worker::sleep(std::uint32_t seen) {
   std::uint64_t pause = k_idle_ns;
   if (step_ == Step::waiting || step_ == Step::paying) {
@@ -133,7 +133,7 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
       ++awaited;
       awaited_until_ns_ = std::min(awaited_until_ns_, request.deadline_ns);
     }
-    // The request was left behind by a jump. With its asker, its deadline would have revealed a
+    // A jump has left the request. If the asker still waited, its deadline would have revealed a
     // server that hangs.
     if (state_now == ClusterRequest::left && request.sent_ns == 0 && now < request.deadline_ns)
       finish(request, Outcome::skipped);
@@ -153,8 +153,8 @@ void ClusterClient::Worker::send_queued(std::uint64_t now) {
 }
 
 void ClusterClient::Worker::finish(ClusterRequest& request, Outcome outcome) {
-  // The trial has already ended, by an answer or a rest. No other request is admitted during the
-  // trial.
+  // give_up_trial() does nothing if an answer or a rest has already ended the trial. During the
+  // trial, only this request was admitted.
   if (std::exchange(request.is_admitted, false)) state(request.server).breaker.give_up_trial();
   ClusterClient::finish(request, outcome);
 }
@@ -170,7 +170,7 @@ void ClusterClient::Worker::drop_requests(std::size_t server, Outcome outcome, b
 
 void ClusterClient::Worker::rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns) {
   state(server).breaker.rest(now, at_least_ns);
-  // The server may have got another address since.
+  // Looks up the name again, because the server may have another address by now.
   if (!servers_[server]->is_asked_for) servers_[server]->next_look_ns = now;
   client_.options_.stats->count(Counter::cluster_trips);
   servers_[server]->demand.connection.close();
@@ -196,10 +196,10 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
   lane.connection.close();
   if (lane.is_fill) {
-    // The request for figures may have caused the error, and records are more important.
+    // The request for figures may have caused the error. Records are more important than figures.
     servers_[lane.server]->next_figures_ns = now + k_no_figures_ns;
     if (is_offer_sent() && offer_server_ == lane.server) end_offer(OfferEnd::put_off);
-    // The answer that ended the connection may have caused a longer rest.
+    // The answer that ended the connection may already have caused a longer pause.
     std::atomic<std::uint64_t>& until = state(lane.server).no_offers_until_ns;
     const std::uint64_t before = until.load(std::memory_order_relaxed);
     until.store(std::max(before, now + (are_too_many ? k_too_many_ns : k_second)),
@@ -209,9 +209,9 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
 }
 
-// If the origin is fast, an open waits for less than the whole deadline, and more opens may give up
-// too early: on a busy machine some answers take 2 ms, and leaving the server alone for a second
-// costs far more.
+// The number of late answers after which the server rests. This number is higher if the origin is
+// fast, because an open then waits for less than the whole deadline and may give up too early. On a
+// busy machine some answers take 2 ms, and a rest of a second costs far more.
 int ClusterClient::Worker::most_late(const ClusterRequest& request) const {
   const std::uint64_t waited = std::max<std::uint64_t>(
       request.deadline_ns - std::min(request.deadline_ns, request.sent_ns), 1);
@@ -229,8 +229,8 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
     const std::size_t server = request.server;
     const ClusterConnection& connection = servers_[server]->demand.connection;
     const std::uint64_t sent = request.sent_ns;
-    // A server that answers a trial within the whole deadline is healthy, even if its asker has
-    // gone to the origin earlier.
+    // A server that answers a trial within the whole deadline is healthy, even if the asker has
+    // given up before and used the origin.
     if (sent != 0 && state(server).breaker.is_trial() && now - sent < client_.options_.deadline_ns)
       continue;
     // A server whose connect takes no longer than the deadline is also healthy.
@@ -238,7 +238,7 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
     if (sent == 0 && is_connecting && now < connection.opened_ns() + client_.options_.deadline_ns)
       continue;
     const bool is_first_look = !std::exchange(request.was_late, true);
-    // The server has sent nothing at all for this long, so it hangs; so does such a connect.
+    // A server that has sent no byte for this time hangs. So does a connect that takes this long.
     const bool is_silent =
         sent == 0 ? is_first_look && !connection.is_ready()
                   : connection.heard_ns() < sent && now - sent >= client_.options_.deadline_ns;
@@ -254,13 +254,15 @@ void ClusterClient::Worker::look_at_deadlines(std::uint64_t now) {
   }
 }
 
-// Connects that hang, and background commands, have no request with a deadline.
+// Checks connects and background commands for hanging servers, because they have no request with a
+// deadline.
 void ClusterClient::Worker::look_at_lanes(std::uint64_t now) {
   for (auto& server : servers_) {
     const ClusterConnection &demand = server->demand.connection, &fill = server->fill.connection;
     if (demand.is_open() && !demand.is_ready() && now >= demand.opened_ns() + k_answer_patience_ns)
       lane_broke(server->demand, now);
-    // After `now`, an answer may have arrived and the connection may have sent another command.
+    // An answer may have arrived after `now`, and the connection may then have sent another
+    // command.
     if (fill.is_busy() &&
         now >= std::max(fill.opened_ns(), server->filled_ns) + k_offer_patience_ns)
       lane_broke(server->fill, now);
@@ -298,7 +300,7 @@ bool ClusterClient::Worker::Lane::answered(Tag tag, const MetaAnswer& answer) {
 }
 
 bool ClusterClient::Worker::answer_request(ClusterRequest& request, const MetaAnswer& answer) {
-  // The connection ends and the server rests, which also ends the request.
+  // Returning false closes the connection, and the server rests, which also ends the request.
   const bool is_get = request.ask == ClusterRequest::Ask::get;
   const bool is_refusal = answer.kind == Kind::full || answer.kind == Kind::too_large;
   const bool is_fit = is_get ? answer.kind == Kind::value || answer.kind == Kind::none || is_refusal
@@ -329,7 +331,7 @@ bool ClusterClient::Worker::give_back_lease(ClusterRequest& request, std::uint64
   return true;
 }
 
-// Waits until a socket is ready, but not for long. Returns false if there is nothing to wait for.
+// Waits briefly until a socket is ready. Returns false if there is nothing to wait for.
 bool ClusterClient::Worker::wait(std::uint64_t now) {
   polled_.clear();
   lanes_.clear();
@@ -362,7 +364,7 @@ bool ClusterClient::Worker::wait(std::uint64_t now) {
   base::sys::poll(polled_.data(), polled_.size(), &limit);
   now_ns_ = base::monotonic_ns();
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
-    // An error on another lane may have closed this one.
+    // An error on another lane may have closed the connection of this lane.
     if (!lanes_[i]->connection.is_open() || polled_[i].fd != lanes_[i]->connection.to_poll().fd)
       continue;
     if (!lanes_[i]->connection.pump(polled_[i], *lanes_[i], now_ns_))

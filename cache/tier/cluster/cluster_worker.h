@@ -1,6 +1,6 @@
-// The thread of a ClusterClient: it sends queued requests, hands answers over, keeps deadlines and
-// circuit breakers, and offers records. Thread safety: one thread; it shares only the requests and
-// ServerState with others.
+// The thread of a ClusterClient. It sends queued requests, delivers answers, enforces deadlines,
+// operates the circuit breakers, and offers records. Thread safety: one thread. It shares only the
+// requests and ServerState with other threads.
 #pragma once
 
 #include <atomic>
@@ -19,11 +19,11 @@ struct ClusterClient::ServerState {
   CircuitBreaker breaker;
   std::atomic<bool> is_left_out{false};  // the server's name has no address
   std::atomic<std::uint64_t> no_offers_until_ns{0};
-  std::uint64_t answered_ns = 0;  // the last answer of any kind
+  std::uint64_t answered_ns = 0;  // the time of the last answer of any kind
   bool is_full = false;           // the last offer was refused for lack of room
   std::atomic<std::uint64_t> capacity{0}, used{0}, entries{0};  // figures that the server has
                                                                 // reported
-  std::uint64_t too_large = UINT64_MAX;  // size of the smallest value that it refused, in bytes
+  std::uint64_t too_large = UINT64_MAX;  // size in bytes of the smallest refused value
 };
 
 class ClusterClient::Worker {
@@ -47,18 +47,20 @@ class ClusterClient::Worker {
   struct Server {
     ServerAddress address;
     bool has_address = false;
-    // The name is looked up at the start, and again after each rest of the server.
+    // The lookup of the server's name, which runs at the start, and again after each rest of the
+    // server.
     DnsQuery query;
     bool is_asked_for = false, is_told = false;
     unsigned failures = 0;
-    std::uint64_t next_look_ns = 0;  // UINT64_MAX if no lookup is needed
+    std::uint64_t next_look_ns = 0;  // UINT64_MAX: no lookup is needed
     Lane demand, fill;
     std::uint64_t next_figures_ns = 0, filled_ns = 0;  // filled_ns: the last command of `fill`
   };
   static constexpr std::uint64_t k_least_doze_ns = 20'000'000, k_offer_patience_ns = 2'000'000'000;
   static constexpr Tag k_offer_tag = 1000, k_figures_tag = 1001;
-  // Steps of an offer. waiting: for its connection. looking: asking the server whether it has the
-  // record. paying: waiting for the token bucket. sending: its bytes are being sent.
+  // The steps of an offer. waiting: the offer waits for its connection. looking: the server is
+  // asked whether it has the record. paying: the offer waits for the token bucket. sending: the
+  // bytes are being sent.
   enum class Step : std::uint8_t { none, waiting, looking, paying, sending };
 
   void look_up_names(std::uint64_t now);
@@ -69,16 +71,16 @@ class ClusterClient::Worker {
   void send(ClusterRequest& request, std::uint64_t now);
   void finish(ClusterRequest& request, Outcome outcome);
   bool answer_request(ClusterRequest& request, const MetaAnswer& answer);
-  // Turns the row into the command that drops the lease, if no thread waits for it. Returns false
-  // if a thread waits.
+  // If no thread waits for the request, turns its row into the command that drops the lease.
+  // Returns false if a thread waits.
   bool give_back_lease(ClusterRequest& request, std::uint64_t cas);
   int most_late(const ClusterRequest& request) const;
   void look_at_deadlines(std::uint64_t now);
   void look_at_lanes(std::uint64_t now);
   void rest(std::size_t server, std::uint64_t now, std::uint64_t at_least_ns = 0);
   void lane_broke(Lane& lane, std::uint64_t now);
-  // Ends the sent requests of this server with this outcome, and with `also_queued` the queued
-  // ones.
+  // Ends the sent requests of this server with this outcome. `also_queued`: ends the queued
+  // requests as well.
   void drop_requests(std::size_t server, Outcome outcome, bool also_queued);
   void offer(std::uint64_t now);
   std::uint64_t offer_token();
@@ -109,7 +111,7 @@ class ClusterClient::Worker {
   Step step_ = Step::none;
   std::size_t offer_server_ = 0;
   std::uint64_t offer_began_ns_ = 0, next_tell_ns_ = 0;
-  std::uint64_t offer_cas_ = 0;  // the version that the bytes replace; 0 if they are added
+  std::uint64_t offer_cas_ = 0;  // the version that the bytes replace; 0: they are added
   unsigned sendings_ = 0;        // the number of times that this offer was sent
   bool has_looked_ = false;
   std::uint32_t were_there_ =

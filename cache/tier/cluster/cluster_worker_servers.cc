@@ -1,5 +1,5 @@
-// The part of ClusterClient::Worker that handles the servers' addresses and the rows that report on
-// the servers.
+// The part of ClusterClient::Worker that handles the servers' addresses, and the rows that describe
+// the servers in the report.
 #include "cache/base/log.h"
 #include "cache/tier/cluster/cluster_worker.h"
 
@@ -32,7 +32,8 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
     if (server.is_told && !server.has_address)
       base::log(base::LogLevel::warn, "CUBESHIM_CLUSTER: {} has an address now", name);
     const ServerAddress former = std::exchange(server.address, server.query.address());
-    // Other nodes no longer ask the server at the old address.
+    // Closes the connection to the old address. Other nodes no longer ask the server at that
+    // address.
     if (server.has_address && former != server.address && server.fill.connection.is_open())
       lane_broke(server.fill, now);
     server.has_address = true;
@@ -46,7 +47,7 @@ void ClusterClient::Worker::end_look(std::size_t index, std::uint64_t now) {
   server.next_look_ns =
       now + (k_first_pause_of_names_ns << std::min(server.failures++, k_most_name_pauses));
   state(index).is_left_out.store(!server.has_address, std::memory_order_relaxed);
-  // The old address remains in use until there is a new one.
+  // The old address remains in use until the server has a new address.
   if (server.has_address || std::exchange(server.is_told, true)) return;
   base::log(base::LogLevel::warn,
             "CUBESHIM_CLUSTER: {} is left out as long as its name has no address: {}", name,

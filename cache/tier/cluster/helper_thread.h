@@ -1,7 +1,7 @@
-// A second thread, to which the client's thread hands one piece of work at a time without ever
-// waiting for it. Life: start() makes the thread; end() tells it to end and does not wait; the side
-// that ends last deletes the desk. Thread safety: the client's thread alone, except begin() and
-// work(), which the helper calls.
+// A second thread. The client's thread gives it one piece of work at a time, and never waits for
+// it. Life: start() creates the thread. end() tells the thread to end, without waiting. The side
+// that ends last deletes the desk. Thread safety: only the client's thread calls the functions,
+// except begin() and work(), which the helper thread calls.
 #pragma once
 
 #include <atomic>
@@ -18,14 +18,14 @@ class HelperDesk {
   HelperDesk(const HelperDesk&) = delete;
   HelperDesk& operator=(const HelperDesk&) = delete;
 
-  // Returns false if there is no thread; the desk is deleted then.
+  // Returns false if no thread could be created. The desk is then deleted.
   [[nodiscard]] bool start();
   bool is_idle() const { return state_.load(std::memory_order_acquire) == idle; }
   bool is_asked() const { return state_.load(std::memory_order_acquire) == asked; }
-  // True if there is a result, which belongs to the caller until the next ask().
+  // Whether there is a result. The result belongs to the caller until the next ask().
   bool is_done() const { return state_.load(std::memory_order_acquire) == done; }
   void take() { state_.store(idle, std::memory_order_relaxed); }
-  // May be called only while the desk is idle.
+  // Asks for work. May be called only while the desk is idle.
   void ask();
   void end();
 
@@ -40,13 +40,13 @@ class HelperDesk {
   void let_go();
 
   std::atomic<std::uint32_t> state_{
-      idle};  // a futex; the side that changes it releases, the side that reads it acquires
+      idle};  // a futex; a store is a release, and a load is an acquire
   std::atomic<int> users_{2};
   Wakeup& client_;
 };
 
-// Starts a thread with all signals blocked, if that is possible. Set by code that has such threads.
-// Returns false if there is no thread.
+// A function that starts a thread with all signals blocked. Code that can start such threads sets
+// it. The function returns false if no thread can be started.
 using StartHelperThread = bool (*)(void (*body)(void*), void* argument);
 extern constinit std::atomic<StartHelperThread> g_start_helper_thread;
 

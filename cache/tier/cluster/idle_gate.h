@@ -1,6 +1,7 @@
-// Tells whether a processor is idle: a thread of low priority answers as soon as it gets one. Work
-// that can wait therefore takes no processor from the program. If no such thread can be started, or
-// after a while, the gate opens anyway. Thread safety: the client's thread alone.
+// Tells whether a processor is idle: a thread of low priority answers as soon as it gets a
+// processor. So work that can wait takes no processor time from the program. The gate opens anyway
+// after a while, or if no such thread can be started. Thread safety: only the client's thread uses
+// it.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,7 @@ class IdleGate {
   IdleGate(const IdleGate&) = delete;
   IdleGate& operator=(const IdleGate&) = delete;
 
-  // Asks again: the gate is shut until the answer arrives, which wakes the client's thread.
+  // Asks again. The gate is shut until the answer arrives. The answer wakes the client's thread.
   void shut(std::uint64_t now_ns);
   bool is_open(std::uint64_t now_ns);
   // The latest time at which the gate opens.

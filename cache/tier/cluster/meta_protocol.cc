@@ -15,7 +15,7 @@ bool number_of_word(std::string_view word, std::uint64_t& value, int radix = 10)
   return number.has_value();
 }
 
-// Takes the flags after the first word. Returns false if one is malformed.
+// Parses the flags after the first word. Returns false if a flag is malformed.
 bool take_flags(std::string_view line, MetaAnswer& answer) {
   while (!line.empty()) {
     const std::string_view word = base::take_word(line);

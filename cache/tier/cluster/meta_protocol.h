@@ -1,6 +1,6 @@
-// The text of memcached's meta protocol: builds commands from values, and parses lines of answers
-// into values. No I/O. Invariants: a command is one line, including its line end; an answer that is
-// not understood is `unknown`, never something else. Thread safety: pure functions and plain
+// The text of memcached's meta protocol. It builds commands from values, and parses lines of
+// answers into values. It does no I/O. Invariants: a command is one line, including its line end.
+// An answer that is not understood is always `unknown`. Thread safety: pure functions and plain
 // values; async-signal-safe; nothing is allocated.
 #pragma once
 
@@ -18,7 +18,7 @@ struct MetaAnswer {
     refused,    // NS, EX: another client was faster
     full,       // SERVER_ERROR out of memory
     too_large,  // SERVER_ERROR object too large for cache
-    error,      // any other error; the connection may be useless
+    error,      // any other error; the connection may be unusable
     stored,     // STORED: the login is right
     figure,     // STAT name value
     end,        // END
@@ -36,31 +36,31 @@ struct MetaAnswer {
 
 // `line` excludes its line end.
 MetaAnswer parse_meta_answer(std::string_view line);
-// Returns the size of the first line in bytes, including its "\r\n"; 0 if the line has not ended
+// Returns the size of the first line in bytes, including its "\r\n". 0: the line is not complete
 // yet.
 std::size_t meta_line_bytes(std::string_view bytes);
 
 // The line of a command. The answer repeats the token.
 class MetaCommand {
  public:
-  // The longest key in bytes. A key holds no blank and no control character.
+  // The longest key in bytes. A key contains no blanks or control characters.
   static constexpr std::size_t k_longest_key = 250;
 
-  // A `lease_seconds` of 0 asks for no lease.
+  // Asks for a value. If `lease_seconds` is 0, does not ask for a lease.
   static MetaCommand get(std::string_view key, std::uint64_t token, unsigned lease_seconds);
   // Asks for the version and size of an item, without its bytes.
   static MetaCommand look(std::string_view key, std::uint64_t token);
-  // Like look, but asks for a lease: the client that gets the lease sees a size of zero and has to
+  // Like look, but asks for a lease. The client that gets the lease sees a size of zero, and must
   // store the bytes.
   static MetaCommand lease(std::string_view key, std::uint64_t token, unsigned seconds);
-  // The bytes and "\r\n" must follow. add stores only if there is no item; replace stores only over
-  // this version.
+  // The bytes and "\r\n" must follow the command. add stores only if there is no item. replace
+  // stores only if the item has this version.
   static MetaCommand add(std::string_view key, std::uint64_t token, std::uint64_t size);
   static MetaCommand replace(std::string_view key, std::uint64_t token, std::uint64_t size,
                              std::uint64_t cas);
   static MetaCommand remove(std::string_view key, std::uint64_t token, std::uint64_t cas);
   static MetaCommand figures();
-  // Logs in. The bytes and "\r\n" must follow.
+  // Logs in. The bytes and "\r\n" must follow the command.
   static MetaCommand login(std::uint64_t size);
 
   std::string_view text() const { return {text_, size_}; }

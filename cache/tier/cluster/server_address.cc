@@ -73,7 +73,7 @@ base::Result<ServerAddress> parse_server_address(std::string_view text, std::str
   ServerAddress address;
   if (!parse_literal(host, address) && !find_in_hosts(hosts, host, address))
     return base::fail(ENOENT);
-  // The port lies at the same place in both.
+  // The port has the same offset in both structures.
   static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
   address.v4.sin_port = htons(port);
   return address;

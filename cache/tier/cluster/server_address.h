@@ -1,6 +1,6 @@
 // The address of a server: a literal address, a name that /etc/hosts has, or the path of a Unix
 // socket. DnsQuery (dns_query.h) looks up other names. Thread safety: pure, except for reading a
-// file; makes no libc call that the library interposes.
+// file. Makes no libc call that the library interposes.
 #pragma once
 
 #include <netinet/in.h>
@@ -29,11 +29,11 @@ struct ServerAddress {
   }
 };
 
-// Takes the first field off a line of /etc/hosts or /etc/resolv.conf. Returns an empty field if
-// there is none left.
+// Removes the first field from a line of /etc/hosts or /etc/resolv.conf, and returns it. Returns an
+// empty field if no field is left.
 std::string_view take_field(std::string_view& line);
-// Parses "HOST:PORT", "[ADDRESS]:PORT" or "/path/of/a/socket". ENOENT: HOST is a name that `hosts`,
-// the text of a file such as /etc/hosts, does not have.
+// Parses "HOST:PORT", "[ADDRESS]:PORT" or "/path/of/a/socket". `hosts`: the text of a file such as
+// /etc/hosts. ENOENT: HOST is a name that `hosts` does not contain.
 base::Result<ServerAddress> parse_server_address(std::string_view text, std::string_view hosts);
 // Like parse_server_address, but with /etc/hosts of this machine.
 base::Result<ServerAddress> find_server_address(std::string_view text);

@@ -1,5 +1,5 @@
 // Lets the client's thread sleep, and wakes it. Thread safety: any thread may call wake() and
-// note_news(); the rest is for the sleeping thread alone.
+// note_news(). Only the sleeping thread may call the other functions.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ class Wakeup {
     count_.fetch_add(1, std::memory_order_seq_cst);
     if (sleeps_.load(std::memory_order_seq_cst) != 0) base::sys::futex_wake_all(&count_);
   }
-  // Wakes the thread only if it dozes, that is, while it checks for new work at a reduced rate.
+  // Wakes the thread only if it dozes, that is, if it checks for new work at a reduced rate.
   void note_news() {
     if (dozes_.load(std::memory_order_relaxed)) wake();
   }
@@ -23,8 +23,8 @@ class Wakeup {
   void set_dozes(bool dozes) { dozes_.store(dozes, std::memory_order_relaxed); }
   // The number of wake-ups so far. Read it before looking for work.
   std::uint32_t count() const { return count_.load(std::memory_order_seq_cst); }
-  // Sleeps for `at_most_ns`, or until there are more wake-ups than `seen`. Returns whether there
-  // were.
+  // Sleeps until the number of wake-ups differs from `seen`, but at most `at_most_ns`. Returns
+  // whether the number differs.
   bool sleep(std::uint32_t seen, std::uint64_t at_most_ns) {
     sleeps_.store(1, std::memory_order_seq_cst);
     base::sys::futex_wait(&count_, seen, at_most_ns);
@@ -34,7 +34,7 @@ class Wakeup {
   }
 
  private:
-  // seq_cst with sleeps_: either the thread sees the new count, or the waker sees that the thread
+  // seq_cst, like sleeps_: either the thread sees the new count, or the waking thread sees that it
   // sleeps.
   std::atomic<std::uint32_t> count_{0};  // futex
   std::atomic<std::uint32_t> sleeps_{0};

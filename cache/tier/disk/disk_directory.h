@@ -1,8 +1,9 @@
-// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME: creates or refuses it, and
-// provides its paths, its lock and its free space. Invariants: it belongs to this user, and no
-// other user may write to it; its file `version` names exactly this format; all paths are below it,
-// and none of them is followed if it is a symbolic link. Thread safety: immutable once open. No fd
-// stays open: the host could close it. A call by path returns ENOENT if the directory was removed.
+// The directory of one cache on disk, DIRECTORY/cubeshim-UID-NAME. This class creates or refuses
+// the directory, and provides its paths, its lock and its free space. Invariants: the directory
+// belongs to this user, and no other user may write to it. The file `version` in the directory
+// names exactly this format. All paths lie below it, and symbolic links at their ends are not
+// followed. Thread safety: immutable after open(). No fd stays open, because the host program could
+// close it. A call by path returns ENOENT if the directory was removed.
 #pragma once
 
 #include <fcntl.h>
@@ -16,8 +17,8 @@
 
 namespace cube::cache {
 
-// The lock of a directory. The kernel releases it when its holder dies. The destructor unlocks
-// explicitly, because a child that was forked in the meantime shares the file description.
+// The lock of a directory. The kernel releases the lock when its holder dies. The destructor
+// unlocks explicitly, because a child that was forked since then shares the file description.
 class DirectoryLock {
  public:
   explicit DirectoryLock(base::UniqueFd fd) : fd_(std::move(fd)) {}
@@ -29,23 +30,23 @@ class DirectoryLock {
   base::UniqueFd fd_;
 };
 
-// Flags of every open below such a directory. O_NONBLOCK: an open must not wait for a special file
-// that another program has put there.
+// The flags of every open below such a directory. O_NONBLOCK, because an open must not wait for a
+// special file that another program has put there.
 inline constexpr int k_open_below = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
 class DiskDirectory {
  public:
-  // A caller in a thread of the program waits for the lock no longer than this.
+  // The longest time for which a thread of the program waits for the lock.
   static constexpr long k_wait_for_lock_ms = 2000;
   // Opens or creates the directory. On failure, `why` is one line for the user.
   static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name,
                                           bool is_read_only, std::string& why);
-  // Opens a directory of any version, if it exists (ENOENT).
+  // Opens an existing directory of any version. ENOENT: it does not exist.
   static base::Result<DiskDirectory> look(const std::string& parent, const std::string& name,
                                           std::string& why);
 
-  // Short, because a path lies on the stacks of the program's smallest threads and of its signal
-  // handlers.
+  // This limit is low, because a path lies on the stacks of small threads and of signal handlers of
+  // the program.
   static constexpr std::size_t k_longest = 1000;
   struct Path {
     char text[k_longest + 64];
@@ -56,7 +57,8 @@ class DiskDirectory {
   // EPERM: the file does not belong to the owner of this directory.
   base::Result<base::UniqueFd> open_segment(std::uint32_t number, int flags) const;
 
-  // Locks out other processes. Gives up after `at_most_ms` with EBUSY.
+  // Takes the lock, which excludes other processes. EBUSY: the lock was not free within
+  // `at_most_ms`.
   base::Result<DirectoryLock> lock(long at_most_ms) const;
   // Returns the numbers of all segment files in ascending order.
   base::Result<std::vector<std::uint32_t>> list_segments() const;
@@ -66,8 +68,8 @@ class DiskDirectory {
   };
   base::Result<DiskRoom> room() const;
   const std::string& path() const { return path_; }
-  // Checks that the directory has this library's version. A directory without a version gets it,
-  // unless `is_read_only`.
+  // Checks that the directory has this library's version. If the directory has no version and
+  // `is_read_only` is false, it gets this version.
   base::Result<void> check_version(bool is_read_only, std::string& why) const;
 
  private:

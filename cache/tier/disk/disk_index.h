@@ -1,14 +1,14 @@
 // Maps 64-bit hashes to records in segment files. The index is one file that all processes of the
 // node map: a header, a row for each segment file, and tables of buckets of one cache line each.
-// There is one table until it is full; then a second one gets room, and so on. A slot is one word -
-// tag:16 | tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes - and 0 is
-// empty. One compare-and-swap publishes it. A slot whose row now belongs to another segment is dead
-// and may be overwritten. Until confirm(), only changes of its file find a tentative slot.
-// Invariants: nothing outside the mapping is touched, even if the file is corrupt. An index of
-// another layout is not opened, nor is one of another boot that no process uses: a power cut may
-// have torn it. A page that cannot be read from the disk, or that lies past the end of a truncated
-// file, counts as empty and causes no SIGBUS. Thread-safe, across processes too. Lookups are
-// async-signal-safe and allocate nothing.
+// There is one table until it is full; then a second table gets room, and so on. A slot is one
+// word: tag:16 | tentative:1 | size class:7 | segment:18 | offset:22, in units of 64 bytes. 0 is an
+// empty slot. One compare-and-swap publishes a slot. A slot whose row now belongs to another
+// segment is dead and may be overwritten. A tentative slot is found only by changes of its file,
+// until confirm(). Invariants: nothing outside the mapping is accessed, even if the file is
+// corrupt. An index with another layout is not opened. Neither is an index of another boot that no
+// process uses, because a power cut may have torn it. A page that cannot be read from the disk, or
+// that lies past the end of a truncated file, counts as empty and causes no SIGBUS. Thread-safe,
+// also across processes. Lookups are async-signal-safe and allocate nothing.
 #pragma once
 
 #include <atomic>
@@ -27,10 +27,10 @@ struct alignas(64) DiskSegmentRow {
   std::atomic<std::uint64_t> word;         // number:32 | state:32
   std::atomic<std::uint64_t> job;          // the job that writes or wrote it; 0: an earlier job, or
                                            // unknown
-  std::atomic<std::uint64_t> touched_job;  // the job that has read it last
+  std::atomic<std::uint64_t> touched_job;  // the job that read it last
   std::atomic<std::uint32_t> touched_s;    // the wall-clock time of the last read
   std::atomic<std::uint32_t> pages;        // bytes of the file, in pages
-  std::atomic<std::uint32_t> records;      // including those dropped later
+  std::atomic<std::uint32_t> records;      // including records that were dropped later
   std::atomic<std::uint32_t> dropped;
 
   DiskSegmentState state() const {
@@ -39,7 +39,7 @@ struct alignas(64) DiskSegmentRow {
   std::uint32_t number() const {
     return static_cast<std::uint32_t>(word.load(std::memory_order_acquire) >> 32);
   }
-  // Release: a reader that sees the state finds the other fields set; pairs with the acquires
+  // Release: a reader that sees the state finds the other fields set. Pairs with the acquires
   // above.
   void set(std::uint32_t number, DiskSegmentState state) {
     word.store((std::uint64_t{number} << 32) | static_cast<std::uint32_t>(state),
@@ -56,8 +56,8 @@ struct DiskGeometry {
   std::uint64_t file_bytes = 0;
   friend bool operator==(const DiskGeometry&, const DiskGeometry&) = default;
 
-  // Sizes an index with room for this many files in the first table, and for eight times as many in
-  // all.
+  // Computes the size of an index. The first table has room for this many files, and all tables
+  // together for eight times as many.
   static DiskGeometry of(std::uint64_t files, std::uint64_t segments);
   static DiskGeometry of_sizes(std::uint64_t first_buckets, std::uint32_t row_count);
 };
@@ -84,8 +84,8 @@ static_assert(std::is_standard_layout_v<DiskIndexHeader> && sizeof(DiskIndexHead
 struct DiskPlace {
   std::uint32_t number = 0;         // the number of the segment file
   std::uint64_t offset = 0;         // the offset of the record in the file
-  std::uint64_t bytes_at_most = 0;  // of the record
-  bool is_of_this_run = false;      // written by the running job: the origin need not be asked
+  std::uint64_t bytes_at_most = 0;  // at least the size of the record
+  bool is_of_this_run = false;      // written by the running job; no need to ask the origin
   // The length of the read, which begins and ends at a page boundary.
   std::uint64_t buffer_bytes() const {
     return base::round_up(offset % k_page + bytes_at_most, k_page);
@@ -103,17 +103,17 @@ class DiskIndex {
   // DiskIndexBuilder may fill it.
   static base::Result<DiskIndex> create(const char* path, const DiskGeometry& geometry,
                                         std::uint64_t boot);
-  // EBADMSG: it is not a sound index of this layout. ESTALE: no process uses it, and it is of
-  // another boot.
+  // EBADMSG: the file is not a sound index with this layout. ESTALE: no process uses the index, and
+  // it belongs to another boot.
   static base::Result<DiskIndex> open(const char* path, std::uint64_t boot);
-  // Creates an index for this process alone.
+  // Creates an index that only this process uses.
   static base::Result<DiskIndex> create_private(const DiskGeometry& geometry);
-  // Identifies this boot; 0 if unknown.
+  // A number that identifies this boot; 0: unknown.
   static std::uint64_t current_boot();
 
-  // For a forked child; the object is dead afterwards.
+  // For a forked child. The object must not be used afterwards.
   void unmap() { mapping_.reset(); }
-  // True if another process, or another index that this process has opened, uses the file.
+  // Whether the file is used by another process, or by another DiskIndex of this process.
   bool is_shared() const { return is_shared_; }
   const DiskGeometry& geometry() const { return geometry_; }
   DiskIndexHeader& header() const { return *reinterpret_cast<DiskIndexHeader*>(mapping_.data()); }
@@ -123,12 +123,12 @@ class DiskIndex {
   DiskSegmentRow& row_of(std::uint32_t number) const {
     return row(number & (geometry_.row_count - 1));
   }
-  // The number of bytes of the file for which the disk has room reserved.
+  // How many bytes of the file have room reserved on the disk.
   std::uint64_t reserved_bytes() const { return end_of_tables(tables()); }
-  // The bytes that one more table takes; 0 if there is no further table.
+  // How many bytes the next table takes; 0: there is no further table.
   std::uint64_t next_table_bytes() const;
-  // True if the header and the rows can still be read. If the file may have been truncated, call
-  // this before anything else.
+  // Whether the header and the rows can still be read. If the file may have been truncated, call
+  // this before any other function.
   bool is_there() const;
 
   static std::uint64_t word_of(std::uint64_t hash, std::uint32_t number, std::uint64_t offset,
@@ -155,12 +155,12 @@ class DiskIndex {
 
   // ENOSPC: all buckets of this hash are full of live entries.
   base::Result<void> insert(std::uint64_t hash, std::uint64_t word);
-  // Makes a tentative entry visible to lookups. Returns false if it has been removed.
+  // Makes a tentative entry visible to lookups. Returns false if the entry has been removed.
   bool confirm(std::uint64_t hash, std::uint64_t word);
   // Returns true if there was an entry, confirmed or not.
   bool remove(std::uint64_t hash, std::uint32_t number, std::uint64_t offset);
-  // Reserves room for one more table, unless there are more than `known` already. `path` is that of
-  // the file, null for a private index.
+  // Reserves room for one more table, unless there are already more than `known` tables. `path` is
+  // the path of the file; null for a private index.
   base::Result<void> add_table(const char* path, std::uint32_t known);
   std::uint32_t tables() const;
 
@@ -184,7 +184,7 @@ class DiskIndex {
     const std::uint64_t n = geometry_.bucket_count[t];
     const std::uint64_t b =
         reduce(static_cast<std::uint32_t>((hash * 0x9e3779b97f4a7c15ULL) >> 32), n);
-    // Differs from the first bucket, so that no entry is seen twice.
+    // The second bucket differs from the first bucket, so that no entry is visited twice.
     return b != first_bucket(hash, t) ? b : (b + 1) % n;
   }
   static std::uint32_t number_in(std::uint64_t word) {
@@ -202,7 +202,7 @@ class DiskIndex {
   void format(std::uint64_t boot) const;
 
   base::Mapping
-      mapping_;  // keeps a shared flock of its file for as long as it lives, without an fd
+      mapping_;  // keeps a shared flock of its file, even without an fd, for as long as it lives
   DiskGeometry geometry_;
   std::uint64_t device_ = 0, inode_ = 0;
   bool is_shared_ = false;

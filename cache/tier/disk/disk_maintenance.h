@@ -1,7 +1,7 @@
 // Inspects and removes a directory of the disk tier without being part of a job (cubeshim doctor,
-// cubeshim clear). Invariants: inspecting changes nothing; only files with our names are removed.
-// Thread-safe. It may wait for the disk, so it must not be called in programs that have the library
-// loaded.
+// cubeshim clear). Invariants: inspecting changes nothing, and only files with names of the disk
+// tier are removed. Thread-safe. The functions may wait for the disk, so they must not be called in
+// programs that have loaded the library.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ struct DiskSurvey {
 };
 base::Result<DiskSurvey> survey_disk(const DiskDirectory& directory);
 
-// True if a job uses the directory or is about to.
+// Whether a job uses the directory or is about to use it.
 bool is_in_use(const DiskDirectory& directory);
 
 struct DiskRemoved {
   std::uint64_t segments = 0, bytes = 0;
-  bool has_others = false;  // foreign files are left, and the directory stays for them
+  bool has_others = false;  // foreign files are left, so the directory stays
 };
 // EBUSY: a job uses the directory, and `force` is not set.
 base::Result<DiskRemoved> remove_disk(const DiskDirectory& directory, bool force);

@@ -11,7 +11,7 @@
 namespace cube::cache {
 namespace {
 
-// A number that no other process has: this process is its own job.
+// A job number that no other process has, for a process that is its own job.
 std::uint64_t own_job() {
   const base::ProcessId self = base::current_process();
   const std::uint64_t parts[] = {self.pid, self.start_time, self.pid_namespace};

@@ -1,19 +1,19 @@
 // The disk tier's store. It writes the records of sealed RAM segments back to back into segment
-// files, where all processes of the node and later jobs find them again.
+// files. All processes of the node, and later jobs, find the records there.
 //
-// Life of a record: append() writes it, enters it in the index tentatively, checks its mark in RAM
-// once more, and only then confirms the entry. A thread that changes a file marks the record in RAM
-// first and then calls forget(), so one of the two sees the other. forget() takes the record out of
-// the index and marks it on the disk; the mark survives a restart. Whole segment files are removed
-// when room is needed.
+// Life of a record: append() writes the record, adds a tentative entry to the index, checks the
+// record's mark in RAM again, and only then confirms the entry. A thread that changes a file first
+// marks the record in RAM and then calls forget(). So at least one of the two threads sees the
+// other's step. forget() removes the record from the index and marks it on the disk, where the mark
+// survives a restart. Whole segment files are removed when room is needed.
 //
-// Invariants: read() returns a record only if the hash of its header, the hash of its data and its
-// path match, and no mark says that it was dropped. Records that the running job has written or
-// read stay: data larger than the bound must not evict itself. The store uses no more than the
-// bound, and a share of the file system stays free. A record that is not of this run (DiskPlace)
-// may be out of date: the caller asks the origin for the file's size and mtime. Readers evaluate
-// only the first mark of a record on the disk. A power cut may lose forget() and drop(); after it,
-// nothing is of this run. Thread-safe, across processes too. find and read are async-signal-safe
+// Invariants: read() returns a record only if it is not marked as dropped, and if its path and the
+// hashes of its header and data match. Records that the running job has written or read stay,
+// because data larger than the bound must not evict itself. The store uses at most the bound, and a
+// share of the file system stays free. A record that is not of this run (DiskPlace) may be
+// outdated, so the caller must ask the origin for the file's size and mtime. On the disk, readers
+// check only the first mark of a record. A power cut may undo forget() and drop(); after it, no
+// record is of this run. Thread-safe, also across processes. find and read are async-signal-safe
 // and allocate nothing. No fd stays open. After a fork the child calls forget_writer(). No
 // exception escapes.
 #pragma once
@@ -38,7 +38,7 @@ struct DiskOptions {
   std::string directory;
   std::string name = "default";
   std::uint64_t size_bound = 0;          // bytes; 0: size_percent decides
-  std::uint32_t size_percent = 100;      // percent of the free space, less keep_free_percent
+  std::uint32_t size_percent = 100;      // percent of the free space without keep_free_percent
   std::uint64_t segment_bytes = 0;       // 0: derived from the bound, 1 to 256 MiB
   std::uint64_t expected_files = 0;      // sizes the index; 0: derived from the bound
   std::uint32_t keep_free_percent = 10;  // percent of the file system
@@ -48,8 +48,8 @@ struct DiskOptions {
   std::uint64_t job = 0;   // the id of the whole job; 0: this process is its own job
 };
 
-// Newest first. There are several if tags collide, or if an older record of the same file was not
-// dropped.
+// The places of records, newest first. There are several if tags collide, or if an older record of
+// the same file was not dropped.
 struct DiskPlaces {
   std::array<DiskPlace, 4> places;
   std::uint32_t count = 0;
@@ -77,44 +77,48 @@ class DiskStore {
   DiskStore(const DiskStore&) = delete;
   DiskStore& operator=(const DiskStore&) = delete;
 
-  // Returns the places at which records of this path may lie. Reads nothing but the index.
+  // Returns the places at which records of this path may lie. Reads only the index.
   DiskPlaces find(std::uint64_t path_hash) const;
-  // Reads into `buffer`, which begins at a page boundary and has at least place.buffer_bytes(),
-  // with one read. ENOENT: the record is of another path, was dropped, or its file was evicted.
-  // EBADMSG: it was damaged, and is now dropped. Any other error comes from the disk.
+  // Reads a record into `buffer` with one read. The buffer must begin at a page boundary and have
+  // at least place.buffer_bytes(). ENOENT: the record has another path, was dropped, or its segment
+  // file was evicted. EBADMSG: the record was damaged, and is now dropped. Any other errno is an
+  // error of the disk.
   base::Result<const Record*> read(const DiskPlace& place, std::string_view path,
                                    std::span<std::byte> buffer);
 
-  // Writes the records of one RAM segment that lie at these offsets, are sound, and are not in the
-  // store yet. They stay in RAM until append() returns. ENOSPC: this job's data fill the bound, or
-  // the disk is full; tried again after some seconds. EROFS: read-only.
+  // Writes the records of one RAM segment that lie at these offsets, if they are sound and not yet
+  // in the store. The records must stay in RAM until append() returns. ENOSPC: this job's data
+  // fills the bound, or the disk is full; writing is tried again after some seconds. EROFS: the
+  // store is read-only.
   base::Result<DiskAppended> append(std::span<const std::byte> segment,
                                     std::span<const std::uint64_t> offsets);
-  // Ends the segment file that is being written. Unless `durable`, does not wait for the disk,
-  // because an exiting process must not; a power cut may then lose part of the file.
+  // Ends the segment file that is being written. If `durable` is false, the call does not wait for
+  // the disk, because an exiting process must not wait. A power cut may then lose a part of the
+  // file.
   base::Result<void> seal(bool durable = true);
 
-  // Forgets all records of a changed file: those of this path, and those of this device and inode
-  // under any path. Returns how many there were.
+  // Forgets all records of a changed file: the records of this path, or the records of this device
+  // and inode under any path. Returns their number.
   std::size_t forget(std::string_view path);
   std::size_t forget_inode(std::uint64_t device, std::uint64_t inode);
-  // Drops this record alone, which the origin has shown to be out of date.
+  // Drops only this record, which the origin has shown to be outdated.
   bool drop(const DiskPlace& place, std::string_view path);
-  // Makes no record count as of this run from now on, because too many paths now name other files,
-  // for example after the rename of a directory.
+  // From now on, no record counts as of this run. Call it if many paths now name other files, for
+  // example after the rename of a directory.
   void distrust_all();
 
   DiskStatus status() const;
-  // Returns 0 if a record with this many bytes of data has room in a segment file; otherwise the
-  // smallest bound that would give it room.
+  // Returns 0 if a record with this many bytes of data fits into a segment file. Otherwise returns
+  // the smallest bound with which the record would fit.
   std::uint64_t least_bound_for(std::uint64_t data_bytes) const;
-  // Bytes of the largest record that has room in a segment file, including its header and path.
+  // The size in bytes of the largest record that fits into a segment file, including its header and
+  // path.
   std::uint64_t largest_record() const {
     return segment_bytes_ - k_disk_header_bytes - most_footer_bytes(1);
   }
-  // For a forked child, which does not own the segment file.
+  // For a forked child: forgets the segment file, which belongs to the parent.
   void forget_writer();
-  // Like forget_writer, but also unmaps everything: the object is dead.
+  // Like forget_writer, but also unmaps everything. The object must not be used afterwards.
   void abandon();
 
  private:
@@ -133,8 +137,8 @@ class DiskStore {
   base::Result<void> rebuild(const DiskGeometry& geometry, std::uint64_t boot);
   DiskGeometry wanted_geometry() const;
 
-  // Enters all files of the directory into the index. With a builder, the index is empty, and no
-  // other process has opened it.
+  // Adds the records of all files in the directory to the index. With a builder, the index must be
+  // empty, and no other process may have opened it.
   base::Result<void> reconcile(DiskIndexBuilder* builder);
   base::Result<void> build(const char* path);
   void load(std::uint32_t number, DiskIndexBuilder* builder);
@@ -171,12 +175,12 @@ class DiskStore {
   std::unique_ptr<DiskIndex> index_;
   std::uint64_t bound_ = 0, segment_bytes_ = 0;
   const char* index_name_ = "index";
-  bool is_private_ = false;  // the index belongs to this process alone: nothing is written
+  bool is_private_ = false;  // only this process uses the index, and nothing is written
   mutable std::atomic<bool> no_direct_{false};
   std::atomic<std::uint64_t> bad_records_{0}, io_errors_{0}, evicted_{0};
   std::atomic<bool> reported_bad_{false}, reported_error_{false}, reported_full_{false};
 
-  // For the writer.
+  // Guards the writer.
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
   std::unique_ptr<SegmentWriter> writer_;  // guarded by mutex_, like the rest
   std::vector<Candidate> batch_;

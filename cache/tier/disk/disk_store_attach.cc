@@ -1,5 +1,5 @@
-// DiskStore: attaches to a directory. Chooses the sizes, and brings the index up to date with the
-// existing segment files.
+// DiskStore: attaches to a directory. Chooses the sizes, and makes the index match the existing
+// segment files.
 #include <fmt/core.h>
 #include <sys/file.h>
 
@@ -18,11 +18,11 @@ namespace sys = base::sys;
 namespace {
 
 constexpr std::uint64_t k_least_bound = std::uint64_t{4} << 20;
-// The index is sized for files of this size, unless the options say otherwise. Smaller files take
-// further tables.
+// The index is sized for files of this size, unless the options specify a number of files. Smaller
+// files need further tables.
 constexpr std::uint64_t k_usual_file = 32 << 10;
-// Another process may rebuild an index of tens of millions of entries. The program's first open
-// waits for that, but no longer than this.
+// Another process may be rebuilding an index of tens of millions of entries. The program's first
+// open waits for the rebuild, but at most this long.
 constexpr long k_wait_for_rebuild_ms = 5'000;
 constexpr std::uint64_t k_segment_for_blocks = 8 << 20;
 constexpr std::size_t k_ahead = 16, k_files_ahead = 32;
@@ -79,7 +79,8 @@ base::Result<void> DiskStore::choose_sizes(std::string& why) {
                       directory_.path(), k_least_bound >> 10);
     return base::fail(ENOSPC);
   }
-  // A block of a large file has up to 2 MiB, and no record spans two segment files.
+  // A segment file must have room for a block of a large file (up to 2 MiB), because a record
+  // cannot span two segment files.
   const std::uint64_t usual = std::max(bound_ / 64, std::min(bound_ / 16, k_segment_for_blocks));
   const std::uint64_t wanted = options_.segment_bytes != 0 ? options_.segment_bytes : usual;
   segment_bytes_ = std::clamp(std::min(wanted, bound_ / 4), k_least_disk_segment_bytes,
@@ -122,7 +123,7 @@ base::Result<void> DiskStore::attach_shared(std::string& why) {
   }
   if (!ready) return fail_with(ready.error().value);
   // The bound may be lower, or the disk fuller, than at the last start. If no room can be made,
-  // append() adds nothing and reports it.
+  // append() will add nothing and report it.
   static_cast<void>(make_room(0));
   return {};
 }
@@ -195,14 +196,14 @@ base::Result<void> DiskStore::reconcile(DiskIndexBuilder* builder) {
   for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i) {
     DiskSegmentRow& row = index_->row(i);
     if (row.state() == DiskSegmentState::free) continue;
-    // The segment's file was removed, or its number belongs to another row: no process can read
-    // from it.
+    // If the segment's file was removed, or if its number belongs to another row, no process can
+    // read from it.
     const bool is_there = std::binary_search(numbers->begin(), numbers->end(), row.number());
     if (!is_there || &index_->row_of(row.number()) != &row) row.set(0, DiskSegmentState::free);
   }
   for (std::size_t i = 0; i < numbers->size(); ++i) {
     const std::uint32_t number = (*numbers)[i];
-    // After a reboot no file is in memory: requests many footers from the disk at a time.
+    // Requests many footers at a time from the disk, because no file is in memory after a reboot.
     if (builder != nullptr && i + k_files_ahead < numbers->size())
       will_need_footer(directory_, (*numbers)[i + k_files_ahead]);
     const DiskSegmentRow& row = index_->row_of(number);
@@ -226,14 +227,14 @@ bool DiskStore::is_entered(std::uint64_t hash, std::uint32_t number, std::uint64
   return found;
 }
 
-// Recovers a file without a footer whose writer is dead.
+// Recovers a file that has no footer and whose writer is dead.
 base::Result<SegmentContents> DiskStore::recover(int fd, std::uint32_t number) {
   auto contents = walk_records(fd, number);
   if (!contents) return contents;
   const DiskSegmentRow& row = index_->row_of(number);
   if (!is_private_ && row.number() == number && row.state() == DiskSegmentState::open) {
-    // The file was written under this very index: a record that its writer had not confirmed may
-    // have changed, and nothing would check it again.
+    // The file was written with this index. A record that its writer had not confirmed may have
+    // changed, and would not be checked again, so it is left out.
     std::erase_if(contents->rows, [&](const DiskFooterRow& r) {
       return !is_entered(r.path_hash, number, std::uint64_t{r.offset} * k_record_alignment);
     });
@@ -252,8 +253,8 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
     if (!is_private_) sys::unlink(directory_.path_of_segment(number).text);
     if (is_row_of_it) row.set(0, DiskSegmentState::free);
   };
-  // The eviction of this file was not completed, or the index is smaller than that of an earlier
-  // job and has no row for the file.
+  // The eviction of this file was not completed. Or the index is smaller than that of an earlier
+  // job, and has no row for the file.
   const bool is_leaving = is_row_of_it && row.state() == DiskSegmentState::leaving;
   if (is_leaving || (!is_row_of_it && row.state() != DiskSegmentState::free)) return leave();
   const auto fd = directory_.open_segment(number, is_private_ ? O_RDONLY : O_RDWR);
@@ -262,7 +263,7 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
   const bool is_unsealed = !contents && contents.error().value == EBADMSG;
   if (is_unsealed) {
     if (!is_private_ && !try_lock(fd->get(), LOCK_EX)) {
-      // The file's writer lives and will seal the file.
+      // The file's writer is alive and will seal the file.
       if (!is_row_of_it) row.set(number, DiskSegmentState::open);
       return;
     }
@@ -284,8 +285,9 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     row.touched_job.store(0, std::memory_order_relaxed);
     row.touched_s.store(contents.changed_s, std::memory_order_relaxed);
   }
-  // A footer also lists records that were dropped before it was written, and the row counts those
-  // dropped since; a walk through a file without a footer finds only sound records.
+  // A footer also lists the records that were dropped before it was written. The row counts the
+  // records that were dropped since. A walk through a file without a footer finds only sound
+  // records.
   const auto dropped = std::count_if(contents.rows.begin(), contents.rows.end(),
                                      [](const auto& r) { return r.state != 0; });
   if (is_new || !contents.has_footer)
@@ -298,8 +300,8 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     if (r.state != 0) continue;
     const std::uint64_t offset = std::uint64_t{r.offset} * k_record_alignment;
     if (is_entered(r.path_hash, number, offset)) continue;
-    // A record without an entry by inode gets no entry by path, because a change by another name
-    // must find it.
+    // A change through another name must find the record. So if the record gets no entry by inode,
+    // it gets no entry by path either.
     if (r.has_inode() && !insert(r.inode_hash, word_of(r.inode_hash, number, r))) return;
     insert(r.path_hash, word_of(r.path_hash, number, r));
   }
@@ -321,7 +323,7 @@ void DiskStore::add_rows(std::uint32_t number, const SegmentContents& contents,
   }
 }
 
-// The caller holds the directory's lock.
+// The caller must hold the directory's lock.
 bool DiskStore::insert(std::uint64_t hash, std::uint64_t word) {
   while (true) {
     const std::uint32_t tables = index_->tables();

@@ -1,4 +1,4 @@
-// DiskStore: making room by removing old segment files.
+// DiskStore: makes room by removing old segment files.
 #include <cerrno>
 
 #include "cache/tier/disk/disk_store.h"
@@ -8,7 +8,7 @@ namespace cube::cache {
 
 namespace sys = base::sys;
 
-// For make_room, evict_one and evict, the caller holds the directory's lock.
+// The callers of make_room, evict_one and evict must hold the directory's lock.
 base::Result<void> DiskStore::make_room(std::uint64_t bytes) {
   while (true) {
     const auto room = directory_.room();
@@ -24,8 +24,8 @@ bool DiskStore::evict_one() {
   for (std::uint32_t i = 0; i < index_->geometry().row_count; ++i) {
     const DiskSegmentRow& row = index_->row(i);
     if (row.state() != DiskSegmentState::sealed) continue;
-    // The records that this job uses stay. Otherwise an epoch that reads all of them in order would
-    // find nothing.
+    // Spares the files that this job uses. Otherwise an epoch that reads all records in order would
+    // find none of them.
     const bool is_own = row.job.load(std::memory_order_relaxed) == options_.job ||
                         row.touched_job.load(std::memory_order_relaxed) == options_.job;
     if (is_own) continue;
@@ -43,7 +43,7 @@ void DiskStore::evict(std::uint32_t number) {
   DiskSegmentRow& row = index_->row_of(number);
   row.set(number, DiskSegmentState::leaving);
   const auto fd = directory_.open_segment(number, O_RDONLY);
-  // A reader that has the file open can still read it.
+  // Readers that have the file open can still read it.
   sys::unlink(directory_.path_of_segment(number).text);
   if (fd) {
     const auto contents = read_footer(fd->get(), number);

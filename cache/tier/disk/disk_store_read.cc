@@ -1,4 +1,4 @@
-// DiskStore: finding, reading and forgetting records.
+// DiskStore: finds, reads and forgets records.
 #include <algorithm>
 #include <cerrno>
 #include <climits>
@@ -20,7 +20,7 @@ struct DiskStore::Head {
   const Record& record() const { return *reinterpret_cast<const Record*>(bytes); }
 };
 
-// The head is mapped, because the stack may be that of a signal handler.
+// The head lies in a mapping, because the stack may be the small stack of a signal handler.
 class DiskStore::MappedHead {
  public:
   MappedHead() : memory_(base::Mapping::anonymous(sizeof(Head))) {}
@@ -65,7 +65,7 @@ base::Result<std::size_t> DiskStore::read_bytes(const DiskPlace& place,
       do {
         n = sys::pread(fd->get(), buffer.data(), place.buffer_bytes(), begin);
       } while (n == -EINTR);
-      // The bytes need not stay in the page cache as well.
+      // Removes the bytes from the page cache, where they need not stay as well.
       if (!direct)
         sys::raw(SYS_fadvise64, fd->get(), begin, static_cast<long>(place.buffer_bytes()),
                  POSIX_FADV_DONTNEED);
@@ -112,8 +112,8 @@ base::Result<const Record*> DiskStore::check_record(const DiskPlace& place, std:
 }
 
 int DiskStore::note_failed_read(const DiskPlace& place, std::string_view path, int error) {
-  // Other errors mean that the file was evicted, or that this process lacks fds or memory, so the
-  // disk is not at fault.
+  // Other errors do not mean that the disk is broken: the file was evicted, or this process lacks
+  // fds or memory.
   if (error != EIO) return error;
   remove(place, path);
   io_errors_.fetch_add(1, std::memory_order_relaxed);
@@ -133,14 +133,15 @@ base::Result<void> DiskStore::read_head(const DiskPlace& place, Head& head) cons
                    static_cast<std::int64_t>(place.offset));
   } while (n == -EINTR);
   if (sys::failed(n)) return base::fail(static_cast<int>(-n));
-  // For any length of the path, the path lies in bytes that were read or have stayed zero.
+  // header_is_sound() may use any length of the path, because the bytes up to that length were read
+  // or are zeros.
   if (!header_is_sound(head.record(), k_most_disk_segment_bytes) ||
       !is_kept_on_disk(head.record().kind))
     return base::fail(EBADMSG);
   return {};
 }
 
-// True if the store has a record of this path with the same bytes and stat. Sets `replaces` if the
+// Whether the store has a record of this path with the same bytes and stat. Sets `replaces` if the
 // store has any record of this path.
 bool DiskStore::has_it(const Record& record, bool& replaces) const {
   bool found = false;
@@ -179,7 +180,7 @@ void DiskStore::touch(const DiskPlace& place) const {
   row.touched_job.store(options_.job, std::memory_order_relaxed);
   row.touched_s.store(static_cast<std::uint32_t>(base::read_clock(CLOCK_REALTIME).tv_sec),
                       std::memory_order_relaxed);
-  // Preserves the time across a restart.
+  // Stores the time in the file, so that it survives a restart.
   if (!is_private_)
     sys::raw(SYS_utimensat, AT_FDCWD, sys::arg(directory_.path_of_segment(place.number).text), 0,
              0);
@@ -191,7 +192,7 @@ std::size_t DiskStore::forget(std::string_view path) {
     MappedHead head;
     const bool read = head.read(*this, place);
     if (read && head.record().path() != path) return;
-    // An unreadable record may be one of this path.
+    // Also removes an unreadable record, because it may belong to this path.
     if (remove(place, path)) ++count;
     if (read) mark_dropped(place);
   });

@@ -1,10 +1,10 @@
 // Reusable memory for reading records from the disk. New memory for each read would cost a page
-// fault per page, which for a file of 110 KB takes longer than checking and copying the bytes.
-// Invariants: a buffer belongs to one read at a time, begins at a page boundary, and holds what the
-// last read left. At most k_kept buffers of k_bytes each are kept; larger ones, and those of
-// further concurrent readers, live for one read. Thread-safe. It takes no lock and calls nothing
-// but mmap, so a signal handler that opens a file may use it. A forked child does not inherit the
-// buffers, and calls forget().
+// fault for each page. For a file of 110 KB, these faults take longer than checking and copying the
+// bytes. Invariants: a buffer belongs to one read at a time, begins at a page boundary, and still
+// contains the bytes of its last read. At most k_kept buffers of k_bytes each are kept. Larger
+// buffers, and buffers of further concurrent readers, are freed after one read. Thread-safe. The
+// functions take no lock and call only mmap, so a signal handler that opens a file may call them. A
+// forked child does not inherit the buffers, and must call forget().
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ namespace cube::cache {
 
 class ReadBuffers {
  public:
-  // Room for a block of 1 MiB that does not begin at a page boundary. With its head, the block is
-  // of the first size class above 1 MiB (disk_index.cc).
+  // Room for a record with a block of 1 MiB, at any offset in a page. With its head, such a record
+  // belongs to the first size class above 1 MiB (disk_index.cc).
   static constexpr std::size_t k_bytes = (1 << 20) / 8 * 9 + 4096;
   static constexpr std::size_t k_kept = 4;
 
@@ -50,7 +50,7 @@ class ReadBuffers {
       return Lease(nullptr, std::move(*mapping));
     }
     for (auto& slot : kept_) {
-      // Acquire: the last reader has finished with the buffer; pairs with the release in keep.
+      // Acquire: the last reader has finished using the buffer. Pairs with the release in keep.
       if (std::byte* const at = slot.exchange(nullptr, std::memory_order_acquire))
         return Lease(this, base::Mapping::adopt(at, k_bytes));
     }
@@ -76,7 +76,7 @@ class ReadBuffers {
     }
   }
 
-  // Never unmapped, because the owner is never freed.
+  // These buffers are never unmapped, because the owner is never freed.
   std::array<std::atomic<std::byte*>, k_kept> kept_{};
 };
 

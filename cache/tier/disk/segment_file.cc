@@ -30,7 +30,7 @@ AlignedBytes allocate(std::uint64_t bytes) {
   return AlignedBytes(new (std::align_val_t{k_record_alignment}, std::nothrow) std::byte[bytes]);
 }
 
-// Reads the size, the times and the header, as the first step of both ways to read a file.
+// Reads the size, the times and the header. Both ways to read a file begin with this step.
 base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
   SegmentContents contents;
   struct ::stat st {};
@@ -46,12 +46,12 @@ base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
   return contents;
 }
 
-// A window of a file in memory, through which a reader walks forward.
+// A window of a file in memory. The reader moves it forward through the file.
 class ReadWindow {
  public:
   ReadWindow(int fd, std::uint64_t file_bytes) : fd_(fd), file_bytes_(file_bytes) {}
-  // Returns `bytes` bytes at `at`, or null if the file has no more, cannot be read, or memory is
-  // short (error()).
+  // Returns the `bytes` bytes at offset `at`. Null: the file ends too early or cannot be read, or
+  // there is no memory (see error()).
   const std::byte* at(std::uint64_t at, std::uint64_t bytes) {
     if (at > file_bytes_ || bytes > file_bytes_ - at) return nullptr;
     if (at >= begin_ && at + bytes <= end_) return bytes_.get() + (at - begin_);
@@ -69,7 +69,7 @@ class ReadWindow {
     end_ = at + wanted;
     return bytes_.get();
   }
-  // Returns how many bytes of the window lie after `at`.
+  // Returns how many bytes of the window lie at or after `at`.
   std::uint64_t left(std::uint64_t at) const { return end_ - at; }
   int error() const { return error_; }
 
@@ -134,8 +134,8 @@ base::Result<SegmentContents> walk_records(int fd, std::uint32_t number) {
   std::uint64_t at = k_disk_header_bytes;
   while (const std::byte* const head = window.at(at, sizeof(Record))) {
     const std::uint64_t bytes = reinterpret_cast<const Record*>(head)->record_size;
-    // The size is trusted only after the hash that covers it matches; until then it is only checked
-    // to lie inside the file.
+    // The size is trusted only after the hash that covers it has matched. Before that, it is only
+    // checked that the record lies inside the file.
     if (bytes < sizeof(Record) || bytes % k_record_alignment != 0) break;
     const std::byte* const whole = window.at(at, bytes);
     if (whole == nullptr) break;
@@ -168,13 +168,14 @@ base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint
   if (written) written = base::write_at(fd, &trailer, sizeof trailer, at);
   if (!written) return base::fail(written.error().value);
   const std::uint64_t file_bytes = at + sizeof trailer;
-  // Only after this is the trailer at the end of the file, where a restart searches for it.
+  // A restart searches for the trailer at the end of the file, where it lies only after this
+  // truncation.
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(file_bytes)); sys::failed(e))
     return base::fail(static_cast<int>(-e));
   if (durable) {
     if (const long e = sys::raw(SYS_fdatasync, fd); sys::failed(e))
       return base::fail(static_cast<int>(-e));
-    // Once on the disk, the file need not also stay in memory.
+    // A file that is on the disk need not also stay in memory.
     sys::raw(SYS_fadvise64, fd, 0, 0, POSIX_FADV_DONTNEED);
   }
   return file_bytes;
@@ -191,7 +192,7 @@ base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory
     return base::fail(error);
   };
   if (!try_lock(fd->get(), LOCK_EX)) return give_up(EBUSY);
-  // If the file system cannot reserve room, a full disk shows at the write.
+  // If the file system cannot reserve room, a full disk is noticed only at the write.
   const long reserved = sys::fallocate(fd->get(), 0, 0, static_cast<std::int64_t>(file_bytes));
   if (sys::failed(reserved) && reserved != -EOPNOTSUPP && reserved != -ENOSYS)
     return give_up(static_cast<int>(-reserved));
@@ -209,7 +210,7 @@ base::Result<SegmentWriter> SegmentWriter::create(const DiskDirectory& directory
   SegmentWriter writer;
   auto mapping = base::Mapping::shared(fd->get(), 0, k_page, PROT_NONE);
   if (!mapping) return give_up(mapping.error().value);
-  // The lock belongs to this process and must not outlive it in a child.
+  // The lock belongs to this process, and must not outlive the process in a child.
   sys::madvise(mapping->data(), mapping->size(), MADV_DONTFORK);
   struct ::stat st {};
   sys::fstat(fd->get(), &st);

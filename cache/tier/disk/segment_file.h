@@ -1,11 +1,11 @@
-// One segment file: one process writes it and seals it, and it is read again after a restart. Life:
-// it is created with its room reserved, records are appended, and then it is sealed: the footer
-// follows the records, and the rest of the room is freed. If a file has no footer and its writer is
-// dead, another process walks its records as far as headers and data are sound. Invariants: the
-// writer holds an exclusive flock by a mapping of the header page, so no fd stays open and the
-// kernel releases the lock when the writer dies; before a file is written to by path, its identity
-// is checked. Thread safety: a SegmentWriter belongs to one thread at a time; the functions are
-// pure except for the file.
+// One segment file. One process writes and seals the file, and it is read again after a restart.
+// Life: the file is created with its room reserved, and records are appended. Then it is sealed:
+// the footer is written after the records, and the rest of the room is freed. If a file has no
+// footer and its writer is dead, another process walks its records as far as headers and data are
+// sound. Invariants: the writer holds an exclusive flock through a mapping of the header page. So
+// no fd stays open, and the kernel releases the lock when the writer dies. Before a file is written
+// by its path, the identity of the file is checked. Thread safety: a SegmentWriter belongs to one
+// thread at a time; the functions are pure except for the file.
 #pragma once
 
 #include <span>
@@ -28,34 +28,35 @@ struct SegmentContents {
   bool has_footer = false;
 };
 
-// Reads the footer. EBADMSG: no sound header, or no sound footer.
+// Reads the footer. EBADMSG: the header or the footer is not sound.
 base::Result<SegmentContents> read_footer(int fd, std::uint32_t number);
 // Starts readahead of the bytes that read_footer reads, without waiting for them.
 void will_need_footer(const DiskDirectory& directory, std::uint32_t number);
-// For a file without a footer. EBADMSG: no sound header.
+// Reads the records of a file without a footer. EBADMSG: the header is not sound.
 base::Result<SegmentContents> walk_records(int fd, std::uint32_t number);
-// Writes the footer and truncates the file after it. If `durable`, returns when all of the file is
-// on the disk.
+// Writes the footer and truncates the file after it. If `durable` is true, returns only when the
+// whole file is on the disk.
 base::Result<std::uint64_t> write_footer(int fd, std::uint32_t number, std::uint64_t data_end,
                                          std::span<const DiskFooterRow> rows, bool durable);
-// Reads all bytes, or returns the errno; EIO if the file ends too early.
+// Reads all of the bytes, or returns the errno. EIO: the file ends too early.
 base::Result<void> read_fully(int fd, void* to, std::uint64_t bytes, std::uint64_t at);
 
 class SegmentWriter {
  public:
-  // ENOSPC: no room. EEXIST: there is a file of this number.
+  // ENOSPC: there is no room. EEXIST: there is already a file with this number.
   static base::Result<SegmentWriter> create(const DiskDirectory& directory, std::uint32_t number,
                                             std::uint64_t file_bytes, std::uint64_t job);
-  // True if there is room for `bytes` more in `records` more records, and for the footer.
+  // Whether the file has room for `records` more records with `bytes` bytes in total, and for the
+  // footer.
   bool fits(std::uint64_t bytes, std::uint64_t records) const {
     return data_end_ + bytes + most_footer_bytes(rows_.size() + records) <= file_bytes_;
   }
-  // Appends the parts, which are a multiple of 64 bytes in all. Modifies `parts`.
+  // Appends the parts, whose total size must be a multiple of 64 bytes. Modifies `parts`.
   base::Result<void> append(const DiskDirectory& directory, std::span<iovec> parts);
   void add_row(const DiskFooterRow& row) { rows_.push_back(row); }
   base::Result<std::uint64_t> seal(const DiskDirectory& directory, bool durable);
 
-  // For a forked child, which does not own the file.
+  // For a forked child: forgets the file, which belongs to the parent.
   void forget() { lock_.forget(); }
 
   std::uint32_t number() const { return number_; }

@@ -1,7 +1,7 @@
 // The format of a segment file of the disk tier (doc/FORMAT.md "Disk"): a header page, then records
-// back to back in the one record format. A sealed file also has a footer, which is a table of the
-// records, and a trailer at the very end, so that a restart reads footers only. Invariants: a value
-// that the checks below accept points at nothing outside the file. A file without a sound trailer
+// back to back in the format of record.h. A sealed file also has a footer, which is a table of the
+// records, and a trailer at the very end, so that a restart reads only footers. Invariants: values
+// that the checks below accept refer only to places inside the file. A file without a sound trailer
 // was not sealed. Thread safety: plain values and pure functions.
 #pragma once
 
@@ -18,7 +18,7 @@ namespace cube::cache {
 
 inline constexpr std::uint32_t k_disk_version = 1;
 inline constexpr std::uint64_t k_disk_header_bytes = k_page;
-// A slot of the index has 22 bits for an offset in units of 64 bytes.
+// This limit follows from the index: a slot has 22 bits for an offset in units of 64 bytes.
 inline constexpr std::uint64_t k_most_disk_segment_bytes = 256 << 20;
 inline constexpr std::uint64_t k_least_disk_segment_bytes = 1 << 20;
 inline constexpr std::uint32_t k_most_disk_number = 99'999'999;
@@ -31,25 +31,26 @@ struct DiskHeader {
   std::uint64_t job;     // the job that wrote it
   std::uint64_t created_ns;
   std::uint64_t reserved[3];  // zero
-  std::uint64_t hash;         // of everything before it
+  std::uint64_t hash;         // xxh3 of everything before it
 };
 
-// One record. A record that is dropped later is marked in the record itself, because a footer never
+// One record. A record that is dropped later is marked in its own header, because a footer never
 // changes.
 struct DiskFooterRow {
   std::uint64_t path_hash;
   std::uint64_t inode_hash;  // base::hash_inode of device and inode; 0 for a block
-  std::uint32_t offset;      // from the file's start, in units of 64 bytes
-  std::uint32_t size;        // of the record, in the same units
+  std::uint32_t offset;      // from the start of the file, in units of 64 bytes
+  std::uint32_t size;        // size of the record, in the same units
   std::uint32_t state;       // 0: valid; otherwise dropped before the file was sealed
   std::uint32_t reserved;    // zero
 
-  // A change through another name of the file must find the record. Blocks have no entry by inode:
-  // the stat of the file proves a block at each open, and a file has thousands of blocks.
+  // Whether the record has an entry by inode, so that a change through another name of the file
+  // finds the record. Blocks have none: a file has thousands of blocks, and the stat of the file
+  // proves each block at each open.
   bool has_inode() const { return inode_hash != 0; }
 };
 
-// Whole files, blocks of large files (tier/block_record.h), and listings are kept.
+// Only whole files, blocks of large files (tier/block_record.h), and listings are kept on the disk.
 inline bool is_kept_on_disk(RecordKind kind) {
   return kind == RecordKind::file || kind == RecordKind::block || kind == RecordKind::directory;
 }
@@ -59,15 +60,15 @@ struct DiskTrailer {
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t number;
-  std::uint64_t data_end;  // after the last record
-  std::uint64_t rows_at;   // the table; a multiple of a page
+  std::uint64_t data_end;  // the end of the last record
+  std::uint64_t rows_at;   // the offset of the table, a multiple of a page
   std::uint64_t row_count;
   std::uint64_t rows_hash;
   std::uint64_t reserved;  // zero
-  std::uint64_t hash;      // of everything before it
+  std::uint64_t hash;      // xxh3 of everything before it
 };
 
-// The mark of a dropped record: no single wrong byte makes the record valid again.
+// The mark of a dropped record. A single wrong byte cannot make the record valid again.
 inline constexpr std::uint32_t k_disk_dropped = 0xffffffff;
 
 static_assert(sizeof(DiskHeader) == 64 && sizeof(DiskFooterRow) == 32 && sizeof(DiskTrailer) == 64);
@@ -110,7 +111,7 @@ inline bool is_sound(const DiskTrailer& trailer, std::uint32_t number, std::uint
   return trailer_offset(trailer.rows_at, trailer.row_count) + sizeof(DiskTrailer) == file_bytes;
 }
 
-// True if the row names a range between the header page and the end of the records.
+// Whether the row names a range between the header page and the end of the records.
 inline bool is_within(const DiskFooterRow& row, std::uint64_t data_end) {
   const std::uint64_t begin = std::uint64_t{row.offset} * k_record_alignment;
   const std::uint64_t bytes = std::uint64_t{row.size} * k_record_alignment;

@@ -8,7 +8,8 @@
 namespace cube::cache {
 namespace {
 
-// The number of places that one call visits. It is small because the caller also answers programs.
+// The number of places that one call visits. The number is small, because the calling thread also
+// serves programs.
 constexpr std::uint32_t k_places_a_call = 4096;
 constexpr std::uint64_t k_put_off_ns = 1000 * base::k_ns_per_ms;
 
@@ -22,16 +23,16 @@ void ClusterBlocks::begin() {
 }
 
 bool ClusterBlocks::take(std::uint32_t place) {
-  // Loaded before the blocks are walked, so that the next walk finds a block that becomes whole
+  // Loads the count before walking the blocks, so that the next walk finds blocks that become whole
   // later.
   const std::uint32_t wholes = chunks_.wholes(place);
   if (wholes == seen_[place]) return false;
   auto chunk = chunks_.chunk_at(place);
-  // The place is being given to another file.
+  // The place is just being given to another file.
   if (!chunk) return false;
   seen_[place] = wholes;
-  // If the path is missing, the file was changed or its row was reused for another file, so it is
-  // unknown whose bytes these are.
+  // The path is missing if the file was changed, or if its row was reused for another file. The
+  // file to which the bytes belong is then unknown.
   if (!names_.find(chunk->key, name_)) return false;
   at_ = std::uint64_t{chunk->number} * k_chunk_bytes;
   end_ = std::min(at_ + k_chunk_bytes, name_.stat.size);
@@ -97,7 +98,7 @@ bool ClusterBlocks::find(const FileKey& file, std::uint64_t at) {
 void ClusterBlocks::end(bool is_put_off) {
   if (!std::exchange(has_found_, false)) return;
   if (!is_put_off) return chunks_.note_shared(claim_, found_.pages);
-  // Only the leader finds the block again.
+  // Only the leader can find the block again.
   if (seen_.empty()) return;
   seen_[claim_.place()] = chunks_.wholes(claim_.place()) - 1;
   if (again_ns_ == 0) again_ns_ = base::coarse_monotonic_ns() + k_put_off_ns;

@@ -1,9 +1,9 @@
 // Finds blocks of large files that other nodes may get: blocks that have become whole in the
-// region's chunks (chunks.h), each block once for each life of its chunk, and no block that came
-// from the cluster. The chunk is pinned while a block is offered, so that its bytes stay. Its owner
-// is the one process of the node that shares what the node has (cluster_offers.h). Invariant: the
-// bytes belong to the version of the file that `stat` identifies. Thread safety: one thread; all
-// other threads may continue.
+// region's chunks (chunks.h). Each block is found only once in each life of its chunk. Blocks that
+// came from the cluster are not found. The chunk is pinned while a block is offered, so that the
+// bytes do not change. The object belongs to the only process of the node that shares the node's
+// data (cluster_offers.h). Invariant: the bytes belong to the version of the file that `stat`
+// identifies. Thread safety: one thread; all other threads may continue.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ namespace cube::cache {
 
 class ClusterBlocks {
  public:
-  // `block` is the size of a block in bytes, a power of two of at most a chunk; 0 means that there
+  // `block` is the size of a block in bytes: a power of two, at most the size of a chunk. 0: there
   // are no blocks.
   ClusterBlocks(Region& region, std::uint64_t block)
       : chunks_(region), names_(region), block_(block) {}
 
-  // Starts over: everything is found again.
+  // Starts over: next() finds all blocks again.
   void begin();
-  // Advances to the next block. Returns false if there is none for now, or if this call has visited
-  // enough places; the next call then continues.
+  // Advances to the next block. Returns false if there is currently no block, or if this call has
+  // visited enough places. In the second case, the next call continues.
   bool next();
   // The block that next() has found, until end().
   struct Found {
@@ -40,27 +40,27 @@ class ClusterBlocks {
     PageRun pages;
   };
   const Found& found() const { return found_; }
-  // Selects this block instead, if it is whole and was not shared yet. `at` is its first byte. Call
-  // this only on an object whose begin() is never called.
+  // Finds this particular block, if it is whole and was not shared yet. `at` is the offset of its
+  // first byte. Call this only on an object whose begin() is never called.
   bool find(const FileKey& file, std::uint64_t at);
-  // Called when the found block has been offered, or will not be. No-op if there is none. If
-  // `is_put_off`, the block is found again later.
+  // Called when the found block has been offered or will not be offered. Does nothing if no block
+  // was found. If `is_put_off`, the block is found again later.
   void end(bool is_put_off = false);
   void leave();
-  // For a forked child.
+  // For a forked child: forgets the pin, because it belongs to the parent.
   void forget();
 
  private:
   bool next_chunk();
-  // Makes the block at at_ the found one and advances past it. Returns false if the block must not
-  // be offered.
+  // Makes the block at at_ the found block, and advances past it. Returns false if the block must
+  // not be offered.
   bool show();
   bool take(std::uint32_t place);
 
   Chunks chunks_;
   LargePaths names_;
   std::uint64_t block_;
-  Chunks::Claim claim_;  // the claim on the chunk whose blocks are being walked
+  Chunks::Claim claim_;  // the pin on the chunk whose blocks are being walked
   LargePaths::Entry name_;
   std::uint64_t at_ = 0, end_ = 0;   // bytes of the file: the next block, and the end of the chunk
   std::vector<std::uint32_t> seen_;  // Chunks::wholes of each place when its blocks were last

@@ -10,8 +10,8 @@
 namespace cube::cache {
 
 ClusterTags cluster_tags(const base::Config& config);
-// Reads "USER PASSWORD" from CUBESHIM_CLUSTER_LOGIN_FILE; `login` is empty if there is none. On
-// failure returns false, and `why` is one line for the user.
+// Reads "USER PASSWORD" from CUBESHIM_CLUSTER_LOGIN_FILE. `login` is empty if the setting is empty.
+// On failure, returns false, and `why` is one line for the user.
 bool read_cluster_login(const std::string& path, std::string& login, std::string& why);
 // The size of the largest value in a cluster: a file of CUBESHIM_MAX_FILE or a block of
 // CUBESHIM_BLOCK, with its head.

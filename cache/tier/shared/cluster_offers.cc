@@ -147,7 +147,8 @@ bool ClusterOffers::next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns)
     }
     place.state.store(Pushed::free, std::memory_order_release);
     if (ready == Ready::yes) return true;
-    // If not all users may enter the directories, no other block will be shared either.
+    // If not all users may enter the directories, the other blocks of the file cannot be shared
+    // either.
     if (is_there && ready == Ready::never)
       no_blocks_until_ns_.store(base::coarse_monotonic_ns() + k_no_blocks_ns,
                                 std::memory_order_relaxed);
@@ -165,14 +166,15 @@ bool ClusterOffers::next_pushed(ClusterOffer& offer, std::uint64_t now_ns) {
     const std::uint64_t cas = place.cas;
     const Record& record = *pin;
     const Ready ready = prepare(offer, pin, record, cas, now_ns);
-    // After the lease has ended, no node waits for the record, and the leader will find it.
+    // When the lease has ended, no node waits for the record any longer, and the leader will find
+    // it.
     if (ready == Ready::later && now_ns < place.until_ns) {
       place.pin = std::move(pin).keep();
       continue;
     }
     place.state.store(Pushed::free, std::memory_order_release);
     if (ready == Ready::yes) return true;
-    // Other nodes need not wait for this record.
+    // Ends the lease, so that other nodes do not wait for this record.
     if (const auto of = paths_.place_of(record.path()); of)
       client_.remove(ClusterKey(options_.space, of->origin, of->below), cas);
   }
@@ -184,7 +186,7 @@ bool ClusterOffers::is_wanted(const Record& record) const {
   return !place || client_.takes_offer(cluster_key(options_.space, *place, record.kind));
 }
 
-// A walk over all records that were put off takes time, so walks become rarer while the server
+// Walking over all records that were put off takes time, so the walks become rarer while the server
 // stays unreachable.
 void ClusterOffers::note_put_off(Note& note, std::uint64_t now_ns) {
   if (note.retry_ns != 0) return;
@@ -220,7 +222,7 @@ bool ClusterOffers::look_at(std::uint32_t segment, std::uint64_t now_ns) {
   ram_.visit_segment(segment, [&](std::uint64_t offset, const Record& record) {
     if (record.stale.load(std::memory_order_acquire) == Record::k_unconfirmed)
       are_all_confirmed = false;
-    // A path of another view may belong to another mount.
+    // A path that only another view has found may belong to another mount.
     if (!record.is_seen_by(ram_.region().own_view()) ||
         !may_be_shared(record, options_.with_private))
       return;
@@ -249,7 +251,7 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
       offsets_.pop_back();
       Pin pin;
       std::uint32_t generation = 0;
-      // If the generation differs, the segment has other records.
+      // If the generation differs, the segment now has other records.
       if (!ram_.hold(segment_, generation, pin) || generation != generation_) {
         offsets_.clear();
         break;
@@ -265,8 +267,8 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
       }
       const Ready ready = prepare(offer, pin, record, 0, now_ns);
       if (ready == Ready::later) {
-        // The record is offered after the access check has ended, which wakes this thread. Other
-        // records should not wait for an origin that hangs.
+        // The record is offered after the access check. The end of the check wakes this thread.
+        // Other records should not wait for an origin that hangs.
         if (!path_rights_.is_stuck(now_ns)) {
           offsets_.push_back(offset);
           return false;
@@ -281,7 +283,8 @@ bool ClusterOffers::next_of_region(ClusterOffer& offer, std::uint64_t now_ns) {
     segment_ = next;
     ++looked;
     look_at(next, now_ns);
-    // Answers of the servers wait until this ends. The next walk continues here.
+    // Stops after a while, because answers of the servers must wait for this walk. The next walk
+    // continues here.
     if (base::monotonic_ns() - now_ns > k_longest_walk_ns) return false;
   }
   return false;

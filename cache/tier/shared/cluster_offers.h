@@ -1,11 +1,12 @@
-// Finds the records that this node has read and other nodes may want. The files that this process
-// has a lease on come first, as soon as they are fetched, because other nodes may wait for them.
-// Then the leader walks the segments of the region for records that it has not offered yet. If the
-// server of a record takes none for now, because it is unreachable or full, the record waits in its
-// segment, and the leader tries again after a while. A record also waits while it is unknown
-// whether all users may enter its directories. Invariants: a record is pinned while it is offered,
-// and offered once for each life of its segment, unless it was put off; a record from the cluster
-// is never offered. Thread safety: any thread may call push; the rest is for the client's thread.
+// Finds the records that this node has read and that other nodes may want. Files on which this
+// process has a lease come first, as soon as they are fetched, because other nodes may wait for
+// them. After that, the leader walks the segments of the region, and finds records that it has not
+// offered yet. If the server of a record is unreachable or full, the record waits in its segment,
+// and the leader tries again after a while. A record also waits while it is unknown whether all
+// users may enter its directories. Invariants: a record is pinned while it is offered. A record is
+// offered once in each life of its segment; a record that was put off is offered again. A record
+// from the cluster is never offered. Thread safety: any thread may call push. Only the client's
+// thread may call the rest.
 #pragma once
 
 #include <atomic>
@@ -34,19 +35,20 @@ class ClusterOffers final : public OfferSource {
   };
   ClusterOffers(RamTier& ram, const ClusterPaths& paths, ClusterClient& client, Options options);
 
-  // Returns false if there are too many already; the leader finds the record then.
+  // Passes a record with a lease. Returns false if too many records are already waiting. The leader
+  // will find the record then.
   bool push(const Pin& pin, std::uint64_t lease_cas);
-  // Like push, but for a block of a large file, which is looked up when it is offered.
+  // Like push, but for a block of a large file. The block is looked up when it is offered.
   struct LeasedBlock {
     FileKey file;
-    std::uint64_t at = 0;  // its first byte
+    std::uint64_t at = 0;  // the offset of its first byte
     ClusterKey key;
     std::uint64_t cas = 0;
   };
   bool push_block(const LeasedBlock& block);
-  // True if a block of a file with this stat will be shared, as far as is known.
+  // Whether a block of a file with this stat will be shared, as far as is known.
   bool may_share_block_of(const FileStat& stat) const;
-  // For a forked child.
+  // For a forked child: forgets the pins, because they belong to the parent.
   void forget();
 
   bool next(ClusterOffer& offer, std::uint64_t now_ns, bool only_leased) override;
@@ -58,26 +60,27 @@ class ClusterOffers final : public OfferSource {
  private:
   struct Pushed {
     enum State : std::uint32_t { free, busy, full };
-    std::atomic<std::uint32_t> state{free};  // released when full; acquired by the side that takes
-                                             // it
+    std::atomic<std::uint32_t> state{free};  // stored with release when full; loaded with acquire
+                                             // by the thread that takes the row
     Pin::Kept pin;
     std::uint64_t cas = 0;
-    std::uint64_t until_ns = 0;  // when the lease ends
+    std::uint64_t until_ns = 0;  // the time at which the lease ends
   };
   struct PushedBlock {
     std::atomic<std::uint32_t> state{Pushed::free};
     LeasedBlock block;
     std::uint64_t until_ns = 0;
   };
-  // yes: send the record. never: it is never shared. later: it is not known yet whether the record
-  // may be shared.
+  // yes: the record may be sent. never: the record must not be shared. later: it is not known yet
+  // whether the record may be shared.
   enum class Ready : std::uint8_t { yes, never, later };
   struct Note {
     Note() = default;
     explicit Note(std::uint32_t of) : generation(of) {}
     std::uint32_t generation = 0;        // the segment's generation, one for each life
-    std::uint32_t seen = 0;              // SegmentRow::records when all of them were last examined
-    std::uint64_t next_look_ns = 0;      // the next look at a segment with unconfirmed records
+    std::uint32_t seen = 0;              // SegmentRow::records when all records were last examined
+    std::uint64_t next_look_ns = 0;      // the time of the next look at a segment with unconfirmed
+                                         // records
     std::uint64_t retry_ns = 0;          // the time to retry records that were put off; 0: there
                                          // are none
     unsigned retries = 0;                // in a row
@@ -90,14 +93,14 @@ class ClusterOffers final : public OfferSource {
     std::uint64_t offset = 0;
   };
 
-  // Takes the pin if it returns yes.
+  // Prepares the offer of a record. Takes the pin if it returns `yes`.
   Ready prepare(ClusterOffer& offer, Pin& pin, const Record& record, std::uint64_t cas,
                 std::uint64_t now_ns);
   Ready prepare_block(ClusterOffer& offer, const ClusterBlocks::Found& found, std::uint64_t now_ns);
   bool next_block(ClusterOffer& offer, std::uint64_t now_ns);
   bool next_pushed_block(ClusterOffer& offer, std::uint64_t now_ns);
-  // Whether all users may pass through the directories on the way to the file, because the servers
-  // let all users read it.
+  // Whether all users may pass through the directories above the file. Only then may the file be
+  // shared, because the servers let all users read it.
   Ready may_be_reached(std::string_view path, std::uint64_t now_ns);
   void fill(ClusterOffer& offer, const ClusterPaths::Place& place, const ClusterContent& content,
             const std::byte* data);

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t k_holds_ns = 60'000 * base::k_ns_per_ms,
                         k_is_long_ns = 1'000 * base::k_ns_per_ms,
                         k_between_starts_ns = 1'000 * base::k_ns_per_ms;
-// More directories than any path has.
+// More directories than any path contains.
 constexpr std::size_t k_most_known = 4096;
 
 }  // namespace
@@ -25,7 +25,7 @@ constexpr std::size_t k_most_known = 4096;
 class ClusterPathRights::Desk final : public HelperDesk {
  public:
   using HelperDesk::HelperDesk;
-  // Owned by the client's thread except while the desk is asked.
+  // Owned by the client's thread, except while the checking thread works.
   std::string path;
   bool is_open = false;
 

@@ -1,9 +1,9 @@
-// Decides whether all users may search the directories of a file. A check is a stat at the origin,
-// made by a separate thread: an origin that hangs holds up that thread, and not the one that talks
-// to the servers. One check is under way at a time; its result holds for a minute. Life: the thread
-// starts at the first check; end() tells it to end and does not wait for it; the state that both
-// share is deleted with the last of them. Thread safety: the client's thread alone, except for the
-// checking thread's own part.
+// Decides whether all users may search the directories of a file. A check is a stat at the origin.
+// A separate thread makes the check, so an origin that hangs does not hold up the thread that talks
+// to the servers. Only one check is in progress at a time. The result of a check is valid for a
+// minute. Life: the thread starts at the first check. end() tells the thread to end, without
+// waiting for it. The thread that ends last deletes the shared state. Thread safety: only the
+// client's thread uses it, except for the functions that the checking thread runs.
 #pragma once
 
 #include <atomic>
@@ -24,12 +24,13 @@ class ClusterPathRights {
   ClusterPathRights(const ClusterPathRights&) = delete;
   ClusterPathRights& operator=(const ClusterPathRights&) = delete;
 
-  // Never waits. Returns unknown if this check or another one is under way.
+  // Returns the result of a check, without waiting. Returns unknown if this check or another check
+  // is in progress.
   Access access_to(std::string_view directory, std::uint64_t now_ns);
-  // True if the check takes so long that other records should not wait for it.
+  // Whether the check takes so long that other records should not wait for it.
   bool is_stuck(std::uint64_t now_ns) const;
   void end();
-  // For a forked child, which has no such thread.
+  // For a forked child, which does not have the checking thread.
   void forget() { desk_ = nullptr; }
 
  private:

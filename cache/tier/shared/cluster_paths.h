@@ -1,6 +1,6 @@
-// Maps each path to a name that is the same on all nodes: the id of its origin
-// (CUBESHIM_CLUSTER_ORIGIN, or the prefix itself) and the path below that. Thread safety:
-// immutable.
+// Maps each path to a name that is the same on all nodes. The name consists of the id of the path's
+// origin (CUBESHIM_CLUSTER_ORIGIN, or the prefix itself) and the path below the prefix. Thread
+// safety: immutable.
 #pragma once
 
 #include <optional>

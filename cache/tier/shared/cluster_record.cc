@@ -15,7 +15,7 @@ bool is_zero(const std::byte* from, const std::byte* to) {
 
 bool is_directory(const FileStat& stat) { return (stat.mode & S_IFMT) == S_IFDIR; }
 
-// True if the record's fields are consistent with its kind.
+// Whether the record's fields are consistent with its kind.
 bool has_sense(const Record& record) {
   switch (record.kind) {
     case RecordKind::file: return record.stat.is_regular() && record.data_size == record.stat.size;
@@ -83,7 +83,7 @@ Record* check_cluster_value(std::span<std::byte> bytes, RecordKind kind,
       plan_record(0, record.path_length, record.data_size, RecordShape::compact);
   if (record.data_offset != plan.data || record.record_size != plan.end || bytes.size() != plan.end)
     return nullptr;
-  // No hash covers the marks.
+  // Checks the marks separately, because no hash covers them.
   const bool has_marks = record.stale.load(std::memory_order_relaxed) != 0 ||
                          record.views.load(std::memory_order_relaxed) != 0 ||
                          record.verified_ns.load(std::memory_order_relaxed) != 0;

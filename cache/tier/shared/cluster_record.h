@@ -1,6 +1,7 @@
 // The form in which other nodes get a record of a file, of a block of a large file, or of a
-// listing: compact, with its path below the prefix, with the tags of the job and the node that have
-// read it, and without marks. Thread safety: pure functions; nothing is allocated.
+// listing. The record is compact. The record contains the path below the prefix, and the tags of
+// the job and the node that have read the file. The record has no marks. Thread safety: pure
+// functions; nothing is allocated.
 #pragma once
 
 #include <climits>
@@ -10,7 +11,7 @@
 
 namespace cube::cache {
 
-// The bytes before those of the file, and the number of zeros after them.
+// The bytes before the bytes of the file, and the number of zeros after them.
 struct ClusterHead {
   alignas(Record) std::byte bytes[sizeof(Record) + PATH_MAX + k_record_alignment];
   std::size_t size = 0, padding = 0;
@@ -21,7 +22,7 @@ struct ClusterTags {
 };
 struct ClusterContent {
   RecordKind kind = RecordKind::file;
-  std::string_view below_prefix;  // path, or BlockName::text
+  std::string_view below_prefix;  // the path, or BlockName::text
   FileStat stat;                  // for a block, the stat of its file
   bool is_physical = false;
   std::uint64_t fetched_ns = 0;  // wall clock
@@ -31,20 +32,20 @@ struct ClusterContent {
 ClusterContent content_for_cluster(const Record& record, std::string_view below_prefix);
 void write_cluster_head(const ClusterContent& content, const ClusterTags& tags, ClusterHead& head);
 
-// True if all users may read the file, or list the directory.
+// Whether all users may read the file, or list the directory.
 bool is_for_everybody(const FileStat& stat);
-// True if the record may be shared at all: not if the file changes, or may have changed within the
-// grain of its times; and not if some users may not read it, unless `with_private`.
+// Whether the record may be shared. False if the file changes, or may have changed within the
+// granularity of its times. Also false if some users may not read it and `with_private` is false.
 bool may_be_shared(const Record& record, bool with_private);
 
-// Returns the record in these bytes if it is whole: of this kind and path, in the form that
-// write_cluster_head writes, with both hashes right. Returns null if it is damaged or another
-// record. The data of a listing are checked by DirectoryData, not here.
+// Returns the record in these bytes. The record must have this kind and path and the form that
+// write_cluster_head writes, and both hashes must match. Null: the record is damaged, or it is
+// another record. DirectoryData checks the data of a listing later.
 Record* check_cluster_value(std::span<std::byte> bytes, RecordKind kind,
                             std::string_view below_prefix);
 
-// True if both are the same version of a file, apart from inode numbers, which may differ between
-// nodes.
+// Whether both stats describe the same version of a file. Inode numbers are ignored, because they
+// may differ between nodes.
 bool is_same_but_inode(const FileStat& a, const FileStat& b);
 
 }  // namespace cube::cache

@@ -1,12 +1,13 @@
-// The tier of the memcached servers that nodes share (doc/CLUSTER.md). A program's miss asks the
-// server of the file; files that a program has fetched from the origin are offered in the
-// background (cluster_offers.h). Invariants: visit passes only records that are whole and of this
-// path. It is served without a revalidation at the origin only if another process of this job has
-// read it, the mode is immutable, the mount's inode numbers are the same on both nodes, and this
-// node has not changed the file. An open waits for an answer no longer than
-// CUBESHIM_CLUSTER_DEADLINE, and no longer than 50 ms for another node that reads the file or
-// block; a fetch ahead of a block waits 200 ms at most. A lease that this process will not use is
-// given back. Thread safety: as Tier. If its thread cannot be started, the tier answers nothing.
+// The tier of the memcached servers that nodes share (doc/CLUSTER.md). On a miss, a program asks
+// the home server of the file. Files that a program has fetched from the origin are offered in the
+// background (cluster_offers.h). Invariants: visit passes only records that are whole and have this
+// path. A record is served without a revalidation at the origin only if all of these are true:
+// another process of this job has read the file, the mode is immutable, the mount's inode numbers
+// are the same on both nodes, and this node has not changed the file. An open waits for an answer
+// for at most CUBESHIM_CLUSTER_DEADLINE. An open waits at most 50 ms for another node that reads
+// the file or block; a fetch ahead of a block waits at most 200 ms. If this process will not use a
+// lease, it gives the lease back. Thread safety: as Tier. If its thread cannot be started, the tier
+// answers nothing.
 #pragma once
 
 #include <atomic>
@@ -42,7 +43,7 @@ class ClusterTier final : public Tier {
   void note_block_fetched(std::string_view name, const FileKey& file, std::uint64_t at) override;
   void note_not_fetched(std::string_view key) override;
   bool takes_offers() const override { return client_.takes_offers(); }
-  // Does nothing: the client's thread offers records.
+  // Does nothing, because the client's thread offers records.
   base::Result<void> offer(std::span<const std::byte>, std::span<const std::uint64_t>) override {
     return {};
   }
@@ -60,20 +61,21 @@ class ClusterTier final : public Tier {
               ClusterClientOptions options);
 
   using Outcome = ClusterClient::Outcome;
-  // Also waits for a node that has the lease of a file or a block. Listings have no leases.
+  // Asks the servers. Also waits for another node that has the lease of a file or a block. Listings
+  // have no leases.
   void ask(std::string_view key, const Judge& judge, const ClusterKey& place,
            ClusterClient::Answer& answer);
   bool show(std::string_view key, const ClusterPaths::Place& place, ClusterClient::Answer& answer,
             Judge& judge);
   void start_thread();
-  // fetch_ns returns a quantile of the time that whole files take at the origin, or nothing if
-  // there were too few of them. at_most limits a wait to a multiple of the time within which 95 %
-  // of these fetches end, as far as is known.
+  // fetch_ns returns a quantile of the time that fetches of whole files from the origin take.
+  // Empty: there were too few fetches. at_most limits a wait to a multiple of the time within which
+  // 95 % of these fetches end, if this time is known.
   std::optional<std::uint64_t> fetch_ns(double quantile) const;
   std::uint64_t at_most(std::uint64_t most_ns) const;
   bool is_worth_asking(RecordKind kind);
   bool wants_lease(const Judge& judge) const;
-  // How long waiting for another node's fetch is worthwhile.
+  // The longest time for which waiting for another node's fetch is worthwhile.
   std::uint64_t longest_wait(const Judge& judge) const;
   bool may_be_changed(std::uint64_t hash) const;
   void note_change(std::uint64_t hash);
@@ -85,8 +87,8 @@ class ClusterTier final : public Tier {
   const bool is_immutable_;
   const std::uint64_t deadline_ns_;
   const ClusterTags tags_;
-  // Files, blocks and listings have a pool each: a job that gets no hits of one kind may get hits
-  // of the others.
+  // Files, blocks and listings each have a pool, because a job that gets no hits of one kind may
+  // get hits of the other kinds.
   static constexpr std::size_t k_shared_kinds = 3;
   ColdPool colds_[k_shared_kinds];
   ClusterMounts mounts_;
@@ -96,9 +98,9 @@ class ClusterTier final : public Tier {
   // How long fetches of whole blocks from the origin have recently taken; 0: not known yet.
   std::atomic<std::uint64_t> block_fetch_ns_{0};
   LeaseWaits block_waits_;
-  // Leases of this process; a `cas` of 0 marks a block that it fetches without a lease. The thread
-  // that has won a lease takes it from the table. A thread claims a place that is free or whose
-  // lease has expired. It writes the end of its own lease first.
+  // The leases of this process. A `cas` of 0 marks a block that the process fetches without a
+  // lease. The thread that has won a lease removes it from the table. A thread claims a place that
+  // is free or whose lease has expired, and first writes the end of its own lease there.
   struct Lease {
     std::atomic<std::uint64_t> end_ns{0}, hash{0}, cas{0};
   };

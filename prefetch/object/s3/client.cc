@@ -70,8 +70,8 @@ void Client::list(ListWish wish, ListDone done) {
 }
 
 void Client::wake() {
-  // Pairs with the exchange in step: either we see the false that it stores, or it continues and
-  // looks for news.
+  // Pairs with the exchange in step(). Either this exchange reads the false that step() has stored,
+  // or the exchange in step() comes later, and step() then looks for news.
   if (!is_woken_.exchange(true, std::memory_order_seq_cst)) eventfd_write(wake_.get(), 1);
 }
 
@@ -124,7 +124,7 @@ void Client::start(JobPointer job) {
     Outcome& outcome = raw->outcome;
     if (!read_head(head, raw->wish, outcome) || !raw->wish.begin) return 0;
     const int error = raw->wish.begin(outcome, room);
-    // The store sends all of the object.
+    // The store sends the whole object, so the bytes before the range are skipped.
     if (outcome.ignores_range) room.skip = raw->wish.range->first;
     return error;
   };
@@ -140,7 +140,7 @@ void Client::start(JobPointer job) {
 int Client::watch_socket(CURL* /*handle*/, curl_socket_t socket, int wish, void* self,
                          void* /*watched*/) {
   const int poll = static_cast<Client*>(self)->poll_.get();
-  // A closed socket has already removed itself.
+  // The result is ignored: the kernel has already removed a closed socket.
   if (wish == CURL_POLL_REMOVE) return epoll_ctl(poll, EPOLL_CTL_DEL, socket, nullptr), 0;
   epoll_event event{.events = 0, .data = {.fd = socket}};
   if ((wish & CURL_POLL_IN) != 0) event.events |= EPOLLIN;

@@ -1,6 +1,6 @@
-// Asks an S3-compatible store for objects and listings, many at a time, with signatures, retries,
-// an adaptive limit of requests in flight and checks of the bytes. Nothing blocks but step().
-// Thread safety: one thread, except wake().
+// Requests objects and listings from an S3-compatible store, many at a time. The client signs and
+// retries requests, adapts the limit of requests in flight, and checks the received bytes. Only
+// step() blocks. Thread safety: one thread, except wake().
 #pragma once
 
 #include <atomic>
@@ -29,8 +29,8 @@ namespace cube::s3 {
 // The end of a request.
 struct Outcome {
   int error = 0;        // errno: EACCES, ENOENT, ESTALE (If-Match), EFBIG (no room), EIO, ETIMEDOUT
-  std::string trouble;  // one line about the error
-  std::string kind;     // the same for all errors of one kind: "503 SlowDown"
+  std::string trouble;  // one line that explains the error
+  std::string kind;     // the error's kind, such as "503 SlowDown"
   bool is_unchanged = false;  // If-None-Match
   std::uint64_t bytes = 0;    // of the body
   std::uint64_t size = 0;     // of the whole object
@@ -41,7 +41,7 @@ struct Outcome {
   // Weak ETags can be compared, but never match in If-Match (RFC 9110, 13.1.1).
   bool has_weak_etag = false;
   unsigned retries = 0;
-  // Over all attempts: how often the store answered, and the bytes of bodies received.
+  // Totals of all attempts: how often the store answered, and how many bytes of bodies arrived.
   std::uint64_t answers = 0, received = 0;
   HttpAnswer http;
 };
@@ -51,11 +51,12 @@ struct GetWish {
   std::string bucket, key;
   // Called with the head of a successful answer, and again after each retry, but not for an empty
   // body. The head has the object's size (if is_size_known), ETag and time. The callee makes room,
-  // or returns an errno that ends the request. If no room is made, the bytes go to
+  // or returns an errno that ends the request. If the callee makes no room, the bytes are put into
   // Outcome::http.body, up to 16 MiB.
   std::function<int(const Outcome& head, Transfer::Room& room)> begin = {};
   bool is_urgent = false;  // takes precedence over other requests that wait to be sent
-  // If the object is larger than the room, it fills the room and the rest is not read.
+  // If the object is larger than the room, only the first bytes are read, up to the size of the
+  // room.
   bool may_be_cut = false;
   // [first, first + bytes) of the object.
   struct Range {
@@ -75,7 +76,7 @@ struct ListWish {
 using ListDone = std::function<void(Outcome&, ListPage&)>;
 
 struct ClientOptions {
-  unsigned timeout_s = 30;  // for one request with its retries
+  unsigned timeout_s = 30;  // for one request, including its retries
   unsigned most_in_flight = 256;
   // Called on each retry and each failure; `kind` as in Outcome.
   std::function<void(const std::string& kind, const std::string& text)> note = {};
@@ -95,14 +96,15 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // step() calls `done` once. `done` may start further requests.
+  // step() calls `done` exactly one time when the request has ended. `done` may start further
+  // requests.
   void get(GetWish wish, Done done);
   void list(ListWish wish, ListDone done);
 
-  // Works on all requests, and waits up to `most_ms` for something to happen.
+  // Works on all requests, and waits up to `most_ms` for an event.
   void step(int most_ms);
   void run_until_idle();
-  // Ends a wait of step(); from any thread.
+  // Ends a wait of step(). Callable by any thread.
   void wake();
 
   bool is_idle() const { return in_flight_ == 0 && ready_.empty() && later_.empty(); }
@@ -141,9 +143,9 @@ class Client {
   CURLM* multi_;
   base::UniqueFd wake_, poll_;
   std::atomic<bool> is_woken_ = false;
-  std::uint64_t timer_ns_ = UINT64_MAX;  // when libcurl is to be called next
+  std::uint64_t timer_ns_ = UINT64_MAX;  // when libcurl must be called next
   unsigned in_flight_ = 0;
-  std::time_t clock_ahead_ = 0;  // how far the store's clock is ahead of ours
+  std::time_t clock_ahead_ = 0;  // the store's clock minus ours, in seconds
   std::deque<JobPointer> ready_;
   std::multimap<std::uint64_t, JobPointer> later_;  // by the time of their next attempt
   std::map<CURL*, JobPointer> running_;

@@ -1,5 +1,5 @@
-// Client: decides after each answer whether the request is done, is retried, and when, or has
-// failed.
+// Part of Client: decides after each answer whether the request is done, has failed, or is retried,
+// and when.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ std::optional<std::uint64_t> size_of_range(std::string_view range, std::uint64_t
   return base::number_of(range.substr(slash + 1));
 }
 
-// The region becomes part of a host name and of the signature.
+// Checks a region name, because it becomes part of a host name and of the signature.
 bool is_region_name(std::string_view name) {
   constexpr std::size_t k_longest = 63;
   return !name.empty() && name.size() <= k_longest && std::ranges::all_of(name, [](char c) {
@@ -69,7 +69,8 @@ void Client::retry(JobPointer job, std::uint64_t wait_ms) {
   if (at >= job->until_ns) {
     const bool was_late = job->outcome.http.curl == CURLE_OPERATION_TIMEDOUT;
     job->outcome.error = was_late ? ETIMEDOUT : EIO;
-    // The time limit ended the last attempt early, which says nothing about the store.
+    // If the time limit has cut off the last attempt, the error of the attempt before it says more
+    // about the store.
     if (was_late && !job->trouble_before.empty()) job->outcome.trouble = job->trouble_before;
     job->outcome.trouble +=
         fmt::format("; given up after {} attempts in {} s", job->attempts, options_.timeout_s);
@@ -133,7 +134,7 @@ Client::Next Client::judge_answer(Job& job) {
     fail(job, EIO, "the store ignores ranges, and gives no length");
     return Next::fail;
   }
-  // Every S3 store sends an ETag, so this is the answer of a proxy or a login page.
+  // Every S3 store sends an ETag, so this answer comes from a proxy or a login page.
   if (outcome.etag.empty()) {
     outcome.kind = "no ETag";
     fail(job, EIO, "the answer has no ETag, which every S3 store sends");
@@ -189,7 +190,7 @@ Client::Next Client::judge_error(Job& job, const std::string& code) {
   return Next::fail;
 }
 
-// False: the answer is not for the range that was asked for, nor for the whole object.
+// Returns false if the answer contains neither the requested range nor the whole object.
 bool Client::read_head(const HttpAnswer& http, const GetWish& wish, Outcome& outcome) {
   outcome.etag = without_quotes(http.header("etag"));
   outcome.has_weak_etag = http.header("etag").starts_with("W/");

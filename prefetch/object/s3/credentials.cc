@@ -18,7 +18,8 @@ namespace {
 constexpr std::time_t k_renew_before = 600, k_expired_before = 15, k_between_tries = 30;
 constexpr int k_near_ms = 1000, k_far_ms = 5000;
 
-// One source of the chain: credentials, or none with an empty `why` if it is not configured.
+// The input of one source in the chain. A source returns credentials, or an error; `why` stays
+// empty if the source is not configured.
 struct Look {
   const Environment& environment;
   std::string& why;
@@ -133,7 +134,7 @@ base::Result<Credentials> from_container(const Look& look) {
                               ? environment.variable("AWS_CONTAINER_CREDENTIALS_FULL_URI")
                               : "http://169.254.170.2" + relative;
   if (url.empty()) return base::fail(ENOENT);
-  // The token is rotated: the file is read each time.
+  // The file is read each time, because the token is rotated.
   const std::string file = environment.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
   const std::string token(trimmed(file.empty()
                                       ? environment.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN")
@@ -186,8 +187,8 @@ base::Result<Credentials> find_credentials(const Environment& environment, std::
        {from_variables, from_web_identity, from_profile, from_container, from_instance}) {
     why.clear();
     auto found = from(look);
-    // The search ends if a configured source fails, because later sources may have another
-    // identity's keys.
+    // The search ends if a configured source fails, because later sources might have the keys of
+    // another identity.
     if (found || !why.empty()) return found;
   }
   why =
@@ -213,7 +214,7 @@ void KeptCredentials::start_renewal(std::time_t now) {
 void KeptCredentials::take_renewal() {
   Found found = renewal_.get();
   why_ = std::move(found.why);
-  // Credentials that are still valid are kept if no others were found.
+  // Keeps the old credentials if no others were found, because they might still be valid.
   if (found.credentials || !credentials_) credentials_ = std::move(found.credentials);
 }
 

@@ -1,8 +1,8 @@
-// The keys that sign requests, and the sources that are searched for them, in the order of AWS's
-// own tools: CUBESHIM_S3_ANONYMOUS, the environment, a web identity token, the profile (keys, role
-// of a web identity, credential_process), the container's endpoint, the instance's metadata
-// service. Secrets are never logged: only `source` may be printed. Thread-safe: KeptCredentials;
-// the rest are pure functions of the environment and files.
+// The keys that sign requests. They are searched for in the order of AWS's own tools:
+// CUBESHIM_S3_ANONYMOUS, the environment, a web identity token, the profile (keys, role of a web
+// identity, credential_process), the container's endpoint, the instance's metadata service. Secrets
+// are never logged: only `source` may be printed. Thread safety: KeptCredentials is thread-safe.
+// The other functions are pure functions of the environment and of files.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ namespace cube::s3 {
 struct Credentials {
   std::string access_key = {}, secret = {}, token = {};
   std::time_t expires = 0;  // 0: never
-  std::string source = {};  // for people: "the environment"
+  std::string source = {};  // for messages: "the environment"
 
   bool is_anonymous() const { return access_key.empty(); }
 };
 
-// Looks for credentials. On failure `why` says, in one line, what was tried.
+// Searches for credentials. On failure, `why` lists in one line the sources that were tried.
 base::Result<Credentials> find_credentials(const Environment& environment, std::string& why);
 
-// "2026-11-27T02:05:00Z". 0: not a time.
+// Parses a time such as "2026-11-27T02:05:00Z". Returns 0 if the text is not a time.
 std::time_t parse_iso_time(const std::string& text);
 
 // Renews credentials before they expire. A renewal runs in its own thread while the old credentials
@@ -41,9 +41,10 @@ class KeptCredentials {
   KeptCredentials(const KeptCredentials&) = delete;
   KeptCredentials& operator=(const KeptCredentials&) = delete;
 
-  // Waits only if no valid credentials are kept. EACCES: none were found; why() says why.
+  // Waits only if no valid credentials are kept. Returns EACCES if no credentials were found; why()
+  // gives the reason.
   base::Result<Credentials> current(std::time_t now);
-  // Call it if the store has refused these; the next current() searches for others.
+  // Call this if the store has refused these credentials. The next current() searches for others.
   void refused(const Credentials& credentials);
   std::string why() const;
 

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-// libcurl defines these names as macros, which check arguments or rename the functions.
+// libcurl's headers define these names as macros, which check arguments or rename the functions.
 #undef curl_easy_setopt
 #undef curl_easy_getinfo
 #undef curl_multi_setopt
@@ -12,7 +12,7 @@
 namespace cube::s3 {
 namespace {
 
-// The builds with OpenSSL, with GnuTLS and with NSS.
+// The names of the builds with OpenSSL, GnuTLS and NSS.
 constexpr const char* k_files[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl-nss.so.4"};
 
 std::unique_ptr<const CurlApi> load() {

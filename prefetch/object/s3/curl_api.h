@@ -1,5 +1,5 @@
-// libcurl, loaded when it is first needed, so that neither the other commands nor the packages
-// depend on it. Any build of libcurl.so.4 since 7.28 works. Thread-safe.
+// Loads libcurl when it is first needed, so that neither the other commands nor the packages depend
+// on it. Any build of libcurl.so.4 since version 7.28 works. Thread-safe.
 #pragma once
 
 #include <curl/curl.h>
@@ -27,7 +27,7 @@ struct CurlApi {
   decltype(&::curl_multi_setopt) multi_set;
 };
 
-// Null: there is no libcurl; why_no_curl() says what was tried.
+// Returns null if there is no libcurl; why_no_curl() then says what was tried.
 const CurlApi* curl();
 const char* why_no_curl();
 

@@ -29,8 +29,8 @@ std::string in_network_order(Word value) {
   return bytes;
 }
 
-// x to the power of `n` modulo the polynomial, with its highest coefficient in the lowest bit
-// of 64.
+// Returns x to the power of `n` modulo the polynomial. The highest coefficient is in the lowest of
+// the 64 bits.
 template <typename Word>
 std::uint64_t power_of_x(Word polynomial, unsigned n) {
   constexpr unsigned k_bits = sizeof(Word) * 8;
@@ -121,7 +121,7 @@ Crc<Word>::Crc(Word polynomial) {
       tables_[table][byte] = static_cast<Word>(before >> 8) ^ tables_[0][before & 0xff];
     }
   }
-  // The product of two reflected factors of 64 bits lies one bit too low, hence the -1.
+  // The -1 is needed because the product of two reflected 64-bit factors is one bit too low.
   for (auto& [factors, bits] : {std::pair(&over_128_, 128U), std::pair(&over_512_, 512U)})
     *factors = {power_of_x(polynomial, bits + 64 - 1), power_of_x(polynomial, bits - 1)};
 }
@@ -156,7 +156,7 @@ CUBESHIM_MULTIPLIES inline __m128i fold(__m128i from, __m128i factors, __m128i t
 
 }  // namespace
 
-// Folds the bytes into 16 that have the same remainder.
+// Folds the bytes into 16 bytes with the same remainder.
 template <typename Word>
 CUBESHIM_MULTIPLIES Word Crc<Word>::by_multiplication(Word crc, std::string_view bytes) const {
   constexpr std::size_t k_lane = 16, k_lanes = 4;

@@ -1,5 +1,5 @@
-// Hashes, checksums and encodings of the S3 protocol. SHA-256 and MD5 are mbedTLS's. Thread safety:
-// pure functions; a Crc is constant.
+// Hashes, checksums and encodings of the S3 protocol. mbedTLS computes SHA-256 and MD5. Thread
+// safety: pure functions; a Crc is constant.
 #pragma once
 
 #include <array>
@@ -12,12 +12,12 @@
 
 namespace cube::s3 {
 
-// Binary digests.
+// These functions return binary digests.
 std::string sha256(std::string_view bytes);
 std::string md5(std::string_view bytes);
 std::string hmac_sha256(std::string_view key, std::string_view text);
 
-// The MD5 of bytes that are added in parts.
+// Computes the MD5 of bytes that are added in parts.
 class Md5 {
  public:
   Md5();
@@ -25,7 +25,7 @@ class Md5 {
   Md5(const Md5&) = delete;
   Md5& operator=(const Md5&) = delete;
   void add(std::string_view bytes);
-  // Binary. Call it once.
+  // Returns the binary digest. Call it only once.
   std::string digest();
 
  private:
@@ -36,8 +36,8 @@ class Md5 {
 std::string hex(std::string_view bytes);
 std::string base64(std::string_view bytes);
 
-// A reflected CRC: by carry-less multiplication if the processor has it, otherwise by tables, eight
-// bytes at a time.
+// A reflected CRC. It is computed by carry-less multiplication if the processor has this
+// instruction, otherwise by tables, eight bytes at a time.
 template <typename Word>
 class Crc {
  public:
@@ -45,19 +45,19 @@ class Crc {
   Word of(std::string_view bytes) const;
 
  private:
-  // Both continue from the state `crc`.
+  // Both functions continue from the state `crc`.
   Word by_tables(Word crc, std::string_view bytes) const;
   Word by_multiplication(Word crc, std::string_view bytes) const;
 
   std::array<std::array<Word, 256>, 8> tables_{};
-  // Factors that fold 128 bits forward by 128 bits, and by 512.
+  // Factors that fold 128 bits forward, by 128 bits and by 512 bits.
   std::array<std::uint64_t, 2> over_128_{}, over_512_{};
 };
 
-// The value that an x-amz-checksum-NAME header has for these bytes: crc32, crc32c, crc64nvme,
-// sha256. Empty: an unknown algorithm.
+// The value of an x-amz-checksum-NAME header for these bytes. `name` is crc32, crc32c, crc64nvme or
+// sha256. Empty if the algorithm is unknown.
 std::optional<std::string> checksum(std::string_view name, std::string_view bytes);
-// The checksum of OSS and COS.
+// The checksum that OSS and COS use.
 std::uint64_t crc64ecma(std::string_view bytes);
 
 }  // namespace cube::s3

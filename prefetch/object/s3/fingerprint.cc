@@ -11,8 +11,8 @@ bool is_md5(std::string_view etag) {
   return etag.size() == 32 && etag.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// The value in "x-goog-hash: crc32c=...". It is of the stored bytes, which Google may decompress
-// before it sends them.
+// Returns the value in "x-goog-hash: crc32c=...", or empty if Google might have decompressed the
+// object: the value is the checksum of the stored bytes.
 std::string_view google_crc32c(const HttpAnswer& http) {
   constexpr std::string_view k_name = "crc32c=";
   const std::string_view stored = http.header("x-goog-stored-content-encoding");
@@ -32,7 +32,7 @@ std::string_view google_crc32c(const HttpAnswer& http) {
 Fingerprint::Fingerprint(const HttpAnswer& head, std::string_view etag) {
   for (const std::string_view name : {"crc64nvme", "crc32c", "crc32", "sha256"}) {
     const std::string_view sent = head.header("x-amz-checksum-" + std::string(name));
-    // "value-4" is a checksum of the 4 parts of an upload, not of the object.
+    // "value-4" is a checksum of the 4 parts of an upload and not of the object's bytes.
     if (sent.empty() || sent.find('-') != std::string_view::npos) continue;
     algorithm_ = name;
     value_ = sent;

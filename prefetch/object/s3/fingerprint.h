@@ -1,4 +1,4 @@
-// The checksum or the MD5 that a store names for an object. Thread safety: one thread.
+// The checksum, or the MD5, that a store reports for an object. Thread safety: one thread.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@ namespace cube::s3 {
 class Fingerprint {
  public:
   Fingerprint() = default;
-  // `head` is that of a successful answer; `etag` is without quotes.
+  // `head` is the head of a successful answer. `etag` has no quotes.
   Fingerprint(const HttpAnswer& head, std::string_view etag);
-  // The MD5 in hexadecimal, which is used if there is no checksum; or empty.
+  // The MD5 in hexadecimal, if it is used because there is no checksum; otherwise empty.
   const std::string& md5() const { return md5_; }
-  // Whether `bytes`, the whole object, have this checksum. True if there is none.
+  // Returns true if `bytes`, which must be the whole object, match the checksum, or if there is no
+  // checksum.
   bool is_of(std::string_view bytes) const;
 
  private:

@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t k_most_body = 16 << 20, k_most_headers = 256;
 constexpr long k_connect_ms = 5000;
-// A transfer that is slower than this for this long counts as broken.
+// A transfer below this speed counts as broken after k_least_stalled_s, or after timeout /
+// k_stalled_part if that is longer.
 constexpr long k_least_bytes_per_second = 1024, k_least_stalled_s = 2, k_stalled_part = 4;
 
 }  // namespace

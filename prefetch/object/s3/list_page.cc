@@ -52,7 +52,8 @@ bool parse_list_page(std::string_view xml, ListPage& page) {
       is_truncated = text == "true";
     }
   }
-  // If a page is not the last but has no token for the next one, names would be lost.
+  // Refuses a page that is not the last but has no token for the next page, because names would be
+  // lost.
   if (is_truncated && page.next_token.empty()) return false;
   if (!is_truncated) page.next_token.clear();
   return reader.is_sound() && is_page;

@@ -22,7 +22,7 @@ struct ListPage {
   std::string next_token;             // empty: this was the last page
 };
 
-// False: not a page, or a damaged one.
+// Returns false if the text is not a page, or is damaged.
 bool parse_list_page(std::string_view xml, ListPage& page);
 
 std::string_view without_quotes(std::string_view etag);

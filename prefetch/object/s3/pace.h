@@ -15,8 +15,8 @@ class InFlightLimit {
   unsigned now() const { return static_cast<unsigned>(limit_); }
   // Raises the limit by one for each `now()` successes.
   void note_success() { limit_ = std::min<double>(most_, limit_ + 1 / limit_); }
-  // `started_ns`: when the request was sent. Slow-downs of requests that were sent before the last
-  // cut are ignored.
+  // `started_ns`: when the request was sent. If the request was sent before the limit was last cut,
+  // its slow-down is ignored.
   void note_slow_down(std::uint64_t started_ns, std::uint64_t now_ns) {
     if (started_ns < cut_ns_) return;
     limit_ = std::max(1.0, limit_ / 2);
@@ -30,14 +30,16 @@ class InFlightLimit {
   std::uint64_t cut_ns_ = 0;
 };
 
-// `random`: uniform in [0, 1). `attempt`: 0 before the first retry.
+// How long to wait before a retry. `random` is uniform in [0, 1). `attempt` is 0 before the first
+// retry.
 inline std::uint64_t backoff_ms(unsigned attempt, double random) {
   constexpr std::uint64_t k_first = 100, k_most = 5000;
   const std::uint64_t most = attempt >= 6 ? k_most : std::min(k_most, k_first << attempt);
   return static_cast<std::uint64_t>(static_cast<double>(most) * random);
 }
 
-// Milliseconds of a Retry-After header in seconds; 0: none.
+// Converts a Retry-After header from seconds to milliseconds. Returns 0 if the header is not a
+// number of seconds.
 inline std::uint64_t retry_after_ms(std::string_view header) {
   std::uint64_t seconds = 0;
   for (const char c : header) {

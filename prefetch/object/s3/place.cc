@@ -14,8 +14,8 @@ bool is_address_or_has_port(std::string_view host) {
   return inet_pton(AF_INET, std::string(host).c_str(), &unused) == 1;
 }
 
-// A certificate of *.s3.example.com does not cover a.b.s3.example.com, and a host has no capitals
-// or '_'.
+// Returns true if the bucket's name can be part of the host name. A certificate for
+// *.s3.example.com does not cover a.b.s3.example.com, and a host name has no capitals or '_'.
 bool fits_a_host(std::string_view bucket, std::string_view scheme) {
   return bucket.find('_') == std::string_view::npos && lower_case(bucket) == bucket &&
          (scheme != "https" || bucket.find('.') == std::string_view::npos);

@@ -34,7 +34,7 @@ Environment::Environment(Lookup lookup) : lookup_(std::move(lookup)) {
     const std::string given = variable(name);
     return given.empty() ? variable("HOME") + below_home : given;
   };
-  // `credentials` comes last, because its value takes precedence if both files have a key.
+  // The credentials file is read last, because its value takes precedence if both files have a key.
   read(path_of("AWS_CONFIG_FILE", "/.aws/config"), /*is_config=*/true);
   read(path_of("AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials"), /*is_config=*/false);
 }

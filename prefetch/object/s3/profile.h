@@ -1,4 +1,4 @@
-// The environment, and the profile of AWS's configuration files (~/.aws/config and
+// The environment variables, and a profile from AWS's configuration files (~/.aws/config and
 // ~/.aws/credentials). Thread safety: constant after load_environment().
 #pragma once
 
@@ -15,11 +15,12 @@ class Environment {
   // Reads the profile that AWS_PROFILE names. Missing files count as empty.
   explicit Environment(Lookup lookup);
 
-  // Empty: not set.
+  // Returns an empty string if the variable is not set.
   std::string variable(const char* name) const;
-  // A key of the profile; "s3.addressing_style" is a nested one. Empty: the profile lacks it.
+  // The value of a key of the profile; empty if the profile lacks the key. A key can be nested,
+  // like "s3.addressing_style".
   std::string of_profile(const std::string& key) const;
-  // A key of another section: "services NAME", "profile NAME".
+  // The value of a key of another section, such as "services NAME" or "profile NAME".
   std::string of_section(const std::string& section, const std::string& key) const;
   const std::string& profile() const { return profile_; }
   bool is_on(const char* name) const;
@@ -33,7 +34,7 @@ class Environment {
   std::map<std::string, std::map<std::string, std::string>> sections_;
 };
 
-// All of a small file; empty if it cannot be read.
+// The content of a small file; empty if the file cannot be read.
 std::string read_small_file(const std::string& path);
 
 }  // namespace cube::s3

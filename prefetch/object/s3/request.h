@@ -12,7 +12,7 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
   std::string method = "GET";
-  std::string scheme = "https", host;  // with the port, if it is not the scheme's own
+  std::string scheme = "https", host;  // with the port if not the default
   std::string path = "/";              // encoded
   Pairs query;                         // not encoded
   Pairs headers;                       // names in lower case
@@ -20,7 +20,7 @@ struct HttpRequest {
   std::string url() const;
 };
 
-// Sorts and encodes a query, into the form that is signed and sent.
+// Sorts and encodes a query. The result is both signed and sent.
 std::string canonical_query(const Pairs& query);
 
 }  // namespace cube::s3

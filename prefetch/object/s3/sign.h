@@ -1,6 +1,6 @@
-// Signs requests to S3 by AWS Signature Version 4, in headers. The payload of a GET is not signed
-// (UNSIGNED-PAYLOAD). A Signer derives each day's key only once. Thread safety: a Signer belongs to
-// one thread.
+// Signs requests to S3 with AWS Signature Version 4, in headers. The payload of a GET is not signed
+// (UNSIGNED-PAYLOAD). A Signer derives the key of each day only one time. Thread safety: a Signer
+// belongs to one thread.
 #pragma once
 
 #include <ctime>
@@ -14,8 +14,8 @@ namespace cube::s3 {
 
 class Signer {
  public:
-  // Adds x-amz-date, x-amz-content-sha256, the token and Authorization. Anonymous credentials add
-  // nothing.
+  // Adds x-amz-date, x-amz-content-sha256, the token and Authorization. Adds nothing if the
+  // credentials are anonymous.
   void sign(HttpRequest& request, const Credentials& credentials, std::string_view region,
             std::time_t now);
 

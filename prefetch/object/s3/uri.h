@@ -12,13 +12,13 @@ struct ObjectName {
   std::string bucket, key;  // the key may be empty
 };
 bool is_s3_uri(std::string_view text);
-// Empty: not of the form s3://BUCKET[/KEY]. The key is used unchanged: nothing in it is decoded.
+// Returns empty if the text is not of the form s3://BUCKET[/KEY]. The key is not decoded.
 std::optional<ObjectName> parse_s3_uri(std::string_view text);
 
-// Encodes every byte except letters, digits, -._~ and the bytes of `keep`.
+// Percent-encodes every byte except letters, digits, -._~ and the bytes of `keep`.
 std::string percent_encoded(std::string_view text, std::string_view keep = {});
 std::string lower_case(std::string_view text);
-// The text without the white space at both ends.
+// Returns the text without white space at both ends.
 std::string_view trimmed(std::string_view text);
 
 }  // namespace cube::s3

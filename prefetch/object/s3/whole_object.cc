@@ -11,7 +11,7 @@
 namespace cube::s3 {
 namespace {
 
-// Lives as long as any request that refers to it.
+// The state of one fetch. It lives as long as any request refers to it.
 class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
  public:
   WholeFetch(Client& client, std::string bucket, std::string key, std::shared_ptr<ObjectSink> sink,
@@ -69,7 +69,7 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   }
 
   void end_first(Outcome& outcome) {
-    // The body has an unknown length, or is empty.
+    // The body has an unknown length or is empty.
     const std::string& body = outcome.http.body;
     if (outcome.error == 0 && !has_begun_) {
       Transfer::Room room;
@@ -97,7 +97,8 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
     hashed_ = end;
   }
 
-  // An object that came in a single answer has been checked already.
+  // Returns true if the whole object matches its checksum. The client has already checked an object
+  // that arrived in a single answer.
   bool is_intact() {
     const std::byte* const at = total_.size != 0 ? sink_->kept(0) : nullptr;
     if (at == nullptr || !has_print_ || (!options_.version && total_.size <= options_.range_bytes))
@@ -135,7 +136,8 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
       const auto bytes =
           static_cast<std::size_t>(std::min(options_.range_bytes, total_.size - first));
       next_ += bytes;
-      // The bytes that are present may be the damaged ones.
+      // After damage, fetches even ranges that are present, because these bytes might be the
+      // damaged ones.
       if (attempts_ == 0 && sink_->has(first, bytes)) continue;
       running_.insert(first);
       client_.get({.bucket = bucket_,
@@ -173,13 +175,13 @@ class WholeFetch : public std::enable_shared_from_this<WholeFetch> {
   const Done done_;
   Outcome total_;
   static constexpr unsigned k_attempts = 3;
-  unsigned attempts_ = 0;  // attempts that returned damaged bytes
+  unsigned attempts_ = 0;  // how often the bytes were damaged
   bool has_begun_ = false, has_print_ = false;
   Fingerprint print_;
   std::unique_ptr<Md5> md5_;
-  std::uint64_t hashed_ = 0;  // bytes that were added to md5_
+  std::uint64_t hashed_ = 0;  // bytes already added to md5_
   Transfer::Room first_room_;
-  std::uint64_t next_ = 0;           // the first byte that was not requested
+  std::uint64_t next_ = 0;           // the first byte not requested yet
   std::set<std::uint64_t> running_;  // the first byte of each range in flight
 };
 

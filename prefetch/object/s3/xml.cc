@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::size_t k_most_depth = 32, k_most_text = 64 << 10;
 
-// Appends the code point as UTF-8. References to control characters are not XML, but stores use
-// them in names.
+// Appends the code point as UTF-8. Accepts control characters: XML forbids references to them, but
+// stores use such references in names.
 bool append_code_point(std::string& text, std::uint32_t code) {
   if (code == 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) return false;
   const auto add = [&](std::uint32_t byte) { text += static_cast<char>(byte); };
@@ -102,7 +102,7 @@ bool XmlReader::close_element(std::string_view name) {
   return true;
 }
 
-// rest_ begins with '<'.
+// Reads one piece of markup. rest_ begins with '<'.
 bool XmlReader::read_markup() {
   constexpr std::string_view k_cdata = "<![CDATA[";
   if (rest_.starts_with("<?")) return skip_to("?>", 2);
@@ -115,7 +115,7 @@ bool XmlReader::read_markup() {
     return skip_to("]]>", k_cdata.size());
   }
   if (rest_.starts_with("<!")) return false;
-  // A '>' may stand in the value of an attribute.
+  // Finds the end of the tag, because a '>' can be part of an attribute's value.
   std::size_t end = 1;
   for (char quote = 0; end < rest_.size() && (rest_[end] != '>' || quote != 0); ++end) {
     if (quote != 0 ? rest_[end] == quote : rest_[end] == '"' || rest_[end] == '\'')
@@ -132,7 +132,7 @@ bool XmlReader::read_markup() {
 
 bool XmlReader::next() {
   if (!is_sound_) return false;
-  if (is_at_end_) {  // leave the element that the last call returned
+  if (is_at_end_) {  // leaves the element that the last call returned
     is_at_end_ = false;
     path_.resize(open_.back());
     open_.pop_back();

@@ -10,7 +10,8 @@ namespace {
 constexpr const char* k_cut_off = "a message is cut off";
 constexpr const char* k_unknown = "a message has bits that this version does not know";
 
-// Copies the fixed part of a message. More bytes may follow only if `rest` is given.
+// Copies the fixed part of a message. Returns false if the message is too short, or if more bytes
+// follow and `rest` is null.
 template <typename T>
 bool get(std::string_view bytes, T& fixed, std::string_view* rest = nullptr) {
   if (bytes.size() < sizeof fixed || (rest == nullptr && bytes.size() != sizeof fixed))

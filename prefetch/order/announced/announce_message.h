@@ -1,5 +1,5 @@
-// The messages of the socket on which a job announces its reads: doc/FORMAT.md. A message is one
-// datagram of a SOCK_SEQPACKET socket and may contain anything, so each field is checked here
+// The messages of the socket on which a job announces its reads (doc/FORMAT.md). A message is one
+// datagram of a SOCK_SEQPACKET socket. Its sender is not trusted, so each field is checked here
 // before it is used. Thread safety: pure functions.
 #pragma once
 
@@ -39,7 +39,7 @@ struct EndMessage {
   std::uint32_t type = static_cast<std::uint32_t>(MessageType::end), flags = 0;
   std::uint64_t epoch = 0;
 };
-// The client no longer wants its paths that have not been handed on.
+// The client withdraws all its paths that have not been handed on.
 inline constexpr std::uint32_t k_end_drops = 1;
 struct ByeMessage {
   std::uint32_t type = static_cast<std::uint32_t>(MessageType::bye), zero = 0;

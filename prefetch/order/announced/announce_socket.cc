@@ -34,7 +34,7 @@ base::Result<base::UniqueFd> make_socket(int flags) {
   return base::UniqueFd(static_cast<int>(fd));
 }
 
-// Removes a stale socket of our user. Returns whether the name is free now.
+// Removes a stale socket of our own user. Returns true if the name is free afterwards.
 bool remove_stale(const std::string& path, std::string& why) {
   struct ::stat st {};
   const long error = sys::fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW);
@@ -75,8 +75,8 @@ base::Result<ListeningSocket> listen_at(const std::string& path, std::string& wh
     error = sys::bind(socket.fd.get(), &address.name, address.size);
   }
   if (sys::failed(error)) return refuse(error);
-  // Processes of other users cannot connect in between, whatever the umask, because the socket does
-  // not listen yet.
+  // With any umask, processes of other users cannot connect in between, because the socket does not
+  // listen yet.
   struct ::stat st {};
   error = sys::chmod(path.c_str(), 0600);
   if (!sys::failed(error)) error = sys::fstatat(AT_FDCWD, path.c_str(), &st, AT_SYMLINK_NOFOLLOW);

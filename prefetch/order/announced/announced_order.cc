@@ -43,7 +43,7 @@ const char* AnnouncedOrder::begin(const ClientMessage& message) {
 const char* AnnouncedOrder::add(const ClientMessage& message) {
   if (!is_open_ || message.epoch != epoch_) return "paths came for an epoch that is not open";
   if (message.first < expected_) return "sequence numbers are out of order";
-  // Small messages share a block; otherwise their blocks would take more memory than their paths.
+  // Small messages share a block; otherwise the blocks would need more memory than the paths.
   const bool joins = !blocks_.empty() && message.first == expected_ &&
                      blocks_.back().paths.size() < k_longest_message;
   if (joins) {

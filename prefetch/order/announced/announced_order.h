@@ -1,5 +1,5 @@
-// The paths that one client of the socket has announced and that have not been taken yet, in their
-// order. It enforces the order of messages and is bounded: its feeder must stop at is_full().
+// The announced paths of one client of the socket that have not been taken yet, in order. The class
+// enforces the order of messages. Its size is bounded: the feeder must stop when is_full() is true.
 // Thread safety: one thread at a time.
 #pragma once
 
@@ -14,27 +14,29 @@ namespace cube::prefetch {
 
 class AnnouncedOrder {
  public:
-  // Takes a message. Returns null, or why the client must be dropped; the order is unchanged then.
+  // Adds the content of a message and returns null. If the client must be dropped, returns the
+  // reason and changes nothing.
   const char* take(std::string_view bytes);
 
   // True if one more message could exceed k_most_bytes.
   bool is_full() const { return bytes_ + k_longest_message > k_most_bytes; }
   bool is_empty() const { return blocks_.empty(); }
-  // How often the client has left an epoch, by beginning the next one or by withdrawing the rest.
+  // How often the client has left an epoch, by beginning the next epoch or by withdrawing its
+  // paths.
   std::uint64_t epochs_left() const { return epochs_left_; }
   bool said_hello() const { return said_hello_; }
   bool said_bye() const { return said_bye_; }
-  // Normalised. Also empty for the root.
+  // The base directory, normalised; empty for the root, or if there is none (see has_base()).
   const std::string& base() const { return base_; }
   bool has_base() const { return has_base_; }
   std::uint32_t rank() const { return rank_; }
 
-  // The next path as it was announced. The order must not be empty. Valid until the next call of
-  // any member.
+  // Removes the next path and returns it as it was announced. The order must not be empty. The
+  // result is valid until the next call of any member.
   std::string_view next();
 
-  // news() is the message that tells the client how many of its paths have been handed on. After
-  // told(), has_news() is false.
+  // news() is the message that tells the client how many of its paths have been handed on. told()
+  // notes that the message was sent.
   bool has_news() const { return has_news_; }
   TakenMessage news() const;
   void told() { has_news_ = false; }

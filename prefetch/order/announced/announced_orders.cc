@@ -9,10 +9,10 @@ namespace cube::prefetch {
 
 bool AnnouncedOrders::add(std::size_t slot) {
   const std::lock_guard lock(mutex_);
-  // A client that has said goodbye may still have paths to hand on.
+  // A client that has said goodbye can still have paths to hand on.
   if (clients_[slot] != nullptr) return false;
   clients_[slot] = std::make_unique<Client>();
-  // Reader 0 belongs to sources that have only one order.
+  // The number is never 0, because reader 0 belongs to sources that have only one order.
   clients_[slot]->reader = static_cast<std::uint32_t>(++uses_[slot] * k_clients + slot);
   return true;
 }
@@ -47,7 +47,7 @@ AnnouncedOrders::AnnouncedState AnnouncedOrders::state(std::size_t slot) const {
 void AnnouncedOrders::told(std::size_t slot, const TakenMessage& news) {
   const std::lock_guard lock(mutex_);
   const auto& client = clients_[slot];
-  // More may have been taken in the meantime.
+  // In the meantime, next() might have taken more paths.
   if (client != nullptr && client->order.news().sequence == news.sequence) client->order.told();
 }
 

@@ -1,6 +1,7 @@
-// The orders that the clients of the socket have announced. next() takes a path of the client whose
-// paths are least ahead of its reads, and alternates among equals, so all ranks are served equally
-// and a stalled rank does not hold up others. Thread-safe; one thread may feed while another takes.
+// The orders that the clients of the socket have announced. next() selects a path of the client
+// whose paths are least ahead of its reads, and alternates among equal clients. So all ranks are
+// served equally, and a stalled rank does not hold up others. Thread-safe: one thread may feed
+// while another takes.
 #pragma once
 
 #include <array>
@@ -23,9 +24,9 @@ class AnnouncedOrders {
 
   explicit AnnouncedOrders(std::vector<std::string> prefixes) : prefixes_(std::move(prefixes)) {}
 
-  // For the thread that feeds. A slot is an index below k_clients.
+  // The following functions are for the thread that feeds. A slot is an index below k_clients.
   bool add(std::size_t slot);
-  // As AnnouncedOrder::take.
+  // Like AnnouncedOrder::take.
   const char* take(std::size_t slot, std::string_view message);
   // Called when the client has disconnected. If it said goodbye, its paths are still handed on;
   // otherwise they are dropped.
@@ -37,19 +38,20 @@ class AnnouncedOrders {
   };
   AnnouncedState state(std::size_t slot) const;
   void told(std::size_t slot, const TakenMessage& news);
-  // Returns true, once, if a path has arrived since next() found nothing.
+  // Returns true if a path has arrived since next() found nothing. Returns true only once for each
+  // such event.
   bool has_become_ready();
 
-  // For the thread that takes.
+  // The following functions are for the thread that takes.
   bool next(PlannedFile& file);
-  // The reader of the file that next() would return.
+  // The reader of the file that next() would return; empty if there is no such file.
   std::optional<std::uint32_t> next_reader() const;
   void settled(std::uint32_t reader, std::uint32_t files);
-  // The sequence number below which the reader will read no more paths, because it has left their
-  // epoch or was killed.
+  // The reader will read no path whose sequence number is below this one, because it has left the
+  // epoch of these paths or was killed.
   std::uint64_t passed(std::uint32_t reader) const;
   void refuse(Refusal reason, const std::string& path);
-  // Returns, once for each reason, a line about paths that were left out.
+  // Returns one line for each new reason for which paths were left out.
   std::vector<std::string> take_refusals();
 
  private:
@@ -58,7 +60,7 @@ class AnnouncedOrders {
     std::uint32_t reader = 0;
     // `given` is never reset, because sequence numbers keep growing from one epoch to the next.
     std::uint64_t ahead = 0, given = 0;
-    std::uint64_t passed = 0;  // how many of `given` precede the open epoch
+    std::uint64_t passed = 0;  // how many of `given` precede the current epoch
     bool has_gone = false;
   };
 

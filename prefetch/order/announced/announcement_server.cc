@@ -18,12 +18,12 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_clients = AnnouncedOrders::k_clients;
 // The server notices only at its ticks that next() has taken paths, because neither thread can
-// write to an fd of the other. Ticks grow longer while nothing happens, and are rare while no
-// thread waits for anything.
+// write to an fd of the other thread. The intervals between ticks grow while there is nothing to
+// do, and are long while no client waits.
 constexpr std::uint64_t k_first_tick = 20 * base::k_ns_per_ms,
                         k_last_tick = 160 * base::k_ns_per_ms;
-// The server checks at least this often whether it must end, because the thread that stops it may
-// have had no free fd for the connection that wakes it.
+// The longest interval between two checks for a stop. The check is needed because the stopping
+// thread might have had no free fd for the connection that wakes the server.
 constexpr std::uint64_t k_longest_rest = 1'000 * base::k_ns_per_ms;
 constexpr unsigned k_most_lines = 8;
 constexpr int k_messages_a_turn = 16;
@@ -52,8 +52,8 @@ void AnnouncementServer::work_without_table(int error) {
 }
 
 bool AnnouncementServer::open(Peers& peers) {
-  // If this process was stopped before this thread ran, another process may already lead and
-  // listen. This thread leaves the name to that process.
+  // If this process was stopped before this thread ran, another process might already lead and
+  // listen. This thread then leaves the name to that process.
   if (!leads() || is_stopping()) {
     why = "another process has taken the lead";
     return false;
@@ -74,8 +74,8 @@ bool AnnouncementServer::leads() {
 }
 
 void AnnouncementServer::remove_name() {
-  // The check of the name and its removal are two steps; the next leader may take the name between
-  // them.
+  // Without the flag, this process could remove the next leader's name, because the check of the
+  // name and its removal are two steps.
   if (!leaves_name.load(std::memory_order_acquire)) remove_socket(options.socket, device, inode);
 }
 
@@ -104,15 +104,16 @@ void AnnouncementServer::serve(Peers& peers) {
 AnnouncementServer::Events AnnouncementServer::wait(Peers& peers, std::uint64_t tick_ns) {
   std::array<pollfd, k_clients + 1> fds;
   bool is_ticking = peers.is_refusing;
-  // The listener is polled first, so that a new visitor is never handled before earlier events.
+  // The listener is polled first, so that a new visitor is never handled before events that came
+  // earlier.
   fds[0] = {peers.is_refusing ? -1 : peers.listener.get(), POLLIN, 0};
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     pollfd& fd = fds[slot + 1];
     fd = {peers.fds[slot].get(), 0, 0};  // poll() ignores -1
     if (!peers.fds[slot]) continue;
     const auto client = orders.state(slot);
-    // If the client's order is full, further messages stay in the socket, and eventually the client
-    // waits.
+    // If the client's order is full, further messages stay in the socket. When the socket is full,
+    // the client waits.
     if (!client.is_full) fd.events = POLLIN;
     is_ticking |= client.has_paths || client.has_news;
   }
@@ -126,13 +127,13 @@ AnnouncementServer::Events AnnouncementServer::wait(Peers& peers, std::uint64_t 
   return events;
 }
 
-// Returns whether there was anything to send.
+// Returns true if a message was sent.
 bool AnnouncementServer::tell_taken(Peers& peers) {
   bool has_told = false;
   for (std::size_t slot = 0; slot < k_clients; ++slot) {
     if (!peers.fds[slot]) continue;
     const auto client = orders.state(slot);
-    // A client that does not read its socket gets the latest state later, and none in between.
+    // A client that does not read its socket is sent only the latest state, at a later tick.
     if (!client.has_news || !send_message(peers.fds[slot].get(), &client.news, sizeof client.news))
       continue;
     orders.told(slot, client.news);
@@ -141,8 +142,8 @@ bool AnnouncementServer::tell_taken(Peers& peers) {
   return has_told;
 }
 
-// Accepts one visitor at a time, so that the messages of earlier ones are read before a later one
-// is admitted.
+// Accepts one visitor at a time, so that the messages of earlier visitors are read before the next
+// visitor is admitted.
 void AnnouncementServer::welcome(Peers& peers) {
   const long got = sys::accept(peers.listener.get(), SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (got == -EAGAIN || got == -ECONNABORTED || got == -EINTR) return;
@@ -167,7 +168,7 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
       WelcomeMessage message;
       message.pid = static_cast<std::uint32_t>(sys::getpid());
       message.server = inode;
-      // If the send fails, the client has already disconnected, which the next poll shows.
+      // If the send fails, the client has already disconnected, and the next poll reports that.
       send_message(fd.get(), &message, sizeof message);
       peers.fds[slot] = std::move(fd);
       peers.next = slot + 1;
@@ -185,8 +186,8 @@ bool AnnouncementServer::admit(Peers& peers, base::UniqueFd& fd) {
 }
 
 void AnnouncementServer::listen_to(Peers& peers, std::size_t slot, bool has_hung_up) {
-  // If the client has disconnected, read all of the rest: it is no more than a socket holds, and
-  // may end with a goodbye.
+  // If the client has disconnected, reads everything that is left: it fits into the socket's
+  // buffer, and can end with a goodbye.
   for (int i = 0; has_hung_up || (i < k_messages_a_turn && !orders.state(slot).is_full); ++i) {
     const long n = receive_message(peers.fds[slot].get(), buffer_.data(), buffer_.size());
     if (n == -EAGAIN && !has_hung_up) return;
@@ -200,7 +201,7 @@ void AnnouncementServer::listen_to(Peers& peers, std::size_t slot, bool has_hung
   }
 }
 
-// `why_dropped`: null if the client has disconnected by itself.
+// `why_dropped` is null if the client itself has disconnected.
 void AnnouncementServer::drop(Peers& peers, std::size_t slot, const char* why_dropped) {
   if (why_dropped != nullptr) {
     say(fmt::format("a client of announcements was dropped (rank {}): {}", orders.state(slot).rank,

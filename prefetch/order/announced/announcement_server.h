@@ -1,5 +1,5 @@
 // The thread that listens for announcements, and the state that it shares with the thread that
-// takes them. Thread safety: the public members are for both.
+// takes announcements. Thread safety: both threads may use the public members.
 #pragma once
 
 #include <array>
@@ -26,9 +26,9 @@ class AnnouncementServer final : public ThreadCrew {
 
   // Returns 0 or an errno.
   int start() { return start_thread(may_change_traits()); }
-  // Log lines that the thread cannot write itself.
+  // Returns log lines that the listening thread cannot write itself, because it has no stderr.
   std::vector<std::string> take_lines();
-  // Callable by any thread, while the server listens or later.
+  // Removes the socket's name. Callable by any thread, while the server listens or later.
   void remove_name();
 
   const AnnouncementsOptions options;
@@ -44,13 +44,13 @@ class AnnouncementServer final : public ThreadCrew {
   std::uint64_t device = 0, inode = 0;
 
  private:
-  // The fds belong to the thread's own fd table, so they live only in run().
+  // The fds belong to the listening thread's own fd table, so they exist only during run().
   struct Peers {
     base::UniqueFd listener;
     std::array<base::UniqueFd, AnnouncedOrders::k_clients> fds;
     std::size_t next = 0;  // the slot to try first for the next visitor
-    // True if there was no fd or memory for a visitor: no other one is accepted before the next
-    // tick.
+    // True if there was no fd or no memory for a visitor. No further visitor is accepted before the
+    // next tick.
     bool is_refusing = false;
   };
   struct Events {

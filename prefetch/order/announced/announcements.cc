@@ -58,7 +58,7 @@ Announcements::~Announcements() {
 void Announcements::stop_listening() {
   server_->begin_stop();
   if (server_->state.load(std::memory_order_acquire) != State::listening) return;
-  // Done first, while the socket still has the name by which knock() finds it.
+  // Comes first, while the socket still has the name by which knock() finds it.
   knock(server_->options.socket);
   server_->remove_name();
 }
@@ -66,12 +66,12 @@ void Announcements::stop_listening() {
 void Announcements::leave_name() { server_->leaves_name.store(true, std::memory_order_release); }
 
 void Announcements::end() {
-  // Done before the gate closes: in the gate, a thread that has not begun to listen checks which
-  // process leads, and must not begin after this.
+  // Comes before the gate closes. Inside the gate, a thread that has not begun to listen checks
+  // which process leads; after the stop has begun, it must not begin to listen.
   server_->begin_stop();
   server_->gate.close();
   stop_listening();
-  // A thread that is still running ends by itself, and makes no callbacks.
+  // If the thread is still running after this wait, it ends later and makes no callbacks.
   wait_while(*server_, State::listening, 15);
   for (const auto& line : server_->take_lines()) base::log(base::LogLevel::warn, "{}", line);
 }

@@ -1,16 +1,16 @@
-"""Tells cubeshim which files the program will read next, so that they are cached before it opens
-them.
+"""Tells cubeshim which files the program will read next, so that these files are cached before the
+program opens them.
 
 `import cubeshim` is all that a program with torch's (or PaddlePaddle's) DataLoader needs: the order
-is announced as the sampler draws it, unless CUBESHIM_ANNOUNCE is 0. Nothing is imported until a
-DataLoader is imported; batches, their order and random generators stay the same. Other programs
-state their order themselves: announce()."""
+is announced as the sampler draws it, unless CUBESHIM_ANNOUNCE is 0. The package imports nothing
+until the program imports a DataLoader. Batches, their order and random generators stay the same.
+Other programs call announce() to state their order."""
 import os
 
 from cubeshim import _hook
 
 __all__ = ["announce"]
-# Equals the library's version, which a test checks.
+# Equals the library's version; a test checks this.
 __version__ = "0.1.0"
 
 
@@ -21,12 +21,12 @@ def announce(paths, epoch=0):
     one path. Relative paths start at the working directory. An iterable is read to its end
     immediately. epoch: a whole number from 0 that grows with each pass over the data.
 
-    Returns an object with the length of `paths` that yields the same paths, and so tracks how far
-    the program is. As a context manager, or by close(), it withdraws the rest of the announcement.
-    Orders that earlier calls announced stay.
+    Returns an object that has the length of `paths` and yields the same paths; iterating over it
+    tells cubeshim how far the program is. close(), or the end of a `with` block, withdraws the rest
+    of the announcement. Announcements of earlier calls stay.
 
-    Never blocks. Raises only what iterating over `paths` raises: if cubeshim itself fails, the
-    files are fetched as they are opened."""
+    Never blocks. Raises only what the iteration over `paths` raises. If cubeshim itself fails, each
+    file is fetched when the program opens it."""
     from cubeshim._announce import Announcement
     return Announcement(paths, epoch)
 

@@ -1,11 +1,13 @@
-"""Runs the command `cubeshim` for `python -m cubeshim ...`, if this package came with it."""
+"""Runs the command `cubeshim` for `python -m cubeshim ...`, if the command was installed together
+with this package."""
 import os
 import sys
 
 
 def find_command():
     here = os.path.dirname(os.path.abspath(__file__))
-    # In a wheel, and where `make install` puts it: PREFIX/share/cubeshim/python/cubeshim.
+    # The package is in a wheel, or where `make install` puts it:
+    # PREFIX/share/cubeshim/python/cubeshim.
     for prefix in (os.path.join(here, "prefix"), os.path.join(here, *[os.pardir] * 4)):
         command = os.path.normpath(os.path.join(prefix, "bin", "cubeshim"))
         if os.access(command, os.X_OK) and os.stat(command).st_uid in (0, os.geteuid(),

@@ -1,16 +1,16 @@
-"""Draws from a sampler before the loop asks, as far as the program cannot notice, and announces the
-drawn indices.
+"""Draws from a sampler before the loop needs the draw, if the program cannot notice this, and
+announces the drawn indices.
 
-A draw is made only when the loop itself asks for one, never by another thread and never after the
-loop was left. A policy decides how much may be drawn: an object with `most` (indices that may be
-held), `allows(asked, held)` and `draw(iterator)`."""
+Draws are made only while the loop itself asks for one. They are never made by another thread, and
+never after the loop was left. A policy decides how much may be drawn. It is an object with `most`
+(the number of indices that may be held), `allows(asked, held)` and `draw(iterator)`."""
 import collections
 
 from cubeshim._generators import State, attributes
 
 MOST_AHEAD = 65536  # indices
 MOST_AHEAD_UNKNOWN = 16384
-AT_ONCE_FIRST = 4096  # indices drawn at one time: some 50 us for a thousand
+AT_ONCE_FIRST = 4096  # indices drawn at one time; a thousand take some 50 us
 AT_ONCE = 1024
 WATCHED = 8  # draws of an unknown sampler
 
@@ -20,7 +20,7 @@ def size_of(drawn):
 
 
 class Fixed:
-    """The whole order is fixed at the first draw."""
+    """The policy for samplers that fix their whole order at the first draw."""
     most = MOST_AHEAD
 
     def allows(self, asked, held):
@@ -33,11 +33,11 @@ class Fixed:
         return next(iterator)
 
     def given(self, moved):
-        """Called when the loop gets the draw: does to the generators what draw() did."""
+        """Called when the loop receives the draw. Changes the generators as draw() had changed
+        them."""
 
     def ended(self):
-        """Like given(), but for a draw() that raised an exception after it had moved the
-        generators."""
+        """Like given(), but for a draw() that moved the generators and then raised an exception."""
 
 
 class Never(Fixed):
@@ -46,21 +46,22 @@ class Never(Fixed):
 
 
 class UpToAPermutation(Fixed):
-    """Draws ahead only to the end of a permutation, because the program sees the sampler's
-    generator there."""
+    """Draws ahead only to the end of a permutation, because the program can see the sampler's
+    generator at that point."""
     def __init__(self, batch, permutation, total):
         self.batch, self.permutation, self.total = batch, permutation, total
 
     def allows(self, asked, held):
-        """`asked`: draws that the loop has got; `held`: draws that are ahead of it."""
+        """`asked`: the number of draws that the loop has received; `held`: the number of draws
+        ahead of the loop."""
         begun = -(-asked * self.batch // self.permutation) * self.permutation
         return (asked + held + 1) * self.batch <= min(begun, self.total)
 
 
 class Watched(Fixed):
-    """Watches some draws of an unknown sampler. The sampler is drawn ahead only if neither these
-    draws nor the program between them moved a generator or changed the sampler. If a later draw
-    moves a generator, the generator can be put back until the draw is due."""
+    """Watches some draws of an unknown sampler. Further draws are made ahead only if no generator
+    moved and the sampler did not change, neither in the watched draws nor between them. If a later
+    draw moves a generator, the generator can be put back until the draw is due."""
     most = MOST_AHEAD_UNKNOWN
 
     def __init__(self, sampler):
@@ -74,24 +75,24 @@ class Watched(Fixed):
         return State(), self.look_at_sampler()
 
     def look_at_sampler(self):
-        """May run code of the program, such as __len__ or __class__ of an attribute. If that fails,
-        the loop must not notice."""
+        """Can run code of the program, such as __len__ or __class__ of an attribute. The loop must
+        not notice if that code fails."""
         try:
             return attributes(self.sampler)
         except Exception:
-            return object()  # equal to no other
+            return object()  # differs from all others
 
     def natural(self, iterator):
         if not self.is_calm or self.seen >= WATCHED:
             return next(iterator)
         before = self.look()
-        # Nothing else may have changed since the previous draw.
+        # A change since the previous draw comes from the program.
         if self.last is not None and self.last != before:
             self.is_calm = False
         drawn = next(iterator)
         self.last = self.look()
         self.seen += 1
-        # The first draw may draw the whole order.
+        # The first draw may move the generators, because it can draw the whole order.
         if self.seen > 1 and self.last != before:
             self.is_calm = False
         return drawn
@@ -109,8 +110,8 @@ class Watched(Fixed):
         return drawn, self.put_back(before)
 
     def put_back(self, before):
-        """Puts the generators back. Returns their state before and after the draw, or None if they
-        had not moved."""
+        """Puts the generators back. Returns their states before and after the draw, or None if no
+        generator had moved."""
         after = self.look()
         self.is_calm = after == before
         if after[0] == before[0]:
@@ -127,14 +128,14 @@ class Watched(Fixed):
 
 
 class Ahead:
-    """Takes the place of a loader's iterator over its sampler."""
+    """Replaces a loader's iterator over its sampler."""
     def __init__(self, iterator, policy, order, in_use=0):
         self.iterator, self.policy, self.order = iterator, policy, order
         self.in_use = in_use  # draws that the loader keeps before its loop gets them
         self.held = collections.deque()
         self.held_indices = 0
         self.asked = 0
-        self.error = None  # the error that ended the draws too early
+        self.error = None  # the error that ended the draws early
 
     def __iter__(self):
         return self
@@ -182,8 +183,8 @@ class Ahead:
                 budget -= max(size, 1)
                 announced.append(indices_of(drawn))
         except Exception as error:
-            # The error is raised after all held draws have been given. The usual end needs no
-            # traceback, and a traceback would keep this object alive.
+            # The error is raised after the loop has received all held draws. StopIteration needs no
+            # traceback, and its traceback would keep this object alive.
             self.error = error.with_traceback(None) if type(error) is StopIteration else error
         if announced:
             self.order.add(announced)
@@ -198,5 +199,5 @@ class Ahead:
 
 
 def indices_of(drawn):
-    """A copy, because the program may change the drawn indices."""
+    """Returns a copy, because the program may change the drawn indices."""
     return tuple(drawn) if isinstance(drawn, (list, tuple)) else (drawn,)

@@ -8,13 +8,14 @@ BATCH = 256
 
 
 def number(variable, default):
-    """The value of an environment variable if the protocol can carry it, else the default."""
+    """Returns the value of an environment variable if the protocol can represent it, otherwise the
+    default."""
     text = os.environ.get(variable, "")
     return int(text) if text.isdigit() and int(text) < 1 << 32 else default
 
 
-# Variables of torchrun and DeepSpeed, Open MPI, MPICH and its derivatives, and Slurm. The first
-# pair whose rank is set is used, both variables of it.
+# The variables of torchrun and DeepSpeed, Open MPI, MPICH and its derivatives, and Slurm. The first
+# pair whose rank is set provides both values.
 PLACES = (("RANK", "WORLD_SIZE"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
           ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 

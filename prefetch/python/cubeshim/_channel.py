@@ -1,11 +1,11 @@
-"""A thread that sends the server one order after the other. It ends with the process, immediately;
-a forked child has none.
+"""A thread that sends the server one order after another. At the end of the process, it ends
+immediately. A forked child has no such thread.
 
-The end of the interpreter stops a daemon thread forever at any point, with all the locks that it
-holds. __del__ and callbacks of weak references may run after that, or at any time between two steps
-of other code. So the program's side never waits for the thread: it sets attributes and releases
-`news`, which only the thread acquires. Threads of the program that begin orders exclude one
-another."""
+When the interpreter ends, it stops a daemon thread forever at any point, and the locks of that
+thread stay locked. __del__ and callbacks of weak references can run after this, or between any two
+steps of other code. So the program's side never waits for the thread: it sets attributes and
+releases `news`, which only the thread acquires. If several threads of the program begin orders,
+they exclude one another."""
 import atexit
 import os
 import threading
@@ -19,7 +19,7 @@ from cubeshim._unlisted import UnlistedThread
 
 MOST_CHANNELS = 16
 CONNECT_SECONDS = 5.0
-# How often the thread checks for an answer, or for the end of the server, while an order is being
+# The interval between checks for an answer, or for the end of the server, while an order is being
 # sent.
 LOOK_SECONDS = 0.1
 
@@ -27,7 +27,7 @@ _channels = weakref.WeakSet()
 
 
 def _forget_all():
-    """Runs in a forked child, which does not have the thread, and whose connection belongs to the
+    """Runs in a forked child. The child does not have the thread, and the connection belongs to the
     parent."""
     for channel in list(_channels):
         channel.forget()
@@ -43,30 +43,31 @@ atexit.register(_end_all)
 
 
 class Channel:
-    """The connection of one data loader. Each loader has its own, so that two loaders that are read
-    alternately do not drop each other's order."""
+    """The connection of one data loader. Each loader has its own connection, so that two loaders
+    that are read alternately do not drop each other's order."""
 
-    # the pid of the process; unlike this attribute, globals of modules are None at the end of the
-    # interpreter
+    # True when the interpreter is ending. This is a class attribute, because the globals of modules
+    # are None at that time.
     is_ending = False
 
     def __init__(self, rank=0, world=1, is_for_one=False):
         self.rank, self.world, self.is_for_one = rank, world, is_for_one
-        # For begin() alone. Reentrant, because the garbage collector may run a loop within it.
+        # Used only by begin(). Reentrant, because the garbage collector can start a loop while
+        # begin() runs.
         self.beginning = threading.RLock()
-        # Unlocked while there is something that the thread has not seen.
+        # Unlocked while there is news that the thread has not seen.
         self.news = threading.Lock()
         self.news.acquire()
-        self.order = None  # the newest
+        self.order = None  # the newest order
         self.connection = None
         self.thread = None
         self.is_closed = False
 
-    # The program's side.
+    # The following methods are the program's side.
 
     def begin(self, epoch, resolve):
-        """Begins the order of a new epoch, which ends an older one. Returns None if no order can be
-        announced."""
+        """Begins the order of a new epoch and ends the previous order. Returns None if no order can
+        be announced."""
         if self.is_closed or self.is_ending:
             return None
         if self not in _channels:
@@ -82,7 +83,7 @@ class Channel:
             if self.thread is None:
                 self.start()
         if self.is_closed:
-            order.is_over = True  # the thread has given up since
+            order.is_over = True  # the thread has given up in the meantime
         self.wake()
         return order
 
@@ -100,8 +101,8 @@ class Channel:
             try:
                 self.news.release()
             except RuntimeError:
-                # another thread has acquired it first; at the end of the interpreter this name is
-                # None, but then there is no other thread
+                # Another thread has released the lock first. (At the end of the interpreter, the
+                # name RuntimeError is None, but then there is no other thread.)
                 pass
 
     def close(self):
@@ -124,7 +125,7 @@ class Channel:
         if connection is not None:
             connection.close()
 
-    # The thread's side.
+    # The following methods are the thread's side.
 
     def run(self):
         try:
@@ -145,7 +146,7 @@ class Channel:
             self.disconnect()
 
     def wait(self, seconds=-1):
-        """Waits until there may be something new."""
+        """Waits for news, or until `seconds` are over."""
         self.news.acquire(timeout=seconds)
 
     def must_stop(self, order):
@@ -159,7 +160,7 @@ class Channel:
                 self.tell_connected(order)
                 return
             except OSError as error:
-                # A leader may have died; the next one listens within a second.
+                # The leader might have died; the next leader listens within a second.
                 trouble("%s" % error)
                 self.disconnect()
                 order.rewind()
@@ -180,13 +181,13 @@ class Channel:
         while not order.is_all_taken():
             if not self.rest(order):
                 return
-        # Without a goodbye, the unread files count as those of a killed program.
+        # Without a goodbye, the unread files would count as files of a killed program.
         if self.is_for_one:
             self.send(order, _protocol.bye())
 
     def send(self, order, message):
-        """Waits until there is room. False: the order is over. Its connection is closed then, so
-        that the server drops the rest."""
+        """Waits until there is room. Returns False if the order is over; the connection is then
+        closed, so that the server drops the rest."""
         while not self.must_stop(order):
             self.hear(order)
             if self.connection.send(message):
@@ -196,7 +197,7 @@ class Channel:
         return False
 
     def rest(self, order):
-        """Waits until there may be something new. False: like send()."""
+        """Waits for news. Returns False in the same case as send()."""
         if not self.must_stop(order) and not order.waiting:
             self.wait(LOOK_SECONDS)
         if self.must_stop(order):

@@ -1,22 +1,22 @@
 """Finds lists of paths among the attributes of an object.
 
-Reading them runs no code of the program: attributes come from the object's own dictionary, never
-from a property, and only lists of Python and numpy count, because reading their entries runs no
+This runs no code of the program. Attributes are read from the object's own dictionary, never
+through a property. Only lists of Python and numpy count, because reading their entries runs no
 code."""
 import os
 import pathlib
 import sys
 
-# One entry has all that an index needs.
+# In these lists, one entry contains all paths of an index.
 WHOLE = ("samples", "imgs")
-# The first attribute of these that is a list of paths is used, together with those of BESIDE.
+# The first of these attributes that is a list of paths is used, together with the lists in BESIDE.
 FIRST = ("images", "image_files", "image_paths", "image_list", "img_files", "img_paths", "img_list",
          "im_files", "files", "file_paths", "filepaths", "file_list", "paths", "filenames",
          "file_names", "fnames", "audio_files", "audio_paths", "data", "items", "entries",
          "records")
 BESIDE = ("targets", "masks", "mask_files", "mask_paths", "label_files", "label_paths", "segs",
           "annotations")
-# Attributes with the directory to which names may be relative: that of all files, and that of the
+# Attributes with a directory to which names can be relative: ROOTS for all files, PARTS for the
 # pictures below it.
 ROOTS = ("root", "root_dir", "data_root", "data_dir", "base_dir", "directory", "folder")
 PARTS = ("image_dir", "images_dir", "img_dir", "image_folder", "img_folder", "image_root",
@@ -24,7 +24,7 @@ PARTS = ("image_dir", "images_dir", "img_dir", "image_folder", "img_folder", "im
 
 
 def own(owner):
-    """The attributes of the object itself."""
+    """Returns the attributes of the object itself."""
     try:
         found = object.__getattribute__(owner, "__dict__")
     except AttributeError:
@@ -37,7 +37,7 @@ def is_path(value):
 
 
 def is_file_name(value):
-    """True if an arbitrary string looks like a path."""
+    """Returns True if an arbitrary string looks like a path."""
     if not is_path(value):
         return False
     text = os.fsdecode(value)
@@ -57,8 +57,8 @@ def is_sequence(value):
 
 
 def paths_of(entry):
-    """For a path: the path. For a tuple: its first element and the others that look like paths. For
-    a dictionary or an object: the values that look like paths."""
+    """Returns the paths in an entry of a list. From a tuple, it takes the first element and all
+    others that look like paths; from a dictionary or an object, the values that look like paths."""
     if is_path(entry):
         return [entry]
     if isinstance(entry, (list, tuple)) and is_sequence(entry) and entry:
@@ -69,7 +69,7 @@ def paths_of(entry):
 
 
 def is_list(value, length):
-    """True if the first entry holds a path, and there is an entry for each index."""
+    """Returns True if the first entry contains a path and there is an entry for each index."""
     return is_sequence(value) and len(value) == length > 0 and bool(paths_of(value[0]))
 
 
@@ -83,8 +83,8 @@ def base_of(owner):
 
 
 def under(base, path):
-    """Joins a relative name to the directory, as the data set may do. The name may already begin
-    with the directory."""
+    """Joins a relative name to the directory. The data set probably does the same. A name that
+    already begins with the directory is not changed."""
     if not base or os.path.isabs(path) or path.startswith(base.rstrip("/") + "/") or not path:
         return path or base
     return os.path.join(base, path)
@@ -93,15 +93,15 @@ def under(base, path):
 def resolve_below(lists, base):
     def resolve(index):
         paths = [os.fsdecode(path) for entries in lists for path in paths_of(entries[index])]
-        # Joins the base only to names with an extension. Otherwise any other string, such as a
-        # label, would become a path below the prefix.
+        # Joins the base only to names with an extension, so that other strings, such as a label, do
+        # not become paths below the prefix.
         return [under(base, path) if os.path.splitext(path)[1] else path for path in paths]
 
     return resolve
 
 
 def of_lists(owner, length):
-    """Returns a function from an index to the paths of the entries there, or None."""
+    """Returns a function from an index to the paths in its entries, or None."""
     named = {}
     for name, value in own(owner).items():
         named.setdefault(name.strip("_"), value)

@@ -1,5 +1,5 @@
-"""Finds out which files a data set reads for an index. Returns a function, or None if that is not
-known."""
+"""Finds out which files a data set reads for an index. The result is a function from an index to
+paths, or None if the files are not known."""
 import bisect
 import os
 import pickle
@@ -26,7 +26,7 @@ def kind_of(dataset):
 
 
 def of_method(dataset, length):
-    """A data set with this method names its files itself."""
+    """Handles a data set that names its files itself, by this method."""
     method = getattr(dataset, "train_data_list", None) if hasattr(type(dataset),
                                                                   "train_data_list") else None
     if not callable(method):
@@ -46,7 +46,7 @@ def of_coco(dataset):
 
 
 def of_hugging_face(dataset):
-    """Columns of pictures and the like that hold paths instead of bytes."""
+    """Handles columns of pictures and similar data that contain paths instead of bytes."""
     if not is_of(dataset, "datasets", "Dataset"):
         return None
     table, indices, wanted = own(
@@ -65,14 +65,15 @@ def of_hugging_face(dataset):
 
     def resolve(index):
         row = index if rows is None else rows[index].as_py()
-        # The columns hold bare names if the bytes are stored elsewhere.
+        # If the bytes are stored elsewhere, the columns contain bare names.
         return [path for path in (column[row].as_py() for column in columns) if is_absolute(path)]
 
     return resolve
 
 
 def of_mmengine(dataset, length):
-    """OpenMMLab keeps its entries pickled, one after the other, and unpickles one for each item."""
+    """OpenMMLab stores its entries pickled, one after another, and unpickles one entry for each
+    item."""
     if not is_of(dataset, "mmengine.dataset", "BaseDataset"):
         return None
     entries, ends = (own(dataset).get(name) for name in ("data_bytes", "data_address"))
@@ -110,7 +111,7 @@ def of_parts(dataset, kind, depth):
 
 
 def of_wrapped(dataset, length, depth):
-    """For a data set that passes its index on to another data set of the same length, or to a
+    """Handles a data set that passes its index on to another data set of the same length, or to a
     reader (timm)."""
     for name in ("reader", "parser"):
         reader = own(dataset).get(name)

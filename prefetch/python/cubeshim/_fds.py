@@ -1,14 +1,14 @@
-"""Keeps our fds out of the standard ones (0, 1, 2) of the program."""
+"""Keeps our own fds away from the program's standard fds (0, 1, 2)."""
 import fcntl
 import os
 
-# Lower fds belong to the program, even if it has none open: C code writes to 1 and 2 even if they
-# are other files.
+# Lower fds belong to the program, even if it has closed them, because C code writes to 1 and 2
+# whatever file they refer to.
 STANDARD = 3
 
 
 def off_standard(fd):
-    """Returns the same file under an fd that is none of stdin, stdout and stderr."""
+    """Returns an fd of the same file that is not 0, 1 or 2."""
     if fd >= STANDARD:
         return fd
     try:

@@ -1,5 +1,5 @@
-"""Watches the random generators that a program sees, and detects whether they have moved. Reading
-their state does not move them."""
+"""Watches the random generators that a program can see, and detects whether a generator has moved.
+Reading a generator's state does not move it."""
 import random
 import sys
 
@@ -7,8 +7,8 @@ MOST_FOUND = 16
 
 
 def _of_numpy():
-    """The older form of the call supports only one kind of generator and warns about the others
-    (numpy.random.set_bit_generator)."""
+    """Returns the state of numpy's global generator. The older form of the call supports only one
+    kind of generator and warns about other kinds (numpy.random.set_bit_generator)."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not hasattr(numpy, "random"):
         return None
@@ -59,7 +59,7 @@ class State:
 
 
 def _look(value, depth, found):
-    """Returns a value that shows whether an attribute has changed, as far as that can be seen
+    """Returns a value that differs if an attribute has changed, as far as this can be detected
     cheaply."""
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
@@ -81,8 +81,8 @@ def _look(value, depth, found):
 
 
 def attributes(thing, depth=3, found=None):
-    """The state of a sampler and of the samplers in it: counters, settings, generators of their
-    own."""
+    """Returns the state of a sampler and of the samplers in it: their counters, settings and own
+    generators."""
     found = set() if found is None else found
     if id(thing) in found or len(found) > MOST_FOUND:
         return None

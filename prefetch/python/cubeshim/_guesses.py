@@ -1,8 +1,8 @@
-"""Guesses which files a data set reads if its attributes have unusual names: lists of absolute
-paths; or names, in a list or a pandas table, of files below a directory that is also an attribute.
-Names count as files if the first of these files exists.
+"""Guesses which files a data set reads if its attributes have unusual names. An attribute counts if
+it is a list of absolute paths. A list or a pandas table of names counts if the names are relative
+to a directory that is also an attribute, and the first of these files exists.
 
-As in _dataset_lists.py, no code of the program runs, although code of pandas may.
+As in _dataset_lists.py, this runs no code of the program. It can run code of pandas.
 """
 import os
 import sys
@@ -10,11 +10,11 @@ import sys
 from cubeshim._dataset_lists import (is_absolute, is_path, is_sequence, own, paths_of,
                                      resolve_below, under)
 
-MOST_DIRECTORIES = 8  # each costs one lookup of a file
+MOST_DIRECTORIES = 8  # each directory costs one lookup of a file
 
 
 class Column:
-    """A column of a table, as a list."""
+    """Makes a column of a table usable as a list."""
     def __init__(self, values):
         self.values = values
 
@@ -26,7 +26,7 @@ class Column:
 
 
 def columns(value):
-    """The columns of a pandas table, or the single one of a Series."""
+    """Returns the columns of a pandas table, or the single column of a Series."""
     pandas = sys.modules.get("pandas")
     if type(value) is getattr(pandas, "Series", None):
         return [Column(value.array)]
@@ -44,14 +44,14 @@ def lists_of(owner, length):
 
 
 def firsts(entries):
-    """The first path of each of three entries: the first, the middle and the last one; empty if one
-    of these has no path."""
+    """Returns the first path of three entries: the first, the middle and the last entry. Empty if
+    one of them has no path."""
     found = [paths_of(entries[index])[:1] for index in (0, len(entries) // 2, len(entries) - 1)]
     return [os.fsdecode(path) for paths in found for path in paths] if all(found) else []
 
 
 def is_of_names(entries):
-    """A label is also text, but has no suffix."""
+    """Returns True if the entries look like file names. A label is also text, but has no suffix."""
     return bool(firsts(entries)) and all(
         os.path.splitext(name)[1] and not os.path.isabs(name) for name in firsts(entries))
 

@@ -1,7 +1,7 @@
-"""Acts only when a module with data loaders is imported. Imports nothing itself."""
+"""Wraps modules with data loaders when the program imports them. Imports nothing itself."""
 import sys
 
-# The module with the loaders, and our module that wraps them.
+# Maps each module with loaders to our module that wraps it.
 TARGETS = {
     "torch.utils.data.dataloader": "cubeshim._torch_samplers",
     "paddle.io.dataloader.dataloader_iter": "cubeshim._paddle",
@@ -10,7 +10,7 @@ TARGETS = {
 
 
 def wrap(module):
-    """Never fails: a data loader with an unknown structure is left alone."""
+    """Never fails. A data loader with an unknown structure is left alone."""
     try:
         __import__(TARGETS[module.__name__])
         sys.modules[TARGETS[module.__name__]].wrap(module)
@@ -34,15 +34,15 @@ class Loader:
         return self.real.create_module(spec)
 
     def exec_module(self, module):
-        # The module must see its real loader while it is executed.
+        # The module must see its real loader while it runs.
         module.__spec__.loader = module.__loader__ = self.real
         self.real.exec_module(module)
         wrap(module)
 
 
 class Finder:
-    """Leaves the search for every module to the finders after it, and wraps the loaders of the
-    targets."""
+    """Leaves the search for each module to the later finders, and wraps the loaders of the modules
+    in TARGETS."""
     def find_spec(self, name, path=None, target=None):
         if name not in TARGETS:
             return None

@@ -1,12 +1,13 @@
-"""Remembers which files the workers of a data set opened for an index, if nothing else is known
-about the data set.
+"""Remembers which files the workers of a data set opened for each index. Used if nothing else is
+known about the data set.
 
-The learned paths lie in two files that all processes of the node share. KEY.index has 8 bytes for
-each index: the position of its record in KEY.paths, plus one; 0 is unknown. A record consists of
-the index, the number of bytes, and paths with a NUL between them. With CUBESHIM_DISK_DIR the files
-stay for later jobs; otherwise they are removed with the last process that uses them. Nothing relies
-on them: a torn or outdated record costs a useless fetch. They are opened for each batch and closed
-again, because the program may close any fd and reuse it for a file of its own.
+The learned paths are stored in two files that all processes of the node share. KEY.index has 8
+bytes for each index: the position of the index's record in KEY.paths, plus one, or 0 if the paths
+are unknown. A record consists of the index, the number of bytes, and paths with a NUL between them.
+With CUBESHIM_DISK_DIR, the files stay for later jobs; otherwise the last process that uses them
+removes them. Correctness does not depend on these files: a torn or outdated record only costs a
+useless fetch. The files are opened for each batch and then closed, because the program may close
+any fd and reuse its number.
 """
 import atexit
 import errno
@@ -24,7 +25,7 @@ from cubeshim._dataset_lists import is_path, is_sequence, own
 MOST_INDICES = 1 << 24
 MOST_BYTES = 256 << 20
 SHARE_OF_FREE = 16
-MOST_PATHS = 16  # of one index
+MOST_PATHS = 16  # paths of one index
 LONGEST = 32 << 10  # bytes of a record's paths
 _ENTRY = struct.Struct("=Q")
 _HEAD = struct.Struct("=II")
@@ -32,7 +33,8 @@ _READ = 512
 
 
 def describe(dataset, depth=4):
-    """Identifies the data set; the same in a worker and in the next job."""
+    """Returns a description that identifies the data set. It is the same in a worker and in the
+    next job."""
     length = len(dataset)
     parts = [type(dataset).__qualname__, length]
     for name, value in sorted(own(dataset).items()):
@@ -52,7 +54,7 @@ def describe(dataset, depth=4):
 
 
 def key_of(dataset):
-    """Returns None for a data set that is not worth learning."""
+    """Returns the KEY of a data set, or None if the data set is not worth learning."""
     length = len(dataset)
     if not 0 < length <= MOST_INDICES:
         return None
@@ -60,7 +62,7 @@ def key_of(dataset):
 
 
 def directory():
-    """The directory of the files, and whether it stays for later jobs."""
+    """Returns the directory of the files, and whether it stays for later jobs."""
     disk = _settings.directory("CUBESHIM_DISK_DIR")
     parent = disk or _settings.ram_directory()
     return "%s/cubeshim-learned-%d-%s" % (parent.rstrip("/"), os.geteuid(),
@@ -85,8 +87,8 @@ def is_private_file(found):
 
 
 def open_own(path, flags):
-    """Raises OSError unless the file belongs to this user, has no other name, and lies in a
-    directory where no other user can put one. Otherwise, a link to another file of the user could
+    """Opens a file that belongs to this user, has no other name, and is in a directory where no
+    other user can create files. Otherwise raises OSError: a link to another file of this user could
     cause that file to be overwritten."""
     parent, name = os.path.split(path)
     directory = open_checked(parent, os.O_RDONLY | os.O_DIRECTORY, is_private_directory)
@@ -96,8 +98,8 @@ def open_own(path, flags):
         os.close(directory)
 
 
-# Files that are removed with the last process that uses them: the fd of each KEY.index, on which
-# such processes hold a shared lock.
+# The files that the last process removes: maps each base to an fd of KEY.index. Each process that
+# uses the files holds a shared lock on this fd.
 _held = {}
 _pid = None
 
@@ -116,7 +118,8 @@ def _hold(base, fd, stays):
 
 
 def _remove_if_last(base, fd):
-    """Checks first that the fd is still ours: the program may have closed it and reused it."""
+    """Checks first that the fd is still ours, because the program might have closed it and reused
+    its number."""
     same = os.path.samestat(os.fstat(fd), os.stat(base + ".index"))
     if same:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,10 +128,10 @@ def _remove_if_last(base, fd):
 
 
 def _leave():
-    # A forked child shares its parent's lock.
+    # Does nothing in a forked child, which shares its parent's lock.
     if _pid != os.getpid():
         return
-    for base, fd in list(_held.items()):  # other threads still run
+    for base, fd in list(_held.items()):  # a copy, because other threads still run
         try:
             if fd is not None:
                 _remove_if_last(base, fd)
@@ -154,12 +157,12 @@ def sweep(parent):
 
 
 class Store:
-    """The two files of a data set. Every failure is an OSError."""
+    """The two files of a data set. Every failure raises OSError."""
     def __init__(self, key, length):
         self.base, self.length = "%s/%s" % (directory()[0], key), length
 
     def make(self):
-        """Both files exist from now on."""
+        """Creates both files if they do not exist."""
         parent, stays = directory()
         os.makedirs(parent, 0o700, exist_ok=True)
         if self.base not in _held:
@@ -175,7 +178,7 @@ class Store:
         return open_own("%s.%s" % (self.base, kind), flags | more)
 
     def read(self, index, files):
-        """The paths of an index, as bytes; empty if they are not known."""
+        """Returns the paths of an index, as bytes; empty if they are not known."""
         if not 0 <= index < self.length:
             return []
         entry = os.pread(files.index, _ENTRY.size, index * _ENTRY.size)
@@ -198,7 +201,7 @@ class Store:
         return index, text.split(b"\0") if len(text) == size else []
 
     def resolve(self, indices):
-        """The paths of these indices, one after the other."""
+        """Returns the paths of these indices, in one list."""
         found = []
         with Files(self, os.O_RDONLY) as files:
             for index in indices:
@@ -207,7 +210,7 @@ class Store:
         return found
 
     def first(self):
-        """The paths that were learned first."""
+        """Returns the paths that were learned first."""
         with Files(self, os.O_RDONLY) as files:
             return self.read_at(0, files)[1]
 
@@ -218,9 +221,10 @@ class Store:
             return True
 
     def write(self, learned):
-        """`learned`: indices and their paths. If an index read other files before, only the files
-        that it read both times stay, because the others were drawn at random, as for a mosaic of
-        pictures. Returns how many entries were new. Raises OSError if there is no more room."""
+        """`learned` contains indices and their paths. If an index read other files before, only the
+        files that it read both times are kept. The other files were drawn at random, as for a
+        mosaic of pictures. Returns how many entries were new. Raises OSError if there is no more
+        room."""
         with Files(self, os.O_RDWR) as files:
             news = []
             for index, paths in learned:
@@ -247,7 +251,7 @@ class Store:
 
 
 class Files:
-    """Both files, opened for a moment."""
+    """Opens both files for a moment."""
     def __init__(self, store, flags):
         self.index = store.open(flags, "index")
         try:
@@ -265,17 +269,17 @@ class Files:
 
 
 class Known:
-    """Maps indices to their paths, for the epochs of one data loader.
+    """Maps indices to their learned paths, for the epochs of one data loader.
 
-    An epoch that begins with nothing learned announces one path, as soon as there is one. That path
-    has already been read. It makes the leader create its ring, for which there may be no room
-    later."""
+    If nothing was learned when an epoch begins, the epoch announces the first path that is learned.
+    This path has already been read. Its announcement only makes the leader create its ring early,
+    because there might be no room for the ring later."""
     def __init__(self, store):
         self.store = store
         self.is_first = self.has_told = False
 
     def begin(self):
-        """False: no paths are known for this epoch."""
+        """Returns False if no paths are known for this epoch."""
         self.is_first, self.has_told = self.store.is_empty(), False
         return not self.is_first
 

@@ -1,5 +1,5 @@
-"""Learns which files an item of a data set needs, in the workers that fetch it. The library notes
-which files their threads open."""
+"""Learns which files an item of a data set needs. This runs in the workers that fetch the items;
+the library notes which files the workers' threads open."""
 import ctypes
 import os
 import threading
@@ -10,14 +10,15 @@ from cubeshim._dataset_lists import own
 from cubeshim._loaders import resolver_of
 from cubeshim._log import trouble
 
-# After this many items that opened only known files, one batch in ONE_OF is watched.
+# After this many items that opened only known files, only one of ONE_OF batches is watched.
 WITHOUT_NEWS = 256
 ONE_OF = 16
 WITHOUT_FILES = 256  # After this many items without an open, a data set is no longer watched.
 
 
 def library():
-    """Returns None if this process has no library, or no process prefetches."""
+    """Returns the library's function, or None if this process has no library or prefetching is
+    off."""
     if os.environ.get("CUBESHIM_MODE") == "off" or os.environ.get("CUBESHIM_PREFETCH") == "0":
         return None
     try:
@@ -29,7 +30,8 @@ def library():
 
 
 class Notes:
-    """The library's notes about this thread: a number of bytes, and the paths (shim/cubeshim.h)."""
+    """Reads the library's notes about this thread: a number of bytes, and the paths
+    (shim/cubeshim.h)."""
     def __init__(self):
         size = ctypes.c_size_t()
         address = library()(ctypes.byref(size))
@@ -57,7 +59,7 @@ class Learner:
         self.is_over = False
 
     def learn(self, index, paths):
-        """`index` may be several indices, each of which opened the same number of files."""
+        """`index` is one index, or several indices that all opened the same number of files."""
         indices = list(index) if isinstance(index, (list, tuple)) else [index]
         self.looked_at += len(indices)
         self.found += len(paths)
@@ -107,15 +109,16 @@ class Learner:
 
 
 def is_asked_for_each(dataset):
-    """False if the data set is asked for a whole batch, where files cannot be assigned to indices.
-    torch's Subset asks for each index if its inner data set does so."""
+    """Returns False if torch asks the data set for a whole batch, because files then cannot be
+    assigned to indices. torch's Subset asks for each index if torch would do so for the inner data
+    set."""
     while is_of(dataset, "torch.utils.data", "Subset") and type(dataset).__name__ == "Subset":
         dataset = own(dataset).get("dataset")
     return not getattr(dataset, "__getitems__", None)
 
 
 class Watched:
-    """Stands in for a data set while a batch is fetched, but not while it is collated."""
+    """Replaces a data set while a batch is fetched, but not while the batch is collated."""
     __slots__ = ("dataset", "learner")
 
     def __init__(self, dataset, learner):
@@ -128,8 +131,8 @@ class Watched:
         return item
 
     def __getattr__(self, name):
-        """torch looks up only __getitems__, and only if it wants whole batches, so the lookup
-        reaches the data set exactly when it would without this object."""
+        """torch looks up only __getitems__, and only if it wants whole batches. So the lookup
+        reaches the data set exactly when it would reach it without this object."""
         if name != "__getitems__" or is_asked_for_each(self.dataset):
             raise AttributeError(name)
         return self.items
@@ -142,8 +145,8 @@ class Watched:
 
 
 def known(dataset):
-    """Returns None for a data set about which nothing can be learned. Makes workers learn from now
-    on."""
+    """Makes the workers learn from now on. Returns None if nothing can be learned about the data
+    set."""
     key = _learned.key_of(dataset) if library() is not None and hasattr(type(dataset),
                                                                         "__len__") else None
     if key is None:
@@ -164,8 +167,8 @@ def learner_of(fetcher):
 
 
 def wrap(kind):
-    """`kind`: torch's _MapDatasetFetcher, through which workers and loops without workers get their
-    items."""
+    """`kind` is torch's _MapDatasetFetcher, which fetches the items in workers and in loops without
+    workers."""
     real = kind.fetch
 
     def fetch(self, possibly_batched_index):

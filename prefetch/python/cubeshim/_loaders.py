@@ -1,5 +1,5 @@
-"""Replaces a loader's iterator over its sampler by one that announces: the common part of torch and
-paddle."""
+"""Replaces a loader's iterator over its sampler by an iterator that announces. The common part of
+torch and paddle."""
 import weakref
 
 from cubeshim import _announce
@@ -12,8 +12,8 @@ from cubeshim._log import trouble
 
 
 def resolver_of(dataset):
-    # train_data_list() and the like are the program's own code, which must not move a generator
-    # because of us.
+    # Calls the program's own code, such as train_data_list(). Our call must not make this code move
+    # a generator.
     before = State()
     try:
         return resolver(dataset)
@@ -23,14 +23,14 @@ def resolver_of(dataset):
 
 
 class Loader:
-    """The state of a loader that lasts from one epoch to the next."""
+    """The state of a loader that is kept from one epoch to the next."""
     def __init__(self, dataset, rank, world, learned):
         self.resolve = resolver_of(dataset) or learned(dataset)
         self.channel = Channel(rank, world)
         self.epoch = 0
 
 
-_loaders = {}  # maps the id of a loader's sampler to its Loader, while the sampler lives
+_loaders = {}  # maps the id of a live sampler to its Loader
 
 
 def nothing(dataset):
@@ -48,7 +48,7 @@ def loader_of(sampler, dataset, rank_and_world, learned):
         weakref.finalize(sampler, forget, id(sampler), loader.channel).atexit = False
         _loaders[id(sampler)] = loader
     except TypeError:
-        loader.channel.is_for_one = True  # a list or the like, whose end would not be noticed
+        loader.channel.is_for_one = True  # a list, for instance, whose end cannot be noticed
     return loader
 
 
@@ -59,15 +59,15 @@ def forget(key, channel):
 
 def ahead(iterator, sampler, dataset, policy, rank_and_world, in_use=0, learned=nothing):
     """Returns the object that replaces the iterator, or None if the iterator stays. Never fails.
-    `learned` is asked about an unknown data set."""
+    `learned` is called for an unknown data set."""
     try:
         if Channel.is_ending:
             return None
         loader = loader_of(sampler, dataset, rank_and_world, learned)
         if loader is None:
             return None
-        # The single path of such an epoch is announced during the epoch, so nothing may be drawn
-        # ahead.
+        # Such an epoch announces only one path, and only when this path was learned, so nothing may
+        # be drawn ahead.
         if isinstance(loader.resolve, Known) and not loader.resolve.begin():
             policy = Never()
         order = loader.channel.begin(loader.epoch, loader.resolve)

@@ -1,4 +1,4 @@
-"""Logs trouble only if CUBESHIM_LOG=debug, and each line once."""
+"""Logs trouble, only if CUBESHIM_LOG=debug, and each line only one time."""
 import os
 import sys
 
@@ -16,8 +16,8 @@ def trouble(text):
         except Exception:
             sys.stderr.write(line)  # a notebook's stream
         else:
-            # Bypasses the stream, which has a lock: Python aborts if it ends while a daemon thread
-            # holds that lock.
+            # Bypasses the stream and its lock: Python aborts if it ends while a daemon thread holds
+            # this lock.
             os.write(fd, line.encode(errors="replace"))
     except Exception:
         pass

@@ -1,5 +1,5 @@
-"""One epoch's order on its way to the server: filled by the program's loop, emptied by the thread
-of its channel."""
+"""The order of one epoch on its way to the server. The program's loop fills it, and the thread of
+the channel empties it."""
 import collections
 import os
 
@@ -15,11 +15,11 @@ class Batch:
     def __init__(self, indices, number):
         self.indices = indices
         self.number = number
-        self.first = self.end = None  # sequence numbers of its paths, once known
+        self.first = self.end = None  # sequence numbers of its paths; None while unknown
 
 
 def encode(path):
-    """Returns bytes, or None for a path that cannot be a file."""
+    """Returns the path as bytes, or None if it cannot be the path of a file."""
     try:
         name = os.fsencode(path)
     except TypeError:
@@ -30,11 +30,12 @@ def encode(path):
 
 
 class Order:
-    """add(), passed(), finish() and abandon() belong to the loop and cost it a few microseconds;
-    the others belong to the thread. Both sides rely on deque and attributes being atomic."""
+    """The loop calls add(), passed(), finish() and abandon(), each of which takes a few
+    microseconds. The thread calls the other methods. Both sides rely on the atomicity of deque and
+    of attributes."""
     def __init__(self, epoch, resolve, channel):
         self.epoch = epoch
-        # maps an index to the paths that it needs; Known takes several indices
+        # A function from an index to the paths that it needs. Known maps several indices at a time.
         self.resolve = resolve
         self.base = os.fsencode(os.getcwd())
         self.channel = channel
@@ -44,10 +45,10 @@ class Order:
         self.added = self.passed_number = 0
         self.sequence = self.taken = 0
 
-    # The loop's side.
+    # The following methods are the loop's side.
 
     def add(self, batches):
-        """Adds the batches of indices that come next."""
+        """Adds the next batches of indices."""
         if self.is_over or self.is_finished:
             return
         for indices in batches:
@@ -56,10 +57,10 @@ class Order:
         self.channel.wake()
 
     def passed(self, number):
-        """Notes that batches below this number have been read."""
+        """Notes that all batches below this number have been read."""
         self.passed_number = number
-        # The thread leaves such batches out, but it may be delayed for long, and memory must not
-        # grow in that time.
+        # The thread skips such batches. They are removed here too, because the thread can be
+        # delayed for a long time, in which the memory must not grow.
         try:
             while len(self.waiting) > MOST_WAITING and self.waiting[0].number < number:
                 self.waiting.popleft()
@@ -75,17 +76,17 @@ class Order:
             self.is_over = True
             self.channel.wake()
 
-    # The thread's side.
+    # The following methods are the thread's side.
 
     def is_all_sent(self):
-        # The order of the two reads matters: the loop adds first and finishes afterwards.
+        # The order of these two reads matters, because the loop first adds and then finishes.
         return self.is_finished and not self.waiting
 
     def is_all_taken(self):
         return self.is_all_sent() and not self.sent
 
     def take(self):
-        """Returns the next batch with its paths; None if there is none now."""
+        """Returns the next batch and its paths, or None if there is no batch now."""
         while True:
             try:
                 batch = self.waiting.popleft()
@@ -98,7 +99,8 @@ class Order:
         if batch.first is None:
             batch.first = self.sequence
             batch.end = self.sequence = self.sequence + len(names)
-        # Even if the list has changed since, the sequence numbers must stay as they were given.
+        # The sequence numbers must stay as they were assigned, even if the list has changed since
+        # then.
         names = names[:batch.end - batch.first]
         skipped = min(max(self.taken - batch.first, 0), len(names))
         self.sent.append(batch)
@@ -106,17 +108,17 @@ class Order:
 
     def names_of(self, indices):
         names = []
-        # Learned paths lie in files, which are opened once for each batch.
+        # Learned paths are stored in files, which are opened one time for each batch.
         for index in [indices] if isinstance(self.resolve, Known) else indices:
             try:
                 names.extend(self.resolve(index))
             except Exception:
-                continue  # the data set itself raises the error later
+                continue  # the data set itself will raise the error later
         return names
 
     def messages(self):
-        """The messages for the next batches, about as many batches as fit into one message; empty
-        if there is nothing now."""
+        """Returns the messages for the next batches, about as many batches as fit into one message.
+        Empty if there is no batch now."""
         chunk, first, size = [], 0, _protocol.PATHS_HEAD
         made = []
 
@@ -145,7 +147,7 @@ class Order:
         return made
 
     def told(self, sequence):
-        """Notes that the server has handed on every path below this number."""
+        """Notes that the server has handed on every path below this sequence number."""
         self.taken = max(self.taken, sequence)
         self.forget()
 
@@ -155,12 +157,13 @@ class Order:
             self.sent.popleft()
 
     def drop(self):
-        """Ends the order: nothing more of it is announced, and its memory is freed."""
+        """Ends the order. No more of its paths are announced, and its memory is freed."""
         self.is_over = True
         self.waiting, self.sent = collections.deque(), collections.deque()
 
     def rewind(self):
-        """Called when the server is gone: paths that it has not handed on go to the next server."""
+        """Called when the server is gone. The paths that it has not handed on will be sent to the
+        next server."""
         self.forget()
         while self.sent:
             self.waiting.appendleft(self.sent.pop())

@@ -1,9 +1,9 @@
-"""Wraps PaddlePaddle's DataLoader: its iterators keep the sampler's iterator in _sampler_iter,
-where ours replaces it."""
+"""Wraps PaddlePaddle's DataLoader. Its iterators keep the sampler's iterator in the attribute
+_sampler_iter; our iterator replaces it there."""
 from cubeshim._ahead import Ahead, Fixed, Watched
 from cubeshim._loaders import ahead
 
-# These samplers draw their whole order at the first draw, unless they were given a generator.
+# Without a generator of the program, these samplers draw their whole order at the first draw.
 FIXED = ("SequenceSampler", "RandomSampler", "WeightedRandomSampler", "DistributedBatchSampler")
 
 
@@ -19,8 +19,8 @@ def policy_for(sampler):
 
 
 class SamplerIter:
-    """Replaces the attribute in the class: an iterator that is stored there is replaced by one that
-    announces it."""
+    """A descriptor for the attribute _sampler_iter. It replaces each iterator that is stored there
+    by an iterator that announces."""
     def __get__(self, loader, owner=None):
         if loader is None:
             return self

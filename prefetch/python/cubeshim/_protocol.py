@@ -43,7 +43,7 @@ def is_welcome(message):
 
 
 def read_taken(message):
-    """Returns (epoch, sequence), or None for anything else."""
+    """Returns (epoch, sequence) of a TAKEN message, or None for any other message."""
     if len(message) != _TAKEN.size:
         return None
     kind, _, epoch, sequence = _TAKEN.unpack(message)

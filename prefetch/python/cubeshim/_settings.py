@@ -1,5 +1,5 @@
-"""Reads names and directories from the environment as the library does: a value that the library
-refuses counts as the default. They are read when they are needed."""
+"""Reads names and directories from the environment by the library's rules: for a value that the
+library would refuse, it uses the default. Each variable is read when it is needed."""
 import os
 import string
 
@@ -12,7 +12,7 @@ def name():
 
 
 def directory(variable):
-    """None if the variable is not set, or not usable."""
+    """Returns None if the variable is not set or its value is not usable."""
     given = os.environ.get(variable, "")
     return given if given.startswith("/") and ".." not in given.split("/") else None
 

@@ -1,4 +1,4 @@
-"""A connection to the server for announcements on this node; every failure is an OSError."""
+"""A connection to this node's server for announcements. Every failure raises OSError."""
 import ctypes
 import os
 import select
@@ -20,7 +20,7 @@ def path():
 
 
 def start_sidecar():
-    """Asks the library of this process, if it is loaded, to listen."""
+    """If this process has loaded the library, asks it to listen."""
     try:
         ctypes.CDLL(None).cubeshim_start_sidecar()
     except (AttributeError, OSError):
@@ -37,7 +37,7 @@ def new_socket():
 
 
 def named_socket():
-    """Identifies the socket file that now has this name; None if there is none."""
+    """Returns the identity of the socket file that has the name now, or None if there is none."""
     try:
         found = os.lstat(path())
     except OSError:
@@ -68,7 +68,8 @@ class Connection:
             raise
 
     def wait_for_welcome(self):
-        """Waits for the greeting: the kernel still accepts connections to a stopped server."""
+        """Waits for the server's greeting, because the kernel accepts connections even to a stopped
+        server."""
         until = time.monotonic() + 2
         poll = select.poll()
         poll.register(self.socket, select.POLLIN)
@@ -78,7 +79,8 @@ class Connection:
                 raise OSError("nobody answers at %s" % path())
 
     def look_for_another(self):
-        """A stopped leader keeps its connections, while another one takes over its name."""
+        """Checks whether another server has the name now. A stopped leader keeps its connections,
+        although the next leader has taken over its name."""
         now = time.monotonic()
         if now < self.next_look:
             return
@@ -88,7 +90,7 @@ class Connection:
             raise OSError("another server listens at %s" % path())
 
     def send(self, message):
-        """False: there is no room."""
+        """Returns False if there is no room."""
         try:
             self.socket.send(message, socket.MSG_NOSIGNAL)
             return True
@@ -96,7 +98,7 @@ class Connection:
             return False
 
     def hear(self):
-        """The messages that have arrived about what the server has taken."""
+        """Returns the messages that have arrived. They tell which paths the server has taken."""
         self.look_for_another()
         taken = []
         while True:

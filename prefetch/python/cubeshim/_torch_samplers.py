@@ -1,4 +1,4 @@
-"""Wraps the one place where a loader of torch.utils.data asks its sampler:
+"""Wraps the only place where a loader of torch.utils.data calls its sampler:
 _BaseDataLoaderIter._next_index."""
 import sys
 
@@ -13,9 +13,9 @@ def is_of(kind, packages, *names):
 
 
 def policy_for(sampler, batch=1, share=1):
-    """Chooses the policy for the samplers of torch, accelerate and lightning themselves; a subclass
-    may do anything. A draw takes `batch` indices or, if the sampler makes batches, `share` of
-    them."""
+    """Chooses the policy for a sampler. Only the classes of torch, accelerate and lightning
+    themselves are known, because a subclass can do anything. A draw consumes `batch` indices or, if
+    the sampler makes batches, `share` batches."""
     from torch.utils.data import distributed, sampler as torchs
     kind = type(sampler)
     if kind is torchs.BatchSampler:
@@ -30,17 +30,17 @@ def policy_for(sampler, batch=1, share=1):
     if kind in (torchs.SequentialSampler, torchs.SubsetRandomSampler, torchs.WeightedRandomSampler,
                 distributed.DistributedSampler, list, tuple, range):
         return Fixed()
-    # These samplers draw their whole order at the first draw.
+    # These samplers of lightning draw their whole order at the first draw.
     if is_of(kind, ("lightning", "lightning_fabric", "pytorch_lightning"),
              "DistributedSamplerWrapper", "UnrepeatedDistributedSampler",
              "UnrepeatedDistributedSamplerWrapper"):
         return Fixed()
-    # When accelerate's sampler begins, it seeds a generator that the program sees; when it ends, it
-    # counts its epoch.
+    # When accelerate's sampler begins, it seeds a generator that the program can see. When it ends,
+    # it increments its epoch.
     is_seedable = is_of(kind, ("accelerate",), "SeedableRandomSampler")
     if kind is torchs.RandomSampler or is_seedable:
         if sampler.generator is None and not is_seedable:
-            return Fixed()  # draws from a generator of its own, seeded at the first draw
+            return Fixed()  # uses its own generator, seeded at the first draw
         if sampler.replacement:
             return Never()
         return UpToAPermutation(batch, len(sampler.data_source), sampler.num_samples)

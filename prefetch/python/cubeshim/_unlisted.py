@@ -1,5 +1,5 @@
-"""A thread that threading does not list. Programs join all threads that it lists, or wait until
-only one is left, but ours ends with the process."""
+"""A thread that the module threading does not list. Some programs join all listed threads, or wait
+until only one is left, but our thread ends only with the process."""
 import _thread
 
 
@@ -12,8 +12,8 @@ class UnlistedThread:
         self.work.acquire()
 
     def start(self):
-        """Raises RuntimeError if there are no more threads, or if this interpreter (one of several
-        of the process) may have no daemon threads."""
+        """Raises RuntimeError if no thread can be created, or if this interpreter allows no daemon
+        threads (which is possible if the process has several interpreters)."""
         if hasattr(
                 _thread,
                 "daemon_threads_allowed") and not _thread.daemon_threads_allowed():  # Python 3.12

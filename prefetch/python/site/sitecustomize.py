@@ -1,6 +1,6 @@
 # The library and `cubeshim run` put this directory in front of PYTHONPATH for every Python, so that
-# the job announces what its data loaders will read. The sitecustomize that would have run instead,
-# if there is one, runs too.
+# the job announces what its data loaders will read. If there is another sitecustomize that would
+# have run instead of this file, it runs too.
 import os
 import sys
 
@@ -12,7 +12,7 @@ def announce():
         return
     above = os.path.dirname(HERE)
     # In a wheel this directory is part of the package. The package is found by its location,
-    # because PYTHONPATH does not contain it.
+    # because PYTHONPATH does not contain its parent.
     parent = above if os.path.isdir(os.path.join(above, "cubeshim")) else os.path.dirname(above)
     if not is_trusted(os.path.join(parent, "cubeshim")):
         return
@@ -26,7 +26,8 @@ def announce():
 
 
 def is_trusted(package):
-    """True if only those who could have put this file there can have put the package there."""
+    """Returns True if the package can only come from a user who could also have put this file
+    there."""
     try:
         found = os.stat(package)
         return not found.st_mode & 0o002 and found.st_uid in (0, os.geteuid(), os.stat(HERE).st_uid)
@@ -38,13 +39,13 @@ def real(place):
     try:
         return os.path.realpath(place or ".")
     except (OSError, ValueError):
-        return None  # a relative path after the working directory was removed, or no path at all
+        return None  # not a path, or a relative path in a removed working directory
 
 
 def running():
-    """Directories of the sitecustomize modules that are being imported. The sitecustomize of a
-    monitoring agent looks for the next one itself, in all of sys.path except its own directory, and
-    so finds this file once more."""
+    """Returns the directories of the sitecustomize modules that are being imported. The
+    sitecustomize of a monitoring agent searches for the next sitecustomize in all of sys.path
+    except its own directory, and so finds this file a second time."""
     found, frame = set(), sys._getframe()
     while frame is not None:
         names = frame.f_globals
@@ -56,7 +57,7 @@ def running():
 
 
 def run_shadowed():
-    # Earlier entries belong to another sitecustomize of ours, which has run.
+    # Earlier entries belong to another copy of this sitecustomize, which has run already.
     reals = [real(place) for place in sys.path]
     first = reals.index(HERE) + 1 if HERE in reals else 0
     begun = running() | {HERE}
@@ -66,8 +67,8 @@ def run_shadowed():
         return
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
-    # `import` has already asked the finders that precede Python's own, and would have asked the
-    # following ones next.
+    # `import` has already asked the finders before Python's own PathFinder, and would have asked
+    # PathFinder and the finders after it next.
     finders = sys.meta_path[sys.meta_path.index(PathFinder):] if PathFinder in sys.meta_path else [
         PathFinder
     ]
@@ -77,7 +78,7 @@ def run_shadowed():
             spec = finder.find_spec("sitecustomize", places if finder is PathFinder else None)
     if spec is None or spec.loader is None:
         return
-    # The entry in sys.modules at the end of this module is the result of `import sitecustomize`.
+    # The result of `import sitecustomize` is the entry that sys.modules has when this module ends.
     if not hasattr(spec.loader, "exec_module"):  # in a zip file, up to Python 3.9
         del sys.modules["sitecustomize"]
         spec.loader.load_module("sitecustomize")

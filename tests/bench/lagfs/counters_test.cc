@@ -14,7 +14,7 @@ namespace {
 using Counts = std::map<std::string, std::uint64_t>;
 using Counters = LagfsTest;
 
-// As a data loader does it: open, fstat, read to the end, close.
+// Loads a file like a data loader: open, fstat, read to the end, close.
 void load(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY);
   ASSERT_GE(fd, 0);
@@ -44,7 +44,8 @@ TEST_F(Counters, AreExactForAFreshDirectFile) {
   write_file(mount_.source("file"), random_bytes(110'000, 1));
   mount_.start(fast({"--direct"}));
   load(mount_.at("file"));
-  // The second read finds the end: without a page cache, the kernel has to send it.
+  // The second read finds the end of the file. Without a page cache, the kernel sends this read to
+  // lagfs.
   EXPECT_EQ(mount_.counters(), (Counts{{"lookup", 1},
                                        {"open", 1},
                                        {"read", 2},
@@ -137,7 +138,7 @@ TEST_F(Counters, CountForgetOutsideTheTotal) {
   ASSERT_EQ(stat(mount_.at("file").c_str(), &st), 0);
   ASSERT_EQ(unlink(mount_.at("file").c_str()), 0);
   Counts counts;
-  // The kernel sends it later, but soon.
+  // The kernel sends FORGET soon, but not immediately.
   for (int tries = 0; tries < 1000 && counts["forget"] == 0; ++tries) counts = mount_.counters();
   EXPECT_EQ(counts["forget"], 1U);
   EXPECT_EQ(counts["total"], 2U) << "lookup and unlink";

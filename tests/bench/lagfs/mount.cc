@@ -78,8 +78,8 @@ TemporaryDirectory::~TemporaryDirectory() {
 }
 
 Mount::~Mount() {
-  // Unmounts everything, because through a mount that a failed test has left, remove_all() would
-  // reach the source.
+  // Unmounts everything, because remove_all() would reach the source through a mount that a failed
+  // test has left.
   while (umount2(target_.path().c_str(), MNT_DETACH) == 0) {
   }
   if (child_ > 0) {
@@ -100,8 +100,8 @@ void Mount::start_in_foreground(const Arguments& arguments) {
   Arguments all = arguments;
   all.insert(all.end(), {"--foreground", source_.path(), target_.path()});
   child_ = spawn(all, scratch_.path() + "/out", scratch_.path() + "/err");
-  // The kernel reports every change of the mount table; the time limit is only for noticing that
-  // the child is dead.
+  // The kernel reports every change of the mount table. The time limit only serves to notice a dead
+  // child.
   const int table = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC);
   while (!is_mounted()) {
     ASSERT_EQ(waitpid(child_, nullptr, WNOHANG), 0) << child_stderr();

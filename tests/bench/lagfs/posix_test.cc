@@ -128,7 +128,7 @@ TEST_F(Posix, HardLinksShareOneInode) {
   EXPECT_EQ(stat_of(mount_.at("a")).st_nlink, 2U);
   EXPECT_EQ(read_file(mount_.at("a")), "old");
   write_file(mount_.at("b"), "changed");
-  // With attributes that never expire, only a shared inode can show the new size.
+  // The attributes never expire, so only a shared inode can show the new size.
   EXPECT_EQ(stat_of(mount_.at("a")).st_size, 7);
   EXPECT_EQ(read_file(mount_.at("a")), "changed");
   EXPECT_EQ(unlink(mount_.at("a").c_str()), 0);

@@ -1,4 +1,4 @@
-// Faults that are injected while the mount runs, one operation at a time.
+// Faults that are injected one operation at a time while the mount runs.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// Blocks of large files that are shared with other nodes: which are found, how often, and their
-// bytes.
+// Blocks of large files that are shared with other nodes: which blocks are found, how often, and
+// with which bytes.
 #include "cache/tier/shared/cluster_blocks.h"
 
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ TEST_F(ClusterBlocksTest, SkipsBlocksThatAreSharedOrHaveNoName) {
   EXPECT_EQ(all(), Numbers({5}));
 }
 
-// Other nodes wait for this block, so it is looked up by its file, independent of the walk.
+// Other nodes wait for this block, so it is looked up by its file, independently of the walk.
 TEST_F(ClusterBlocksTest, FindsAWantedBlockOnce) {
   ClusterBlocks wanted(*region, k_block);
   EXPECT_FALSE(wanted.find(file.key, 3 * k_block)) << "it is not there";
@@ -133,7 +133,7 @@ TEST_F(ClusterBlocksTest, FindsAPostponedBlockAgainAfterAWhile) {
 TEST_F(ClusterBlocksTest, AChunkStaysWhileABlockIsOffered) {
   bring(0);
   ASSERT_TRUE(own.next());
-  // Other files want all places; this chunk is pinned.
+  // Other files need all places, but this chunk is pinned.
   for (int i = 0; i < 40; ++i) {
     const BlockFile other("/mnt/other" + std::to_string(i), k_chunk_bytes);
     auto claim = chunks.make(other.key, 0, Chunks::k_none, Chunks::Pass::must_pass);

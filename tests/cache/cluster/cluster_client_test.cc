@@ -1,5 +1,5 @@
-// The client against servers of the test, each of which follows its script. Time limits are
-// generous: the tests check what the client does, not when.
+// The client against fake servers, each of which follows a script. The time limits are generous,
+// because the tests check the client's actions and not its speed.
 #include "cache/tier/cluster/cluster_client.h"
 #include "cache/tier/cluster/home_server.h"
 
@@ -64,7 +64,7 @@ TEST(ClusterClient, MissDoesNotTripTheCircuitBreaker) {
 TEST(ClusterClient, StopsAskingAServerThatHangs) {
   FakeServer server([](const std::string&) { return std::string(); });
   Running running({server.name()}, 5 * k_ms);
-  // That a busy machine keeps the thread from sending a request in time proves nothing about the
+  // On a busy machine, the thread may fail to send a request in time. This proves nothing about the
   // server.
   const std::uint64_t until = base::monotonic_ns() + k_patience;
   Outcome last = Outcome::late;
@@ -131,8 +131,8 @@ TEST(ClusterClient, ShortWaitsTripTheBreakerOnlyAfterMoreFailures) {
   FakeServer server(slow_value);
   Running running({server.name()});
   int late = 0;
-  // On a busy machine some of these calls send no request, because the row of the last one may
-  // still be in use.
+  // On a busy machine, some of these calls send no request, because the row of the previous request
+  // can still be in use.
   const std::uint64_t until = base::monotonic_ns() + k_patience;
   for (; running.count(base::Counter::cluster_trips) == 0 && base::monotonic_ns() < until; ++late)
     EXPECT_NE(running.get("a", 1 * k_ms), Outcome::hit);
@@ -147,7 +147,7 @@ TEST(ClusterClient, TrialAnsweredInTimeSucceedsThoughItsAskerGaveUp) {
   const std::uint64_t until = base::monotonic_ns() + k_patience;
   while (running.get("a", 10 * k_ms) == Outcome::skipped && base::monotonic_ns() < until)
     std::this_thread::yield();
-  // No other request is let in before the trial is over.
+  // No other request is accepted before the trial is over.
   Outcome next = Outcome::skipped;
   while (next == Outcome::skipped && base::monotonic_ns() < until) next = running.get("a");
   EXPECT_EQ(next, Outcome::hit);
@@ -190,7 +190,8 @@ TEST(ClusterClient, ConnectInTimeSucceedsThoughItsAskerGaveUp) {
   });
   Running running({server.name()}, k_patience, /*leads=*/false, "user word");
   EXPECT_EQ(running.get("a", k_ms), Outcome::late);
-  // The first request still has its row, which it would lose if the server were left alone.
+  // The first request still has its row. It would lose the row if the client stopped asking the
+  // server.
   EXPECT_EQ(running.get("b", 5 * k_ms), Outcome::late);
   may_answer = true;
   EXPECT_EQ(running.get("c"), Outcome::hit);
@@ -199,7 +200,7 @@ TEST(ClusterClient, ConnectInTimeSucceedsThoughItsAskerGaveUp) {
 }
 
 TEST(ClusterClient, MalformedAnswerEndsTheConnectionWithoutAHit) {
-  // This is larger than the largest value that Running accepts.
+  // This value is larger than the largest value that Running accepts.
   const std::string large((1 << 20) + 1, 'x');
   const Wrong all[] = {
       {"another token", [](const std::string&) { return std::string("VA 1 c1 Offf\r\nx\r\n"); }},
@@ -246,7 +247,7 @@ TEST(ClusterClient, UnsolicitedAnswerIsNotTakenForTheNext) {
   }
 }
 
-// The row of the table is the same, but the question is not.
+// Both requests use the same row of the table.
 TEST(ClusterClient, RepeatedAnswerDoesNotAnswerTheNextRequest) {
   std::string last;
   FakeServer server(
@@ -264,7 +265,7 @@ TEST(ClusterClient, UnsolicitedStartOfALineEndsTheConnection) {
   EXPECT_TRUE(running.rests("a"));
 }
 
-// A second connection would be no better.
+// A second connection would not help.
 TEST(ClusterClient, StopsAskingAServerThatSpeaksFirst) {
   FakeServer server([](const std::string& line) { return value(line, "x"); },
                     "VA 1 c1 O0\r\nx\r\n");
@@ -328,7 +329,7 @@ TEST(ClusterClient, NameOfAServerThatAnswersIsLookedUpOnce) {
   EXPECT_EQ(status, 0);
 }
 
-// Other nodes ask the server at its new address.
+// Other nodes use the server's new address.
 TEST(ClusterClient, OffersNothingToTheOldAddressOfAServer) {
   if (tests::k_tsan) GTEST_SKIP() << "ThreadSanitizer starts no threads in a forked child";
   const tests::TempDir dir;
@@ -366,14 +367,14 @@ TEST(ClusterClient, AServerThatComesBackIsAskedAgain) {
       std::make_unique<FakeServer>([](const std::string& line) { return value(line, "x"); });
   Running running({server->name()});
   EXPECT_EQ(running.get("a"), Outcome::hit);
-  // The client closes its connections, so the next question gets a new one.
+  // The client closes its connections, so the next request uses a new connection.
   running.stop();
   running.start();
   EXPECT_EQ(running.get("a"), Outcome::hit);
   EXPECT_TRUE(running.source.has_left);
 }
 
-// The thread ends while the trial of a server is under way. Another thread asks again.
+// The thread ends during the trial of a server, and another thread asks again.
 TEST(ClusterClient, AnotherTrialFollowsAnUnansweredOne) {
   enum class Does { end, nothing, answer };
   std::atomic<Does> does{Does::end};
@@ -396,12 +397,12 @@ TEST(ClusterClient, AnotherTrialFollowsAnUnansweredOne) {
   EXPECT_EQ(running.get("a"), Outcome::hit);
 }
 
-// A server without an address is asked for no figures.
+// The client does not ask a server without an address for its statistics.
 TEST(ClusterClient, LeaderWithoutNewsBacksOff) {
   Running running({"no-such-host.invalid:11211"});
   running.source.leads = true;
   bool is_slow = false;
-  // On a busy machine the answer about the host's name may arrive during the first checks, and
+  // On a busy machine, the answer for the host's name can arrive during the first checks, and
   // counts as a wake-up.
   for (int i = 0; i < 3 && !is_slow; ++i) {
     ASSERT_TRUE(running.has_looked(running.source.looks + 2));
@@ -429,7 +430,7 @@ TEST(ClusterClient, NewsReachALeader) {
 }
 
 TEST(ClusterClient, LeaderHearsOfNewsRightAfterItHasAsked) {
-  // There are no servers, but the answer about a name wakes the thread, too.
+  // There are no servers, because the answer for a server's name would also wake the thread.
   Running running({});
   std::atomic<int> quick{0};
   std::uint64_t told_ns = 0;
@@ -459,7 +460,7 @@ TEST(ClusterClient, ReturnsALeaseThatComesTooLate) {
   });
   Running running({server.name()});
   EXPECT_EQ(running.get("first"), Outcome::taken);
-  // The shortest of these times may be over before the request is sent.
+  // The shortest of these time limits can be over before the request is sent.
   while (!is_asked) EXPECT_EQ(running.get("slow", 50 * k_ms, 2), Outcome::late);
   is_held = false;
   const std::uint64_t until = base::monotonic_ns() + k_patience;

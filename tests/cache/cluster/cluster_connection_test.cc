@@ -63,7 +63,7 @@ class ClusterConnectionTest : public testing::Test {
     server_ = std::move(pair.server);
     pump(POLLOUT);
   }
-  // Returns the bytes that the server gets.
+  // Sends a request, and returns the bytes that the server receives.
   std::string ask() {
     token_ = connection_.next_token(7);
     connection_.send(7, MetaCommand::get(ClusterKey("t", 1, "a").text(), token_, 0));
@@ -131,7 +131,7 @@ TEST_F(ClusterConnectionTest, CloseWithinAValueIsDetected) {
 }
 
 TEST_F(ClusterConnectionTest, NewConnectionSendsNoRestOfAnInterruptedValue) {
-  // More than the sockets hold.
+  // More bytes than the sockets can buffer.
   const std::vector<std::byte> large(16 << 20);
   const ClusterConnection::Bytes parts[] = {large};
   const std::uint64_t token = connection_.next_token(7);

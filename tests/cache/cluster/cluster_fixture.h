@@ -1,5 +1,5 @@
-// A server of the test that stores records, and nodes that share files through it: a node is a
-// cache with a region of its own.
+// A fake server that stores records, and nodes that share files through it. Each node is a cache
+// with its own region.
 #pragma once
 
 #include <sys/stat.h>
@@ -15,14 +15,14 @@
 
 namespace cube::cache {
 
-// A server that behaves like memcached, as far as nodes can tell.
+// A server that nodes cannot distinguish from memcached.
 class FakeMemcached {
  public:
   struct Item {
     std::string value;  // empty: a lease
     std::uint64_t cas = 0;
   };
-  // `hook` answers instead of the server, unless it returns an empty value.
+  // `hook` answers instead of the server. If it returns no value, the server answers.
   using Hook = std::function<std::optional<std::string>(const std::string& line)>;
   explicit FakeMemcached(Hook hook = {})
       : hook_(std::move(hook)), server_([this](const std::string& line) { return answer(line); }) {}
@@ -117,7 +117,7 @@ struct SharedFiles {
   }
 };
 
-// The origin hangs when it is asked for a directory.
+// If true, the origin hangs when it is asked for a directory.
 inline std::atomic<bool> g_are_looks_held{false};
 
 struct ClusterNode {
@@ -128,7 +128,7 @@ struct ClusterNode {
       : cache(bytes, (set_up(prefix, server),
                       [](base::Config& config) { config = next_config(config); })) {}
   ~ClusterNode() { EXPECT_TRUE(cache->stop_cluster(k_patience)); }
-  // The bytes that the cache has served; empty if it has left the file to the origin.
+  // Returns the bytes that the cache has served, or no value if it has left the file to the origin.
   std::optional<std::string> open(const std::string& path, int flags = O_RDONLY) {
     const OpenOutcome outcome = cache->open(tests::request_for(path, flags));
     if (outcome.kernel_fd >= 0) close(outcome.kernel_fd);

@@ -1,4 +1,4 @@
-// The thread of a client starts, ends and fails while other threads ask.
+// The thread of a client starts, ends and fails while other threads make requests.
 #include <gtest/gtest.h>
 
 #include "tests/cache/cluster/fake_server.h"
@@ -58,7 +58,7 @@ TEST(ClusterLife, LongestTimeDoesNotWrapIntoThePast) {
   EXPECT_EQ(running.get("a", UINT64_MAX), Outcome::hit);
 }
 
-// The server does not answer the request for its figures, but still takes records.
+// The server does not answer the request for its statistics, but still accepts records.
 TEST(ClusterLife, OffersContinueWithoutServerStatistics) {
   std::atomic<bool> has_asked{false}, has_offered{false};
   FakeServer server([&](const std::string& line) {

@@ -1,4 +1,4 @@
-// Offers: the question that precedes the bytes, and the times at which they may use a processor.
+// Offers: the query that precedes the bytes, and the times at which offers may use a CPU.
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -17,7 +17,7 @@
 namespace cube::cache {
 namespace {
 
-// Leads, and offers the same bytes under a new name each time.
+// A leader that offers the same bytes under a new name each time.
 class ManyOffers final : public OfferSource {
  public:
   bool next(ClusterOffer& offer, std::uint64_t, bool) override {
@@ -76,7 +76,7 @@ TEST(ClusterOffer, SendsWithoutALookIfNoRecentRecordWasThere) {
 
 bool is_replacement(const std::string& line) { return line.find(" C") < line.find("\r\n"); }
 
-// The first 10 sends of a record end as the script says. Returns for each of them whether it
+// The script decides how the first 10 sends of a record end. Returns for each send whether it
 // replaces a lease.
 std::vector<bool> sendings_of_one_offer(std::uint64_t lease_cas, const FakeServer::Script& script) {
   std::vector<bool> sendings;
@@ -123,8 +123,8 @@ TEST(ClusterOffer, RecordIsAddedIfItsLeaseHasRunOut) {
 
 TEST(ClusterOffer, FullServerGetsNoOffersForAMinute) {
   const std::string full = "SERVER_ERROR out of memory storing object\r\n";
-  // The second answer also ends the connection. The end of a connection alone would make the server
-  // rest for only a second.
+  // The second answer also ends the connection. If only the connection ended, the client would
+  // pause for just one second.
   for (const std::string& answer : {full, full + "and more"}) {
     std::atomic<std::uint64_t> refused_ns{0};
     FakeServer server([&](const std::string& line) -> std::string {
@@ -181,7 +181,7 @@ TEST(ClusterOffers, NextLookFindsARecordConfirmedAfterTheLast) {
   offers.leave();
 }
 
-// A thread that gets no processor, or answers immediately.
+// Replaces the helper thread: it either never runs or answers immediately.
 std::atomic<bool> g_helpers_run{false};
 std::function<void()> g_held;
 bool start_helper(void (*body)(void*), void* argument) {
@@ -205,7 +205,7 @@ class IdleGateTest : public testing::Test {
  protected:
   IdleGateTest() : former_(g_start_helper_thread.exchange(nullptr)) {}
   ~IdleGateTest() override { g_start_helper_thread = former_; }
-  // A helper may still be waking it when its test is over.
+  // A helper may still wake this client when the test is over.
   static inline Wakeup client_;
 
  private:
@@ -254,12 +254,12 @@ TEST_F(IdleGateTest, IsShutForALimitedTimeWhileNoProcessorIsIdle) {
     EXPECT_FALSE(gate.is_open(end - 1));
     EXPECT_TRUE(gate.is_open(end));
   }
-  // The thread gets a processor only when no question is pending any more, and ends.
+  // The thread runs only when no query is pending any more, and then ends.
   ASSERT_TRUE(g_held);
   std::exchange(g_held, nullptr)();
 }
 
-// The desk's client has nothing to do, and would check again after 250 ms.
+// The desk's client has nothing to do, and would check again only after 250 ms.
 TEST_F(IdleGateTest, DeskThatIsDoneWakesTheClient) {
   struct Desk final : HelperDesk {
     Desk(Wakeup& client, std::atomic<bool>& gone) : HelperDesk(client), is_gone_(gone) {}
@@ -312,7 +312,7 @@ TEST_F(IdleGateTest, AnAnswerOpensIt) {
       has_opened = gate->is_open(then);
   }
   EXPECT_TRUE(has_opened);
-  // A program ends only when the last of its threads has got a processor on which to end.
+  // A program ends only when its last thread has had a CPU on which to end.
   EXPECT_EQ(highest_niceness(), std::max(15, getpriority(PRIO_PROCESS, 0)));
   gate.reset();
 }

@@ -24,7 +24,7 @@ FileStat stat_of(std::uint64_t size) {
   return stat;
 }
 
-// A record as the region has it, of a file of `size` bytes.
+// A record of a file of `size` bytes, in the layout of the region.
 class InRegion {
  public:
   explicit InRegion(std::uint64_t size, const FileStat& stat) {

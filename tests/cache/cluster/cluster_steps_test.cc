@@ -1,5 +1,5 @@
-// A program that asks a server is stopped between two instructions. At that moment it leaves the
-// request by a jump, or the answer arrives. The client's own thread continues.
+// A program that asks a server is stopped between two instructions. At that moment, either it
+// leaves the request by a jump or the answer arrives. The client's thread continues.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -20,7 +20,7 @@ constexpr std::uint64_t k_short = 2 * k_ms;
 
 sigjmp_buf g_left_question;
 
-// Asks as a fetch does, always at the same depth of the stack.
+// Asks like a fetch, always at the same depth of the stack.
 [[gnu::noinline]] Outcome ask(ClusterClient& client, const ClusterKey& key,
                               std::uint64_t at_most_ns, unsigned lease = 0) {
   ClusterClient::Answer answer;
@@ -34,7 +34,7 @@ sigjmp_buf g_left_question;
 
 std::string key_in(const std::string& line) { return line.substr(3, line.find(' ', 3) - 3); }
 
-// The thread of a client gets no signals.
+// A process that asks a server. Its signals never reach the client's thread.
 struct AskingProcess {
   sigset_t all, before;
   Running running;
@@ -81,7 +81,8 @@ TEST(ClusterSteps, RowIsReusableAfterAJumpOutOfARequestAtAnyInstruction) {
   EXPECT_GT(jumps, 40);
 }
 
-// A lease that arrives as its asker stops waiting belongs to the asker, or goes back to the server.
+// If a lease arrives when the asking thread stops waiting, the lease either belongs to this thread
+// or is returned to the server.
 TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
   if (tests::k_tsan) GTEST_SKIP() << "too slow in single steps";
   std::mutex mutex;  // guards the next
@@ -110,7 +111,7 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     AskingProcess process(server.name());
     ClusterClient& client = *process.running.client;
     for (int i = 0; i < 1000; ++i) {
-      // A server that is late too often is left alone for a while.
+      // The client stops asking a server for some time if it is late too often.
       for (int good = 0; good < 8;
            good += ask(client, ClusterKey("t", 1, "good"), k_patience) == Outcome::hit ? 1 : 0) {
       }
@@ -128,7 +129,7 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     is_asked = false;
     const std::uint64_t trips = said->trips;
     const std::uint64_t began = base::monotonic_ns();
-    // Its wait ends.
+    // Runs the child until its wait ends.
     while (child.to_system_call() && !child.is_at_raise() &&
            (!is_asked || base::monotonic_ns() < began + k_short)) {
     }
@@ -138,8 +139,8 @@ TEST(ClusterSteps, ALeaseThatComesInTheLastMomentIsNotLost) {
     if (!child.is_at_raise()) {
       ASSERT_TRUE(child.to_stop()) << i;
     }
-    // On a busy machine the server may have been held for so long that it was left alone, and its
-    // connection was closed.
+    // On a busy machine, the server may have been held for so long that the client stopped asking
+    // it and closed the connection.
     if (!is_asked || said->trips != trips) continue;
     const auto is_back = [&] {
       const std::lock_guard lock(mutex);

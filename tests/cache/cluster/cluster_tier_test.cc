@@ -1,4 +1,4 @@
-// Nodes that share their files through a server of the test.
+// Nodes that share their files through a fake server.
 #include "cache/tier/shared/cluster_tier.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(ClusterTier, ServesAFileOfOneNodeToAnother) {
   EXPECT_EQ(second.count(Counter::hits_cluster), 1U);
 }
 
-// Otherwise other nodes would wait for it.
+// If the lease were kept, other nodes would wait for the file.
 TEST(ClusterTier, ReturnsTheLeaseOfAnUnsharedFile) {
   const SharedFiles files;
   std::atomic<int> leases{0};
@@ -51,7 +51,7 @@ TEST(ClusterTier, ReturnsTheLeaseOfAnUnsharedFile) {
   EXPECT_TRUE(is_given_back(files.write("hidden/f", "content")));
 }
 
-// The server takes reads, but no records.
+// The server answers reads but refuses records.
 TEST(ClusterTier, ReturnsTheLeaseOfARefusedRecord) {
   for (const char* const refusal : {"SERVER_ERROR out of memory storing object\r\n",
                                     "SERVER_ERROR object too large for cache\r\n"}) {
@@ -68,28 +68,28 @@ TEST(ClusterTier, ReturnsTheLeaseOfARefusedRecord) {
   }
 }
 
-// The server reports that it is full, or does not answer. Its records are shared once it accepts
-// some again.
+// The server reports that it is full, or does not answer. The refused records are shared as soon as
+// the server accepts records again.
 TEST(ClusterTier, OffersRefusedRecordsAgainLater) {
   const SharedFiles files;
   std::atomic<bool> is_away{true};
   std::atomic<int> offers{0};
   FakeMemcached server([&](const std::string& line) -> std::optional<std::string> {
-    // Before it sends bytes, an offer asks whether the server has them.
+    // Before an offer sends bytes, it asks whether the server has them.
     offers += line.find(" s c ") != std::string::npos ? 1 : 0;
     return is_away ? std::optional<std::string>("close") : std::nullopt;
   });
   ClusterNode node(files.dir.path(), server.name());
   for (int i = 0; i < 8; ++i)
     EXPECT_EQ(node.open(files.write(std::to_string(i), "content")), "content");
-  // One record is tried again after all have been postponed.
+  // After all records have been postponed, one record is tried again.
   ASSERT_TRUE(comes_true([&] { return offers > 1; }));
   EXPECT_EQ(server.values(), 0U);
   is_away = false;
   EXPECT_TRUE(comes_true([&] { return server.values() == 8; })) << server.values();
 }
 
-// The thread starts over, as that of the next leader does, and finds all records in memory.
+// The thread starts over, like the next leader's thread, and finds all records in memory.
 TEST(ClusterTier, SendsNoRecordTheServerHas) {
   const SharedFiles files;
   std::atomic<int> sent{0}, looks{0};
@@ -161,7 +161,7 @@ TEST(ClusterTier, ReturnsALeaseItCannotKeep) {
   });
   EndlessFetches fetches(server.name());
   ASSERT_NE(fetches.tier, nullptr);
-  // There is room for 64 fetches, each of which ends after two seconds.
+  // There is room for 64 fetches, and each is abandoned after two seconds.
   for (int i = 0; i < 2'000 && given_back == 0; ++i) fetches.begin(i);
   EXPECT_GT(given_back, 0);
 }
@@ -180,7 +180,7 @@ TEST(ClusterTier, TakesNoLeaseIfItOffersNothing) {
   EXPECT_EQ(leases, 0);
 }
 
-// If the origin hangs, offers of records wait for it, but answers of servers do not.
+// If the origin hangs, offers of records wait for it, but the answers of servers are not delayed.
 TEST(ClusterTier, HangingOriginDelaysNoAnswer) {
   const SharedFiles files;
   const std::string there = files.write("there", "of the pool");
@@ -199,13 +199,13 @@ TEST(ClusterTier, HangingOriginDelaysNoAnswer) {
   // The leases end, and the files are not stored.
   EXPECT_TRUE(comes_true([&] { return server.items().size() == 1; }));
   EXPECT_EQ(server.values(), 1U);
-  // Ending the tier does not wait for the revalidation.
+  // The end of the tier does not wait for the revalidation.
   ending.reset();
   g_are_looks_held = false;
   EXPECT_TRUE(comes_true([&] { return server.values() == 5; })) << server.values();
 }
 
-// The same record with another inode and, perhaps, another device.
+// Returns the same record with another inode and, if requested, another device.
 std::string forge(std::string value, std::uint64_t inode, bool is_other_device,
                   std::uint64_t read_after_ns) {
   std::vector<std::max_align_t> memory(value.size() / sizeof(std::max_align_t) + 8);
@@ -224,8 +224,8 @@ std::string forge(std::string value, std::uint64_t inode, bool is_other_device,
 }
 
 // Times do not distinguish files that were renamed over each other. On the same machine, the inode
-// distinguishes them; on other machines, the time of the read, if it was later than the clock's
-// tick in which the file was made.
+// does. On other machines, the time of the read does, if it was later than the clock tick in which
+// the file was made.
 TEST(ClusterTier, InodeOrReadTimeDistinguishesRenamedFiles) {
   constexpr std::uint64_t k_later = 3'000'000'000;
   for (const auto& [is_other_device, read_after_ns] :

@@ -1,4 +1,4 @@
-// Names of servers: the messages, and a query against name servers of the test.
+// Look-ups of server names: the messages, and queries to fake name servers.
 #include "cache/tier/cluster/dns/dns_query.h"
 
 #include <arpa/inet.h>
@@ -97,7 +97,7 @@ class FakeNameServer {
     close(socket_);
   }
   const ServerAddress& address() const { return address_; }
-  // "name type", in their order.
+  // Returns the queries in their order, each as "name type".
   std::vector<std::string> asked() {
     const std::lock_guard lock(mutex_);
     return asked_;
@@ -135,7 +135,7 @@ class FakeNameServer {
   std::thread thread_;
 };
 
-// The address, or the reason why there is none.
+// Returns the address, or the reason why none was found.
 std::string look_up(const std::string& server, const ResolverSettings& settings) {
   DnsQuery query;
   query.begin(server, settings, base::monotonic_ns());
@@ -172,7 +172,7 @@ TEST(DnsQuery, ParsesResolvConf) {
   EXPECT_EQ(settings.ndots, 5);
   EXPECT_EQ(settings.rounds, 3);
   EXPECT_EQ(settings.timeout_ns, 1000 * k_ms);
-  // A missing file, or a file with time limits of minutes.
+  // The settings file is missing, or sets time limits of minutes.
   EXPECT_EQ(text_of(parse_resolver_settings("").servers.at(0)), "127.0.0.1 53");
   const auto endless =
       parse_resolver_settings("options timeout:30 attempts:99 ndots:\nnameserver 1.2.3.4");

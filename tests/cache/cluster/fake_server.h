@@ -1,4 +1,4 @@
-// Servers of a test, each of which follows its script, and a client that runs against them.
+// Fake servers, each of which follows a script, and a client that uses them.
 #pragma once
 
 #include <arpa/inet.h>
@@ -22,8 +22,9 @@ namespace cube::cache {
 using Outcome = ClusterClient::Outcome;
 inline constexpr std::uint64_t k_ms = 1'000'000, k_patience = 60'000 * k_ms;
 
-// Accepts connections on loopback, and gives each line to the script; a line of "ms" is passed with
-// "\r\n" and the bytes after it. An empty answer sends nothing; "close" ends the connection.
+// Accepts connections on loopback, and passes each line to the script. A line of "ms" is passed
+// together with "\r\n" and the bytes that follow. The script's answer is sent. An empty answer
+// sends nothing, and "close" ends the connection.
 class FakeServer {
  public:
   using Script = std::function<std::string(const std::string& line)>;
@@ -127,7 +128,7 @@ class NoOffers final : public OfferSource {
   std::atomic<const std::function<void()>*> looked{nullptr};  // called after each check
 };
 
-// Leads, and offers one record again and again while it is wanted.
+// A leader that offers one record repeatedly while the record is wanted.
 class OneOffer final : public OfferSource {
  public:
   bool next(ClusterOffer& offer, std::uint64_t, bool) override {
@@ -191,20 +192,20 @@ class Running {
   std::uint64_t count(base::Counter counter) const {
     return stats.counters[static_cast<std::size_t>(counter)];
   }
-  // Waits until the source has been asked this many times.
+  // Waits until the client has asked the source this many times.
   bool has_looked(std::uint64_t looks) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
     while (source.looks < looks && base::monotonic_ns() < until) std::this_thread::yield();
     return source.looks >= looks;
   }
-  // True if the server is left alone now.
+  // Returns true if the client has stopped asking the server.
   bool rests(const std::string& path) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
     while (client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until)
       std::this_thread::yield();
     return !client->is_asked(ClusterKey("t", 1, path));
   }
-  // True once its rest is over.
+  // Waits until the client asks the server again. Returns true if it does.
   bool is_asked_again(const std::string& path) {
     const std::uint64_t until = base::monotonic_ns() + k_patience;
     while (!client->is_asked(ClusterKey("t", 1, path)) && base::monotonic_ns() < until)

@@ -185,7 +185,7 @@ TEST(TokenBucket, LargeFileBlocksTheBucketForItsFullTime) {
   EXPECT_TRUE(TokenBucket::take(word, 258 * k_s, 1, k_rate));
 }
 
-// Other processes can write to the word.
+// The word is in memory to which other processes can write.
 TEST(TokenBucket, CorruptWordCausesNoOverflow) {
   for (const std::uint64_t rate : {std::uint64_t{1}, std::uint64_t{64} << 20, UINT64_MAX}) {
     for (const std::uint64_t bytes : {std::uint64_t{0}, std::uint64_t{1} << 24, UINT64_MAX}) {
@@ -246,7 +246,7 @@ TEST(AheadWindow, LeavesRequestsToProgramsWhileAnswersAreHeld) {
     is_held = true;
   });
   while (!is_begun) std::this_thread::yield();
-  // A wrong hold would show within these yields.
+  // If the thread were wrongly held, this would show within these yields.
   for (int i = 0; i < 1000; ++i) std::this_thread::yield();
   EXPECT_FALSE(is_held);
   window.let_go();
@@ -254,7 +254,7 @@ TEST(AheadWindow, LeavesRequestsToProgramsWhileAnswersAreHeld) {
   EXPECT_TRUE(is_held);
 }
 
-// If a node takes leases and stores no records, the others do not wait for each block.
+// If a node takes leases but stores no records, the other nodes do not wait for each block.
 TEST(LeaseWaits, AreRareIfTheBytesDoNotCome) {
   LeaseWaits waits;
   const auto waited_of_64 = [&](bool comes) {
@@ -269,7 +269,7 @@ TEST(LeaseWaits, AreRareIfTheBytesDoNotCome) {
   EXPECT_EQ(waited_of_64(true), 64);
   EXPECT_LE(waited_of_64(false), 17 + 6);
   EXPECT_EQ(waited_of_64(false), 8);
-  // One in eight waits, until half of the last waits were useful again.
+  // Only one request in eight waits, until half of the last waits were useful again.
   for (int i = 0; i < 3; ++i) waited_of_64(true);
   EXPECT_EQ(waited_of_64(true), 64);
 }

@@ -1,5 +1,5 @@
-// Blocks of large files that are offered to the tiers: which are offered, how often, and the state
-// after an error.
+// Blocks of large files that are offered to the tiers: which blocks are offered, how often, and the
+// state after an error.
 #include "cache/tier/block_writer.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST_F(BlockWriterTest, WholeBlocksAreOfferedOnce) {
   EXPECT_EQ(own.left(), 0U);
   ASSERT_TRUE(own.pass(always, no_step));
   EXPECT_EQ(tier.offered, 3U);
-  // A further block of a chunk becomes whole after others have been offered.
+  // Another block of a chunk becomes whole after the first blocks have been offered.
   bring(5);
   ASSERT_TRUE(own.pass(always, no_step));
   EXPECT_TRUE(has(5));
@@ -68,7 +68,8 @@ TEST_F(BlockWriterTest, LastBlockEndsWithTheFile) {
 TEST_F(BlockWriterTest, PartOfABlockIsNotOffered) {
   bring(0);
   const std::uint64_t last = file.blocks(k_block) - 1;
-  // One page is missing from two blocks of the chunk of a whole block, and from the last block.
+  // One page is missing from each of two blocks in the chunk that has a whole block, and from the
+  // last block.
   file.bring(*region, k_block + Chunks::k_page_bytes, 2 * k_block);
   file.bring(*region, 2 * k_block, 3 * k_block - Chunks::k_page_bytes);
   bring(last - 1);
@@ -91,7 +92,7 @@ TEST_F(BlockWriterTest, BlockWithoutANameIsSkipped) {
   const BlockFile nameless("/mnt/nameless", k_chunk_bytes);
   chunks.note_whole(nameless.bring(*region, 0, k_block));
   bring(0);
-  // Makes a chunk for another version of a file that has one.
+  // Makes a chunk for another version of a file that already has a chunk.
   FileStat changed = file.stat;
   changed.modified.seconds += 1;
   const auto claim = chunks.make(key_of_file(file.path, changed), 1, Chunks::k_none);
@@ -209,7 +210,7 @@ TEST_P(BlockSizes, DiskReturnsWholeBlocks) {
   const BlockFile file("/mnt/" + std::string(LargePaths::k_longest - 5, 'x'),
                        2 * k_chunk_bytes + 123'457);
   const std::uint64_t blocks = file.blocks(block);
-  // All pages are present except the last one of one block. A block of one page is whole or
+  // All pages are present except the last page of one block. A block of one page is whole or
   // missing.
   const std::uint64_t partial = 1;
   for (std::uint64_t number = 0; number < blocks; ++number) {

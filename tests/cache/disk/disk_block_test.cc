@@ -1,5 +1,5 @@
-// Blocks of large files in the store: which of them are found after which events, and how a change
-// of their file affects them.
+// Blocks of large files in the store: which blocks are found after which events, and how a change
+// of the file affects its blocks.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -109,8 +109,8 @@ TEST_F(DiskBlockTest, BlocksSurviveAChangeOfTheirFile) {
   segment.record(0).stat.device_major = 0;
   ASSERT_TRUE(tier->offer(segment.bytes(), segment.offsets()));
   EXPECT_EQ(tier->status().entries, 3U);
-  // The record is removed. The blocks stay, although the changes name their path and their inode,
-  // too.
+  // The record is removed. The blocks stay, although the changes also name their path and their
+  // inode.
   FileStat stat = file.stat;
   stat.device_major = 0;
   tier->content_changed(file.path, nullptr);
@@ -143,8 +143,7 @@ TEST_F(DiskBlockTest, NewVersionReplacesTheOldBlock) {
   const auto store = open_store(f.options);
   EXPECT_EQ(read_back(*store, name_of_block(file, 1)), next.bytes_of({k_block, 1}));
   EXPECT_EQ(right(*store), blocks - 1);
-  // The footer, which never changes, names both. The earlier record carries the mark that it was
-  // dropped.
+  // The footer never changes, so it names both records. The earlier record is marked as dropped.
   const DiskPlaces places = store->find(base::hash_path(name_of_block(file, 1)));
   ASSERT_EQ(places.count, 2U);
   for (const DiskPlace& place : places) {
@@ -169,8 +168,8 @@ TEST_F(DiskBlockTest, SurvivesARestart) {
 }
 
 TEST_F(DiskBlockTest, SurvivesTheDeathOfItsWriter) {
-  // Without a footer the records are walked, under the index that they were written to and under a
-  // new one.
+  // Without a footer, the store walks the records. It does so with the index that was in use when
+  // they were written, and with a new index.
   for (const bool with_index : {true, false}) {
     std::filesystem::remove_all(f.path());
     ASSERT_EQ(tests::run_in_child([&] {
@@ -240,7 +239,8 @@ TEST_F(DiskBlockTest, IsDroppedWithItsSegment) {
     EXPECT_EQ(store->find(base::hash_path(name_of_block(file, number))).count, 0U) << number;
 }
 
-// Allocating memory from the kernel for each block would take as long as reading from a fast disk.
+// To allocate memory from the kernel for each block would take as long as to read the block from a
+// fast disk.
 TEST_F(DiskBlockTest, BlockOfTheUsualSizeReusesABuffer) {
   const auto store = open_store(f.options);
   const std::uint64_t usual =

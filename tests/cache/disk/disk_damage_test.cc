@@ -1,5 +1,5 @@
-// Power cuts and flipped bytes: only bytes that were written are served, whatever the files
-// contain.
+// Power cuts and flipped bytes. Whatever the files contain, only bytes that were really written are
+// served.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,14 +32,15 @@ std::string load(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A directory of two and a half segment files, whose writer is still alive.
+// A directory with two and a half segment files, whose writer is still alive.
 class Damage : public testing::Test {
  protected:
   void SetUp() override {
     base::set_log_level(base::LogLevel::error);
     f_.options.size_bound = 8 << 20;
     f_.options.segment_bytes = 1 << 20;
-    // Reads must not wait for the writes of restore(): that would take most of the time.
+    // Reads must not wait for the writes of restore(), because these waits would take most of the
+    // time.
     f_.options.is_direct = false;
     for (std::size_t i = 0; i < k_files; ++i)
       contents_.push_back(tests::content_of(name_of(i), size_of(i)));
@@ -68,7 +69,8 @@ class Damage : public testing::Test {
                         [&](const auto& f) { return f.first == index(); })
         ->second;
   }
-  // Some pages of its tables were not written in time, or hold entirely different bytes.
+  // Damages the index: some pages of its tables were not written in time, or hold entirely
+  // different bytes.
   void tear(std::string& bytes) {
     for (std::size_t page = k_page; page + k_page <= bytes.size(); page += k_page) {
       if (random_() % 2 == 0) continue;
@@ -79,7 +81,7 @@ class Damage : public testing::Test {
         if (how == 0) word = 0;
         if (how == 1 && random_() % 2 == 0) word = 0;  // its value before some entries were added
         if (how == 2) word = random_();
-        // The old tags with the places of other records.
+        // Keeps the old tags, but with the places of other records.
         if (how == 3 && word != 0)
           word = (word & ~std::uint64_t{0x3fffff}) | (random_() % (1 << 14));
         std::memcpy(bytes.data() + at, &word, sizeof word);
@@ -124,7 +126,7 @@ TEST_F(Damage, PowerCutAtAnyByteLosesOnlyUnwrittenRecords) {
     restore();
     std::filesystem::remove(index());
     const auto& [path, content] = files_[segments_[random_() % segments_.size()]];
-    // The data lie at the beginning.
+    // The data are at the beginning of the file.
     const std::uint64_t data =
         std::min<std::uint64_t>(content.size(), random_() % 2 == 0 ? 1 << 20 : 700'000);
     const std::uint64_t cut = random_() % (data + 1);
@@ -163,8 +165,8 @@ TEST_F(Damage, AFlippedByteAnywhereIsNeverServed) {
   std::uint64_t in_index = 0;
   for (int round = 0; round < k_rounds; ++round) {
     restore();
-    // The byte lies in the index, the version file or a segment. The index is in use in half of the
-    // rounds, and rebuilt in the others.
+    // The byte is in the index, the version file or a segment. The index is used in half of the
+    // rounds, and rebuilt in the other half.
     const std::size_t which =
         round % 4 == 0 ? random_() % files_.size() : segments_[random_() % segments_.size()];
     auto [path, content] = files_[which];
@@ -213,7 +215,7 @@ TEST_F(Damage, TornIndexOfThisBootServesNoWrongByte) {
 
 TEST_F(Damage, ADamagedRecordIsDroppedCountedAndReportedOnce) {
   auto [path, content] = files_[segments_[0]];
-  // Damages every page from the second on, so that each record has lost something.
+  // Damages every page except the first, so that each record is damaged.
   for (std::size_t at = k_disk_header_bytes + 300; at < 600'000; at += 1000)
     content[at] = static_cast<char>(content[at] ^ 1);
   restore();

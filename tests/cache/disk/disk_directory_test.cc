@@ -46,7 +46,7 @@ TEST_F(DiskDirectoryTest, NamesOfSegmentFilesHaveEightDigitsAtLeast) {
   EXPECT_EQ(directory->path_of_segment(UINT32_MAX).text, below + "segment-4294967295");
 }
 
-// A signal handler reads from the disk, and its stack may be as small as 8 KB on some processors.
+// A signal handler can read from the disk tier, and on some processors its stack has only 8 KB.
 TEST_F(DiskDirectoryTest, NameOfASegmentFileTakesLittleMoreStackThanItsBytes) {
   if (tests::k_asan || tests::k_tsan) GTEST_SKIP() << "a sanitizer's frames are larger";
   const std::size_t least = stack_used_by([](void*) -> void* { return nullptr; }, nullptr);

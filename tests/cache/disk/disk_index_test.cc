@@ -1,5 +1,5 @@
-// The index of the disk tier: which entries are found, how full it gets, and which index files are
-// opened.
+// The index of the disk tier: which entries are found, how full the index can be, and which index
+// files are opened.
 #include "cache/tier/disk/disk_index.h"
 
 #include <fcntl.h>
@@ -195,7 +195,7 @@ TEST(DiskIndex, CorruptSlotsYieldOnlyPlacesWithinASegment) {
   auto* const bytes = reinterpret_cast<std::uint64_t*>(
       reinterpret_cast<std::byte*>(&index.header()) + index.geometry().table_at[0]);
   for (std::uint64_t i = 0; i < index.geometry().bucket_count[0] * 8; ++i) {
-    // The place is in a segment that has a row; otherwise nothing would be checked.
+    // The place is in a segment that has a row, because otherwise nothing would be checked.
     bytes[i] = (hash_of_number(i * 3) & ~(std::uint64_t{0x3ffff} << 22)) |
                ((i % index.geometry().row_count) << 22);
   }
@@ -210,7 +210,7 @@ TEST(DiskIndex, CorruptSlotsYieldOnlyPlacesWithinASegment) {
       ASSERT_LE(place.bytes_at_most, k_most_disk_segment_bytes);
     });
   }
-  // The rows' states are noise as well; with correct states some places are found.
+  // The rows' states are also random. With correct states, some places are found.
   for (std::uint32_t i = 0; i < index.geometry().row_count; ++i)
     index.row(i).set(i, DiskSegmentState::sealed);
   for (std::uint64_t i = 0; i < 200'000; ++i)

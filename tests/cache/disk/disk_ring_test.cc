@@ -1,5 +1,5 @@
-// Data larger than memory, with a disk: everything that passes through the ring reaches the disk,
-// even if processes are killed on the way.
+// Data larger than memory, with a disk. Everything that passes through the ring reaches the disk,
+// even if processes are killed during the work.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -49,7 +49,7 @@ struct DiskRingTest : testing::Test {
   }
   ~DiskRingTest() override { cache->detach(); }
 
-  // Opens a file as a program does. True if its bytes are right.
+  // Opens a file like a program. Returns true if its bytes are right.
   static bool open(FileCache& by, const std::string& path, std::size_t i) {
     const OpenOutcome outcome = by.open(request_for(path));
     if (outcome.pin) return tests::bytes_of(*outcome.pin) == content(i);
@@ -63,7 +63,7 @@ struct DiskRingTest : testing::Test {
     for (std::size_t i = 0; i < paths.size(); ++i)
       EXPECT_TRUE(open(*cache, paths[i], i)) << paths[i];
   }
-  // The writer runs often enough that everything can pass through the ring.
+  // Opens all files, and runs the writer often enough that all of them can pass through the ring.
   void open_all_and_write(TierWriter& writer) {
     for (std::size_t i = 0; i < paths.size(); ++i) {
       if (i % 10 == 0) {
@@ -94,12 +94,13 @@ TEST_F(DiskRingTest, WriterThatKeepsUpStoresEveryRecord) {
   EXPECT_EQ(count(Counter::misses), paths.size());
   EXPECT_EQ(count(Counter::hits_disk) + count(Counter::hits_ram), paths.size());
   EXPECT_EQ(count(Counter::origin_opens), paths.size());
-  // A record from the disk does not go back to it.
+  // A record that was read from the disk is not written to it again.
   EXPECT_EQ(*writer.pass([] { return true; }), 0);
   EXPECT_EQ(on_disk(), paths.size());
 }
 
-// An fd that a signal handler has parked in the meantime is then no longer the lowest free one.
+// The disk hit uses an fd for a moment. An fd that a signal handler parks in that time is then no
+// longer the lowest free fd.
 TEST_F(DiskRingTest, DiskHitReportsTheFdThatItOpenedAndClosed) {
   TierWriter writer = cache->tier_writer();
   ASSERT_NO_FATAL_FAILURE(open_all_and_write(writer));
@@ -127,7 +128,7 @@ TEST_F(DiskRingTest, KeepsRecordsThatAreNotWrittenYet) {
   EXPECT_EQ(on_disk(), kept);
 }
 
-// A resident segment may join the ring, so it is pinned like any other.
+// A resident segment can join the ring, so it is pinned like any other segment.
 TEST_F(DiskRingTest, PinsASegmentWhileItIsWritten) {
   struct LookingTier final : Tier {
     explicit LookingTier(Region& of) : Tier(0), region(of) {}

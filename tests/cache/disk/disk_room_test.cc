@@ -1,4 +1,5 @@
-// The bound, the free share of the disk, the order in which segments are evicted, and a full disk.
+// Room on the disk: the bound, the share of the disk that stays free, the order of eviction, and a
+// full disk.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-// The store: which records are found after which events, and which are refused.
+// The store: which records are found after which events, and which records are refused.
 #include "cache/tier/disk/disk_store.h"
 
 #include <gtest/gtest.h>

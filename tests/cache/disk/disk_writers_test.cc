@@ -1,5 +1,5 @@
-// Several processes on one directory: they write at the same time, are killed midway, read while
-// segment files are removed, and change files that are being written.
+// Several processes use one directory. They write at the same time, are killed while they write,
+// read while segment files are removed, and change files that are being written.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -133,7 +133,7 @@ TEST(DiskWriters, AForkedChildDoesNotHoldItsParentsFile) {
   Child parent([&] {
     const auto store = open_store(f.options);
     CHILD_CHECK(append_files(*store, 0, 50).written == 50);
-    // Outlives its parent if that is killed.
+    // This child survives if its parent is killed.
     if (fork() == 0) {
       store->forget_writer();
       forked.give();
@@ -164,7 +164,7 @@ TEST(DiskWriters, ReadersDuringEvictionGetRightBytesOrNone) {
   std::atomic<std::size_t> wrong{0}, right{0};
   std::thread reader([&] {
     auto options = f.options;
-    // The reader's job reads nothing that the writer would have to keep.
+    // The reader's job reads no segment that the writer would have to keep.
     options.job = 3;
     const auto own = open_store(options);
     do {
@@ -185,8 +185,8 @@ TEST(DiskWriters, ReadersDuringEvictionGetRightBytesOrNone) {
   EXPECT_GT(store->status().evicted, 0U);
 }
 
-// A change marks the record in RAM, then forgets it on disk; the record must not reappear
-// afterwards.
+// A change first marks the record in RAM and then drops it from the disk. The record must not
+// reappear afterwards.
 TEST(DiskWriters, AChangeWhileItsRecordIsWrittenIsNotLost) {
   const DiskFixture f;
   const auto store = open_store(f.options);

@@ -1,5 +1,5 @@
-// A large file with a disk tier: its blocks come from the disk once they have left the memory, but
-// only those of its version.
+// A large file with a disk tier. When its blocks are no longer in memory, they are read from the
+// disk, but only blocks of the file's current version.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -160,7 +160,8 @@ TEST_F(LargeDiskTest, RestOfABlockComesFromTheDisk) {
   large.read_all();
   write_to_disk();
   large.forget();
-  // The first read of a block already asks the disk, so the page is put there as a mapping does it.
+  // Even the first read of a block asks the disk, so the test puts the page into memory in the way
+  // of a mapping.
   {
     tests::BlockFile from_mapping(path, k_size);
     from_mapping.data = data;
@@ -199,7 +200,7 @@ TEST_F(LargeDiskTest, LastPageFromTheDiskIsFilledWithZeros) {
   write_to_disk();
   large.forget();
   const std::uint64_t last = k_size / k_page_of_file * k_page_of_file;
-  // In every place that the chunk may get, an earlier fetch has left bytes past the end of the
+  // At every place that the chunk can get, an earlier fetch has left bytes past the end of the
   // file.
   Region& all = cache->region();
   for (std::uint32_t at = 0; at < all.layout().chunk_count(); ++at) {
@@ -296,7 +297,7 @@ TEST_F(LargeDiskTest, LastBlockIsWrittenThoughItIsShorter) {
   EXPECT_EQ(on_disk(), 1U);
 }
 
-// A tier that has every block of one file, or none. abandon() ends the object.
+// A tier that has either every block of one file or no block. abandon() destroys the object.
 struct ChildsTier final : Tier {
   const std::string& data;
   FileStat stat;
@@ -365,7 +366,7 @@ struct LargeTierTest : testing::Test {
   }
 };
 
-// Pages from the origin show that no other node had the block a moment ago.
+// Pages read from the origin show that no other node had the block just before.
 TEST_F(LargeTierTest, ClusterIsNotAskedForABlockBeingReadFromTheOrigin) {
   tier.has_blocks = false;
   parts.remote.add(tier);
@@ -378,7 +379,7 @@ TEST_F(LargeTierTest, ClusterIsNotAskedForABlockBeingReadFromTheOrigin) {
   EXPECT_EQ(tier.visits, 2) << "another block";
 }
 
-// A region whose places all wait for the writer, which never runs.
+// A region in which all places wait for the writer, which never runs.
 struct LargeWaitTest : LargeTierTest {
   LargeWaitTest() {
     parts.tiers.add(tier);

@@ -1,5 +1,5 @@
-// Buffers for reads from the disk: reused, never by two readers at a time, and not inherited by a
-// child.
+// Buffers for reads from the disk. They are reused, are never shared by two readers at the same
+// time, and are not inherited by a child.
 #include "cache/tier/disk/read_buffers.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(ReadBuffers, ForkedChildGetsItsOwn) {
   ReadBuffers buffers;
   const std::byte* const parents = buffers.take(4096)->data();
   tests::Child child([&] {
-    // ThreadSanitizer maps memory of its own in a child, at any place.
+    // ThreadSanitizer maps its own memory in a child, at any address.
     CHILD_CHECK(tests::k_tsan || !is_mapped(parents));
     buffers.forget();
     const auto own = buffers.take(4096);

@@ -75,7 +75,7 @@ TEST(DiskFooterRow, MustLieBetweenHeaderPageAndEndOfData) {
   EXPECT_FALSE(within(std::uint64_t{UINT32_MAX} * 64, std::uint64_t{UINT32_MAX} * 64, 8192));
 }
 
-// A file in the state in which a writer leaves it, sealed or not.
+// A segment file in the state in which a writer leaves it, either sealed or not.
 struct OneFile {
   tests::DiskFixture fixture;
   explicit OneFile(bool sealed) {
@@ -123,7 +123,8 @@ TEST(SegmentFile, AFlippedBitInAnyRowOfTheFooterIsFound) {
   ASSERT_TRUE(footer);
   const off_t begin = static_cast<off_t>(base::round_up(footer->data_end, k_page));
   const std::size_t bytes = footer->rows.size() * sizeof(DiskFooterRow);
-  // Most rows then still lie within the file: only the hash over them reveals it.
+  // Even after this change, most rows are within the file, so only the hash over the rows reveals
+  // it.
   for (std::size_t i = 0; i < bytes; ++i) {
     unsigned char byte = 0;
     const off_t at = begin + static_cast<off_t>(i);
@@ -178,7 +179,7 @@ TEST(DiskFormat, EachTimeAndRightDistinguishesVersions) {
   stat.mode = S_IFREG | 0644;
   stat.modified.seconds = stat.changed.seconds = 1'600'000'000;
   FileStat other = stat;
-  // This number may differ after each mount.
+  // This number can differ after each mount.
   other.device_minor = 9;
   EXPECT_TRUE(is_same_version(stat, other));
   const auto differs = [&](auto change) {

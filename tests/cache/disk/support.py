@@ -22,8 +22,8 @@ PATIENCE_S = 60
 FILES = 80
 SIZES = [0, 1, 100, 4096, 5000, 32768, 65537, 200000, 300, 40000]
 
-# Reads all files, prints how many are right, and ends when its stdin does. Each line on stdin makes
-# it read all files again.
+# Reads all files, prints how many are right, and ends at the end of its stdin. For each line on
+# stdin, it reads all files again.
 READER = """
 import sys, zlib
 sums = dict(line.split() for line in open(sys.argv[2]))
@@ -89,7 +89,7 @@ class DiskCase(crash.FaultCase):
         size = self.size or SIZES[n % len(SIZES)]
         data = crash.content(generation, size + 8)[8 * (generation % 2):][:size]
         self.origin.put(f"f{n}", data)
-        # New files are checked twice; old ones are the common case.
+        # Makes the files old, which is the common case: new files are checked twice.
         os.utime(self.origin.source(f"f{n}"),
                  (1_600_000_000 + (generation if modified is None else modified),) * 2)
         self.files[f"f{n}"] = crash.zlib.crc32(data)
@@ -109,7 +109,8 @@ class DiskCase(crash.FaultCase):
                } | {f"CUBESHIM_{k}": str(v) for k, v in values.items()}
 
     def start(self, limit=resource.RLIM_INFINITY, **more):
-        """Starts a job, which reads all files once. -> the process, how many were right."""
+        """Starts a job, which reads all files. Returns the process, and how many files were
+        right."""
         self.errors = open(self.work / "stderr", "w+")
         self.addCleanup(self.errors.close)
         self.report.unlink(missing_ok=True)
@@ -133,7 +134,7 @@ class DiskCase(crash.FaultCase):
         return int(job.stdout.readline() or -1)
 
     def read_until_told(self, job):
-        """Reads until a warning appears, because the thread that writes to the disk may start
+        """Reads until a warning appears, because the thread that writes to the disk can start
         late."""
         deadline = time.monotonic() + PATIENCE_S
         while not self.complaints() and time.monotonic() < deadline:
@@ -149,12 +150,12 @@ class DiskCase(crash.FaultCase):
         return job.returncode
 
     def kill(self, job):
-        """Kills the job, whose memory is lost."""
+        """Kills the job and removes its memory."""
         self.end(job, signal.SIGKILL)
         pathlib.Path(self.region).unlink(missing_ok=True)
 
     def run_job(self, **more):
-        """-> how many were right, the report, the lines on stderr."""
+        """Returns how many files were right, the report, and the lines on stderr."""
         job, right = self.start(**more)
         self.assertEqual(self.end(job), 0)
         self.tried()
@@ -164,7 +165,8 @@ class DiskCase(crash.FaultCase):
         return (self.work / "stderr").read_text().splitlines()
 
     def entries(self):
-        """Records that the index knows of: the sum over its rows (doc/FORMAT.md "Disk")."""
+        """Returns the number of records in the index: the sum over its rows (doc/FORMAT.md
+        "Disk")."""
         try:
             with open(self.cache_directory / "index", "rb", buffering=0) as index:
                 (row_count,) = struct.unpack_from("<I", index.read(4096), 24)
@@ -186,7 +188,7 @@ class DiskCase(crash.FaultCase):
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def segment_pages(self):
-        """How many pages of the segments are in the page cache."""
+        """Returns how many pages of the segments are in the page cache."""
         libc = ctypes.CDLL(None, use_errno=True)
         libc.mmap.restype = ctypes.c_void_p
         pages = 0
@@ -203,9 +205,9 @@ class DiskCase(crash.FaultCase):
         return pages
 
     def wait_for_disk(self, job, entries):
-        """Waits until that many entries are on the disk. Entries appear in the index just after a
-        write, which the kernel reports. If no more arrive within a second, a file is reported as
-        changed, so that it is read and written again."""
+        """Waits until this many entries are on the disk. An entry appears in the index just after a
+        write, and the kernel reports the write. If there is no write for a second, reports a file
+        as changed, so that it is read and written again."""
         # With SCHED_BATCH, the kernel does not run this process instead of the writer just before
         # the writer publishes its records.
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
@@ -220,7 +222,7 @@ class DiskCase(crash.FaultCase):
                     self.change(job, 1)
 
     def counters(self):
-        """Operations on data files since the last call of reset()."""
+        """Returns the operations on data files since the last call of reset()."""
         with open(self.origin.root / ".lagfs/counters.json", "rb", buffering=0) as file:
             counters = json.loads(file.read(1 << 16))
         return {

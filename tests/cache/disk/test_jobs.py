@@ -1,5 +1,5 @@
-"""A second job finds on the disk the files that the first one has read, even if the first one was
-killed; and a failing disk harms no program."""
+"""A second job finds the files of the first job on the disk, even if the first job was killed. A
+failing disk harms no program."""
 import json
 import os
 import shutil
@@ -47,8 +47,8 @@ class Warm(DiskCase):
         self.check_warm()
 
     def test_files_read_by_the_shortest_jobs_are_there(self):
-        # The thread that writes must run before such a job ends. It has 50 ms, so some files may be
-        # missing; on a busy machine, only a few are on the disk after the first jobs.
+        # The writing thread must run before such a job ends, and has only 50 ms. So some files can
+        # be missing, and on a busy machine only a few files are on the disk after the first jobs.
         for _ in range(5):
             for n in range(20):
                 subprocess.run(["cat", f"{self.origin.root}/f{n}"], env=self.environment(),
@@ -66,8 +66,8 @@ class Warm(DiskCase):
         if self.segment_pages() != 0:
             self.skipTest("the page cache keeps what it has of these files: a tmpfs?")
         self.check_warm()
-        # Header and footer are read through the page cache; a search for each file would read at
-        # least two pages.
+        # Only header and footer are read through the page cache; a search for each file would read
+        # at least two pages.
         self.assertLess(self.segment_pages(), FILES)
 
     def test_every_file_survives_the_loss_of_the_index(self):
@@ -96,7 +96,7 @@ class Warm(DiskCase):
             right, report, said = self.run_job(PACKS=packs, CONSISTENCY=consistency)
             self.assertEqual((right, report["hits"], said), (FILES, {"ram": 0, "disk": FILES}, []))
             self.assertEqual((report["origin"]["reads"], report["origin"]["stats"]), (0, 0))
-        # Another pack with the same sizes: no bytes of the old one may be served.
+        # The new pack has files of the same sizes. No bytes of the old pack may be served.
         self.put(3, generation=1)
         make_pack()
         right, report, said = self.run_job(PACKS=packs)
@@ -139,7 +139,7 @@ class Warm(DiskCase):
         self.assertEqual((right, report["hits"], said),
                          (FILES + 1, {"ram": 0, "disk": FILES + 1}, []))
         self.assertEqual(self.counters()["open"], 0)
-        # A path that was no link has become one.
+        # A file is replaced by a link.
         self.reset()
         os.rename(self.origin.source("f5"), self.origin.source("g5"))
         os.symlink("g5", self.origin.source("f5"))
@@ -212,7 +212,7 @@ class Writer(DiskCase):
         self.tried()
 
 
-# Reads all files with four processes, a quarter each, as often as requested.
+# Reads all files with four processes, each of which reads a quarter, as often as requested.
 WORKERS = """
 import os, sys, zlib
 sums = [line.split() for line in open(sys.argv[2])]
@@ -235,7 +235,8 @@ class LargerThanMemory(DiskCase):
     def all_to_disk(self, **more):
         job, right = self.start(**self.ram, **more)
         self.assertEqual(right, FILES)
-        # Files that arrived faster than the disk could take them are written in the next epoch.
+        # If files arrived faster than the disk could write them, they are written in the next
+        # epoch.
         epochs = 1
         while self.entries() < FILES and epochs < 100:
             self.assertEqual(self.again(job), FILES)

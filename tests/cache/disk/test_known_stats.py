@@ -1,5 +1,5 @@
-"""A second job opens the files of a directory one after the other, while threads ask for the stats
-of the other files."""
+"""A second job opens the files of a directory one after another, while threads request the stats of
+the other files."""
 from support import DiskCase, crash
 
 MANY = 600
@@ -22,7 +22,7 @@ class KnownStats(DiskCase):
         self.origin.options = (*self.origin.options, f"--lookup-us={LOOK_US}",
                                f"--getattr-us={LOOK_US}")
         self.reset()
-        # Without threads, each open asks the origin: test_jobs.py, check_warm.
+        # Without threads, each open asks the origin (check_warm in test_jobs.py).
         right, report, said = self.run_job(PREFETCH=1, ANNOUNCE=0)
         self.assertEqual((right, said), (MANY, []))
         self.assertEqual(report["misses"], len(CHANGED))

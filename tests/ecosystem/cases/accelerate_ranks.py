@@ -1,5 +1,5 @@
-"""accelerate shards the loader among two ranks. On CPUs `accelerate launch` wants MPI, so torchrun
-starts them."""
+"""accelerate shards the loader among two ranks. On CPUs, `accelerate launch` requires MPI, so
+torchrun starts the ranks."""
 
 import torch
 from accelerate import Accelerator
@@ -15,7 +15,8 @@ LAUNCH = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 def reader(data):
     torch.set_num_threads(1)
     accelerator = Accelerator(cpu=True)
-    # 600 pictures are 2 x 10 batches of 30, so that none is read twice to fill the last batch.
+    # 600 pictures are 2 x 10 batches of 30, so that no picture is read twice to fill the last
+    # batch.
     loader = torch.utils.data.DataLoader(pictures_of(data), batch_size=30, shuffle=True,
                                          num_workers=1)
     loader = accelerator.prepare(loader)

@@ -1,4 +1,4 @@
-"""h5py without HDF5's locks: a locked file is opened at the origin each time."""
+"""h5py without HDF5's locks, because a locked file would be opened at the origin each time."""
 
 import h5py_files
 

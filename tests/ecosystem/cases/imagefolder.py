@@ -12,8 +12,8 @@ SHAPE = (160, 160)
 
 
 class Digests(ImageFolder):
-    """The workers compute the digests, so that the picture of each file counts, and the main
-    process stays idle."""
+    """The workers compute the digests, so that each decoded picture is covered and the main process
+    stays idle."""
     def __getitem__(self, index):
         picture, label = super().__getitem__(index)
         return picture, label, digest(picture.contiguous().numpy(), label) >> 1

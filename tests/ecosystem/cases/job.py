@@ -1,12 +1,12 @@
-"""Runs a case inside its venv: makes its data, or reads them an epoch at a time. A contender of
+"""Runs a case inside its venv: makes its data, or reads the data epoch by epoch. A contender of
 bench/harness/contest.py.
 
     job.py CASE make PICTURES DATA
     job.py CASE read DATA
 
 Before each epoch the job waits for a line on stdin, so that the caller can read the counters of the
-mount between two epochs. It prints one JSON object an epoch: time, samples, and a checksum over all
-that was read, independent of the order.
+mount between two epochs. For each epoch, it prints one JSON object: time, samples, and a checksum
+over all data, which does not depend on the order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MASK = (1 << 64) - 1
 
 
 def digest(*parts: object) -> int:
-    """A 64-bit number of one sample: bytes, arrays, or numbers and texts."""
+    """Returns a 64-bit number for one sample, which consists of bytes, arrays, numbers or texts."""
     state = hashlib.blake2b(digest_size=8)
     for part in parts:
         state.update(
@@ -64,8 +64,8 @@ def run_epochs(read, turns, out) -> None:
 
 
 def main(name: str, step: str, *paths: str) -> None:
-    # Only the lines of the protocol go to stdout: frameworks print there, too. The first rank
-    # prints for all ranks.
+    # Only the lines of the protocol may be written to stdout, but frameworks print there, too:
+    # their output is sent to stderr. The first rank prints for all ranks.
     out = os.fdopen(os.dup(1), "w") if os.environ.get("RANK", "0") == "0" else open(os.devnull, "w")
     os.dup2(2, 1)
     case = importlib.import_module(name)

@@ -21,7 +21,7 @@ class Pictures(L.LightningDataModule):
 
 
 class Adder(L.LightningModule):
-    """A model of one weight: reading is the work."""
+    """A model with a single weight, so that reading is the main work."""
     def __init__(self):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))

@@ -1,5 +1,5 @@
-"""The turns of a job of several ranks: the first rank reads the line, tells all others, and adds up
-their sums."""
+"""Coordinates a job of several ranks. The first rank reads the line, notifies the other ranks, and
+adds up their sums."""
 
 import sys
 

@@ -1,4 +1,4 @@
-// libc's functions as plain system calls by number, as tools and allocators define them: for a
+// Defines libc's functions as plain system calls by number, like some tools and allocators. For a
 // preloaded library, or a part of a program.
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,6 +1,6 @@
-// The job of the company tests: `company_job STEP...` does one step after the other and prints what
-// it read, so that a run with the library and one without it can be compared word by word. C, for
-// it is also built with musl, static, static-pie and with every sanitizer. Steps:
+// The job of the company tests. `company_job STEP...` runs one step after another and prints what
+// it has read, so that runs with and without the library can be compared word by word. Written in
+// C, because it is also built with musl, static, static-pie and with every sanitizer. Steps:
 //   read:DIR              each file f0, f1 ... of DIR whole: name, size, checksum
 //   quiet:DIR             the same without a word while all is as it was seen before
 //   half:DIR              the same for the first half of the files only
@@ -57,7 +57,7 @@ static uint32_t checksum(uint32_t sum, const unsigned char* at, size_t n) {
   return sum;
 }
 static uint32_t checksum_of_fd(int fd, off_t* size) {
-  unsigned char part[1024];  // small, because the job also runs on small stacks
+  unsigned char part[1024];  // small, because the job must also run on small stacks
   uint32_t sum = 2166136261u;
   for (ssize_t n = 0; (n = read(fd, part, sizeof part)) != 0; *size += n) {
     CHECK(n > 0);
@@ -96,7 +96,7 @@ static int read_files(const char* dir, int from, int step, int quiet) {
     CHECK(fstat(fd, &st) == 0 && st.st_size == size);
     CHECK(close(fd) == 0);
     if (quiet) {
-      // For threads: the first one to read a file records what all others must read.
+      // For threads: the first thread that reads a file records what all others must read.
       uint32_t before = 0;
       CHECK(__atomic_compare_exchange_n(&g_seen[i], &before, sum, 0, __ATOMIC_RELAXED,
                                         __ATOMIC_RELAXED) ||
@@ -174,7 +174,7 @@ static volatile sig_atomic_t g_signals;
 static void on_signal(int signal) {
   (void)signal;
   const int saved = errno;
-  // A handler on the smallest stack has room to read two files.
+  // A handler on the smallest stack has only room to read two files.
   for (int i = 3; i < 5; ++i) {
     const int fd = open_file(g_signal_dir, i, O_RDONLY);
     CHECK(fd >= 0);
@@ -189,7 +189,7 @@ static void run_signal(char* arguments) {
   const size_t room_for_us = strtoul(arguments, NULL, 10);
   g_signal_dir = dir;
 #ifdef _SC_MINSIGSTKSZ
-  const size_t least = (size_t)sysconf(_SC_MINSIGSTKSZ);  // this processor's registers need it
+  const size_t least = (size_t)sysconf(_SC_MINSIGSTKSZ);  // what this processor's registers need
 #else
   const size_t least = MINSIGSTKSZ;
 #endif
@@ -246,7 +246,7 @@ static void overflow(const char* dir) {
   free(small);
 }
 
-// Prints whether it succeeded, and whether more than the program's own memory is locked.
+// Prints whether mlockall succeeded, and whether more than the program's own memory is locked.
 static void lock_all(int flags) {
   const int result = mlockall(flags), error = errno;
   char text[4096];

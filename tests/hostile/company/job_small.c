@@ -9,8 +9,8 @@
 
 #include "tests/hostile/company/job.h"
 
-// Calls of a thread whose stack has room for no more than a path or two. DIR is also named by its
-// last component, and through the link DIR/up.
+// The calls of a thread whose stack has room for only one or two paths. They name DIR by its path,
+// by its last component, and through the link DIR/up.
 struct Small {
   const char* dir;
   int number, changes;

@@ -1,5 +1,5 @@
-// For test_past_us.py: libraries whose calls may bypass the library in LD_PRELOAD, and one
-// behind it that answers fstat.
+// For test_past_us.py: libraries whose calls can bypass our library in LD_PRELOAD, and a library
+// behind ours that answers fstat.
 //   -DDEEP     deep_read(fd), for dlopen(RTLD_DEEPBIND): read() of libc
 //   -DLOADER   load(name): dlopen by a library that has a search path of its own
 //   -DFRONT    read() in front, which takes libc's own by dlvsym instead of the next one

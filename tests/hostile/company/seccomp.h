@@ -1,5 +1,5 @@
-// Seccomp filters by hand: system calls by name that are refused with an error, or kill the
-// process.
+// Builds seccomp filters by hand. The system calls that a filter names fail with an error or kill
+// the process.
 #pragma once
 #include <errno.h>
 #include <linux/audit.h>
@@ -115,7 +115,7 @@ static const struct {
 #undef CALL
 
 enum { k_most_calls = 120 };
-// The call numbers for a list of names; -1 if a name is unknown.
+// Fills in the call numbers for a list of names. Returns -1 if a name is unknown.
 static int company_call_numbers(char* names, unsigned* numbers) {
   int n = 0;
   for (char* name; (name = strsep(&names, ",")) != NULL;) {

@@ -1,5 +1,5 @@
-"""A job of the company tests: a data set under a prefix, run without the library and with it, and
-compared."""
+"""A job of the company tests, with a data set under a prefix. It runs without the library and with
+it, and the results are compared."""
 import json
 import os
 import pathlib
@@ -23,7 +23,7 @@ OURS = re.compile(r"^cubeshim: .*\n?", re.MULTILINE)
 
 
 def program(name):
-    """A helper program, or a skip that says why there is none."""
+    """Returns a helper program. If it does not exist, skips the test with the reason."""
     path = PROGRAMS / name
     if not path.exists():
         raise unittest.SkipTest(f"{name} was not built: its compiler is not there")
@@ -51,7 +51,7 @@ def write_files(directory, salt=0):
     directory.mkdir(parents=True, exist_ok=True)
     for n in range(FILES):
         (directory / f"f{n}").write_bytes(content(n, salt))
-    # New files are checked twice; old ones are the common case.
+    # Makes the files old, which is the common case: new files are checked twice.
     for n in range(FILES):
         os.utime(directory / f"f{n}", (1_600_000_000, 1_600_000_000))
     return directory
@@ -150,12 +150,12 @@ class Job(unittest.TestCase):
 
     def check(self, command, hits=True, says=None, same_err=True, native=None, status=0, quiet=True,
               tries=1, **options):
-        """Runs it both ways: `status` without the library, and the same status and output with it.
-        hits: the cache must have served something (False: nothing; None: not checked).
-        says: a pattern; then there is exactly one line of the library's, and it matches. Without a
-        pattern there is no line if the run must be quiet.
-        tries: how often it may run until it says something. The lines of a background thread are
-        lost if the job ends first."""
+        """Runs the command without and with the library. Without it, the exit status must be
+        `status`; with it, status and output must be the same. hits: the cache must have served
+        files (False: no files; None: not checked). says: a pattern. The library must print exactly
+        one line, which matches. Without a pattern, a quiet run must print no line. tries: how often
+        to run until the line is printed. The lines of a background thread are lost if the job ends
+        first."""
         plain = native or self.run_one(command, shim=False, **options)
         for _ in range(tries):
             shim = self.run_one(command, shim=True, **options)
@@ -207,8 +207,8 @@ def check_all(*_):
     for n in range(20): check(n)
 """
 
-    # there(command): a shell without the library, which was there before, runs it. A fork would
-    # materialize what is open.
+    # there(command): a shell without the library, started before, runs the command. A fork at this
+    # point would materialize the open files.
     THERE = """
 import subprocess
 shell = subprocess.Popen(['/bin/sh'], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,

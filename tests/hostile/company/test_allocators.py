@@ -1,5 +1,5 @@
-"""With other preloaded libraries: allocators, libeatmydata, libfaketime; before this one in
-LD_PRELOAD and after it."""
+"""Runs with other preloaded libraries: allocators, libeatmydata, libfaketime. They come before or
+after this library in LD_PRELOAD."""
 import itertools
 import os
 import pathlib
@@ -76,8 +76,8 @@ class Allocators(Job):
         self.all_jobs(EATMYDATA, MIMALLOC)
 
     def tried(self, run):
-        """torch forks its workers even while a thread holds an allocator's lock, so now and then
-        one hangs, also without the library. Only a hang in each run is the library's fault."""
+        """torch forks its workers even while a thread holds an allocator's lock. So a worker can
+        hang even without the library. Only a hang in each run is the library's fault."""
         for is_last in (False, False, True):
             try:
                 return run()
@@ -143,7 +143,7 @@ for i in range(3):
 
 
 class FakedClocks(Job):
-    """libfaketime: the ages of records follow the kernel's clock, not the one that the program
+    """libfaketime: the ages of records follow the kernel's clock, not the clock that the program
     sees."""
 
     FAKES = ({"FAKETIME": "-1y"}, {"FAKETIME": "+1y"}, {"FAKETIME": "@1999-12-31 23:59:58"},
@@ -180,8 +180,9 @@ for n in range(20):
 """)
         self.check(script, preload=[str(FAKETIME), LIBRARY])
 
-    # A process reads all, the file changes behind the cache's back, and the process reads again
-    # after its faked clock has jumped (the file FAKETIME_TIMESTAMP_FILE is read again at each use).
+    # A process reads all files, a file changes without the cache's knowledge, and the process reads
+    # again after its faked clock has jumped. (libfaketime reads FAKETIME_TIMESTAMP_FILE at each
+    # use.)
     JUMP = """
 import subprocess, time
 stamp = os.environ['FAKETIME_TIMESTAMP_FILE']

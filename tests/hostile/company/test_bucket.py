@@ -1,8 +1,8 @@
-"""The surroundings of the other tests, with the files in a bucket and the gateway of the tests.
-The kernel has the same files at the same paths, so each job has the same output without the
-library, and when the library leaves a program alone. Tests are left out if they change files, need
-links, or expect that no process keeps the region (the gateway does) or that a job without a region
-can continue."""
+"""The environments of the other company tests, with the files in a bucket and the tests' own
+gateway. The kernel has the same files at the same paths. So each job has the same output without
+the library, and if the library leaves a program alone. Some tests are left out: those that change
+files, need links, expect that no process keeps the region (the gateway does), or expect that a job
+can continue without a region."""
 import unittest
 
 import test_limits
@@ -25,11 +25,12 @@ class InBucket(Job):
         }
 
     def remove_regions(self):
-        """Does nothing: the gateway removes its region, which would stay if it had no name."""
+        """Does nothing: the gateway removes its region, and could not do so if the name were
+        removed first."""
 
 
 def in_bucket(base, *names):
-    """The class, reduced to these of its tests."""
+    """Returns the class with only these tests."""
     tests = {name.removeprefix("test_") for name in dir(base) if name.startswith("test_")}
     assert tests >= set(names)
     others = {"test_" + name: None for name in tests - set(names)}

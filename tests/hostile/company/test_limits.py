@@ -80,12 +80,13 @@ there(f'mv {D}/../f4 {D}/../f5 {D}')
 
     def test_locked_memory_and_processes_and_core(self):
         self.check_job(*STEPS, preexec_fn=self.limited(MEMLOCK=0, CORE=0))
-        # Not even a thread is allowed. Root is not bound by this limit, and sees no difference.
+        # No thread is allowed. This limit does not apply to root.
         self.check_job("read:DIR", "read:DIR", "threads:DIR:4:65536",
                        preexec_fn=self.limited(NPROC=1))
 
     def test_all_memory_locked(self):
-        # The region and the table of open files do not count towards what the program locks.
+        # The region and the table of open files do not count towards the memory that the program
+        # locks.
         self.settings["CUBESHIM_RAM"] = "256M"
         lock = ["/usr/bin/setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"
                ] if os.geteuid() == 0 else []
@@ -102,7 +103,7 @@ there(f'mv {D}/../f4 {D}/../f5 {D}')
                        preexec_fn=self.limited(MEMLOCK=65536))
 
     def test_file_size(self):
-        # A fallocate or a write beyond it causes SIGXFSZ: the library must not try.
+        # A fallocate or a write beyond the limit causes SIGXFSZ, so the library must not try.
         for limit in (8192, MB, 31 * MB):
             with self.subTest(limit):
                 self.check_job(*FEW_STEPS, hits=False, preexec_fn=self.limited(FSIZE=limit),
@@ -163,11 +164,11 @@ there(f'mv {sys.argv[2]} {D}/f5')
 
     def test_smallest_thread_stacks(self):
         self.check_job("read:DIR", "read:DIR", "threads:DIR:8:16384")
-        # Here the small stacks also serve misses, and one of these threads makes the region.
+        # Here, threads with small stacks also have misses, and one of them makes the region.
         self.check_job("threads:DIR:8:16384", "read:DIR")
 
     def test_names_on_the_smallest_thread_stacks(self):
-        # A rename, and each open in a pack, must fit on the stack there.
+        # A rename, and each open in a pack, must fit on such a stack.
         (self.data / "up").symlink_to(".")
         steps = ("small:DIR:16384", "read:DIR", "small:DIR:16384")
         self.check_job(*steps, hits=None)
@@ -183,8 +184,8 @@ there(f'mv {sys.argv[2]} {D}/f5')
             self.check_job("threads:DIR:8:16384", hits=None)
 
     def test_signal_stack_of_the_least_size(self):
-        # The kernel's frame, and 8 KB: the library needs 5 KB of them, where libc's open needs some
-        # 100 bytes.
+        # The stack has room for the kernel's frame and 8 KB. The library needs 5 KB; libc's own
+        # open needs some 100 bytes.
         self.check_job("read:DIR", "signal:DIR:8192", "read:DIR")
 
     def test_thousands_of_threads(self):
@@ -237,7 +238,7 @@ for epoch in range(2):
 """
 
     def test_a_group_that_has_no_memory_to_spare(self):
-        # 64 MB stay untouched even if the settings allow more: no process is killed for the
+        # 64 MB stay free even if the settings allow more, so no process is killed because of the
         # library's pages.
         done = self.check(self.python(self.LARGE), preexec_fn=self.enter, hits=False)
         self.assertEqual(done.report["bypassed"]["full"], done.report["opens"], str(done))
@@ -249,7 +250,7 @@ for epoch in range(2):
         self.assertLess(done.report["ram"]["used"], 100 * MB)
 
     def test_a_group_whose_programs_grow_after_the_region(self):
-        # Nothing has stopped the region, which is a quarter of what was free.
+        # The region could be made, with a quarter of the free memory.
         limit = 240 * MB
         self.set_limit(self.group, limit)
         self.settings["CUBESHIM_RAM"] = "25%"

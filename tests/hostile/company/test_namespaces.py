@@ -1,4 +1,4 @@
-"""Containers made by hand: roots, mounts, pids and users of their own, one /dev/shm."""
+"""Containers made by hand, with separate roots, mounts, pids and users, but one /dev/shm."""
 import os
 import pathlib
 import shlex
@@ -20,8 +20,8 @@ class Namespaces(Job):
             self.skipTest("no mount namespaces here")
 
     def in_mounts(self, script, *steps):
-        """Runs the job in a mount namespace of its own, after `script` has run there (without the
-        library)."""
+        """Returns a command that runs the job in a new mount namespace, after `script` has run
+        there (without the library)."""
         job = shlex.join(["env", "@PRELOAD@", program("company_job"), *self.steps(*steps)])
         return [
             self.unshare, "-m", "--propagation", "private", "/bin/sh", "-c",
@@ -55,8 +55,8 @@ class Namespaces(Job):
                              says="cannot make a region in /dev/shm: /proc")
 
     def test_proc_goes_later(self):
-        # The job has a region. Processes that start without /proc cannot tell which processes live,
-        # so they report that, or share the region.
+        # The job has a region. Processes that start without /proc cannot tell which processes are
+        # alive. They either report this or share the region.
         script = self.python("""
 import subprocess
 check_all(); check_all()
@@ -136,7 +136,8 @@ def read_all():
     def test_room_that_is_asked_for_is_left_to_others(self):
         self.check_neighbour(40, "read_all(); read_all(); print(free() >= 32)")
 
-    # A data loader's batch: the region gives back what it takes, at once.
+    # Allocates memory like a data loader's batch. The region must give back this much memory at
+    # once.
     ALLOCATED = """
 import ctypes, errno, subprocess
 libc = ctypes.CDLL(None, use_errno=True)
@@ -175,7 +176,7 @@ print([allocated("fallocate", 0, n) for n in range(2, 58, 2)])
 """)
 
     def test_a_neighbour_that_allocates_more_than_there_is(self):
-        # It gets nothing, and the cache keeps what it has.
+        # The allocation fails, and the cache keeps its memory.
         self.check_allocations("""
 read_all()
 before = free()
@@ -243,10 +244,11 @@ read_all()
             return
         inside = pathlib.Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
         os.kill(child.pid, signal.SIGKILL)
-        # The job inside must end because unshare dies, not earlier because its input ends.
+        # The job inside must end because of the death of unshare, and not earlier because its input
+        # ends.
         child.wait(timeout=self.timeout)
-        # Waits not only for the end of unshare, but also for that of the job inside, which has the
-        # pipes, too.
+        # Waits for the end of unshare, and also for the end of the job inside, which has the pipes
+        # open too.
         child.communicate(timeout=self.timeout)
         # All threads of the job must have ended, because one that is still ending holds the memory.
         deadline = time.monotonic() + self.timeout
@@ -275,13 +277,13 @@ read_all()
                           native=native, preload=[])
 
     def test_unshare_under_the_library(self):
-        # The first process of the job leaves its namespaces and waits: it still has to write the
+        # The first process of the job leaves its namespaces and waits. It must still write the
         # report.
         self.check(
             [self.unshare, "-Urmf",
              program("company_job"), *self.steps("read:DIR", "read:DIR")])
         self.assertEqual(self.regions(), [])
-        # A child that cannot tell whether that process is alive writes a report of its own.
+        # A child that cannot tell whether that process is alive writes its own report.
         self.check([*self.container(), program("company_job"), *self.steps("read:DIR", "read:DIR")])
         self.assertEqual(self.regions(), [])
 
@@ -294,8 +296,8 @@ read_all()
         first = self.start_waiting(*self.container())
         regions = self.regions()
         self.assertEqual(len(regions), 1)
-        # Processes with the same pid in two namespaces: neither takes the other for itself, nor for
-        # dead.
+        # Two processes have the same pid in different namespaces. Neither may take the other for
+        # itself or for dead.
         for _ in range(3):
             done = self.check_in_container("read:DIR", "read:DIR", "fork:DIR")
             self.assertEqual(done.report["misses"], 0, str(done))
@@ -306,7 +308,7 @@ read_all()
     def test_a_container_that_is_killed_is_seen_by_the_others(self):
         first, second = self.start_waiting(*self.container()), self.start_waiting(*self.container())
         self.kill(first)
-        # The last process finds no other one alive, and removes the region.
+        # The last process finds no other live process, and removes the region.
         self.end(second)
         self.assertEqual(self.regions(), [])
 
@@ -334,8 +336,8 @@ read_all()
                            preload=[], hits=None)
 
     def test_other_users_mapped_to_root(self):
-        # Root in a user namespace of nobody, and root outside: the region has the same name, but
-        # the user is another.
+        # Root in nobody's user namespace and root outside use the same name for the region, but are
+        # different users.
         outside = self.start_waiting()
         nobody = [
             need_tool("setpriv"), "--reuid", "65534", "--regid", "65534", "--clear-groups",

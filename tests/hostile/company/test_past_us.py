@@ -1,12 +1,11 @@
 """Calls that never reach the library: rings of io_uring that the kernel polls, tables with
-addresses in libc, wrappers that look up libc's own functions; and a library loaded after it that
-answers stat."""
+addresses in libc, and wrappers that look up libc's own functions. Also a library that is loaded
+after ours and answers stat."""
 import unittest
 
 from support import Job, program
 
-# The kernel's own thread does read(fd) for one entry of the ring after the other. No call submits
-# an entry.
+# The kernel's own thread makes read(fd) for each entry of the ring. No call submits an entry.
 RING = """
 import ctypes, mmap, struct
 libc = ctypes.CDLL(None, use_errno=True)

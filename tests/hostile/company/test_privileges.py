@@ -21,15 +21,15 @@ class Privileges(Job):
         ]
 
     def local_copy(self, name, mode):
-        # /tmp of test machines may be nosuid, and others may not enter the build tree.
+        # /tmp of a test machine can be nosuid, and other users may not enter the build tree.
         path = self.dir / name
         shutil.copy(program("company_job"), path)
         path.chmod(mode)
         return path
 
     def test_set_user_id_program_is_left_alone(self):
-        # The loader does not preload the library into a program that gains rights: plain reads, and
-        # at most a line of the loader.
+        # The loader does not preload the library into a program that gains rights. The reads are
+        # plain, and the loader prints at most one line.
         copy = self.local_copy("setuid_job", 0o4755)
         library = self.dir / "lib.so"
         shutil.copy(LIBRARY, library)
@@ -73,8 +73,8 @@ class Privileges(Job):
         self.assertEqual(self.regions(), regions)
 
     def test_files_that_only_root_may_read(self):
-        # The file is read and cached as root; after the drop, an open returns what the kernel
-        # returns.
+        # The file is read and cached as root. After root's rights are dropped, an open returns the
+        # same as the kernel's.
         (self.data / "f3").chmod(0o600)
         script = self.python("""
 check_all(); check_all()
@@ -161,7 +161,7 @@ print(os.read(fd, 5) == CONTENT[3][10:15])
         self.assertEqual(self.regions(), [])
 
     def test_not_dumpable(self):
-        # /proc/self then belongs to root, which matters to other users.
+        # /proc/self then belongs to root, which makes a difference for other users.
         shutil.copy(LIBRARY, self.dir / "lib.so")
         shutil.copy(program("company_job"), self.dir / "job")
         for steps in (("dumpable:0", "read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held",
@@ -184,7 +184,7 @@ print(os.read(fd, 5) == CONTENT[3][10:15])
         self.check_job("nnp", "read:DIR", "read:DIR", "fork:DIR", "vfork:DIR", "held", "send:DIR")
 
     def test_capabilities_dropped_midway(self):
-        # Most programs call capset past libc's wrappers; here through ctypes.
+        # Most programs call capset without a wrapper of libc; here it is called through ctypes.
         script = self.python("""
 import ctypes
 check_all(); check_all()

@@ -13,7 +13,7 @@ class Sanitizers(Job):
         return self.check([program(name), *self.steps(*STEPS)], preload=list(preload), **options)
 
     def asan_runtime(self, name):
-        """The shared runtime that the program is linked with."""
+        """Returns the shared runtime with which the program is linked."""
         listed = subprocess.run(["ldd", program(name)], capture_output=True, text=True,
                                 env=self.env).stdout
         for line in listed.splitlines():
@@ -55,8 +55,8 @@ class Sanitizers(Job):
                         says="without a cache.*MemorySanitizer.*address, thread")
 
     def test_profiler_walks_stacks_in_sanitized_hosts(self):
-        # Each call with its native stack, in threads, in a forked child, and in a handler on a
-        # stack of its own.
+        # Records each call with its native stack, in threads, in a forked child, and in a handler
+        # on its own stack.
         steps = ("read:DIR", "threads:DIR:8:262144", "fork:DIR", "vfork:DIR", "held",
                  "signal:DIR:32768")
         hosts = {

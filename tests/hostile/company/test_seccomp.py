@@ -1,5 +1,5 @@
-"""Sandboxes made of seccomp filters: installed before the program starts, and by the program itself
-while it reads."""
+"""Sandboxes made of seccomp filters. A filter is installed before the program starts, or by the
+program itself while it reads."""
 import os
 import unittest
 
@@ -7,7 +7,7 @@ from support import LIBRARY, Job, program
 
 STEPS = ("read:DIR", "read:DIR", "threads:DIR:4:262144", "fork:DIR", "vfork:DIR", "held",
          "send:DIR")
-# The library works without these calls, none of which it needs for anything important.
+# The library also works without these calls.
 WORKS_WITHOUT = (
     "io_uring_setup memfd_create get_robust_list openat2 statx membarrier madvise mremap mlock "
     "copy_file_range pidfd_open pidfd_send_signal rseq close_range process_vm_readv "
@@ -29,7 +29,7 @@ PLAIN_CALLS = "read,write,openat,close,newfstatat,fstat,lseek,exit_group"
 
 
 class Before(Job):
-    """The filter exists already when the library is loaded: a static program, which never has the
+    """The filter exists before the library is loaded. A static program, which never loads the
     library, installs it."""
     def setUp(self):
         super().setUp()
@@ -79,7 +79,7 @@ class Before(Job):
         shim = self.launch("kill", never, *STEPS)
         self.assertGreater(shim.hits, 0, str(shim))
 
-    # Calls that the threads which read ahead make without a sandbox.
+    # Calls that threads that read ahead make only without a sandbox.
     NEVER = (
         "pidfd_open,pidfd_getfd,sched_getscheduler,sched_setscheduler,sched_setaffinity,"
         "getpriority,setpriority,"
@@ -121,7 +121,7 @@ class Before(Job):
     def test_a_cluster_makes_no_call_that_kills(self):
         """A filter for programs that read files and have threads: it allows neither sockets nor
         priorities."""
-        # Nobody listens there.
+        # No process listens at this address.
         self.settings |= {"CUBESHIM_CLUSTER": "memcached://127.0.0.1:1", "CUBESHIM_LOG": "info"}
         job = [program("company_job"), *self.steps("read:DIR", "threads:DIR:4:262144", "fork:DIR")]
         shell = ["/bin/sh", "-c", 'LD_PRELOAD=%s "$@"; exit $?' % LIBRARY, "sh"]
@@ -139,7 +139,7 @@ class Before(Job):
 
 
 class Within(Job):
-    """The program installs the filter on itself: from then on the library makes no call that the
+    """The program installs the filter on itself. After that, the library makes no call that the
     program does not make."""
     def test_a_filter_that_kills_for_everything_a_reader_does_not_need(self):
         done = self.check_job("read:DIR", "read:DIR", "hold:DIR", f"allow:{PLAIN_CALLS}",

@@ -13,7 +13,7 @@ class Start(Job):
     def test_closed_standard_fds(self):
         for fds in ((0,), (1,), (2,), (0, 1, 2), (0, 2)):
             with self.subTest(fds=fds):
-                # Without the library, the program's own files may then get fds 0 to 2.
+                # Without the library, the program's own files can then get fds 0 to 2.
                 steps = [f"close:{fd}" for fd in fds]
                 inner = [program("company_job"), *self.steps("quiet:DIR/none", *STEPS)]
                 native = self.run_one([program("company_static"), *steps, "exec", *inner],
@@ -24,7 +24,7 @@ class Start(Job):
                 self.assertGreater(done.hits, 0, str(done))
 
     def test_reports_and_lines_never_land_in_a_data_file(self):
-        # fd 2 is closed at the start, and a data file becomes fd 2.
+        # Fd 2 is closed at the start, and a data file is opened as fd 2.
         self.settings["CUBESHIM_STATS"] = "stderr"
         self.settings["CUBESHIM_RAM_DIR"] = "/nowhere"
         victim = self.data / "victim"
@@ -73,7 +73,7 @@ class Start(Job):
                          r"\A(cubeshim: warn: CUBESHIM_STATS: cannot write /dev/full: .*\n)?\Z")
 
     def test_report_of_a_program_that_closes_stderr_before_its_end(self):
-        # coreutils do this, and jobs are started by timeout and nice.
+        # coreutils close stderr like this, and jobs are often started by timeout or nice.
         self.settings["CUBESHIM_STATS"] = "stderr"
         for launcher in (["timeout", "100"], ["nice"], ["env"], ["nohup"], ["setsid", "-w"]):
             with self.subTest(launcher):
@@ -121,7 +121,8 @@ print(os.wait()[1])
             with self.subTest(mask):
                 self.settings["CUBESHIM_RAM_KEEP"] = "1"
                 job = self.check_job(f"umask:{mask}", *STEPS)
-                # Only this user has rights, with any umask, and the next job can use it.
+                # With any umask, only this user has rights to the region, and the next job can use
+                # it.
                 self.assertEqual([path.stat().st_mode & 0o777 for path in self.regions()], [0o600])
                 again = self.check_job("read:DIR")
                 self.assertEqual(again.report["misses"], 0, str(again))
@@ -132,7 +133,7 @@ print(os.wait()[1])
         self.assertIsNotNone(done.report)
 
     def test_no_name(self):
-        # argv[0] is missing: apart from the usage text, the program starts and ends as without the
+        # argv[0] is missing. Apart from the usage text, the program starts and ends as without the
         # library.
         self.check([program("company_static"), "argv0", program("company_job")], hits=None)
 

@@ -1,4 +1,4 @@
-"""Code of the host in the library's own threads: functions that a library hooks for all threads are
+"""Another library hooks functions for all threads. In the library's own threads, these hooks may be
 called only with the host's fd table."""
 import pathlib
 import sys

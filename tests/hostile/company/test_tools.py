@@ -1,5 +1,5 @@
-"""Under debuggers, tracers and the loader's own switches; libraries that are loaded and unloaded
-all the time."""
+"""Runs under debuggers, tracers and the loader's own switches, and with libraries that are loaded
+and unloaded all the time."""
 import pathlib
 import re
 import subprocess
@@ -90,8 +90,9 @@ class Loader(Job):
         self.check_job(*STEPS)
 
     def test_linked_statically(self):
-        # Without a dynamic linker there is no library: plain reads, and no line. A dynamic process
-        # that runs at the same time reads the right bytes of the same files.
+        # Without a dynamic linker, the library is not loaded, so reads are plain and no line is
+        # printed. A dynamic process that runs at the same time reads the right bytes of the same
+        # files.
         for name in ("company_static", "company_static_pie", "company_musl"):
             with self.subTest(name):
                 self.check([program(name), *self.steps(*STEPS)], hits=False)
@@ -138,7 +139,7 @@ for t in threads: t.join()
         self.check(script)
 
     def test_namespaces_of_the_loader(self):
-        # Code in a namespace of its own (dlmopen) has a libc of its own: it bypasses the library,
+        # Code in a separate loader namespace (dlmopen) has its own libc. It bypasses the library,
         # and the kernel opens its files.
         script = self.python("""
 import ctypes
@@ -166,15 +167,16 @@ print(read(ours, buffer, 10) in (10, -1))
         self.check(script)
 
     def test_loaded_twice_and_by_hand(self):
-        # Two names of the same library in LD_PRELOAD are one library; a copy is another one, which
-        # asks the first.
+        # Two names of the same file in LD_PRELOAD are one library. A copy is a second library,
+        # which defers to the first.
         copy = self.dir / "copy.so"
         copy.write_bytes(pathlib.Path(LIBRARY).read_bytes())
         self.check_job(*STEPS, preload=[LIBRARY, LIBRARY])
         self.check_job(*STEPS, preload=[LIBRARY, str(copy)], hits=None)
 
     def test_opened_by_the_program_itself(self):
-        # With dlopen it is too late to come before libc: nothing is served, nothing breaks.
+        # After dlopen, the library comes too late to be in front of libc. Nothing is served, and
+        # nothing breaks.
         script = self.python("import ctypes\nctypes.CDLL(sys.argv[2])\ncheck_all(); check_all()\n")
         plain = self.run_one([*script, LIBRARY], shim=False)
         shim = self.run_one([*script, LIBRARY], shim=True, preload=[])

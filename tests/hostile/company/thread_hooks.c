@@ -1,7 +1,7 @@
-// For LD_PRELOAD: functions that memory profilers, allocators and tracers hook, in front of libc's.
-// At the end of the process it prints which of them were called in a thread whose fd table is not
-// the process's: an fd that a hook opens there is another file to the program (memray --native,
-// heaptrack and tcmalloc unwind in malloc, and libunwind keeps a pipe).
+// For LD_PRELOAD: hooks the functions that memory profilers, allocators and tracers hook, in front
+// of libc. At the end of the process, it prints which hooks were called in a thread whose fd table
+// is not the process's. An fd that a hook opens in such a thread is another file in the program's
+// own table (memray --native, heaptrack and tcmalloc unwind in malloc, and libunwind keeps a pipe).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
@@ -56,7 +56,7 @@ __attribute__((destructor)) static void tell(void) {
     return real(__VA_ARGS__);                                               \
   }
 
-// These are libc's own names for the functions. dlsym would not do, because it allocates.
+// These are libc's own names for the functions. dlsym cannot be used, because it allocates.
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);
 void* __libc_realloc(void*, size_t);
@@ -110,8 +110,8 @@ HOOK(void, qsort, (void* at, size_t n, size_t size, int (*f)(const void*, const 
 HOOK(int, sched_yield, (void))
 HOOK(int, inet_pton, (int family, const char* text, void* to), family, text, to)
 
-// Wraps threads as profilers do: some of their code runs before the thread's function, after it,
-// and when thread-specific data is destroyed.
+// Wraps threads like a profiler, whose code runs before the thread's function, after it, and when
+// thread-specific data is destroyed.
 struct start {
   void* (*body)(void*);
   void* argument;

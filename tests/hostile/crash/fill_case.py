@@ -11,13 +11,13 @@ STEP = 100_000
 
 
 def part(data, at, n):
-    """The host's answer after one read that returned these bytes."""
+    """Returns the host's answer after one read of these bytes."""
     piece = data[at:at + n]
     return f"ok {len(piece)} {len(piece)} {zlib.crc32(piece)}"
 
 
 class FillCase(support.FaultCase):
-    """Uses an origin whose every read is counted, because no page of it is kept."""
+    """Uses an origin of which no page is kept in memory, so that every read of it is counted."""
 
     options = ("--direct",)
 
@@ -46,7 +46,7 @@ class FillCase(support.FaultCase):
         (self.origin.root / ".lagfs/reset").write_text("1\n")
 
     def origin_bytes(self):
-        """Bytes read since the last reset."""
+        """Returns the bytes read since the last reset."""
         return json.loads((self.origin.root / ".lagfs/counters.json").read_text())["read"]["bytes"]
 
     def read_steps(self, host, fd, at, end, data=None):

@@ -1,6 +1,6 @@
-// The program that the fault tests harm: it reads one command per line from its standard input,
-// executes it with plain libc calls and answers with one line. It runs with the library preloaded,
-// and without it for comparison.
+// The program that the fault tests harm. It reads one command per line from its standard input,
+// executes the command with plain libc calls, and answers with one line. It runs with the library
+// preloaded and, for comparison, without the library.
 #include "tests/hostile/crash/host.h"
 
 #include <sys/prctl.h>
@@ -10,8 +10,8 @@
 #include <sstream>
 
 int main(int argc, char** argv) {
-  // This process must not outlive the driver. The driver may start it in another pid namespace, so
-  // the driver's pid does not show whether the driver is already gone.
+  // This process must not outlive the driver. The driver can start it in another pid namespace, so
+  // the driver's pid does not show whether the driver has ended already.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (argc > 1) std::cout << argv[1] << std::endl;
   cube::crash::Commands commands = cube::crash::path_commands();

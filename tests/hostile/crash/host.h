@@ -12,7 +12,7 @@ namespace cube::crash {
 using Words = std::vector<std::string>;
 using Commands = std::map<std::string, std::string (*)(const Words&)>;
 
-// Commands on a file by its path; on an fd that stays open; with a child.
+// The commands on a file by its path, on an fd that stays open, and with a child.
 Commands path_commands();
 Commands fd_commands();
 Commands child_commands();
@@ -21,12 +21,12 @@ Commands child_commands();
 std::string failed(const char* step);
 // "ok SIZE BYTES CRC": the size that stat gave, and the bytes that were read.
 std::string seen(long size, const std::string& bytes);
-// Reads to the end, by the given kind of read. False on failure, with errno.
+// Reads to the end, with the given kind of read. Returns false and sets errno on failure.
 bool read_all(int fd, const std::string& how, std::string& bytes);
 
-// read PATH [HOW]: open, fstat, read to the end, close
+// read PATH [HOW]: opens, stats, reads to the end, and closes
 std::string do_read(const Words& words);
-// next FD BYTES: what one read returns; at FD OFFSET BYTES: what one pread returns
+// next FD BYTES: one read; at FD OFFSET BYTES: one pread
 std::string do_next(const Words& words);
 std::string do_at(const Words& words);
 

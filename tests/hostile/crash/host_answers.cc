@@ -1,4 +1,4 @@
-// The form of the answers of the host's commands, and their ways to read.
+// The form of the answers to the host's commands, and the kinds of read that the commands use.
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@
 namespace cube::crash {
 namespace {
 
-// The same as zlib's, so that the driver can compare.
+// The same CRC as zlib's, so that the driver can compare the values.
 std::uint32_t crc32(const std::string& bytes) {
   static const auto table = [] {
     std::array<std::uint32_t, 256> t{};

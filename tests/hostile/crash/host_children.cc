@@ -13,7 +13,7 @@
 namespace cube::crash {
 namespace {
 
-// A child does not outlive this process, even if this process is killed.
+// Forks a child that does not outlive this process, even if this process is killed.
 pid_t fork_child() {
   const pid_t parent = getpid(), child = fork();
   if (child == 0) {
@@ -22,7 +22,7 @@ pid_t fork_child() {
   }
   return child;
 }
-// The word that a child writes to the pipe, once, and the status with which it ends.
+// The word that a child writes to the pipe, and the child's exit status.
 struct ChildAnswer {
   std::string text;
   int status = 0;
@@ -39,7 +39,7 @@ ChildAnswer answer_of(pid_t child, const int (&pipe_ends)[2]) {
 bool tell(const int (&pipe_ends)[2], const std::string& text) {
   return write(pipe_ends[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
 }
-// child PATH: a forked child reads it too
+// child PATH: a forked child reads the file too
 std::string do_child(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");
@@ -50,7 +50,7 @@ std::string do_child(const Words& words) {
   const ChildAnswer got = answer_of(child, answer);
   return got.status != 0 ? "child ended with " + std::to_string(got.status) : got.text;
 }
-// forked FD BYTES: a child reads that much, and then this process does
+// forked FD BYTES: a child reads that many bytes, and then this process does
 std::string do_forked(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");
@@ -61,8 +61,8 @@ std::string do_forked(const Words& words) {
   const std::string childs = answer_of(child, answer).text;
   return childs + " then " + do_next(words);
 }
-// rawforked FD OFFSET BYTES: a child, made by a clone that bypasses libc and the library, reads
-// that from the fd and closes it
+// rawforked FD OFFSET BYTES: a child reads these bytes from the fd and closes the fd. The child is
+// made by a clone that bypasses libc and the library.
 std::string do_raw_forked(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");
@@ -75,7 +75,7 @@ std::string do_raw_forked(const Words& words) {
   const ChildAnswer got = answer_of(static_cast<pid_t>(child), answer);
   return got.status != 0 ? "child ended with " + std::to_string(got.status) : got.text;
 }
-// executed FD BYTES: the child becomes a program that reads that much from its standard input
+// executed FD BYTES: a child executes a program that reads that many bytes from its standard input
 std::string do_executed(const Words& words) {
   int answer[2];
   if (pipe(answer) != 0) return failed("pipe");
@@ -94,7 +94,7 @@ std::string do_executed(const Words& words) {
   waitpid(child, &status, 0);
   return seen(static_cast<long>(bytes.size()), bytes);
 }
-// become: an exec of this very program
+// become: executes this program again in the same process
 std::string do_become(const Words&) {
   execl("/proc/self/exe", "crash_host", "became", static_cast<char*>(nullptr));
   return failed("execl");

@@ -19,7 +19,7 @@
 namespace cube::crash {
 namespace {
 
-// open PATH: keeps it open; the answer is the fd
+// open PATH: opens the file and keeps it open; the answer is the fd
 std::string do_open(const Words& words) {
   const int fd = open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
   return fd < 0 ? failed("open") : "fd " + std::to_string(fd);
@@ -27,7 +27,7 @@ std::string do_open(const Words& words) {
 std::string do_close(const Words& words) {
   return close(std::stoi(words[1])) == 0 ? "closed" : failed("close");
 }
-// fd FD [HOW]: from its beginning to its end
+// fd FD [HOW]: reads the file from its beginning to its end
 std::string do_fd(const Words& words) {
   const int fd = std::stoi(words[1]);
   struct stat st {};
@@ -54,14 +54,14 @@ std::string do_dup(const Words& words) {
       words.size() > 2 ? dup2(std::stoi(words[1]), std::stoi(words[2])) : dup(std::stoi(words[1]));
   return fd < 0 ? failed("dup") : "fd " + std::to_string(fd);
 }
-// limit N: of fds
+// limit N: sets the limit of fds
 std::string do_limit(const Words& words) {
   struct rlimit limit {};
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = std::stoul(words[1]);
   return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? "limited" : failed("setrlimit");
 }
-// setfd FD FLAGS [ioctl]: the flags of the fd before and after
+// setfd FD FLAGS [ioctl]: sets the flags of the fd; the answer has the flags before and after
 std::string do_set_fd(const Words& words) {
   const int fd = std::stoi(words[1]), flags = std::stoi(words[2]);
   const int before = fcntl(fd, F_GETFD);
@@ -70,11 +70,11 @@ std::string do_set_fd(const Words& words) {
   if (error != 0) return failed("F_SETFD");
   return "flags " + std::to_string(before) + " " + std::to_string(fcntl(fd, F_GETFD));
 }
-// kernel FD: a call that only the kernel can answer
+// kernel FD: makes a call that only the kernel can answer
 std::string do_kernel(const Words& words) {
   return fsync(std::stoi(words[1])) == 0 || errno == EINVAL ? "done" : failed("fsync");
 }
-// mapfd FD: the whole file
+// mapfd FD: maps the whole file
 std::string do_map_fd(const Words& words) {
   struct stat st {};
   if (fstat(std::stoi(words[1]), &st) != 0) return failed("fstat");
@@ -85,7 +85,7 @@ std::string do_map_fd(const Words& words) {
   munmap(at, size);
   return answer;
 }
-// threads PATH N: that many threads read the one open file by pread, each from another place
+// threads PATH N: N threads read the same open file by pread, each from another place
 std::string do_threads(const Words& words) {
   const int fd = open(words[1].c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return failed("open");
@@ -115,7 +115,7 @@ std::string do_threads(const Words& words) {
   }
   return seen_by[0];
 }
-// start FD OFFSET BYTES: a thread does one pread, whose answer `finish` returns
+// start FD OFFSET BYTES: a thread makes one pread; the command `finish` returns its result
 std::thread g_thread;
 std::string g_answer;
 std::string do_start(const Words& words) {
@@ -126,8 +126,8 @@ std::string do_finish(const Words&) {
   g_thread.join();
   return g_answer;
 }
-// handled FD MILLISECONDS: one read of a byte; during it a signal arrives whose handler reads the
-// same file by pread
+// handled FD MILLISECONDS: reads the file. During the read, a signal arrives, and its handler reads
+// the same file by pread.
 int g_handled = -1;
 ssize_t g_handled_bytes = 0;
 char g_handled_buffer[100'000];
@@ -145,7 +145,7 @@ std::string do_handled(const Words& words) {
   setitimer(ITIMER_REAL, &when, nullptr);
   std::string bytes;
   const bool whole = read_all(g_handled, "read", bytes);
-  // This is true even if the file was read fast.
+  // Waits for the handler, even if the file was read fast.
   while (g_handled_bytes == 0) pause();
   if (!whole) return failed("read");
   return seen(static_cast<long>(bytes.size()), bytes) + " handler " +
@@ -153,13 +153,13 @@ std::string do_handled(const Words& words) {
               std::string(g_handled_buffer,
                           static_cast<std::size_t>(std::max<ssize_t>(g_handled_bytes, 0))));
 }
-// jumped FD BYTES: one read, which SIGUSR1 leaves by a jump
+// jumped FD BYTES: makes one read, which the handler of SIGUSR1 leaves by a jump
 sigjmp_buf g_before_read;
 std::string do_jumped(const Words& words) {
   struct sigaction action {};
   action.sa_handler = [](int) { siglongjmp(g_before_read, 1); };
   sigaction(SIGUSR1, &action, nullptr);
-  // The buffer is static: the jump would not destroy one on the stack.
+  // The buffer is static, because the jump would not destroy a local buffer.
   static std::string buffer;
   buffer.resize(std::stoul(words[2]));
   if (sigsetjmp(g_before_read, 1) != 0) return "left";

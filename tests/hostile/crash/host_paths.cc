@@ -30,7 +30,7 @@ std::string do_read(const Words& words) {
 
 namespace {
 
-// stdio PATH: by fopen and fread
+// stdio PATH: reads the file by fopen and fread
 std::string do_stdio(const Words& words) {
   std::FILE* const file = std::fopen(words[1].c_str(), "rb");
   if (file == nullptr) return failed("fopen");
@@ -47,7 +47,7 @@ std::string do_stat(const Words& words) {
   struct stat st {};
   return stat(words[1].c_str(), &st) != 0 ? failed("stat") : "size " + std::to_string(st.st_size);
 }
-// map PATH: the whole file, kept; the answer is what is in it
+// map PATH: maps the whole file and keeps the mapping; the answer describes its content
 struct Mapped {
   void* at = nullptr;
   std::size_t size = 0;
@@ -66,15 +66,15 @@ std::string do_map(const Words& words) {
   close(fd);
   return g_mapped.at == MAP_FAILED ? failed("mmap") : do_mapped(words);
 }
-// alarmed MILLISECONDS PATH: like read, but signals whose handler asks for no restart arrive in
-// the middle, one each MILLISECONDS
+// alarmed MILLISECONDS PATH: like read, but a signal interrupts the read every MILLISECONDS. Its
+// handler is installed without SA_RESTART.
 volatile sig_atomic_t g_signals = 0;
 std::string do_alarmed(const Words& words) {
   struct sigaction action {};
   action.sa_handler = [](int) { g_signals = g_signals + 1; };
   sigaction(SIGALRM, &action, nullptr);
   const long ms = std::stol(words[1]);
-  // On a busy machine, the first may come before the read.
+  // On a busy machine, the first signal can arrive before the read.
   const timeval each{ms / 1000, ms % 1000 * 1000};
   const itimerval when{each, each};
   g_signals = 0;
@@ -84,8 +84,8 @@ std::string do_alarmed(const Words& words) {
   setitimer(ITIMER_REAL, &never, nullptr);
   return answer;
 }
-// write PATH SIZE BYTE: in place; replace: a new file under its name; then remove PATH, truncate
-// PATH SIZE
+// write PATH SIZE BYTE: writes in place. replace PATH SIZE BYTE: puts a new file under the name.
+// The next commands are remove PATH and truncate PATH SIZE.
 std::string put(const std::string& path, const Words& words) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) return failed("open");
@@ -101,7 +101,7 @@ std::string do_replace(const Words& words) {
 std::string do_remove(const Words& words) {
   return unlink(words[1].c_str()) == 0 ? "removed" : failed("unlink");
 }
-// eat BYTES: takes and touches that much memory
+// eat BYTES: allocates and touches that much memory
 std::string do_eat(const Words& words) {
   const std::size_t n = std::stoul(words[1]);
   auto* const at = static_cast<char*>(

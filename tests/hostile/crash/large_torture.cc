@@ -1,12 +1,12 @@
-// Readers check every byte of files of 20 to 60 MB, which are served in blocks from a region that
-// is far too small for them, while some are killed and replaced, others are stopped, and two
-// writers replace, rewrite, append to and truncate files: one through the library, one bypassing
-// it.
+// Readers check every byte of files of 20 to 60 MB. The files are served in blocks from a region
+// that is far too small for them. Some readers are killed and replaced, others are stopped. Two
+// writers replace, rewrite, append to and truncate files, one through the library, the other
+// bypassing the library.
 //
 //   large_torture [--seconds N] [--round N] [--seed N]
 //
-// The program runs in rounds with blocks of 4 KiB, 64 KiB and 1 MiB in turn. At the end of a round
-// nothing may be left in the region: no slot, pin, lease or unfinished place.
+// The program runs in rounds with blocks of 4 KiB, 64 KiB and 1 MiB in turn. At the end of a round,
+// no slot, pin, lease or unfinished place may be left in the region.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -157,7 +157,7 @@ class Torture {
       ++stops_;
       return;
     }
-    // Most readers live for a while; otherwise none would read much.
+    // Most readers must live for a while, so that they read enough.
     if (random_() % 3 != 0 || has_ended(row)) return;
     kill(row);
     ++kills_;

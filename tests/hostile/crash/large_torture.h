@@ -1,5 +1,5 @@
-// Shared by large_torture and its workers: the files, whose bytes encode file, generation and
-// place, and the board.
+// Shared by large_torture and its workers: the board, and the files. Each word of a file encodes
+// file, generation and place.
 #pragma once
 
 #include <fcntl.h>
@@ -48,7 +48,7 @@ inline std::uint64_t size_of(int file, std::uint64_t generation) {
   return k_files[file].size + (varies ? generation % 7 * 12'288 + generation % 11 : 0);
 }
 
-// A word can be decoded: file, generation, and its place in the file.
+// A word can be decoded to its file, generation, and place in the file.
 constexpr std::uint64_t k_factor = 0x9e3779b97f4a7c15ULL;
 constexpr std::uint64_t inverse_of(std::uint64_t factor) {
   std::uint64_t x = factor;
@@ -72,11 +72,11 @@ struct Board {
   std::atomic<std::uint64_t> reads, bytes, maps, changes, jumps, wrong, errors;
   std::atomic<std::uint64_t> beat_ns[k_processes];
   std::atomic<std::uint32_t> step[k_processes];
-  // Twice the generation; odd while that generation is being written. A rewritten file has one for
-  // each area.
+  // Twice the generation; odd while that generation is being written. A rewritten file has such a
+  // value for each area.
   std::atomic<std::uint64_t> versions[k_file_count];
   std::atomic<std::uint64_t> areas[k_most_bytes / k_area + 1];
-  std::atomic<std::uint64_t> length;  // least length of the appended file
+  std::atomic<std::uint64_t> length;  // the minimum length of the appended file
 };
 
 inline Board* map_board(int fd) {
@@ -84,7 +84,8 @@ inline Board* map_board(int fd) {
   return at == MAP_FAILED ? nullptr : static_cast<Board*>(at);
 }
 
-// Writes words [at, at + bytes) of a generation, in steps, so that readers see half-written files.
+// Writes the words in [at, at + bytes) of a generation. Writes in steps, so that readers see
+// half-written files.
 inline bool write_words(int fd, int file, std::uint64_t generation, std::uint64_t at,
                         std::uint64_t bytes) {
   std::vector<std::uint64_t> words(128 << 10);

@@ -1,4 +1,4 @@
-// A file that a worker of large_torture has open, and the check of each byte that it gets. Thread
+// A file that a worker of large_torture has open. Checks each byte that the worker reads. Thread
 // safety: an object belongs to one thread.
 #pragma once
 
@@ -49,8 +49,8 @@ inline void wrong(int file, const char* what, std::uint64_t at, std::uint64_t a,
   [[maybe_unused]] const ssize_t written = write(1, text, static_cast<std::size_t>(n));
 }
 
-// The bytes that may be seen: generations from `least` to `most`; if all bytes must be of one
-// generation, `one` begins as k_any.
+// The bytes that may be seen: those of the generations from `least` to `most`. If all bytes must be
+// of the same generation, `one` points to it, and is k_any at first.
 constexpr std::uint64_t k_any = UINT64_MAX;
 struct Allowed {
   int file;
@@ -58,8 +58,8 @@ struct Allowed {
   std::uint64_t* one = nullptr;
 };
 
-// A read during a write may get the first bytes of a word from before the write, and the others
-// from after it, as in the kernel.
+// During a write, a read may return the old first bytes of a word and its new last bytes, as in the
+// kernel.
 inline bool is_torn(const Allowed& allowed, std::uint64_t word, std::uint64_t index) {
   if (allowed.one != nullptr || allowed.most - allowed.least > 8) return false;
   for (std::uint64_t a = allowed.least; a <= allowed.most; ++a) {
@@ -106,7 +106,7 @@ inline bool check(const Allowed& allowed, const void* bytes, std::uint64_t n, st
   return true;
 }
 
-// A file that is open for reading, and the bytes that it may show.
+// A file that is open for reading, and the bytes that may be read from it.
 class Opened {
  public:
   Opened(int file, int flags) : file_(file) {
@@ -139,7 +139,7 @@ class Opened {
   std::uint64_t size() const { return size_; }
   int give_up() { return std::exchange(fd_, -1); }
 
-  // Around a read of [at, at + n).
+  // Makes a read of [at, at + n) and checks the bytes.
   template <typename Read>
   ssize_t checked(std::uint64_t at, std::uint64_t n, const void* bytes, const Read& read) {
     constexpr std::uint64_t k_most_areas = 64;
@@ -177,7 +177,7 @@ class Opened {
     }
     return got;
   }
-  // A mapping may show all that the file held at any time since the open.
+  // A mapping may show any content that the file had at any time since the open.
   bool check_mapped(const void* bytes, std::uint64_t n, std::uint64_t at) {
     if (kind() == Kind::rewritten) return check({file_, 0, UINT64_MAX}, bytes, n, at);
     return check({file_, least_, most_, &one_}, bytes, n, at);

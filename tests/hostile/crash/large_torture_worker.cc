@@ -1,5 +1,5 @@
 // One process of large_torture: `large_torture_worker DIR ROW SEED`. It reads and checks files, or
-// changes them, until the board is set to stop.
+// changes them, until the board says stop.
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
@@ -73,7 +73,8 @@ void read_in_threads(Opened& file, Random& random) {
     bodies[i] = [&file, seed = random()] {
       t_way = "thread";
       Random own(static_cast<unsigned>(seed));
-      // Each open keeps its own account of the bytes that it may see.
+      // Each thread opens the file itself, because an Opened tracks the bytes that may be seen
+      // since its open.
       Opened again(file.file(), O_CLOEXEC);
       if (again) read_anywhere(again, own, 20);
     };
@@ -86,8 +87,8 @@ void read_in_threads(Opened& file, Random& random) {
   pthread_attr_destroy(&attributes);
 }
 
-// A thread reads an fd that is closed during the read and then refers to another file: it gets
-// bytes of one file at that place.
+// A thread reads an fd that is closed during the read and then refers to another file. The read
+// must return bytes of one of the two files.
 void read_while_closed(Random& random) {
   Opened first(0, O_CLOEXEC);
   if (!first) return;
@@ -170,7 +171,7 @@ void read_mapped(Opened& file, Random& random) {
   if (munmap(bytes, length) != 0) wrong(file.file(), "munmap", from, length, 0, 0);
 }
 
-// A child continues to read with the same offset and mapping; it ends with its parent.
+// A child continues to read with the same offset and mapping. The child ends with its parent.
 void read_forked(Opened& file, Random& random) {
   const pid_t parent = getpid();
   const auto seed = static_cast<unsigned>(random());

@@ -1,8 +1,8 @@
 """The region's file, for tests that corrupt it (cache/region/layout.h)."""
 import struct
 
-# RegionHeader up to created_ns: magic, version and its own size; RegionLayout with its counts and
-# its places.
+# RegionHeader up to created_ns: magic, version, the header's size, and RegionLayout with its counts
+# and places.
 HEADER = struct.Struct("<QII"
                        "10I"
                        "26Q")
@@ -38,8 +38,7 @@ class Layout:
         assert self.file_bytes == self.data + self.segment_bytes * self.segment_count, (
             "the places are read wrongly")
         parts = [part for name, part in self.parts().items() if name not in ("pins", "counters")]
-        # The second of two consecutive tables begins at the end of the first, except for the part
-        # before the index.
+        # Each table begins at the end of the previous table, except for the part before the index.
         for (at, length), (after, _) in zip(parts, parts[1:-1]):
             assert 0 <= after - at - length < 64, (f"the table at {at} has another length than "
                                                    f"{length}")
@@ -51,7 +50,7 @@ class Layout:
         return {2 << 20: 12, 4 << 20: 64, 16 << 20: 256}[self.segment_bytes]
 
     def parts(self):
-        """The parts that hold no lock: name, start, length."""
+        """Returns the parts without locks: name, start, length."""
         return {
             "pins": (self.pins, 4 * self.segment_count * self.process_slots),
             "lanes": (self.lanes, 64 * self.process_lanes * self.process_slots),
@@ -78,7 +77,7 @@ class Layout:
 
 
 def records(region, layout):
-    """The places where records begin."""
+    """Returns the places where records begin."""
     # Searches a copy, because CPython's mmap.find() reads a byte past the mapping (gh-105235) and
     # sometimes crashes.
     bytes_of_region = bytes(region)

@@ -1,5 +1,5 @@
-"""Shared by the fault tests: a slow mount with faults on request, hosts that are harmed, and counts
-of both."""
+"""Code that the fault tests share: a slow mount with faults on request, hosts that are harmed, and
+the counters of both."""
 import concurrent.futures
 import functools
 import os
@@ -29,14 +29,14 @@ _names = iter(range(1 << 30))
 
 @functools.cache
 def content(generation, size):
-    """Bytes that encode their generation and place."""
+    """Returns bytes that encode their generation and place."""
     unit = b"".join(b"%07d:%07d\n" % (generation, i) for i in range(size // 16 + 1))
     return unit[:size]
 
 
 @functools.cache
 def whole(data, size=None):
-    """The host's answer after it has read the whole file."""
+    """Returns the host's answer after it has read the whole file."""
     return f"ok {len(data) if size is None else size} {len(data)} {zlib.crc32(data)}"
 
 
@@ -65,7 +65,7 @@ class Host:
             pass
 
     def answer(self):
-        """The next line; '' if the host is gone or does not answer."""
+        """Returns the next line, or '' if the host is gone or does not answer."""
         reader = _pool.submit(self.process.stdout.readline)
         try:
             line = reader.result(WATCHDOG_S).strip()
@@ -98,7 +98,7 @@ class Host:
         self.process.wait()
 
     def ask_or_die(self, line):
-        """Asks a host that may be unable to run at all."""
+        """Asks a host that possibly cannot run at all."""
         self.killed = True
         return self.ask(line)
 
@@ -162,7 +162,7 @@ class Mount:
             [LAGFS, *latency, *timeouts, *self.options,
              str(self.source_root),
              str(self.root)], check=True)
-        # lagfs runs in the background by itself; its process has this mount point as its last
+        # lagfs puts itself into the background. Its process has this mount point as the last
         # argument.
         found = subprocess.run(["pgrep", "-f", f"{LAGFS}.* {self.root}$"], capture_output=True,
                                text=True).stdout.split()
@@ -175,7 +175,7 @@ class Mount:
         return self.source_root / name
 
     def put(self, name, data):
-        """Writes at the origin, bypassing the mount, as another node does."""
+        """Writes at the origin like another node, bypassing the mount."""
         self.source(name).write_bytes(data)
         return self.path(name)
 
@@ -188,8 +188,8 @@ class Mount:
             return int(file.read(100))
 
     def while_held(self, host, command, rule, action):
-        """Sends the command, does `action` while the operation of the rule is held, and releases
-        it. Returns the answer and whether it was held at all."""
+        """Sends the command, calls `action` while the operation of the rule is held, and releases
+        the operation. Returns the answer, and whether the operation was held at all."""
         self.script(rule)
         host.send(command)
 
@@ -224,7 +224,7 @@ class Mount:
 
 
 class FaultCase(unittest.TestCase):
-    """Each test has a cache of its own; its region must be gone at the end, unless the test says
+    """Each test has its own cache. The region must be gone at the end, except if the test says
     otherwise."""
 
     longMessage = True

@@ -1,5 +1,5 @@
-"""Files whose bytes arrive as a program reads them: every way to read, files that change during
-that, and errors of the origin."""
+"""Files whose bytes arrive as a program reads them: every way to read, files that change during the
+read, and errors of the origin."""
 import os
 import pathlib
 import signal
@@ -56,7 +56,7 @@ class Reads(FillCase):
         self.assertEqual(host.ask(f"offset {fd}"), "at 2000")
         info = pathlib.Path(f"/proc/{host.process.pid}/fdinfo/{fd}").read_text()
         self.assertIn("pos:\t2000\n", info)
-        # A file that is closed in the middle of its fetch leaves nothing held.
+        # A file that is closed in the middle of its fetch leaves no resource held.
         self.assertEqual(host.ask(f"close {fd}"), "closed")
         self.read_steps(host, twin, 2000, SIZE)
         self.assert_kept(host, path)
@@ -73,8 +73,8 @@ class Reads(FillCase):
         self.tried()
 
     def test_closed_while_another_thread_reads(self):
-        """The read goes on. Whether the fd belonged to the file until its end is unknown, so its
-        bytes are not used for other readers."""
+        """The read continues. It is unknown whether the fd belonged to the file until the end of
+        the read, so its bytes are not used for other readers."""
         host, path, other = self.new_host(), self.new_file(), self.new_file(self.other)
         for keeps in (True, False):
             path = self.new_file()
@@ -98,8 +98,8 @@ class Reads(FillCase):
             self.tried()
 
     def test_closed_and_removed_while_another_thread_reads(self):
-        """The file that the fd has become is never shown. If the file cannot be opened again, the
-        read returns EBADF."""
+        """The read never returns bytes of the file that has the fd now. If the old file cannot be
+        opened again, the read returns EBADF."""
         host, other = self.new_host(), self.new_file(self.other)
         path = self.new_file(name="removed")
         fd = self.opened(host, path)
@@ -130,7 +130,7 @@ class Reads(FillCase):
             self.tried()
 
     def test_nearly_whole_in_several_opens(self):
-        """The close completes the file."""
+        """The close completes the fetch of the file."""
         host, path = self.new_host(), self.new_file()
         for n in (1000, len(self.data) * 9 // 10):
             fd = self.opened(host, path)
@@ -140,7 +140,7 @@ class Reads(FillCase):
         self.tried()
 
     def test_headers_take_no_room_for_good(self):
-        """Reads forty times as much as the region holds."""
+        """Reads forty times as many bytes as the region holds."""
         host = self.new_host()
         for round in range(2):
             for _ in range(40):
@@ -190,12 +190,12 @@ class Reads(FillCase):
         self.tried()
 
     def test_left_by_a_jump(self):
-        """The part in flight never arrives. The next open fetches the file again, and no reader
-        waits for the first fetch."""
+        """The part that is in flight never arrives. The next open fetches the file again, and no
+        reader waits for the first fetch."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         fd = self.opened(host, path)
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
-        # The first read after the script.
+        # Makes the first read after the script.
         self.origin.script("hold read 1")
         host.send(f"jumped {fd} 1000000")
         self.assertGreater(self.origin.held(), 0)
@@ -227,7 +227,7 @@ class KernelsPages(Reads):
 
 
 class Changes(FillCase):
-    """The file changes when a part of it has been read: no byte of it stays in the cache, and the
+    """The file changes after a part of it was read. None of its bytes stay in the cache, and the
     reader continues as without the library."""
     def change(self, action, commands, expected, **more):
         host, path = self.new_host(**more), self.new_file(name="changing")
@@ -244,8 +244,8 @@ class Changes(FillCase):
             with open(source, "r+b") as file:
                 file.write(self.other)
 
-        # Back at the beginning, the bytes are current: if they were old, the reader would get a
-        # mixture without noticing.
+        # If the reader returns to the beginning, the bytes must be current. Otherwise, the reader
+        # would get a mixture without noticing it.
         again = [
             "at {fd} 0 1000", f"at {{fd}} {SIZE - 1000} 1000", "at {fd} 0 1000", "read {path}",
             "read {path}"
@@ -266,7 +266,7 @@ class Changes(FillCase):
         fd = 3
         at = SIZE // 2
         while at < SIZE:
-            # Bytes that were read ahead may be old.
+            # Bytes that were read ahead can be old.
             self.assertIn(host.ask(f"next {fd} {STEP}"),
                           (part(self.other, at, STEP), part(self.data, at, STEP),
                            *(part(self.data[:cut] + self.other[cut:], at, STEP)

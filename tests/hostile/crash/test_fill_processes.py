@@ -1,5 +1,5 @@
-"""Files whose bytes arrive as a program reads them: other processes that read, wait, die or are
-created meanwhile."""
+"""Files whose bytes arrive as a program reads them, while other processes read, wait, die or are
+created."""
 import signal
 
 import support
@@ -61,8 +61,8 @@ class Processes(FillCase):
         self.tried()
 
     def test_waiter_is_answered_from_the_fill(self):
-        """A waiter makes the reader fetch the rest at its next read, and asks the origin for
-        nothing itself."""
+        """A waiter makes the reader fetch the rest at its next read. The waiter itself requests
+        nothing from the origin."""
         host, peer, path = self.new_host(), self.new_host(), self.new_file()
         self.assertEqual(peer.ask(f"read {self.new_file()}"), whole(self.data))
         self.reset()
@@ -101,7 +101,7 @@ class Processes(FillCase):
                 self.tried()
 
     def test_close_on_exec_is_changed(self):
-        """Sets and clears close-on-exec by fcntl and by ioctl, on the fd and on a dup: the last
+        """Sets and clears close-on-exec by fcntl and by ioctl, on the fd and on a dup. The last
         setting counts at the exec."""
         for how in ("", " ioctl"):
             for keeps in (True, False):
@@ -147,7 +147,7 @@ class Processes(FillCase):
         self.assertEqual(host.ask(f"next {fd} {STEP}"), part(self.data, 0, STEP))
         self.assertEqual(host.ask(f"rawforked {fd} {SIZE // 2} 1000"),
                          part(self.data, SIZE // 2, 1000))
-        # The room still belongs to the parent: no file that fills the region gets it.
+        # The room still belongs to the parent, so no file that fills the region may use it.
         others = [self.new_file(self.other) for _ in range((64 << 20) // SIZE)]
         for other in others:
             self.assertEqual(host.ask(f"read {other}"), whole(self.other))

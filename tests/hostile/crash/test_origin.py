@@ -1,5 +1,5 @@
-"""An origin that fails, returns false data or disappears: the program gets the right bytes, or the
-error that it would get without the library."""
+"""The origin fails, returns false data or disappears. The program must get the right bytes, or the
+same error as without the library."""
 import json
 import os
 import subprocess
@@ -14,12 +14,13 @@ SIZE = 300_000
 
 
 def step_apart(line):
-    """EINTR ends the open instead of a later call, because a signal is delivered only once."""
+    """Removes the step from EINTR: the open can end with EINTR instead of a later call, because a
+    signal is delivered only one time."""
     return "error EINTR" if line.startswith("error EINTR") else line
 
 
 class Requests(support.FaultCase):
-    """How a large file is requested."""
+    """The requests for a large file."""
     def reads(self, origin):
         return json.loads((origin.root / ".lagfs/counters.json").read_text())["read"]
 
@@ -119,7 +120,7 @@ class Errors(support.FaultCase):
                 with self.subTest(command=command, operation=operation):
                     path = self.new_file()
                     if operation == "read" and command.startswith("map"):
-                        continue  # without the library it is a SIGBUS
+                        continue  # without the library, this is a SIGBUS
                     self.origin.script(f"fail {operation} EIO 1 1000000")
                     expected, got = (reader.ask(command.format(path)) for reader in (native, host))
                     self.origin.script("clear")
@@ -153,8 +154,8 @@ class Lies(support.FaultCase):
         self.compare(*lies, CONSISTENCY="open")
 
     def test_size_that_the_kernel_believes(self):
-        # Stdio reads in several calls, and between them the kernel may assume another size, also
-        # without the library. So only `read` is compared.
+        # Only `read` is compared. stdio reads in several calls, and between these the kernel can
+        # assume another size, even without the library.
         self.compare(*[f"lie size {delta}" for delta in (1, 5000, -1, -5000)], options=(),
                      commands=("read {}",))
 
@@ -183,7 +184,8 @@ class Lies(support.FaultCase):
                      commands=("read {}", "read {} pread", "stdio {}"))
 
     def test_reads_of_nothing(self):
-        # The file is shorter than the kernel was told: every read beyond it returns nothing.
+        # The file is shorter than the kernel was told, so every read beyond its end returns no
+        # bytes.
         origin = self.mount("--direct")
         host, native = Host(self, self.settings(origin.root)), self.native()
         for size in (0, 1, 4096):
@@ -276,7 +278,7 @@ class Ends(support.FaultCase):
         self.tried(4)
 
     def test_remount_on_another_device(self):
-        # The same names, bytes and times, but other inodes of another device.
+        # The new mount has the same names, bytes and times, but other inodes of another device.
         other = self.tmpfs("4M")
         for name in ("cached", "held", "mapped", "unread"):
             (other / name).write_bytes(self.new)

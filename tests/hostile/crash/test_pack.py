@@ -1,11 +1,11 @@
 #!/usr/bin/python3
-"""A pack is damaged while programs read from it: each answer is right or an error, and a program
-never dies or hangs.
+"""A pack is damaged while programs read from it. Each answer must be right or an error, and a
+program must never die or hang.
 
-A reader checks every answer against what was packed. At the same time this script flips bytes,
-fills ranges with zeros, or cuts the pack short. Some cases do so through a shared mapping on a
-tmpfs, so that no time of the file changes and only the hashes reveal the damage. A second job then
-reads what the first has left in memory or on the disk.
+A reader checks every answer against the packed files. At the same time, this script flips bytes,
+fills ranges with zeros, or cuts the pack short. Some cases use a shared mapping on a tmpfs for
+this, so that the times of the file do not change and only the hashes reveal the damage. A second
+job then reads the data that the first job has left in memory or on the disk.
 
     CUBESHIM_BUILD=build tests/hostile/crash/test_pack.py [--seconds N] [--seed N]
 
@@ -152,7 +152,7 @@ class Campaign:
 
     @contextlib.contextmanager
     def stores(self, way):
-        """A function that writes to the pack."""
+        """Yields a function that writes to the pack."""
         before = os.stat(self.pack)
         with open(self.pack, "r+b", buffering=0) as file:
             if not way.startswith("mapped"):
@@ -169,7 +169,7 @@ class Campaign:
                 def store(at, data):
                     memory[at:at + len(data)] = data
 
-                # The first store to a page changes the times of the file, so all of them come
+                # The first store to a page changes the times of the file, so each page is written
                 # before the reader starts.
                 store(0, self.whole)
                 yield store
@@ -209,8 +209,8 @@ class Campaign:
             problems.append(f"the reader ended with {status}")
         elif answer["wrong"]:
             problems.append(f"wrong: {answer['wrong']}")
-        # Reads of a damaged pack fail with EIO. A damaged index may also have lost a name, and a
-        # refused pack has none.
+        # Reads of a damaged pack fail with EIO. A damaged index can also lack a name, and a refused
+        # pack has no names.
         odd = set((answer or {}).get("said", {})) - {
             "right", "wrong", str(errno.EIO), str(errno.ENOENT)
         }
@@ -235,7 +235,7 @@ class Campaign:
             reader, errors = self.start(environment, 900)
             self.judge(f"case {number}, {way}, first job", reader, errors,
                        self.harm(way, reader, store))
-        # Uses what the first has left in memory and on the disk.
+        # Reads the data that the first job has left in memory and on the disk.
         reader, errors = self.start(environment, 300)
         self.judge(f"case {number}, {way}, second job", reader, errors,
                    self.harm("before", reader, None))

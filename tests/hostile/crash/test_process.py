@@ -1,4 +1,4 @@
-"""Hangs, stops, kills and clocks: if one process is harmed, the others continue to read."""
+"""Hangs, stops, kills and clock changes. If one process is harmed, the others continue to read."""
 import os
 import pathlib
 import signal
@@ -13,7 +13,8 @@ SIZE = 100_000
 class HeldFetch(support.FaultCase):
     """One process is in the middle of a fetch that does not end."""
 
-    # Not a LOOKUP, because the kernel itself makes all other lookups in the directory wait for it.
+    # LOOKUP is left out, because the kernel itself makes all other lookups in the directory wait
+    # for it.
     RULES = ("hold open", "hold getattr", "hold read", "hold flush")
 
     def setUp(self):
@@ -84,7 +85,7 @@ class HeldFetch(support.FaultCase):
             self.origin.script("go")
             self.check_that_others_go_on()
             self.fetcher.signal(signal.SIGCONT)
-            # lagfs answers EINTR if a signal interrupts a wait, with the library and without.
+            # lagfs answers EINTR if a signal interrupts a wait, even without the library.
             self.assertRegex(self.fetcher.answer(), f"{whole(self.data)}|error EINTR .*")
             self.assertEqual(self.fetcher.ask(f"read {self.path('wanted')}"), whole(self.data))
 
@@ -135,8 +136,8 @@ class HeldFetch(support.FaultCase):
                 self.tried()
 
     def test_waiter_is_interrupted(self):
-        # The reader waits for another process's fetch, no longer than it would without the signal,
-        # and then reads.
+        # The reader waits for another process's fetch, but no longer than without the signal. Then
+        # it reads.
         self.assertTrue(self.start("hold read"))
         self.assertEqual(self.reader.ask(f"alarmed 50 {self.path('wanted')}"), whole(self.data))
         self.origin.script("go")
@@ -261,8 +262,8 @@ class Clocks(support.FaultCase):
                     second = self.host(CONSISTENCY=consistency)
                     for host in (first, second):
                         self.assertEqual(host.ask(f"read {path}"), whole(data))
-                    # The read is still a hit without a request to the origin, or as fresh as the
-                    # setting demands.
+                    # The read is still a hit without a request to the origin, or is as fresh as the
+                    # setting requires.
                     self.put_old("file", other, 500)
                     expected = other if consistency == "open" else data
                     for host in (first, second):
@@ -289,7 +290,8 @@ class Clocks(support.FaultCase):
                 self.tried()
 
     def test_clock_set_during_a_wait_for_the_region(self):
-        # A stopped process may hold the region's lock; no process waits longer because of a clock.
+        # A stopped process can hold the region's lock. A change of the clock must not make other
+        # processes wait longer.
         data = content(1, SIZE)
         path = self.put_old("file", data, 1000)
         for jump in (-self.DAY, self.DAY):

@@ -1,5 +1,5 @@
-"""The region is corrupted, filled, removed or belongs to another user: the program reads what it
-would read without the library."""
+"""The region is corrupted, filled, removed, or belongs to another user. The program must read the
+same bytes as without the library."""
 import mmap
 import os
 import pathlib
@@ -37,7 +37,7 @@ class RegionCase(support.FaultCase):
                 self.assertEqual(host.ask(f"read {self.origin}/{name}"), whole(FILES[name]), name)
 
     def kept_region(self, **more):
-        """A sound region that a job has left."""
+        """Makes a sound region that a job has left."""
         host = self.host(RAM_KEEP=1, **more)
         self.check(host)
         host.end()
@@ -244,7 +244,7 @@ class InUse(RegionCase):
         first = self.host()
         self.check(first, ["small"])
         os.rename(self.region, self.region + "-moved")
-        # The next job may reclaim it once the first has ended.
+        # The next job can remove the region when the first job has ended.
         self.addCleanup(pathlib.Path(self.region + "-moved").unlink, missing_ok=True)
         second = self.host()
         self.check(second)
@@ -270,8 +270,8 @@ class InUse(RegionCase):
                     os.unlink(self.region)
 
     def spoil(self, part, how, seed):
-        """A host reads, the part is corrupted, and the host continues: it must survive, and read
-        the right bytes unless the corrupted part holds them."""
+        """A host reads, the part is corrupted, and the host continues. It must survive, and must
+        read the right bytes, except if the corrupted part holds these bytes."""
         with self.subTest(part=part, how=how, seed=seed):
             host = self.host()
             self.check(host)
@@ -335,7 +335,7 @@ class InUse(RegionCase):
             self.spoil("record headers", "bits", seed)
 
     def test_kept_region_with_spoiled_tables(self):
-        # The next job finds the damage, which is done while no process is attached.
+        # The damage is done while no process is attached. The next job must find it.
         for part in PARTS:
             for seed in range(1):
                 with self.subTest(part=part, seed=seed):

@@ -1,5 +1,5 @@
-"""Every setting with values that it does not accept: the program runs as without the library, or as
-with the default."""
+"""Each setting with values that it does not accept. The program must run as without the library, or
+as with the default."""
 import os
 import pathlib
 import re

@@ -1,5 +1,5 @@
-"""The file is changed at each step of its fetch, as by another node: the reader gets what a reader
-without the library could get."""
+"""The file is changed at each step of its fetch, as by another node. The reader must get the same
+bytes as a reader without the library could."""
 import os
 
 import support
@@ -57,7 +57,8 @@ CHANGES = {
     "made a link": lambda path, old, new: to_link(path, new),
 }
 
-# One change of each kind, for ways of reading that differ only in how often the origin is asked.
+# One change of each kind. Used for ways of reading that differ only in the number of requests to
+# the origin.
 FEW_CHANGES = CHANGES if support.IS_LONG else ("truncated to a half", "rewritten", "replaced",
                                                "removed")
 
@@ -66,8 +67,8 @@ class Steps(support.FaultCase):
     lie = ""
 
     def results(self, origin, reader, change, step, size):
-        """The bytes that the reader may see if the file changes at this step, and the bytes that it
-        and `others` may see afterwards."""
+        """Returns the bytes that the reader may see if the file changes at this step, and the bytes
+        that the reader and `others` may see afterwards."""
         self.count = getattr(self, "count", 0) + 1
         name = f"f{self.count}"
         old, new = content(1, size), content(2, size)
@@ -98,8 +99,8 @@ class Steps(support.FaultCase):
                 reached += 1
                 now = native.ask(f"read {path}")
                 for reader in (host, other):
-                    # If files count as immutable, the reader sees the old file or the new one, but
-                    # a whole one.
+                    # If files count as immutable, the reader sees either the whole old file or the
+                    # whole new file.
                     self.assertIn(reader.ask(f"read {path}"),
                                   {now} if "CONSISTENCY" in more else {now, whole(old)})
                 self.tried()

@@ -1,13 +1,13 @@
-// Eight readers check every byte of a data set three times as large as the cache, while one of them
-// is killed every 50 ms and replaced, some are stopped for a while, and a writer changes files
+// Eight readers check every byte of a data set that is three times as large as the cache. Every 50
+// ms, a reader is killed and replaced. Some readers are stopped for a while. A writer changes files
 // through the library.
 //
 //   torture [--seconds N] [--round N] [--seed N] [--with disk,packs,list]
 //
 // The program runs in rounds, each with a new region, because nothing is published into a full
-// region. At the end of a round nothing may be left in the region: no slot, pin, lease or writer,
-// and all of it can be filled. With a disk, which is kept over the rounds, a second job then reads
-// all files, some of them from there.
+// region. At the end of a round, no slot, pin, lease or writer may be left in the region, and all
+// of its room must be usable. With a disk, which is kept over the rounds, a second job then reads
+// all files, some of them from the disk.
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -47,7 +47,7 @@ struct Totals {
   std::uint64_t kills_in[static_cast<int>(Phase::count)] = {};
 };
 
-// Processes, with their pids and their arguments; none outlives this program.
+// The processes, with their pids and their arguments. No process outlives this program.
 class Team {
  public:
   Team(std::string directory, std::string name, int board_fd, const Setup& setup)
@@ -196,7 +196,7 @@ class Torture {
     next_pack_ns_ = base::monotonic_ns() + 1'500'000'000;
   }
 
-  // The region is new, so that every byte that is not fetched comes from the disk.
+  // The region is new, so every byte that is not fetched comes from the disk.
   void read_as_second_job() {
     (void)unlink(setup_->report().c_str());
     Team team(dir_.path(), name_, board_fd_, *setup_);
@@ -209,8 +209,8 @@ class Torture {
     totals_.disk_hits += hits;
   }
 
-  // Only the socket of a killed leader, which the next one replaces, may be left next to the
-  // region, and no unfinished file on the disk.
+  // Next to the region, only the socket of a killed leader may be left, which the next leader
+  // replaces. On the disk, no unfinished file may be left.
   void check_names(const std::string& region_path) {
     for (const auto& name :
          Setup::names_in("/dev/shm", region_path.substr(std::strlen("/dev/shm/")))) {
@@ -255,7 +255,7 @@ class Torture {
       ++totals_.stops;
       return;
     }
-    if (team.has_ended(row)) return;  // look() reports it
+    if (team.has_ended(row)) return;  // look() reports this
     ++totals_.kills_in[board_->workers[row].phase % static_cast<std::uint32_t>(Phase::count)];
     team.kill(row);
     ++totals_.kills;
@@ -319,7 +319,7 @@ class Torture {
     fill(region, survivor.tier());
   }
 
-  // All room without a record can be used.
+  // Uses all room that has no record.
   void fill(tests::TestRegion& region, cache::RamTier& tier) {
     const std::string data(10'000, 'x');
     for (int i = 0; tests::put(tier, "/fill/" + std::to_string(i), data); ++i) {
@@ -342,7 +342,7 @@ class Torture {
     }
   }
 
-  // Leases each segment of the ring once no process waits for its contents any more.
+  // Leases each segment of the ring one time, after no process waits for its contents any more.
   static void fill_ring(tests::TestRegion& region) {
     cache::Ring ring(*region);
     region->header().disk_alive_ns = 0;

@@ -1,6 +1,6 @@
-// The data set of the torture: files whose bytes follow from their number and generation, and a
-// board that all processes map, on which the writer notes the generation of a file before and after
-// each change.
+// The data set of the torture. The bytes of a file follow from its number and generation. All
+// processes map a board, on which the writer notes a file's generation before and after each
+// change.
 #pragma once
 
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 namespace cube::torture {
 
 inline constexpr int k_files = 700, k_packed = 100, k_workers = 8;
-// The row of the process that reads all files once after the round.
+// The row of the process that reads each file one time after the round.
 inline constexpr int k_second_job = k_workers + 1;
 
 enum class Phase : std::uint32_t { idle, opening, reading, mapped, stdio, forked, closing, count };
@@ -28,7 +28,7 @@ struct WorkerRow {
 };
 
 struct Board {
-  // Twice the generation; odd while it is being changed.
+  // Twice the generation of a file; odd while the file is being changed.
   std::atomic<std::uint64_t> versions[k_files];
   WorkerRow workers[k_workers + 2];
   std::atomic<std::uint64_t> pack_version;  // twice its generation; odd while it is being replaced
@@ -65,7 +65,7 @@ inline std::string content_of(int number, std::uint64_t generation) {
   return text;
 }
 
-// True if it is whole and of one generation, which is returned.
+// Returns true if the file is whole and of one generation, and sets `generation`.
 inline bool is_whole(int number, const std::string& bytes, std::uint64_t& generation) {
   std::uint64_t head[2] = {};
   if (bytes.size() < sizeof head) return false;

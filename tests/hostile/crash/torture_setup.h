@@ -1,6 +1,6 @@
 // The parts of the library that the torture turns on in addition to the cache in memory: a disk,
-// packs, a list for the prefetcher. Made once for all rounds. Thread safety: none; for the one
-// thread of the torture.
+// packs, and a list for the prefetcher. One object serves all rounds. Thread safety: none; used
+// only by the thread of the torture.
 #pragma once
 
 #include <dirent.h>
@@ -21,7 +21,7 @@ namespace cube::torture {
 struct Parts {
   bool disk = false, packs = false, list = false;
 
-  // "disk,list"; false for an unknown name.
+  // Turns on parts by name, as in "disk,list". Returns false if a name is unknown.
   bool add(std::string_view names) {
     while (!names.empty()) {
       const std::string_view name = names.substr(0, names.find(','));
@@ -62,8 +62,8 @@ class Setup {
     return all;
   }
 
-  // Replaces the pack by another version under the same name. A process sees the version that it
-  // opened at its start.
+  // Replaces the pack by another version under the same name. A process continues to see the
+  // version that it opened at its start.
   bool replace_pack() {
     const std::uint64_t generation = board_.pack_version.load() / 2 + 1;
     for (int i = k_files; i < k_files + k_packed; ++i) {
@@ -85,7 +85,7 @@ class Setup {
     return is_renamed;
   }
 
-  // Names in a directory that begin with this.
+  // Returns the names in a directory that begin with `beginning`.
   static std::vector<std::string> names_in(const std::string& directory,
                                            const std::string& beginning) {
     std::vector<std::string> names;
@@ -99,7 +99,7 @@ class Setup {
     return names;
   }
 
-  // The number after "disk" among the hits of a report.
+  // Returns the number of disk hits in a report.
   static std::uint64_t disk_hits_in(const std::string& path) {
     std::string text(8192, '\0');
     std::FILE* const file = std::fopen(path.c_str(), "rb");
@@ -119,7 +119,8 @@ class Setup {
   std::string pack() const { return work_.path() + "/set.cube"; }
   std::string list() const { return work_.path() + "/list"; }
 
-  // All files, and names that no prefetcher can fetch: missing names, a directory, a FIFO.
+  // Writes a list of all files and of names that no prefetcher can fetch: missing names, a
+  // directory, a FIFO.
   void write_list() {
     mkdir((data_ + "/folder").c_str(), 0755);
     mkfifo((data_ + "/fifo").c_str(), 0644);

@@ -44,8 +44,8 @@ void wrong(int file, const char* how, const char* what, std::uint64_t generation
                 errno);
 }
 
-// As long as it runs, a process sees the version of a pack that had the name when the process was
-// started.
+// A process sees the same version of a pack as long as it runs: the version that had the name when
+// the process was started.
 void check_packed(int file, const char* how, bool complete, const std::string& bytes) {
   g_board->reads.fetch_add(1);
   g_board->packed_reads.fetch_add(1);
@@ -66,7 +66,7 @@ void check_packed(int file, const char* how, bool complete, const std::string& b
   g_pack_generation = generation;
 }
 
-// Checks the bytes that were read of a file between two readings of its version.
+// Checks bytes of a file. Its version was `before` before they were read, and `after` afterwards.
 void check(int file, const char* how, bool complete, const std::string& bytes, std::uint64_t before,
            std::uint64_t after) {
   if (file >= k_files) return check_packed(file, how, complete, bytes);
@@ -76,7 +76,7 @@ void check(int file, const char* how, bool complete, const std::string& bytes, s
   std::uint64_t generation = 0;
   const bool whole = complete && is_whole(file, bytes, generation);
   if (!whole) {
-    // A file that is being written in place may be seen half-written, or be missing.
+    // A file that is being written in place may be half-written or missing.
     if (still || (complete && !is_rewritten(file))) {
       wrong(file, how, complete ? "not whole" : "an error", bytes.size(), before, after);
     } else {
@@ -84,7 +84,7 @@ void check(int file, const char* how, bool complete, const std::string& bytes, s
     }
     return;
   }
-  // Changed through the library: every later open sees the change.
+  // The change was made through the library, so every later open must see it.
   if (generation < before / 2) wrong(file, how, "old", generation, before, after);
   if (generation > (after + 1) / 2) wrong(file, how, "from the future", generation, before, after);
 }
@@ -191,7 +191,7 @@ void read_one(int file, std::minstd_rand& random) {
   check(file, how, complete, bytes, before, version_of(file));
 }
 
-// A child continues to read from an inherited fd, and opens a file of its own; it ends with its
+// A child continues to read from an inherited fd, and opens another file. The child ends with its
 // parent.
 void read_forked(int file, std::minstd_rand& random) {
   const std::string path = path_of(file);
@@ -262,7 +262,8 @@ int read_until_stopped(unsigned seed) {
   return 0;
 }
 
-// Reads all files once: the second job of a round, which meets what the first has left.
+// Reads each file one time. This is the second job of a round, which finds the disk and socket as
+// the first job left them.
 int read_all(unsigned seed) {
   std::minstd_rand random(seed);
   for (int file = 0; file < k_files + (g_board->has_packs ? k_packed : 0); ++file)

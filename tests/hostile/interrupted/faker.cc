@@ -1,5 +1,5 @@
-// Another preloaded library, which reports false owners of files, as libfakeroot does. It is loaded
-// after ours.
+// Another preloaded library, which reports false owners of files, like libfakeroot. It is loaded
+// after our library.
 #include <dlfcn.h>
 #include <sys/stat.h>
 

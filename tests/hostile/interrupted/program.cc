@@ -45,7 +45,7 @@ void must_not_be_in_handler() {
 
 }  // namespace
 
-// The calls that a handler may interrupt.
+// The calls that a handler can interrupt.
 extern "C" {
 void* __libc_malloc(std::size_t);
 void* __libc_calloc(std::size_t, std::size_t);
@@ -206,7 +206,8 @@ int do_handlers(int argc, char** argv) {
   const int count = atoi(argv[1]);
   g_packed = argc > 2;
   signal(SIGUSR1, handle);
-  // The first open below the prefix, and all others, until there is no room left.
+  // Makes the first open below the prefix, and all others, in the handler, until there is no room
+  // left.
   for (int n = 0; n < count; ++n) {
     path_of(n);
     in_handler(read_whole);
@@ -226,7 +227,7 @@ int do_handlers(int argc, char** argv) {
 
 sigjmp_buf g_back;
 
-// The lowest free fd, as the kernel sees it.
+// Returns the lowest free fd, as the kernel sees it.
 int lowest_free() {
   const int fd = dup(STDIN_FILENO);
   close(fd);
@@ -257,7 +258,7 @@ int do_jump(int, char** argv) {
   return 0;
 }
 
-// The size of the process in MiB.
+// Returns the size of the process in MiB.
 int size_of_process() {
   char text[64] = {};
   const int fd = open("/proc/self/statm", O_RDONLY);
@@ -277,7 +278,7 @@ int do_jumps(int, char** argv) {
       close(fd);
       continue;
     }
-    // The first jump may leave something that the next one uses.
+    // The first jump is not counted, because the next jump may reuse memory that it left.
     if (size < 0) {
       size = size_of_process();
       lowest = lowest_free();
@@ -288,7 +289,7 @@ int do_jumps(int, char** argv) {
   return 0;
 }
 
-// Opens the file, and leaves the open by a jump after that time, if it takes that long.
+// Opens the file. If the open takes longer than this time, leaves it by a jump.
 void open_for(const char* path, long microseconds) {
   const itimerval once{{0, 0}, {0, microseconds}};
   signal(SIGALRM, [](int) { siglongjmp(g_back, 1); });
@@ -340,7 +341,7 @@ int do_unload(int argc, char** argv) {
       const auto close_it = reinterpret_cast<int (*)(int)>(dlsym(library, "close"));
       const int fd = open_it(arguments[1], O_RDONLY);
       if (fd < 0) end("open");
-      // The last one stays open.
+      // The last fd stays open.
       if (i < 2) close_it(fd);
       dlclose(library);
     }

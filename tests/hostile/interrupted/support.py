@@ -37,7 +37,7 @@ class Case(crash.FaultCase):
         directory.mkdir(parents=True, exist_ok=True)
         for n in range(count):
             (directory / f"f{n}").write_bytes(content(n))
-            # New files are checked twice; old ones are the common case.
+            # Makes the files old, which is the common case: new files are checked twice.
             os.utime(directory / f"f{n}", (1_600_000_000, 1_600_000_000))
         return directory
 
@@ -50,8 +50,8 @@ class Case(crash.FaultCase):
                } | ({"LD_PRELOAD": preload} if preload else {}) | self.more_variables | settings
 
     def bucket(self, count, fault=""):
-        """The prefix of a bucket with so many files, and the settings for it. The gateway is that
-        of the tests, and logs its requests."""
+        """Returns the prefix of a bucket with `count` files, and the settings for it. The tests'
+        own gateway serves it and logs its requests."""
         self.write_files(self.work / "store", count)
         prefix, self.requests = self.work / "bucket", self.work / "requests"
         self.more_variables = {
@@ -77,5 +77,5 @@ class Case(crash.FaultCase):
         return job
 
     def last_report(self):
-        # One object per line; the last counts.
+        # The file has one object per line; the last line is returned.
         return json.loads(self.report.read_text().splitlines()[-1])

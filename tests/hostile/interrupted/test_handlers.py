@@ -1,5 +1,5 @@
 """A signal handler opens, stats, reads and closes files while the code that it interrupts is inside
-malloc: each call takes another path through the cache, and none may allocate."""
+malloc. Each call uses another path through the cache, and none of them may allocate memory."""
 import os
 import subprocess
 import time
@@ -57,7 +57,7 @@ class Handlers(Case):
                 self.check(prefix, 100, "packed", **bucket, **settings)
 
     def test_with_a_list_to_prefetch(self):
-        # A handler does not start the thread that prefetches.
+        # A handler must not start the thread that prefetches.
         data = self.write_files(self.work / "data", 100)
         (self.work / "list").write_text("".join(f"{data}/f{n}\n" for n in range(100)))
         self.check(data, 100, PREFIXES=data, PREFETCH_LIST=self.work / "list")

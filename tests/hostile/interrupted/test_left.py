@@ -16,8 +16,8 @@ class Left(Case):
         self.path = f"{self.origin.root}/f7"
 
     def check_afterwards(self, job):
-        """The first open fetches the file, the second one is a hit, and no process takes a fetch
-        for still running."""
+        """Checks that the first open fetches the file, that the second open is a hit, and that no
+        process believes that a fetch is still running."""
         for _ in range(2):
             job.stdin.write("\n")
             self.assertEqual(job.stdout.readline(), "read lowest\n")
@@ -59,8 +59,8 @@ class Left(Case):
         self.assertEqual(job.wait(), 0)
 
     def check_packed(self, read, **more):
-        """Twenty opens of a packed file are left, each at its n-th read: neither memory nor an fd
-        is lost."""
+        """Leaves twenty opens of a packed file by a jump, each at its n-th read. Neither memory nor
+        fds may be lost."""
         data = self.write_files(self.work / "data", 8)
         subprocess.run([COMMAND, "pack", "-q", data, self.origin.source_root / "set.cube"],
                        check=True, stdout=subprocess.DEVNULL)

@@ -1,5 +1,5 @@
-"""The library in a process that loads and unloads it, and in one that has another library of its
-kind after it."""
+"""The library in a process that loads and unloads it, and in a process that preloads a similar
+library after it."""
 import json
 import os
 import subprocess

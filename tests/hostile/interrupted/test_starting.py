@@ -1,4 +1,4 @@
-"""A program that never touches a prefix starts although the origin no longer answers."""
+"""A program that never accesses a prefix starts even if the origin no longer answers."""
 import os
 import subprocess
 import unittest
@@ -55,7 +55,7 @@ class Starting(Case):
         self.write_files(origin.source_root / "sub", 2)
         link = self.work / "link"
         link.symlink_to(f"{origin.root}/sub")
-        # The kernel updates the link's access time when it is followed, for which it needs the
+        # When the kernel follows the link, it updates the link's access time, which needs the
         # origin. One update is enough.
         while not os.statvfs(self.work).f_flag & os.ST_NOATIME and link.lstat(
         ).st_atime_ns <= link.lstat().st_ctime_ns:

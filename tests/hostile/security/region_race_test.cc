@@ -1,7 +1,7 @@
 // The file under the region's name is replaced between any two system calls of a process that
-// attaches. Other users can do that in a directory without a sticky bit, and a process of the same
-// user always can. In each case, the process ends in time and reads right bytes, and the victim's
-// other files stay as they are. This includes locks, for which no process may wait long.
+// attaches. Other users can do this in a directory without a sticky bit, and a process of the same
+// user can always do it. In each case, the attaching process must end in time and read the right
+// bytes, and the victim's other files must stay as they are. No process may wait long for a lock.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -58,12 +58,12 @@ const std::map<std::string, Attack> k_attacks = {
     {"nothing", [](const Stage& s) { unlink(s.name.path().c_str()); }},
 };
 
-// System calls that use the file under the name, or precede such a call.
+// System calls that use the file under the name, or that come before such a call.
 const std::set<long> k_moments = {SYS_openat, SYS_linkat,    SYS_newfstatat, SYS_unlinkat,
                                   SYS_fstat,  SYS_fallocate, SYS_ftruncate};
 
 int victims_life(const Stage& stage) {
-  alarm(120);  // ends a wait for the other end of a FIFO
+  alarm(120);  // for a wait for the other end of a FIFO
   const base::Config config = tests::config_for(stage.name.options);
   std::string why;
   const auto cache = FileCache::attach(config, base::current_process(), true, why);
@@ -81,7 +81,7 @@ int victims_life(const Stage& stage) {
   return 0;
 }
 
-// Attacks before the n-th such call; false if the process made fewer.
+// Attacks before the n-th of these calls. Returns false if the process made fewer calls.
 bool attack_at(int n, const std::string& what, Attack attack, bool region_is_there) {
   const Stage stage;
   if (region_is_there) {
@@ -138,7 +138,7 @@ void attack_everywhere(bool region_is_there) {
 TEST(RegionRace, NameIsTakenWhileARegionIsMade) { attack_everywhere(false); }
 TEST(RegionRace, NameIsTakenWhileAProcessJoins) { attack_everywhere(true); }
 
-// A kept region with other bytes at one place.
+// Returns the reason why a kept region with a changed word is refused.
 std::string why_refused(std::uint64_t at, std::uint32_t word) {
   RegionName name;
   name.options.keep = true;
@@ -172,8 +172,8 @@ TEST(RegionLock, IsRefusedIfItIsOfAnotherKind) {
   }
 }
 
-// A region of this user takes the name of another one. It is sound, but it is not the region to
-// which the name belongs.
+// A region of this user gets the name of another region. The region is valid, but the name does not
+// belong to it.
 TEST(RegionRace, ASecondNameIsRefused) {
   const RegionName one, two;
   EXPECT_EQ(tests::run_in_child([&] {

@@ -1,5 +1,5 @@
-"""A job with a data set, a directory for regions and a library that every user may read; all of it
-is removed with the job."""
+"""A job with a data set, a directory for regions, and a library that every user may read. All of
+them are removed with the job."""
 import json
 import os
 import shutil
@@ -16,8 +16,8 @@ as_root = unittest.skipUnless(os.geteuid() == 0, "only root can take on other us
 
 
 def as_user(uid, *groups):
-    """The words before a command that run it as another user, with these groups besides that user's
-    own."""
+    """Returns the words in front of a command that run it as another user, with these groups in
+    addition to the user's own group."""
     return [
         "setpriv", f"--reuid={uid}", f"--regid={uid}",
         f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
@@ -34,7 +34,7 @@ def write(path, content=CONTENT, mode=0o644, owner=None):
 
 
 def snapshot(path):
-    """The state that must be unchanged afterwards: everything except the access time."""
+    """Returns the state of a file that must not change: everything except the access time."""
     st = os.lstat(path)
     content = b""
     if stat.S_ISREG(st.st_mode):
@@ -54,7 +54,7 @@ class Job:
         self.file = write(f"{self.data}/f")
         self.library = shutil.copy(os.environ["CUBESHIM_LIBRARY"], self.path("libcubeshim.so"))
         os.chmod(self.library, 0o755)
-        self.open_dir = self.path("open")  # where everybody may make files, as in /tmp
+        self.open_dir = self.path("open")  # all users may make files here, as in /tmp
         os.mkdir(self.open_dir)
         os.chmod(self.open_dir, 0o1777)
         self.report = f"{self.open_dir}/report.json"
@@ -79,7 +79,7 @@ class Job:
         return {key: value for key, value in every.items() if value is not None}
 
     def run(self, command, before=(), timeout=60, **settings):
-        """`before` runs without the library, which only the command loads."""
+        """Runs a command. `before` runs without the library; only the command loads it."""
         environment = self.environment(**settings)
         preload = environment.pop("LD_PRELOAD", None)
         words = [*before, "env", *([f"LD_PRELOAD={preload}"] if preload else []), *command]
@@ -93,7 +93,7 @@ class Job:
                         **settings)
 
     def read(self, before=(), **settings):
-        """A program that reads the file and prints its length."""
+        """Runs a program that reads the file and prints its length."""
         return self.python("print(len(open(F, 'rb').read()))", before, **settings)
 
     def totals(self, path=None):
@@ -114,8 +114,8 @@ class Case(unittest.TestCase):
         return done.stderr.splitlines()
 
     def assert_well(self, done, lines=0):
-        """Checks that the program did what it does without the library, and that the library
-        printed that many lines."""
+        """Checks that the program behaved as without the library, and that the library printed this
+        many lines."""
         self.assertEqual((done.returncode, done.stdout.strip()), (0, str(len(CONTENT))),
                          done.stderr)
         self.assertEqual(len(self.lines(done)), lines, done.stderr)

@@ -1,5 +1,5 @@
-"""Programs with more rights than the user that starts them, and what the library leaves alone in
-the process."""
+"""Programs with more rights than the user who starts them. The library must not affect such a
+process."""
 import os
 import shutil
 import subprocess
@@ -7,7 +7,7 @@ import unittest
 
 from support import CONTENT, NOBODY, USER, Case, as_root, as_user
 
-# Uses /etc/ld.so.preload, which applies to every program, in a mount namespace of its own.
+# Uses /etc/ld.so.preload, which applies to every program, in a separate mount namespace.
 IN_OWN_ETC = """
 set -e
 mount -t tmpfs cubeshim-test "$1"

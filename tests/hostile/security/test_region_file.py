@@ -49,7 +49,7 @@ class OwnRegion(Case):
         done = self.job.python(f"open({self.job.region()!r}, 'rb')", as_user(NOBODY),
                                LD_PRELOAD=None)
         self.assertIn(b"PermissionError", done.stderr)
-        # With the same settings this user has a region of its own, and gets the kernel's answer.
+        # With the same settings, this user has its own region, and receives the kernel's answer.
         done = self.job.read(as_user(NOBODY), CUBESHIM_RAM_KEEP="1", CUBESHIM_STATS="off")
         self.assertIn(b"PermissionError", done.stderr)
         self.assertTrue(os.path.exists(self.job.region(NOBODY)))
@@ -58,8 +58,8 @@ class OwnRegion(Case):
 
 @as_root
 class Squatter(Case):
-    """Another user was there first: one line, plain reads, nothing of the victim's is touched,
-    nothing waits."""
+    """Another user has created a file under the name first. The library prints one line, reads
+    bypass the cache, the victim's files are not touched, and no call waits."""
     def expect_plain(self, make, *words, victims=(0, USER)):
         for victim in victims:
             with self.subTest(victim=victim):
@@ -151,8 +151,8 @@ class Squatter(Case):
 
 class Removed(Case):
     def test_while_it_is_used_and_a_fifo_replaces_it(self):
-        """Reserving the next segment and mapping need the name; neither waits for a writer of the
-        FIFO."""
+        """Reserving the next segment and mapping need the name. They must not wait for a writer of
+        the FIFO."""
         region = self.job.region()
         write(f"{self.job.data}/large", b"z" * 3_000_000)
         done = self.job.python(f"""

@@ -5,8 +5,8 @@ import unittest
 
 from support import CONTENT, GROUP, NOBODY, PYTHON, USER, Case, as_root, as_user, write
 
-# A process that may read the file reads it. Then its child, which has fewer rights since its exec,
-# tries to read it in the same job.
+# A process that may read the file reads it. Then a child in the same job, which has had fewer
+# rights since its exec, tries to read it.
 IN_ONE_JOB = """
 import os, subprocess
 print(len(open(F, 'rb').read()))
@@ -19,7 +19,7 @@ try: print(open(F, 'rb').read(20))
 except PermissionError: print('denied')
 """
 
-# Without capabilities root is only the owner of its files.
+# Without capabilities, root is only the owner of its files.
 POWERLESS = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
 
 
@@ -67,14 +67,14 @@ class AfterExec(Case):
         self.assertEqual(seen, str((b"another file" * 10)[:20]))
 
     def test_the_same_rights_share(self):
-        """In spite of the checks that the tests above test, a child with the rights of its parent
-        finds the files that the parent has read."""
+        """Despite the checks of the tests above, a child with the rights of its parent finds the
+        files that the parent has read."""
         self.assertEqual(self.child_sees([]), str(CONTENT[:20]))
         self.assertEqual((self.job.totals()["misses"], self.job.totals()["hits"]["ram"]), (1, 1))
 
 
-# Enters a domain that allows reads only below the words before "--", and becomes the program after
-# it.
+# Enters a domain that allows reads only below the paths before "--", and executes the program after
+# "--".
 IN_A_DOMAIN = """
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -105,8 +105,7 @@ def has_landlock():
 
 @as_root
 class AtTheStart(Case):
-    """Rights with which a process is born, next to another job of the same user that has read the
-    file."""
+    """Rights that a process has from its start. Another job of the same user has read the file."""
     def test_a_process_in_a_landlock_domain_is_denied(self):
         if not has_landlock():
             self.skipTest("this kernel has no Landlock")
@@ -125,7 +124,7 @@ class AtTheStart(Case):
                              done.stderr)
 
     def test_processes_that_gain_no_privileges_share(self):
-        """As in most containers: no sandbox, so no open at the origin."""
+        """As in most containers, there is no sandbox, so no open at the origin is needed."""
         self.assert_well(self.job.read(**KEEP))
         self.assert_well(self.job.read(["setpriv", "--no-new-privs"], **KEEP))
         totals = self.job.totals()
@@ -141,7 +140,7 @@ class AtTheStart(Case):
 
 @as_root
 class InTheProcess(Case):
-    """Rights that are given up while the program runs: the next open goes to the kernel."""
+    """Rights that are given up while the program runs. The next open is left to the kernel."""
     def denied_after(self, drop):
         write(self.job.file, mode=0o600, owner=USER)
         done = self.job.python("import ctypes, os, struct\n"

@@ -31,7 +31,7 @@ class Name(Case):
 
 
 class Report(Case):
-    """CUBESHIM_STATS is the one path to which the library writes besides its region."""
+    """CUBESHIM_STATS is the only path to which the library writes in addition to its region."""
     def read_to(self, path, **settings):
         return self.job.read(CUBESHIM_STATS=path, **settings)
 
@@ -75,8 +75,8 @@ class Report(Case):
             os.close(both)
 
     def test_survives_a_limit_of_file_sizes(self):
-        """Beyond the limit a write causes a signal that ends the program. The region needs a size
-        too, so the file is full already."""
+        """A write beyond the limit causes a signal that ends the program. The region needs some
+        size, too, so the report's file is already at the limit."""
         path = self.job.path("full")
         with open(path, "wb") as file:
             file.truncate(1 << 30)
@@ -133,7 +133,7 @@ class Report(Case):
             with self.subTest(length=len(path)):
                 done = self.read_to(path)
                 self.assertEqual(done.returncode, 0)
-                # At most one line about the path, and then the report on stderr.
+                # stderr has at most one line about the path, followed by the report.
                 self.assertLessEqual(len(self.lines(done)), 2, done.stderr)
                 self.assertTrue(all(len(line) < 1100 for line in self.lines(done)))
 
@@ -181,8 +181,8 @@ class Directory(Case):
 
     @as_root
     def test_that_others_may_write_to_shows_them_nothing(self):
-        """Without the sticky bit another user can take the name. Then there is no cache; that
-        user's region is never used."""
+        """Without the sticky bit, another user can take the name. The job then has no cache; the
+        other user's region is never used."""
         os.chmod(self.job.ram_dir, 0o777)
         region = self.job.region()
         move = " ".join(as_user(NOBODY) + ["mv", region, region + ".moved"])
@@ -197,7 +197,7 @@ print(len(open(F).read()))
 """)
         self.assert_well(done)
         self.assertEqual(os.stat(region).st_size, 0)
-        # The next job with the name meets the stranger's file.
+        # The next job with this name finds the other user's file.
         self.assert_one_line(self.job.read(), "refused")
 
 

@@ -1,5 +1,5 @@
-"""File names and settings are untrusted bytes: they are read as they are, but never reach a
-terminal unchanged."""
+"""File names and settings are untrusted bytes. The library reads them unchanged, but never writes
+them unchanged to a terminal."""
 import os
 import unittest
 
@@ -13,7 +13,7 @@ NAMES = [
 
 
 def is_text(line):
-    """Text that no terminal interprets: UTF-8 without control characters."""
+    """Returns True for text that no terminal interprets: UTF-8 without control characters."""
     text = line.decode()  # raises if it is not UTF-8
     return all(c.isprintable() or ord(c) >= 0xa0 for c in text)
 

@@ -1,10 +1,10 @@
-"""Folds deliberate faults into a C++ source, so that one build holds all of them and the
-environment chooses one.
+"""Folds deliberate faults into a C++ source, so that one build contains all faults and the
+environment selects one.
 
 A fault becomes `{ if (CUBESHIM_FAULT(id)) { with the fault } else { without it } }`, around the
-whole statements that hold its text. A run of statements with a declaration extends to the end of
-its block, so that the lifetime of the declared objects stays the same. Text outside the body of a
-function, such as a constant, is left alone.
+whole statements that contain its text. If these statements include a declaration, they are extended
+to the end of the block, so that the lifetime of the declared objects stays the same. Text outside
+the body of a function, such as a constant, is left alone.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 HEADER_NAME = "cubeshim_fault.h"
 MOST = 1 << 16  # ids are below it
-# Both variables are named without CUBESHIM_, because tests clear those that begin with it. A program
-# whose environment is cleared takes them from that of the first process, which is the tool's in the
-# namespace of a test. This code calls no function of libc, because the library replaces some, and
-# runs before libc is ready.
+# The names of both variables do not begin with CUBESHIM_, because tests clear such variables. If a
+# program's environment was cleared, the variables are read from the environment of the first
+# process. In a test's namespace, this is the tool's environment. This code calls no function of
+# libc, because the library replaces some of them, and because the code runs before libc is ready.
 HEADER = r"""// Made by tests/house/mutants/run.py, only in its copy of the tree. $MUTANT_FAULT is the id of the
 // fault that is on. The file $MUTANT_REACHED gets a byte for each place that is reached.
 #pragma once
@@ -183,7 +183,8 @@ class Source:
         return self.words[i] if 0 <= i < len(self.words) else ""
 
     def is_block(self, i: int) -> bool:
-        """Whether the brace begins statements, and not a class, a namespace or a list of values."""
+        """Returns True if the brace begins statements, and not a class, a namespace or a list of
+        values."""
         before = self.word(i - 1)
         if before in {
                 ")", "else", "do", "try", "]", ";", "{", "}", ":", "const", "noexcept", "override",
@@ -198,7 +199,7 @@ class Source:
         return False
 
     def end_of_statement(self, i: int) -> int:
-        """The token after the statement, or the label, that begins with token i."""
+        """Returns the token after the statement or label that begins with token i."""
         word = self.word(i)
         if word == "{":
             return self.match[i] + 1
@@ -237,7 +238,7 @@ class Source:
                 and DECLARES.match(text.replace(" :: ", "::").replace(" <", "<")) is not None)
 
     def statements_around(self, first: int, last: int) -> tuple[int, int] | None:
-        """The statements, as tokens, that hold these tokens."""
+        """Returns the statements that contain these tokens, as a range of tokens."""
         block = self.inside[first]
         while block >= 0 and not (self.words[block] == "{" and self.is_block(block)
                                   and block < first and self.match.get(block, -1) > last):
@@ -264,7 +265,8 @@ class Source:
         return begin, end
 
     def part_of_statement(self, begin: int, end: int, first: int, last: int) -> tuple[int, int]:
-        """The statement itself, or a part after `if (...)` or `else` that has no braces."""
+        """Returns the statement itself, or the part after `if (...)` or `else` if it has no
+        braces."""
         while self.word(begin) in {"if", "for", "while"}:
             body = self.behind_header(begin)
             end_of_body = self.end_of_statement(body)
@@ -280,7 +282,7 @@ class Source:
         return begin, end
 
     def place(self, fault: Fault) -> bool:
-        """Finds the place around which the fault is folded. False: there is none."""
+        """Finds the place around which the fault is folded. Returns False if there is none."""
         at = self.text.find(fault.old)
         if at < 0:
             return False
@@ -335,8 +337,8 @@ class Folded:
 
 
 def render(source: str, begin: int, end: int, faults: list[Fault]) -> list[tuple[str, int]]:
-    """Pieces of text; each with the id of a fault if its wrapping begins there, with the negative
-    id if it ends there, otherwise with 0."""
+    """Returns pieces of text, each with a number: the id of a fault if its wrapping begins with
+    this piece, the negative id if it ends there, otherwise 0."""
     pieces: list[tuple[str, int]] = []
     at = begin
     while faults:

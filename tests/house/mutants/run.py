@@ -1,4 +1,4 @@
-"""Inserts deliberate faults into the sources; the tests of `make test` must find each. `make
+"""Inserts deliberate faults into the sources. The tests of `make test` must find each fault. `make
 test-long` runs this tool.
 
     run.py [LIST.toml ...] [--part large] [--only N,N] [--folder shim] [--short] [--likely]
@@ -10,7 +10,7 @@ The lists next to this file hold the faults, unless others are named; the head o
 describes a row. The tool works in DIR (default: build-mutants), on a copy of the tree that holds
 what git knows and what is new; it never writes to the sources. The copy holds every fault that can
 be switched (fold.py), and the environment chooses one, so it is built once. A fault that cannot be
-switched, such as another constant, is built by itself.
+switched, such as another constant, has its own build.
 
 A fault is found if a test fails or does not end in time. The tests that its row names run first. If
 none fails, each other test of the short run that reaches the fault's place follows, the fastest
@@ -19,13 +19,12 @@ which tests reach which place. --likely leaves this step out. In this step, a fa
 the test fails twice. At the end, the tests that found faults run without a fault. If one fails, it
 has found nothing.
 
-DIR/results.json keeps the results, so that an interrupted run continues. A result holds as long as
-the fault and its source are the same; --again starts over. Each test runs in namespaces of its own
-(as root), so that none of its processes, mounts and files stay.
-The last lines are a table: the share of faults found in each part of the sources. Those that are
-marked as known to survive do not count.
-Exit status: 0; 1 if less than 90 % of the faults of a part are found, if one does not build, or if
-a list is wrong.
+DIR/results.json keeps the results, so that an interrupted run continues. A result is valid as long
+as the fault and its source stay the same; --again starts over. As root, each test runs in its own
+namespaces, so that none of its processes, mounts and files stay. The last lines are a table: the
+share of faults found in each part of the sources. Faults that are marked as known to survive do not
+count. Exit status: 0; 1 if less than 90 % of the faults of a part are found, if one does not build,
+or if a list is wrong.
 """
 
 from __future__ import annotations
@@ -53,15 +52,16 @@ HERE = Path(__file__).resolve().parent
 LONGEST_BUILD = 3600  # seconds
 MOST_KNOWN_SURVIVORS = 3
 LEAST_SHARE = 90  # percent of the faults of a part that are found
-# These tests are left out: they compare the lists with the sources, which have changed, and test
-# this tool.
+# These tests are left out, because they compare the lists with the sources, which have changed, and
+# test this tool.
 NEVER = re.compile(r"^house\.")
 WHOLE_PROGRAMS = re.compile(r"^(apps|company|bench|cpython|launch|ray)\.")
 FLAGS = [
     "-DCUBESHIM_TESTS=ON", "-DCUBESHIM_BENCH=OFF", "-DCUBESHIM_LAGFS=ON", "-DCUBESHIM_WERROR=OFF"
 ]
 SWITCHED = {".cc", ".h"}
-# The part of the sources to which a file belongs if its row names none: the first that fits.
+# The part of the sources to which a file belongs if its row names no part. The first pattern that
+# fits counts.
 PARTS = (
     ("bucket", r"^prefetch/object/|/bucket/|^cache/region/mailbox/|^shim/cli/gateway/"),
     ("profiler", r"^shim/(profile/|cli/profile/)"),
@@ -76,8 +76,8 @@ PARTS = (
     ("cli", r"^shim/cli/"),
     ("other", r""),
 )
-# A /dev/shm and a /tmp of its own, in which the work directory ($1) is where it was. The shell
-# stays, as init. $2: the /tmp.
+# Makes a private /dev/shm and /tmp ($2), in which the work directory ($1) keeps its place. The
+# shell stays as init.
 IN_ROOM = """
 mount -t tmpfs tmpfs /dev/shm || exit 125
 case "$1" in /tmp/*) mkdir -p "$2${1#/tmp}" && mount --rbind "$1" "$2${1#/tmp}" || exit 125;; esac
@@ -85,7 +85,7 @@ mount --rbind "$2" /tmp || exit 125
 cd "$3" && shift 3 && "$@"
 exit $?
 """
-# Ends with the tool, and all in it with it.
+# This namespace, and all processes in it, end with the tool.
 UNSHARE = [
     "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--ipc", "--fork",
     "--kill-child", "--mount-proc"
@@ -129,8 +129,8 @@ def read_lists(paths: list[Path]) -> list[Mutant]:
                 raise ListError(
                     f'{path.name}: row {number}: as is "{kind}", not statement, expression or build'
                 )
-            # The number stays the same in each run, so that a new row compiles its own source
-            # alone.
+            # The number is the same in each run, so that a new row requires the compilation of only
+            # its own source.
             text = "\0".join(str(row.get(key)) for key in ("file", "old", "new"))
             key = int(hashlib.sha256(text.encode()).hexdigest(), 16) % (fold.MOST - 1) + 1
             while key in ids:
@@ -179,8 +179,8 @@ def complaints(root: Path, mutants: list[Mutant]) -> list[str]:
 
 
 def run(command: list[str], seconds: float, stop: int = -1, **more) -> tuple[int | None, str]:
-    """Exit status and output. The status is None if the time was over, or if something can be read
-    from stop; nothing of the command runs on then."""
+    """Returns the exit status and the output. The status is None if the time was over or `stop`
+    became readable; all processes of the command have then ended."""
     with tempfile.TemporaryFile() as output:
         with subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT,
                               stdin=subprocess.DEVNULL, start_new_session=True, **more,
@@ -210,7 +210,7 @@ def can_unshare() -> bool:
 
 @dataclass
 class Test:
-    """One of ctest's, or a part of one."""
+    """A test of ctest, or a part of one."""
 
     name: str
     command: list[str]
@@ -227,7 +227,7 @@ class Scratch:
         self.root, self.work, self.tree, self.build, self.jobs = (root, work, work / "tree",
                                                                   work / "build", jobs)
         self.with_faults: set[str] = set()  # sources
-        # The tests are those of the short run.
+        # Uses the tests of the short run.
         self.environment = {
             name: value for name, value in os.environ.items() if name != "CUBESHIM_TEST_LONG"
         }
@@ -264,7 +264,7 @@ class Scratch:
             path.write_text(text)
 
     def fold(self, mutants: list[Mutant]) -> dict[str, fold.Folded]:
-        """Writes the sources with each fault that can be switched; unmarks the others."""
+        """Writes the sources with each fault that can be switched. Unmarks all other faults."""
         self.write(fold.HEADER_NAME, fold.HEADER)
         folded: dict[str, fold.Folded] = {}
         for file in self.with_faults:
@@ -301,7 +301,7 @@ class Scratch:
              str(self.jobs), *chosen, "--", "-k", "0"], LONGEST_BUILD, env=self.environment)
 
     def make_all_faults(self, mutants: list[Mutant]) -> tuple[int | None, str]:
-        """Builds the copy. A fault that does not compile there gets a build of its own."""
+        """Builds the copy. A fault that does not compile in this build gets its own build."""
         self.with_faults = {m.file for m in mutants}
         self.copy()
         while True:
@@ -325,7 +325,7 @@ class Scratch:
                 return status, output
 
     def find_tests(self) -> dict[str, Test]:
-        """Of the short run, by name."""
+        """Returns the tests of the short run, by name."""
         listing = subprocess.run(
             ["ctest", "--test-dir",
              str(self.build), "--show-only=json-v1", "-LE", "^long$"], stdout=subprocess.PIPE,
@@ -378,7 +378,7 @@ class Runner:
 
     def once(self, test: Test, fault: int, seconds: float, stop: int = -1,
              is_recorded: bool = False) -> Seen | None:
-        """None: it was stopped."""
+        """Runs a test. Returns None if it was stopped."""
         with self.lock:
             place = self.places.pop()
         room, reached = self.scratch.work / f"tmp-{place}", self.scratch.work / f"reached-{place}"
@@ -417,8 +417,8 @@ class Runner:
     def each(self, tests: list[Test], seconds: float, then, fault: int = 0,
              is_recorded: bool = False, limits: dict[str, float] = {},
             ) -> bool:
-        """Calls then(test, seen) for each, until it returns True. False: the time was over, and
-        tests have not begun."""
+        """Calls then(test, seen) for each test, until then() returns True. Returns False if the
+        time was over before all tests had begun."""
         deadline, left = time.monotonic() + seconds, list(reversed(tests))
         stop_read, stop_write = os.pipe()
         was_stopped = False
@@ -454,7 +454,8 @@ class Runner:
     def first_failing(self, tests: list[Test], fault: int, seconds: float,
                       limits: dict[str, float] = {}, is_doubted: bool = False,
                      ) -> str:
-        """The name of a test that fails, and how it fails. is_doubted: it must fail twice."""
+        """Returns the name of a test that fails, and how it fails. is_doubted: the test must fail
+        twice."""
         found: list[tuple[Test, Seen]] = []
         done: set[str] = set()
 
@@ -485,7 +486,8 @@ class Record:
     def __init__(self, path: Path, ids: list[int], is_new: bool) -> None:
         self.path, self.ids = path, ids
         kept = json.loads(path.read_text()) if path.exists() and not is_new else {"ids": []}
-        # A test that was recorded before the place existed may reach it.
+        # If a test was recorded before a place existed, it is unknown whether the test reaches the
+        # place.
         rows = kept["tests"] if set(ids) <= set(kept["ids"]) else {}
         # A test that failed may have failed by chance.
         self.rows: dict[str, dict] = {name: row for name, row in rows.items() if row["passed"]}
@@ -564,7 +566,8 @@ class Attempt:
         return named + ([self.scratch.part_of_parity(m.parity)] if m.parity else [])
 
     def wide(self, m: Mutant) -> list[Test]:
-        """All others that reach the place; for a fault with a build of its own, a place near it."""
+        """Returns all other tests that reach the fault's place or, for a fault with its own build,
+        a place near it."""
         among = [
             test for test in self.tests.values()
             if not WHOLE_PROGRAMS.match(test.name) and re.search(self.options.tests, test.name)
@@ -592,13 +595,13 @@ class Attempt:
         return status == 0
 
     def targets(self, m: Mutant) -> list[str]:
-        """The targets that the likely tests need. Empty, if one of them is a script: then all are
-        needed."""
+        """Returns the targets that the likely tests need. Empty if one of the tests is a script,
+        which needs all targets."""
         programs = {test.program for test in self.likely(m)}
         return [] if "" in programs else sorted(programs)
 
     def __call__(self, m: Mutant) -> dict:
-        """The entry to keep for a fault: "result" (found, survives, error) and "by"."""
+        """Returns the entry to keep for a fault: "result" (found, survives, error) and "by"."""
         began = time.monotonic()
         likely, fault, limits = self.likely(m), m.id if m.is_switched else 0, self.record.limits()
         is_wide = not self.options.likely and not m.survives
@@ -629,7 +632,7 @@ class Attempt:
 
 
 def check_finders(attempt: Attempt, results: Results, mutants: list[Mutant]) -> None:
-    """Checks that the tests that found faults pass without one."""
+    """Checks that the tests that found faults pass without a fault."""
     by = {
         m.number: results.get(m)["by"]
         for m in mutants

@@ -100,7 +100,7 @@ class Tool(unittest.TestCase):
         return done.returncode, done.stdout
 
     def running(self, text):
-        """Whether a process of this test's tree has the text in its command line."""
+        """Returns True if a process of this test's tree has the text in its command line."""
         for process in Path("/proc").glob("[0-9]*"):
             try:
                 if text.encode() in (process /
@@ -265,7 +265,8 @@ class Tool(unittest.TestCase):
 
 class Fold(unittest.TestCase):
     def folded(self, source, *changes):
-        """The source with all faults, without its first line and spaces: <A: wrong | right >."""
+        """Returns the source with all faults as <A: wrong | right >, without its first line and
+        without spaces."""
         done = fold.fold(source,
                          [fold.Fault(i, old, new) for i, (old, new) in enumerate(changes, 1)],
                          "x.h")

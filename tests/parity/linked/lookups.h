@@ -1,5 +1,6 @@
-// A library of the program that looks up functions of libc, in its constructor, which runs before
-// that of a preloaded library, and later. Thread safety: constants after the constructor.
+// A library of the program that looks up functions of libc. It does so in its constructor, which
+// runs before the constructor of a preloaded library, and again later. Thread safety: the data is
+// constant after the constructor.
 #pragma once
 
 #include <sys/types.h>
@@ -11,7 +12,7 @@ namespace cube::parity::linked {
 using Read = ssize_t(int, void*, std::size_t);
 extern Read *g_early_read, *g_early_next_read;
 
-// dlsym(RTLD_NEXT, name) in that library.
+// Returns dlsym(RTLD_NEXT, name), called in this library.
 void* next_of(const char* name);
 
 }  // namespace cube::parity::linked

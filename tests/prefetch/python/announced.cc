@@ -1,6 +1,6 @@
-// Listens for announcements and prints what it receives: announced SOCKET PREFIX COUNT. A line is
-// the reader's number, the sequence number and the path. After COUNT lines it waits until its stdin
-// ends.
+// Listens for announcements and prints them. Usage: announced SOCKET PREFIX COUNT. Each line has
+// the reader's number, the sequence number and the path. After COUNT lines, the program waits until
+// its stdin ends.
 #include <unistd.h>
 
 #include <cstdio>

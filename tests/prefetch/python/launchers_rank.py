@@ -1,8 +1,8 @@
 """A rank of a job for test_launchers.py: launchers_rank.py DATA OUT LAUNCHER. It reads its share of
 two epochs, and waits in between.
 
-Its rank and the files that it read go to OUT/EPOCH-RANK.json. After the first batch of an epoch it
-waits for OUT/told-EPOCH, and after the first epoch for OUT/go."""
+It writes its rank and the files that it read to OUT/EPOCH-RANK.json. After the first batch of an
+epoch, it waits for OUT/told-EPOCH, and after the first epoch for OUT/go."""
 import hashlib
 import json
 import os
@@ -31,7 +31,7 @@ class Files(Dataset):
 
 
 def rank_and_world(launcher):
-    """A job of mpirun has neither torch's group nor RANK."""
+    """Returns the rank and the world size. A job of mpirun has neither torch's group nor RANK."""
     if launcher == "mpirun":
         return int(os.environ["OMPI_COMM_WORLD_RANK"]), int(os.environ["OMPI_COMM_WORLD_SIZE"])
     distributed.init_process_group("gloo")
@@ -58,7 +58,7 @@ def main():
         for number, batch in enumerate(loader):
             read.update((files.paths[index], digest) for index, digest in batch)
             if number == 0:
-                # Otherwise, such a short epoch would be over before it is announced.
+                # Waits, because otherwise such a short epoch would be over before it is announced.
                 wait_for(out / f"told-{epoch}")
         part = out / f"part-{rank}"
         part.write_text(

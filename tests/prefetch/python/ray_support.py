@@ -29,7 +29,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noq
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info  # noqa: E402
 
 DEADLINE = 120
-# By default a killed raylet is noticed only after 15 s.
+# Settings with which a killed raylet is noticed soon; by default, this takes 15 s.
 SOON = {
     "health_check_initial_delay_ms": 1000, "health_check_period_ms": 500,
     "health_check_failure_threshold": 3
@@ -40,8 +40,8 @@ FIRST, SECOND = "127.0.0.2", "127.0.0.3"
 
 
 class Aside:
-    """Runs torch's loops in a process in which Ray has never run: Ray's threads and signal handlers
-    do not survive a fork."""
+    """Runs torch's loops in a process in which Ray has never run, because Ray's threads and signal
+    handlers do not survive a fork."""
     def __init__(self):
         self.ours, theirs = multiprocessing.Pipe()
         self.process = multiprocessing.get_context("fork").Process(target=self.serve,
@@ -50,8 +50,8 @@ class Aside:
         theirs.close()
 
     def serve(self, pipe):
-        """Runs each loop in its own process, because its workers would otherwise inherit remains of
-        an earlier loop and end them again."""
+        """Runs each loop in its own process: otherwise its workers would inherit objects of an
+        earlier loop, and end these objects a second time."""
         self.ours.close()
         while True:
             try:
@@ -94,8 +94,8 @@ class Two:
         self.second = self.cluster.add_node(**NODE, node_ip_address=SECOND)
         ray.init(address=self.cluster.address, _node_ip_address=FIRST, log_to_driver=False,
                  logging_level="error")
-        # The first raylet learns of the second one only after some time, and would do all the work
-        # itself until then.
+        # The first raylet learns of the second raylet only after some time. Until then, it would do
+        # all the work itself.
         second = next(
             node["NodeID"] for node in ray.nodes() if node["NodeManagerAddress"] == SECOND)
         until(lambda: self.takes_work(second), "the second raylet takes work")
@@ -123,7 +123,8 @@ def until(true, what):
 
 
 class Items(Dataset):
-    """Numbers, small and large tensors; with `draws` also what random transforms would draw."""
+    """The items are numbers, and small and large tensors; with `draws`, also numbers that random
+    transforms would draw."""
     def __init__(self, count=50, draws=False, fails=(), dies=(), gate=None, at=None):
         self.count, self.draws, self.fails = count, draws, fails
         self.dies, self.gate, self.at = dies, gate, at
@@ -155,7 +156,7 @@ def node_address():
 
 
 class OnNode(Items):
-    """A process that fetches one of the later items on this node stops there."""
+    """A process on this node stops when it fetches one of the later items."""
     def __init__(self, address, *arguments, **more):
         super().__init__(*arguments, **more)
         self.address = address
@@ -167,7 +168,7 @@ class OnNode(Items):
 
 
 class Stream(IterableDataset):
-    """Each worker has its share; the shares differ in length. The first worker may stop in the
+    """Each worker has its own share; the shares differ in length. The first worker can stop in the
     middle."""
     def __init__(self, count=41, gate=None):
         self.count, self.gate = count, gate
@@ -197,7 +198,7 @@ class Gate:
         self.path = Path(made.name)
 
     def kill(self, which):
-        """Sends SIGKILL to the process that waits here (0), or to its raylet (1); its successor
+        """Sends SIGKILL to the process that waits here (0) or to its raylet (1). The successor
         continues."""
         until((self.path / "here").exists, "somebody is at the gate")
         victim = int((self.path / "here").read_text().split()[which])
@@ -207,7 +208,7 @@ class Gate:
 
 
 def flat(value):
-    """Turns a value into something that == compares, including types."""
+    """Converts a value so that == compares all of it, including types."""
     if isinstance(value, torch.Tensor):
         return "tensor", value.dtype, tuple(value.shape), value.to_dense().numpy().tobytes()
     if isinstance(value, numpy.ndarray):
@@ -224,7 +225,7 @@ def without(name, batches):
 
 
 def outcome(make, kind, loop, epochs):
-    """The outcome of each epoch, and the generators after it."""
+    """Returns the outcome of each epoch, and the state of the generators after the epoch."""
     torch.manual_seed(5)
     loader = make(kind)
     return [(loop(loader), torch.get_rng_state().tolist(), loader.generator

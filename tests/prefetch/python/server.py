@@ -1,5 +1,5 @@
-"""Replaces the server of announcements: implements doc/FORMAT.md by itself, records all messages,
-and follows the test's orders."""
+"""Replaces the server of announcements. It is an independent implementation of doc/FORMAT.md,
+records all messages, and follows the test's orders."""
 import os
 import select
 import socket
@@ -24,7 +24,7 @@ class Client:
 
 
 class Server:
-    """`takes`: announced paths count as handed on immediately. `reads`: if false, everything stays
+    """`takes`: announced paths count as handed on immediately. `reads`: if False, all messages stay
     in the socket."""
     def __init__(self, directory, name="default", takes=True, reads=True, version=1):
         self.path = Path(directory) / f"cubeshim-{os.geteuid()}-{name}.sock"
@@ -136,7 +136,7 @@ class Server:
         try:
             client.connection.send(struct.pack("=IIQQ", TAKEN, 0, epoch, sequence))
         except BrokenPipeError:
-            pass  # gone, as the next check will show
+            pass  # the client is gone, as the next check will show
 
     def wait(self, condition, what, seconds=60):
         with self.changed:

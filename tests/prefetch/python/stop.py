@@ -1,9 +1,9 @@
-"""Stops the announcing thread at a line of the package, forever and with all the locks that it
-holds there.
+"""Stops the announcing thread forever at a line of the package, together with all locks that it
+holds.
 
-The end of the interpreter does this to a daemon thread at any point. This is a module of its own
-because the frames of the thread would keep the program's globals alive, whose destruction is
-tested."""
+The end of the interpreter can stop a daemon thread like this at any point. This is a separate
+module, because otherwise the thread's frames would keep the program's globals alive, and their
+destruction is tested."""
 import _thread
 import os
 import sys
@@ -20,7 +20,7 @@ _for_ever.acquire()
 
 
 def _stop(is_there):
-    """Stops the first thread that is started from now on and reaches such a place."""
+    """Stops the first thread that is started after this call and reaches such a place."""
     def trace(frame, event, _):
         directory, name = os.path.split(frame.f_code.co_filename)
         if directory != PACKAGE:
@@ -43,7 +43,7 @@ def stop_at(place):
 
 
 def stop_in(function, count):
-    """Stops at the `count`th line that is run."""
+    """Stops at the `count`th executed line of the function."""
     lines = 0
 
     def is_there(place):

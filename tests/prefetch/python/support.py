@@ -74,8 +74,8 @@ class Case(unittest.TestCase):
 
 
 class Files(torch.utils.data.Dataset):
-    """Has `samples` as in ImageFolder; an item is its index, with the numbers that random
-    transforms would draw."""
+    """Has `samples` like ImageFolder. An item is its index, with the numbers that random transforms
+    would draw."""
     def __init__(self, count, draws=False, name="f"):
         self.samples = [(f"/data/{name}{i}.jpg", i % 10) for i in range(count)]
         self.draws = draws
@@ -95,7 +95,7 @@ class Files(torch.utils.data.Dataset):
 
 
 def begun(loader):
-    """An iterator that has made its first draw, and everything drawn ahead with it."""
+    """Returns an iterator that has made its first draw and all draws ahead, and the first item."""
     iterator = iter(loader)
     return iterator, next(iterator)
 

@@ -1,8 +1,8 @@
-"""A venv below the build directory with the system's torch and packages from PyPI, made once.
-in_NAME_venv.py runs a test in it.
+"""Makes a venv below the build directory, with the system's torch and packages from PyPI, if it
+does not exist. in_NAME_venv.py runs a test in it.
 
-If the packages cannot be installed, it prints one line that says why and ends with 77, which ctest
-takes for a skip."""
+If the packages cannot be installed, prints one line that says why, and ends with 77, which means a
+skip for ctest."""
 import fcntl
 import os
 import subprocess
@@ -18,7 +18,7 @@ def skip(why):
 
 
 def make(venv, requirements, title):
-    """Two tests may begin at the same time. A file marks a complete venv."""
+    """Takes a lock, because two tests can begin at the same time. A file marks a complete venv."""
     venv.mkdir(parents=True, exist_ok=True)
     with open(venv / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -40,8 +40,8 @@ def make(venv, requirements, title):
 
 
 def run(name, title):
-    """NAME.txt next to this file lists what is installed; the test and its arguments are this
-    command's."""
+    """NAME.txt next to this file lists the packages. The test and its arguments are the arguments
+    of this command."""
     if subprocess.run(["/usr/bin/python3", "-c", "import torch"], capture_output=True).returncode:
         skip("the system's Python has no torch")
     venv = Path(os.environ["CUBESHIM_BUILD"]) / f"{name}-venv"

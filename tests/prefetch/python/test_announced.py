@@ -1,5 +1,5 @@
 """The announcements that reach the server while a loop runs: paths in the sampler's order, epochs,
-ranks; and how misbehaving servers affect the loop."""
+and ranks. Also tests how misbehaving servers affect the loop."""
 import itertools
 import os
 import socket
@@ -36,7 +36,7 @@ class Heard(Case):
         heard = 0
 
         def wait_for_the_next():
-            # The loop waits for the server here before it asks for more, so nothing is skipped.
+            # The loop waits for the server before the next draw, so nothing is skipped.
             server.wait(
                 lambda: server.clients and len(server.clients[0].paths()) >= min(
                     len(got) + 500, 150_000), "what comes next")
@@ -70,8 +70,8 @@ class Heard(Case):
             iterator, first = begun(loader)
             heard = server.wait_for_order(epoch=epoch)[0].paths(epoch)
             self.assertEqual(heard, dataset.paths(itertools.chain(first, *iterator)))
-            # Everything is taken before the next epoch begins; otherwise, that epoch would use a
-            # new connection.
+            # Waits until everything is taken before the next epoch begins: otherwise that epoch
+            # would use a new connection.
             channel, = [c for c in list(_channel._channels) if c.connection is not None]
             while not channel.order.is_over:
                 threading.Event().wait(0.01)
@@ -158,7 +158,7 @@ class Servers(Case):
         first.wait_for_order()
         first.tell(first.clients[0], 0, 1234)
         heard = first.clients[0].paths()
-        # The report has arrived when the channel has noted it.
+        # Waits until the channel has noted the report.
         channel, = [c for c in list(_channel._channels) if c.connection is not None]
         while channel.order.taken != 1234:
             threading.Event().wait(0.01)
@@ -259,7 +259,7 @@ class Servers(Case):
                         pass
                 if threading.active_count() != 1 or list(_channel._channels):
                     os._exit(3)
-                # The child may announce something itself.
+                # The child itself can announce files.
                 mine, _ = begun(DataLoader(Files(30, name="child"), collate_fn=as_is))
                 next(iterator)
                 server.path.stat()

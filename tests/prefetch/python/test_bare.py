@@ -14,8 +14,8 @@ LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
 SITE = PACKAGE / "site"
 PRINT = "import os, sys; print(os.environ.get('PYTHONPATH'), 'cubeshim' in sys.modules)"
 
-# The library keeps the name with which it was loaded, so that its own leader does not replace the
-# test's server.
+# The library keeps the name with which it was loaded, so its own leader does not replace the test's
+# server.
 ANOTHER_NAME = "import os; os.environ['CUBESHIM_NAME'] = 'test'\n"
 
 
@@ -51,7 +51,7 @@ class Bare(Case):
     def test_site_precedes_the_existing_path(self):
         self.assertEqual(self.print_of(PYTHONPATH="/mine:/too"), f"{SITE}:/mine:/too True\n")
         self.assertEqual(self.print_of(PYTHONPATH=""), f"{SITE} True\n")
-        # The user has put another path in front of it, or one that only begins with the same text.
+        # The user has put another path in front, or a path that only begins with the same text.
         self.assertEqual(self.print_of(PYTHONPATH=f"/mine:{SITE}"), f"/mine:{SITE} True\n")
         self.assertEqual(self.print_of(PYTHONPATH=f"{SITE}s:/mine"), f"{SITE}:{SITE}s:/mine True\n")
 
@@ -76,7 +76,7 @@ class Bare(Case):
             with self.subTest(name):
                 self.assertEqual(self.of(self.dir / name, "PYTHONPATH"),
                                  f"{SITE}\n" if name in pythons else "")
-        # The program's own file decides, not the name by which it was started.
+        # The program's real file decides, not the name by which it was started.
         (self.dir / "train").symlink_to(self.dir / "python3")
         self.assertEqual(self.of(self.dir / "train", "PYTHONPATH"), f"{SITE}\n")
 
@@ -91,7 +91,7 @@ class Bare(Case):
                              f"{SITE} True\n{place}\n")
 
     def test_the_sitecustomize_that_would_have_run_runs(self):
-        """The sitecustomize of the venv; or that of the distribution, if it comes first."""
+        """This is the sitecustomize of the venv, or of the distribution if that comes first."""
         place = self.dir / "venv"
         subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", place], check=True,
                        timeout=100)
@@ -108,7 +108,8 @@ class Bare(Case):
         return place
 
     def test_it_runs_where_the_working_directory_has_been_removed(self):
-        """sys.path has relative entries, which Pythons before 3.11 take from PYTHONPATH."""
+        """sys.path has relative entries, as in Pythons before 3.11, which copy them from
+        PYTHONPATH."""
         code = ("import os, sys; os.rmdir(os.getcwd()); sys.path[:0] = ['relative', '', "
                 f"{str(SITE)!r}, {str(self.mine())!r}]; import sitecustomize")
         gone = self.dir / "gone"
@@ -137,8 +138,8 @@ import sitecustomize"""
         self.assertEqual(self.of("/usr/bin/python3", "-S", "-c", code), "mine\n")
 
     def test_one_in_a_zip_file(self):
-        """The loader of zip files has another method up to Python 3.9: here a finder returns a
-        loader without that method."""
+        """Up to Python 3.9, the loader of zip files has another method. Here, a finder returns a
+        loader of that kind."""
         archive = self.dir / "mine.zip"
         with zipfile.ZipFile(archive, "w") as made:
             made.writestr("sitecustomize.py", "print('mine', __file__)")
@@ -160,7 +161,7 @@ print(sitecustomize.__file__, hasattr(sitecustomize, 'run_shadowed'))"""
                          f"mine {archive}/sitecustomize.py\n{archive}/sitecustomize.py False\n")
 
     def test_one_that_looks_for_the_next_by_itself(self):
-        """Monitoring agents do this: they look in all of sys.path except their own directory."""
+        """Monitoring agents search in all of sys.path except their own directory."""
         agent = """
 import importlib.machinery, importlib.util, os, sys
 print('agent')
@@ -180,7 +181,7 @@ if spec is not None:
                 with_it, self.of("/usr/bin/python3", "-c", code, PYTHONPATH=path, LD_PRELOAD=""))
 
     def test_a_long_variable_leaves_room_for_other_programs(self):
-        """The kernel accepts no string that is longer than this one."""
+        """This is the longest string that the kernel accepts."""
         longest = "/" + "x" * (32 * 4096 - len("PYTHONPATH=/") - 1)
         code = ("import os, subprocess; print(subprocess.run(['/bin/true']).returncode, "
                 "len(os.environ['PYTHONPATH']))")
@@ -191,7 +192,7 @@ if spec is not None:
 
     @unittest.skipIf(os.geteuid() != 0, "needs root, for another user's files")
     def test_not_a_package_that_another_user_put_beside_the_library(self):
-        """As in /tmp, to which all users may write."""
+        """The directory is like /tmp, to which all users may write."""
         root, other, third = 0, 65534, 12345
         place, spoiled = self.dir / "tmp", self.dir / "spoiled"
         place.mkdir()
@@ -223,12 +224,12 @@ if spec is not None:
             self.assertEqual(self.print_of(LD_PRELOAD=str(library)), f"{place}/site {runs}\n")
 
     def test_places_of_the_package(self):
-        """A wheel's package, an installed one, and none."""
+        """Covers the package of a wheel, an installed package, and no package."""
         wheel, alone, odd = (self.dir / name for name in ("wheel/cubeshim", "alone", "o:dd"))
         shutil.copytree(PACKAGE / "cubeshim", wheel)
         shutil.copytree(SITE, wheel / "site")
         (wheel.parent / "other.py").write_text(
-            "")  # next to it, perhaps for another Python: this one must not be found
+            "")  # a neighbour, perhaps for another Python, which must not be found
         shutil.copytree(wheel, odd)
         alone.mkdir()
         for place in (wheel, alone, odd):
@@ -238,7 +239,7 @@ if spec is not None:
             self.of("/usr/bin/python3", "-c", code, LD_PRELOAD=str(wheel / LIBRARY.name)),
             f"{wheel}/site True\nNone\n")
         self.assertEqual(self.print_of(LD_PRELOAD=str(alone / LIBRARY.name)), "None False\n")
-        # Neither the loader nor PYTHONPATH can hold a colon; a link leads there.
+        # Neither the loader nor PYTHONPATH supports a colon in a path, so a link leads there.
         (self.dir / "link").symlink_to(odd)
         self.assertEqual(self.print_of(LD_PRELOAD=str(self.dir / "link" / LIBRARY.name)),
                          "None False\n")

@@ -1,5 +1,5 @@
-"""Data sets whose files cubeshim knows: those of torchvision, timm and Hugging Face, and those with
-common attributes."""
+"""Data sets whose files cubeshim knows: data sets of torchvision, timm and Hugging Face, and data
+sets with common attributes."""
 import contextlib
 import os
 import pathlib
@@ -31,7 +31,7 @@ class Plain(torch.utils.data.Dataset):
 
 
 class Trap:
-    """Code of the program that reports each call of it."""
+    """Stands for an object of the program. It records each attribute that is looked up."""
     calls = []
 
     def __getattr__(self, name):
@@ -49,7 +49,7 @@ class Trap:
 
 class Heard(Case):
     def heard(self, dataset, **more):
-        """The announced paths of the whole data set, in order."""
+        """Returns the announced paths of the whole data set, in order."""
         server = self.serve()
         iterator, _ = begun(DataLoader(dataset, collate_fn=as_is, **more))
         heard = server.wait_for_order()[0].paths()
@@ -57,7 +57,7 @@ class Heard(Case):
         return heard
 
     def of(self, count=4, **attributes):
-        """A data set with these attributes whose items are its indices."""
+        """Returns a data set with these attributes, whose items are its indices."""
         dataset = Plain(count)
         vars(dataset).update(attributes)
         return dataset
@@ -101,7 +101,7 @@ class DataSets(Heard):
         from torchvision.datasets import CocoDetection
         names = self.make(f"{i}.jpg" for i in range(4))
         dataset = CocoDetection.__new__(
-            CocoDetection)  # its constructor needs pycocotools, which reads such an index
+            CocoDetection)  # its constructor would need pycocotools
         dataset.root, dataset.ids = str(self.dir), [30, 10, 20, 0]
         dataset.transforms = None
         dataset.coco = types.SimpleNamespace(loadImgs=lambda i: [{"file_name": f"{i // 10}.jpg"}],
@@ -195,7 +195,7 @@ class Attributes(Heard):
                                ({"_root_dir": "/d/"}, "/d/0.jpg"), ({}, "0.jpg")):
             self.assertEqual(
                 resolver(self.of(files=[f"{i}.jpg" for i in range(4)], **more))(0), [expected])
-        # Paths that already have the directory, absolute ones, and words.
+        # Paths that already have the directory, absolute paths, and words.
         self.assertEqual(
             resolver(self.of(files=["rel/d/0.jpg"] * 4, root="rel"))(0), ["rel/d/0.jpg"])
         self.assertEqual(resolver(self.of(files=["/a/0.jpg"] * 4, root="/d"))(0), ["/a/0.jpg"])
@@ -254,7 +254,7 @@ class Attributes(Heard):
 
     @contextlib.contextmanager
     def tables(self):
-        """The used parts of pandas' tables."""
+        """Provides the used parts of pandas' tables."""
         class Series:
             def __init__(self, values):
                 self.array = values
@@ -309,11 +309,12 @@ class Attributes(Heard):
         dataset = self.of(reader=reader, load_bytes=False)
         self.assertEqual([resolver(dataset)(i) for i in (3, 0)], [["rel/a/3.jpg"], ["rel/a/0.jpg"]])
         self.assertEqual(resolver(self.of(dataset=dataset, num_splits=2))(1), ["rel/a/1.jpg"])
-        # If the length differs, the data set uses its indices in another way.
+        # If the length differs, the wrapping data set uses its indices in another way.
         self.assertIsNone(resolver(self.of(5, dataset=dataset)))
 
     def test_mmengine(self):
-        """The BaseDataset of mmengine has pickled entries in a row, and the end of each one."""
+        """The BaseDataset of mmengine has an array of pickled entries, and the end of each
+        entry."""
         module = types.ModuleType("mmengine.dataset")
         module.BaseDataset = type("BaseDataset", (Plain,), {})
         sys.modules["mmengine.dataset"] = module
@@ -331,8 +332,7 @@ class Attributes(Heard):
         resolve = resolver(dataset)
         self.assertEqual([resolve(i) for i in (0, 3, -1)],
                          [[self.NAMES[i], f"/seg{self.NAMES[i]}"] for i in (0, 3, 3)])
-        # A data set that has not been loaded yet; and the same attributes in a class of the
-        # program.
+        # A data set that is not loaded yet, and the same attributes in a class of the program.
         self.assertIsNone(resolver(module.BaseDataset(4)))
         self.assertIsNone(resolver(self.of(**vars(dataset))))
 
@@ -351,8 +351,8 @@ class Attributes(Heard):
 
 
 class HuggingFace(Heard):
-    """A data set as the library `datasets` has it: a table of Arrow, and a table of rows for a
-    shuffled one."""
+    """A data set like those of the library `datasets`: a table of Arrow and, if it is shuffled, a
+    table of rows."""
     class Column:
         def __init__(self, values):
             self.values = values

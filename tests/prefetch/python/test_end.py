@@ -1,5 +1,5 @@
-"""The end of the interpreter stops the announcing thread at any point: nothing that runs afterwards
-may wait for that thread."""
+"""The end of the interpreter can stop the announcing thread at any point. No code that runs
+afterwards may wait for that thread."""
 import json
 import os
 import signal
@@ -13,7 +13,7 @@ from server import Server
 
 PACKAGE = Path(__file__).resolve().parents[3] / "prefetch" / "python"
 
-# All kinds of code that may run at the end: callbacks of atexit, weak references and finalizers,
+# All kinds of code that can run at the end: callbacks of atexit, weak references and finalizers,
 # and __del__ of garbage and of globals.
 ENDS = """
 import atexit, gc, json, os, sys, weakref
@@ -99,7 +99,7 @@ def end(self, write=os.write, real=_ahead.Ahead.__del__):
 _ahead.Ahead.__del__ = end
 """
 
-# Nobody reads the pipe that is stderr, and it is full.
+# stderr is a full pipe that no process reads.
 SILENT = """
 import os
 from cubeshim import _channel
@@ -135,8 +135,8 @@ class Ends(unittest.TestCase):
                         PYTHONPATH=f"{PACKAGE}:{Path(__file__).parent}")
 
     def run_to_its_end(self, script, argument):
-        """Returns what the program has printed. Fails if it has not ended within a minute, some
-        hundred times as long as it takes."""
+        """Returns the output of the program. Fails if the program does not end within a minute,
+        which is some hundred times as long as it needs."""
         program = subprocess.Popen([sys.executable, "-W", "ignore", "-c", script,
                                     repr(argument)], env=self.env, text=True,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -168,13 +168,13 @@ class Ends(unittest.TestCase):
                 first, *said = self.run_to_its_end(ENDS, (place, is_for_one))
                 self.assertEqual(sorted(said), SAID, place)
                 stopped.append(json.loads(first))
-            # The thread does not reach each place every time, because the server may be faster or
-            # slower.
+            # The thread does not reach each place every time, because the speed of the server
+            # varies.
             self.assertGreater(sum(stopped), 0.8 * len(places - seen))
             seen |= places
 
     def test_an_iterator_of_a_data_loader(self):
-        # The thread waits for the server, which never takes anything.
+        # The thread waits for the server, which never takes a path.
         self.serve(takes=False)
         for line in range(1, 7):
             self.assertEqual(self.run_to_its_end(LOADER, line), ["dropped"])

@@ -1,11 +1,12 @@
-"""Jobs of two nodes with two ranks each, by real launchers: ranks of a node share its memory, nodes
-share through memcached, and the prefetcher has each rank's order under the rank's number.
+"""Real launchers start jobs on two nodes with two ranks each. Ranks of a node share its memory,
+nodes share through memcached, and the prefetcher has each rank's order under the rank's number.
 
-A node is a CUBESHIM_NAME: a region and a place for announcements of its own. With an argument, that
-launcher alone:
+A node is a CUBESHIM_NAME, which has its own region and its own socket for announcements. An
+argument selects a single launcher:
 
-    test_launchers.py [torchrun|mpirun|deepspeed] ends with 77, and one line that says why, if it is
-    not there
+    test_launchers.py [torchrun|mpirun|deepspeed]
+
+If the launcher is missing, the program prints one line that says so, and ends with 77.
 """
 import base64
 import importlib.util
@@ -42,8 +43,8 @@ def torchrun(node, port, words):
 
 
 def deepspeed(node, port, words):
-    """The part of DeepSpeed that runs on each node. The command in front of it reaches the other
-    nodes by ssh."""
+    """Uses only the part of DeepSpeed that runs on each node. DeepSpeed's command would reach the
+    other nodes by ssh."""
     ranks = json.dumps({f"node{number}": list(range(RANKS)) for number in range(NODES)})
     return [
         sys.executable, "-m", "deepspeed.launcher.launch",
@@ -53,7 +54,7 @@ def deepspeed(node, port, words):
 
 
 def missing(launcher):
-    """The reason why the launcher cannot be tested here, or an empty string."""
+    """Returns the reason why the launcher cannot be tested here, or an empty string."""
     if importlib.util.find_spec("torch") is None:
         return "this Python has no torch"
     if launcher == "mpirun" and not shutil.which("mpirun"):
@@ -94,8 +95,8 @@ class Launched(unittest.TestCase):
             for name, value in os.environ.items()
             if not name.startswith(("CUBESHIM_", "TORCHELASTIC_", "SLURM_", "OMPI_"))
         }
-        # Announcements go to this test, because prefetching would hide which files a rank finds in
-        # memory. OMP_NUM_THREADS gives each process one thread.
+        # Announcements are sent to this test, because prefetching would hide which files a rank
+        # finds in memory. OMP_NUM_THREADS limits each process to one thread.
         return clean | {
             "LD_PRELOAD": str(BUILD / "libcubeshim.so"), "CUBESHIM_PREFIXES": str(self.mount.path),
             "CUBESHIM_NAME": self.names[node], "CUBESHIM_RAM_DIR": str(self.scratch),
@@ -107,12 +108,12 @@ class Launched(unittest.TestCase):
         }
 
     def commands(self):
-        """A command and its environment for each part that is started by itself."""
+        """Returns a command and its environment for each part that is started separately."""
         words = [str(RANK), str(self.mount.path), str(self.out), self.launcher]
         if self.launcher != "mpirun":
             port, make = free_port(), {"torchrun": torchrun, "deepspeed": deepspeed}[self.launcher]
             return [(make(node, port, words), self.environment(node)) for node in range(NODES)]
-        # One command for all nodes: to mpirun, a node is a program with an environment of its own.
+        # One command starts all nodes: for mpirun, a node is a program with its own environment.
         command = [
             "mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl",
             "self,tcp"
@@ -133,7 +134,7 @@ class Launched(unittest.TestCase):
         })]
 
     def said(self, epoch):
-        """The reports of all ranks, or nothing until all have."""
+        """Returns the reports of all ranks, or an empty list if some are still missing."""
         found = [self.out / f"{epoch}-{rank}.json" for rank in range(WORLD)]
         return [json.loads(path.read_text()) for path in found] if all(
             path.exists() for path in found) else None
@@ -180,8 +181,8 @@ class Launched(unittest.TestCase):
         return Path(self.errors.name).read_text()
 
     def hits(self, name):
-        """Hits in memory and on servers, in all jobs of a node: mpirun makes a job of each rank,
-        torchrun one of all."""
+        """Returns the hits in memory and on servers of all jobs of a node. mpirun makes one job for
+        each rank, torchrun one job for all ranks."""
         reports = [
             json.loads(line)
             for line in (self.scratch /
@@ -226,7 +227,7 @@ class Launched(unittest.TestCase):
             ranks = [number for number in range(WORLD) if first[number]["node"] == name]
             self.assertEqual({(client.rank, client.world) for client in server.clients},
                              {(number, WORLD) for number in ranks})
-            # A loader may connect again for an epoch.
+            # A loader can make a new connection for an epoch.
             heard = {(client.rank, number): client.paths(number)
                      for client in server.clients
                      for number in client.epochs}

@@ -17,8 +17,8 @@ from pathlib import Path
 LIBRARY = Path(os.environ["CUBESHIM_BUILD"]) / "libcubeshim.so"
 COUNT = 60
 
-# The library keeps the name with which it began; this process finds its server, and the learned
-# paths, under another.
+# The library keeps the name with which it began. This process finds its server, and the learned
+# paths, under another name.
 JOB = """
 import json, os, sys
 os.environ.update(CUBESHIM_NAME="test", **eval(sys.argv[2]))
@@ -104,7 +104,8 @@ class Jobs(Case):
         self.assertEqual(job.returncode, 0)
 
     def check(self, more, name=lambda index: index, **env):
-        """The second epoch's order is announced with the paths that the first one has shown."""
+        """Checks that the second epoch's order is announced with the paths that were learned in the
+        first epoch."""
         with Server(self.dir, "test") as server:
             job = self.job(more, **env)
             self.ready(job)
@@ -121,8 +122,8 @@ class Jobs(Case):
                              2)
 
     def test_workers(self):
-        # Spawned workers come last: they leave a region of the server's name, and the next job would
-        # remove that, with its socket.
+        # Spawned workers come last. They leave a region with the server's name, and the next job
+        # would remove this region together with the socket.
         for more in ("{}", "dict(num_workers=2)", "dict(num_workers=2, persistent_workers=True)",
                      "dict(batch_size=None)", "dict(of=lambda data: Subset(data, range(COUNT)))",
                      "dict(num_workers=2, multiprocessing_context='spawn')"):
@@ -269,7 +270,7 @@ class Stores(Case):
             self.file(kind).write_bytes(torn[:numbers.choice((len(torn), at))])
             self.assertIsInstance(self.store.resolve(range(100)), list)
             self.file(kind).write_bytes(whole[kind])
-        # A record of another index.
+        # The record belongs to another index.
         self.file("index").write_bytes(whole["index"][8:])
         self.assertEqual(self.store.resolve([3]), [])
 
@@ -318,8 +319,8 @@ class Stores(Case):
         self.assertEqual(1, self.store.write([(1, [b"/a"])]))
 
     def test_the_standard_fds_are_left_to_the_program(self):
-        """A program without stdin, stdout and stderr; bytes that C code writes there are lost, as
-        without the library."""
+        """The program has neither stdin nor stdout nor stderr. Bytes that C code writes there are
+        lost, as without the library."""
         code = f"""
 import os, sys
 os.closerange(0, 3)
@@ -340,7 +341,7 @@ open({str(self.dir / "numbers")!r}, "w").write(repr((taken, [fd >= 3 for fd in n
 
     def test_files_that_killed_processes_left_go(self):
         left, used = self.made("left"), self.made("used")
-        _learned._held.clear()  # except one, their locks go with their fds
+        _learned._held.clear()  # all locks except one end with their fds
         holder = os.open(used.base + ".index", os.O_RDONLY)
         self.addCleanup(os.close, holder)
         for fd in [int(name) for name in os.listdir("/proc/self/fd")]:
@@ -413,8 +414,8 @@ class Learners(Case):
                                                    ].index("real")].cell_contents
 
     def test_a_data_set_that_is_asked_for_batches(self):
-        """Newer versions of torch ask a data set for batches; this test does so in place of torch's
-        fetcher."""
+        """Newer versions of torch ask a data set for batches. Here, the test does so instead of
+        torch's fetcher."""
         class Batches(Files):
             def __getitems__(this, indices):
                 self.opened = [b"/%d" % i for i in indices]
@@ -430,7 +431,7 @@ class Learners(Case):
         self.learner.fetch(real, types.SimpleNamespace(dataset=inner), [3, 1])
         self.assertEqual(self.store.written, [(3, [b"/3"]), (1, [b"/1"])])
         self.store.written.clear()
-        # Each sample reads its own item, although the subset could be asked for a batch.
+        # Each sample reads its own item, although the subset supports batches.
         subset = torch.utils.data.Subset(Files(10), [5, 6])
         with unittest.mock.patch.object(torch.utils.data.Subset, "__getitems__", create=True,
                                         new=lambda *_: self.fail("asked for a batch")):

@@ -1,5 +1,5 @@
-"""PaddlePaddle is not installed on every machine, so this uses a module with its names, and a loop
-like that of its iterators."""
+"""PaddlePaddle is not installed on every machine, so this test uses a module with the same names,
+and a loop like that of PaddlePaddle's iterators."""
 import sys
 import types
 import unittest

@@ -1,5 +1,5 @@
-"""A worker of Ray that lists a directory and reads a random share of it: how many of the files that
-it does not read are fetched."""
+"""A worker of Ray lists a directory and reads a random share of it. The test bounds how many files
+are fetched that it does not read."""
 import os
 import random
 import sys
@@ -24,8 +24,8 @@ FILES, SIZE, LATENCY_US, LOOKS = 600, 20_000, 300, 25
 
 class Reader:
     def read(self, folder, order):
-        """Returns how many of the names exist and are read, one after the other, and the files per
-        second."""
+        """Reads the files one after another. Returns how many of the names exist and were read, and
+        the files per second."""
         names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
         began = time.monotonic()
         for number in order:
@@ -48,8 +48,8 @@ class Listing(unittest.TestCase):
         cls.addClassCleanup(ray.shutdown)
 
     def fetched(self, order, more_than=0, **settings):
-        """Returns the opens at the origin once no more arrive; on a busy machine, there may be
-        pauses before."""
+        """Returns the number of opens at the origin when it has stopped growing. On a busy machine,
+        it can pause before."""
         memory = self.enterContext(tempfile.TemporaryDirectory(dir="/dev/shm"))
         mount = self.enterContext(SlowMount(BUILD / "lagfs", self.source, self.scratch, LATENCY_US))
         environment = cubeshim.ray.env(mount.path, library=BUILD / "libcubeshim.so", ram="256M",

@@ -1,12 +1,12 @@
-"""An actor or a raylet of cubeshim.ray.DataLoader is killed: each batch is delivered once, in
-order, and the epoch is complete."""
+"""An actor or a raylet of cubeshim.ray.DataLoader is killed. Each batch must be delivered exactly
+one time, in order, and the epoch must be complete."""
 from ray_support import (FIRST, SECOND, Case, Gate, Items, OnNode, Stream, node_address, os, ray,
                          unittest, until)
 
 
 class Lost(Case):
     def killed(self, make, which, epochs=2):
-        """Compares torch's loop with ours, in which an actor or a raylet is killed in the first
+        """Compares torch's loop with our loop, in which an actor or a raylet is killed in the first
         epoch."""
         gate = Gate(self)
 
@@ -28,7 +28,7 @@ class Whole(Lost):
     split = False
 
     def test_an_actor_and_its_random_numbers(self):
-        """The actor dies in its second batch, when its generators have moved."""
+        """The actor dies in its second batch, after its generators have moved."""
         for persistent in (False, True):
             self.killed(
                 lambda kind, gate: kind(Items(60, draws=True, gate=gate, at=gate and 31), batch_size
@@ -88,7 +88,8 @@ class Split(Lost):
         self.assertEqual(len(list(deaths.iterdir())), 2)
 
     def test_an_item_that_kills_its_process(self):
-        # No other test has two workers: one of these stays lost until it is asked for work.
+        # No other test has two workers, because a lost worker is replaced only when it is asked for
+        # work.
         loader = self.loader(Items(20, dies=[13]), batch_size=4, num_workers=2)
         iterator = iter(loader)
         self.assertEqual([next(iterator)["index"].tolist() for _ in range(3)],
@@ -99,7 +100,7 @@ class Split(Lost):
 
 
 class WithoutRaylet(Lost):
-    """Runs last (because of its name), because afterwards the cluster has one node fewer."""
+    """This class runs last, because of its name: afterwards, the cluster has one node fewer."""
     def test_a_raylet(self):
         self.killed(
             lambda kind, gate: kind(OnNode(SECOND, 90, gate=gate), batch_size=6, num_workers=4), 1)

@@ -1,5 +1,5 @@
-"""cubeshim.ray without Ray: the environment for its workers, homes of indices, assembled batches,
-torch's loader."""
+"""Tests of cubeshim.ray without Ray: the environment for workers, homes of indices, assembled
+batches, and torch's loader."""
 import os
 import re
 import subprocess
@@ -94,7 +94,7 @@ class Env(unittest.TestCase):
                 "ValueError: libcubeshim.so did not come with this package: library= takes its "
                 "path, which is the same on all nodes"
             )
-            # The layout of a wheel, and that of `make install`.
+            # The layouts of a wheel and of `make install`.
             for package, at in (("wheel", "wheel/cubeshim/prefix/lib64"), ("share/cubeshim/python",
                                                                            "lib")):
                 (Path(name) / package).mkdir(parents=True)
@@ -164,8 +164,8 @@ class Homes(unittest.TestCase):
 
 class Without(unittest.TestCase):
     def test_loader_is_that_of_torch(self):
-        """The system's Python has no Ray. test_ray_same.py has a Python with Ray that does not use
-        it."""
+        """The system's Python has no Ray. test_ray_same.py tests a Python that has Ray but does not
+        use it."""
         code = (
             "import sys\nfrom torch.utils.data import DataLoader\n"
             "from cubeshim.ray import DataLoader as Ours\n"

@@ -1,5 +1,5 @@
-"""cubeshim.ray.DataLoader against torch's: the same batches in the same order, the same generators,
-the same errors."""
+"""Compares cubeshim.ray.DataLoader with torch's loader: the same batches in the same order, the
+same generators, and the same errors."""
 import re
 import subprocess
 import sys
@@ -66,7 +66,7 @@ class Kinds(Dataset):
 
 
 def errors(loader):
-    """Each batch, or the error in its place: a loop may continue after one."""
+    """Returns each batch, or the error in its place. A loop may continue after an error."""
     iterator, out = iter(loader), []
     while True:
         try:
@@ -194,7 +194,7 @@ class Common:
 
 
 class Whole(Common, Case):
-    """Batches are not split, as on one node: even the workers' draws are torch's."""
+    """Batches are not split, as on one node. Even the workers' draws equal torch's."""
     split = False
 
     def test_draws_of_the_workers(self):
@@ -277,7 +277,7 @@ class Split(Common, Case):
 
 
 class Not(Case):
-    """Cases in which it is torch's loader."""
+    """Cases in which the loader is torch's own."""
     def test_loader_is_that_of_torch(self):
         for more in (dict(distribute=False, num_workers=2), dict(num_workers=0)):
             loader = cubeshim.ray.DataLoader(Items(20), batch_size=3, **more)

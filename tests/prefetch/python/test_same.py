@@ -1,5 +1,5 @@
-"""With the wrapped loader, a loop gets the same batches in the same order, and finds every random
-generator in the same state as without it."""
+"""With the wrapped loader, a loop receives the same batches in the same order, and every random
+generator has the same state as with the plain loader."""
 import itertools
 import unittest
 import warnings
@@ -17,7 +17,7 @@ def of(generator):
 
 
 class Shuffling(Sampler):
-    """Draws its whole order from a global generator first, then yields."""
+    """First draws its whole order from a global generator, and then yields it."""
     def __init__(self, count):
         self.count = count
 
@@ -31,7 +31,7 @@ class Shuffling(Sampler):
 
 
 class Drawing(Shuffling):
-    """Draws for every index, from one generator or another."""
+    """Draws a number for every index, from the generator with this name."""
     generator = "random"
 
     def __iter__(self):
@@ -45,8 +45,8 @@ class Drawing(Shuffling):
 
 
 class DrawingLate(Shuffling):
-    """Draws nothing from generators for a while, and then for every chunk, which watching the first
-    draws does not reveal."""
+    """At first draws nothing from generators, and later draws for every chunk. Watching the first
+    draws does not reveal this."""
     def __iter__(self):
         for start in range(0, self.count, 64):
             chunk = list(range(start, min(start + 64, self.count)))
@@ -67,7 +67,7 @@ class OwnGenerator(Shuffling):
 
 
 class Counting(Shuffling):
-    """Counts for a checkpoint, as resumable samplers do."""
+    """Counts its draws for a checkpoint, like a resumable sampler."""
     def __init__(self, count):
         super().__init__(count)
         self.consumed = 0
@@ -79,7 +79,7 @@ class Counting(Shuffling):
 
 
 class Steered(Shuffling):
-    """The loop changes which indices come next."""
+    """The loop decides which indices come next."""
     def __init__(self, count):
         super().__init__(count)
         self.offset = 0
@@ -90,7 +90,7 @@ class Steered(Shuffling):
 
 
 class SeedableRandomSampler(RandomSampler):
-    """Like accelerate's: seeds the generator that it was given, and counts its epochs."""
+    """Like accelerate's sampler: seeds the given generator, and counts its epochs."""
     __module__ = "accelerate.data_loader"
     epoch = 0
 
@@ -101,7 +101,7 @@ class SeedableRandomSampler(RandomSampler):
 
 
 class BatchSamplerShard(BatchSampler):
-    """Like accelerate's: every second batch belongs to this process."""
+    """Like accelerate's sampler: every second batch belongs to this process."""
     __module__ = "accelerate.data_loader"
     split_batches, num_processes = False, 2
 
@@ -139,8 +139,8 @@ class Lists(Files):
 
 class Same(Case):
     def trace(self, make, epochs=2, in_loop=None, stop=None):
-        """All that a program can see of a loader's loop: the items, and the state of all generators
-        after each."""
+        """Returns everything that a program can see of a loader's loop: the items, and the state of
+        all generators after each item."""
         seed()
         loader, looked_at = make()
         seen = []
@@ -168,7 +168,7 @@ class Same(Case):
         return seen
 
     def check(self, make, ahead=None, **more):
-        """`ahead`: whether it must have been drawn ahead, or must not."""
+        """`ahead`: True if draws ahead are required, False if they are forbidden."""
         with without():
             expected = self.trace(make, **more)
         held = []
@@ -274,7 +274,7 @@ class Same(Case):
                         return self.loader(count=300, draws=draws, sampler=sampler, looked_at=looks)
 
                     with self.subTest(kind=kind.__name__, generator=generator, draws=draws):
-                        # If the program itself draws, too, nothing could be put back later.
+                        # If the program itself draws, too, a generator cannot be put back later.
                         self.check(make, ahead=ahead and not draws)
 
     def test_attributes_of_a_sampler_whose_code_fails(self):
@@ -371,7 +371,7 @@ class Same(Case):
         self.assertEqual(list(DataLoader(Other(), batch_size=None)), list(range(10)))
         self.assertEqual(list(DataLoader(list(range(10)), batch_size=None)), list(range(10)))
         self.assertEqual(Other.touched, 0)
-        # A known sampler follows, on its own.
+        # Now a loader with a known sampler is read alone.
         iterator = iter(DataLoader(Files(10), batch_size=None))
         next(iterator)
         server.wait_for_order()

@@ -1,5 +1,5 @@
-"""The package against the real server, which must get exactly the paths that the loop will read.
-ANNOUNCED is the server's path."""
+"""Tests the package with the real server, which must receive exactly the paths that the loop will
+read. ANNOUNCED is the path of the server's program."""
 import os
 import signal
 import subprocess
@@ -37,7 +37,7 @@ class Real(Case):
         got = list(first)
         for batch in iterator:
             got += batch
-            # Items that the loop has passed are not announced, so it waits here.
+            # Items that the loop has passed are not announced, so the loop waits here.
             rows += self.given(server, len(batch))
         self.assertEqual([path for _, _, path in rows], dataset.paths(got))
         self.assertEqual([int(sequence) for _, sequence, _ in rows], list(range(20_000)))

@@ -1,5 +1,5 @@
-"""How the package gets into a program: by import, before or after torch, by its sitecustomize, or
-by `cubeshim run`."""
+"""How the package is loaded into a program: by import, before or after torch, by its sitecustomize,
+or by `cubeshim run`."""
 import json
 import os
 import shutil
@@ -54,8 +54,8 @@ class Case(unittest.TestCase):
                               stderr=subprocess.PIPE, text=True, timeout=100, **more)
 
     def check_loop(self, before, *words, env=None):
-        """The loop waits for the end of its stdin, which comes when everything has been
-        announced."""
+        """Runs a loop that waits for the end of its stdin. The test ends stdin when everything has
+        been announced."""
         script = self.dir / "script.py"
         script.write_text(before + LOOP)
         with Server(self.dir, "test") as server:
@@ -139,7 +139,7 @@ class Import(Case):
         self.assertIn("No such file or directory", done.stderr)
 
     def test_it_never_fails(self):
-        """The start also works without a working directory, and if no thread can be started."""
+        """The program also starts without a working directory, and if no thread can be started."""
         for before in (
                 "os.rmdir(os.getcwd())",
                 "_thread.start_new_thread = lambda *_: (_ for _ in ()).throw(RuntimeError('no "
@@ -154,7 +154,7 @@ class Import(Case):
             self.assertEqual((done.stdout, done.stderr), ("['/data/a', '/data/b']\n", ""))
 
     def test_process_ends_immediately(self):
-        # The server never reads: the thread is in the middle of its order when the program ends.
+        # The server never reads, so the thread is in the middle of its order when the program ends.
         with Server(self.dir, "test", reads=False) as server:
             done = self.python(
                 "import cubeshim\nkept = cubeshim.announce(['/data/' + 'x' * 90 + str(i) for i in "
@@ -280,7 +280,7 @@ class Run(Case):
         library = self.dir / "libcubeshim.so"
         shutil.copy(Path(os.environ["CUBESHIM_BUILD"], "libcubeshim.so"), library)
         for level, lines in (("info", 1), ("warn", 0)):
-            # The worker of this Python belongs to the same job, and announces nothing.
+            # The child of this Python belongs to the same job, and announces nothing.
             done = self.python(
                 "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass'])", env={
                     "LD_PRELOAD": str(library), "CUBESHIM_PREFIXES": str(self.dir),

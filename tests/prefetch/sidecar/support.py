@@ -1,8 +1,8 @@
-"""Jobs whose files are prefetched: compared with the same job alone (Job), or harmed step by step
-(FaultCase).
+"""Jobs whose files are prefetched. A test either compares them with the same job alone (Job) or
+harms them step by step (FaultCase).
 
-The data set lies on a lagfs mount. Nothing here sleeps until prefetching has happened: `cubeshim
-stats` tells how far it is."""
+The data set is on a lagfs mount. No test sleeps to wait for prefetching: `cubeshim stats` tells how
+far it is."""
 import importlib.util
 import json
 import os
@@ -37,7 +37,7 @@ COMMAND = str(company.BUILD / "cubeshim")
 PYTHON = company.PYTHON
 NOBODY = 65534
 PATIENCE_S = int(os.environ.get("SIDECAR_PATIENCE_S", "60"))
-TRIGGER = "trigger"  # a file that is in no list; reading it starts the sidecar
+TRIGGER = "trigger"  # a file that is not listed; reading it starts the sidecar
 COUNT = 60
 DEMAND = ("full", "busy"
          )  # reasons for which a reader had to ask the origin though the file could be cached
@@ -52,18 +52,18 @@ def write_files(directory, count=COUNT, salt=0, sizes=company.SIZES):
         name = f"f{n}" if n < count else TRIGGER
         (directory / name).write_bytes(
             random.Random(f"{n} {salt}").randbytes(sizes[n % len(sizes)]))
-        # New files are checked twice; old ones are the common case.
+        # Makes the file old, which is the common case: new files are checked twice.
         os.utime(directory / name, (1_600_000_000, 1_600_000_000))
     return directory
 
 
 def demand_misses(report):
-    """How often a reader asked the origin for a file that the cache could hold."""
+    """Returns how often a reader asked the origin for a file that the cache could hold."""
     return report["misses"] + sum(report["bypassed"][reason] for reason in DEMAND)
 
 
 def wait_until(condition, what):
-    """`what` is a text, or a function that describes the state when the patience has run out."""
+    """`what` is a text, or a function that describes the state if the wait takes too long."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:
@@ -86,8 +86,8 @@ def held(mount):
 class Watch:
     """Follows the progress of a cache's sidecar with `cubeshim stats`."""
 
-    # A file that a reader has already requested from the origin is not prefetched: without this,
-    # the list may never be complete.
+    # True: also counts files that a reader has already requested from the origin. These are not
+    # prefetched, so without them the list might never be complete.
     counts_late = False
 
     def __init__(self, settings):
@@ -96,10 +96,10 @@ class Watch:
             for key, value in settings.items()
             if key in ("CUBESHIM_NAME", "CUBESHIM_RAM_DIR")
         }
-        self.command = [COMMAND]  # may be another command, for the cache of another user
+        self.command = [COMMAND]  # a test can set another command, for the cache of another user
 
     def counts(self):
-        """The sum over the jobs of the cache; None while there is none."""
+        """Returns the sum over the jobs of the cache; None while there is no job."""
         done = subprocess.run([*self.command, "stats", "--json"], env=self.environment,
                               capture_output=True, text=True)
         if done.returncode != 0:
@@ -120,9 +120,9 @@ class Watch:
 
 
 class Gate(threading.Thread):
-    """The other end of a job's stdin. It lets the job continue when as many files are prefetched as
-    the job asks for by a line with a number (`need()` in READ, or `at_once` for programs that only
-    wait for the end of their input)."""
+    """The other end of a job's stdin. A job asks for a number of prefetched files by a line with
+    this number (`need()` in READ). When they are prefetched, the gate lets the job continue.
+    `at_once` is the number for programs that only wait for the end of their input."""
     def __init__(self, watch, at_once=None, action=None):
         super().__init__(daemon=True)
         self.watch, self.at_once, self.action = watch, at_once, action
@@ -143,8 +143,8 @@ class Gate(threading.Thread):
                 pass  # the job has ended first
 
     def obey(self, wish):
-        # A job whose request is not fulfilled continues anyway, so that the test can report other
-        # faults.
+        # If the request is not fulfilled, the job continues anyway, so that the test can report
+        # other faults.
         try:
             if wish != "act" and self.failure is None:
                 self.watch.wait(int(wish))
@@ -159,7 +159,7 @@ class Gate(threading.Thread):
 
 
 class Planned:
-    """A data set, a list of it, and the figures expected in the report. Mixed into Job and
+    """A data set, its list, and the figures expected in the report. A mixin for Job and
     FaultCase."""
 
     count = COUNT
@@ -184,9 +184,9 @@ class Planned:
             self.fail(f"{self.socket} is still there")
 
     def leader(self):
-        """The process that listens on the socket."""
+        """Returns the process that listens on the socket."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-            client.setblocking(False)  # the queue of a stopped process may be full
+            client.setblocking(False)  # the queue of a stopped process can be full
             try:
                 client.connect(str(self.socket))
             except OSError:
@@ -196,7 +196,7 @@ class Planned:
 
 
 class Job(Planned, company.Job):
-    """self.data is on a mount, and each of its files except TRIGGER is in self.list."""
+    """self.data is on a mount, and self.list has each of its files except TRIGGER."""
 
     lagfs = ()
     nobody = NOBODY
@@ -220,7 +220,7 @@ class Job(Planned, company.Job):
     # How many files are prefetched before the job continues. The job is Python (READ) or
     # company_job with the step `wait`.
     def check_gated(self, command, fetched=None, action=None, misses=1, native=None, **options):
-        """Like check(). misses: how often a reader may ask the origin, the trigger included; None:
+        """Like check(). misses: how often a reader may ask the origin, including the trigger; None:
         not checked."""
         native = native or self.run_one(command, shim=False, preexec_fn=options.get("preexec_fn"))
         gate = Gate(self.watch, fetched, action)
@@ -261,8 +261,8 @@ def read_all(names=None):
         return [PYTHON, path, self.data, self.count]
 
     def as_nobody(self, *command):
-        """Runs as another user, who may not enter the build tree, but only the directory that
-        copy_for_others() has made."""
+        """Returns the command as run by another user. This user may not enter the build tree, only
+        the directory that copy_for_others() has made."""
         return [
             need_tool("setpriv"), "--reuid",
             str(self.nobody), "--regid",
@@ -278,14 +278,15 @@ def read_all(names=None):
         self.watch.command = self.as_nobody(self.dir / "cubeshim")
 
     def nobodys(self, *command):
-        """The command without the library and with it; setpriv itself never loads it."""
+        """Returns the command without the library and with it. setpriv itself never loads the
+        library."""
         return self.as_nobody(*command), self.as_nobody("/usr/bin/env",
                                                         f"LD_PRELOAD={self.dir}/lib.so", *command)
 
 
 class FaultCase(Planned, crash.FaultCase):
-    """Hosts that follow the test's orders, with files `f0`..., `trigger` of a mount that fails on
-    demand."""
+    """Hosts that follow the test's orders. The files `f0`... and `trigger` are on a mount that
+    fails on demand."""
 
     size = 20_000
     lagfs = ()

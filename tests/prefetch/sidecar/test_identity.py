@@ -39,7 +39,7 @@ read_all()
 """)
 
     def test_files_that_the_new_user_may_not_read(self):
-        # root fetched it, or is fetching it; an open must return what the kernel returns.
+        # root has fetched the file, or is fetching it. An open must return the same as the kernel.
         mounts = self.mount
         mounts.unmount()
         mounts.options = (*SLOW, "-o", "default_permissions,allow_other")
@@ -64,7 +64,7 @@ read_all()
 """)
 
     def test_another_root(self):
-        # The same path leads to other files there: no mix of both may ever appear.
+        # There, the same path leads to other files. The job must never see a mix of both.
         self.make_root()
         done = self.check_midway(f"""
 read_all(['f1'])
@@ -89,7 +89,7 @@ read_all()
 """)
 
     def test_namespaces(self):
-        # The kernel refuses these to a process with more than one thread.
+        # The kernel refuses these calls if a process has more than one thread.
         for flags in ("0x10000000", "0x10000000 | 0x20000", "0x100", "0x20000", "0x20000000"):
             self.check_midway(f"""
 import ctypes
@@ -129,8 +129,8 @@ read_all()
 """)
 
     def test_the_root_is_right_for_others_too(self):
-        # Files that the leader fetches after it has moved to another root must not be served to
-        # processes that have not moved.
+        # A leader that has moved to another root must not fetch files for processes that have not
+        # moved.
         self.make_root()
         done = self.check_midway(f"""
 import subprocess

@@ -1,5 +1,5 @@
-"""One process of the node prefetches for all. Another takes over when it ends or is killed, and a
-stopped one blocks no other. Another file may have the socket's name."""
+"""One process of the node prefetches for all. Another process takes over when it ends or is killed,
+and a stopped leader blocks no other process. Another file can have the socket's name."""
 import os
 import pathlib
 import signal
@@ -38,13 +38,13 @@ class Leaders(FaultCase):
                    lambda: f"{opens} opens, but {self.origin_count()}")
 
     def check_that_all_is_there(self, hosts, leaders=1):
-        """The new leader has fetched the rest; only files that were in flight were fetched
-        again."""
+        """Checks that the new leader has fetched the rest, and that only files that were in flight
+        were fetched again."""
         self.wait_for_opens(self.count + 1)
         for host in hosts:
             self.check_reads(host)
-        # Each host is a job. A leader revalidates files that were fetched before its job began,
-        # which are many if a busy machine started the host late.
+        # Each host is a job. A leader revalidates files that were fetched before its job began.
+        # These are many if a busy machine started the host late.
         under_way = (leaders + len(hosts)) * (DEPTH + 1)
         self.assertLessEqual(self.origin_count(),
                              self.count + under_way + len(hosts) + self.opened_before_jobs)
@@ -90,7 +90,8 @@ class Leaders(FaultCase):
         return leader
 
     def go_on(self, stopped, others):
-        """Both jobs are complete, and no file was fetched twice except those in flight."""
+        """Checks that both jobs are complete, and that no file was fetched twice except files in
+        flight."""
         stopped.signal(signal.SIGCONT)
         self.check_reads(stopped)
         self.check_that_all_is_there([*others, stopped], leaders=2)
@@ -182,7 +183,7 @@ class Leaders(FaultCase):
         self.check_reads(last)
 
     def test_leader_with_another_list(self):
-        # A leader serves its own job's list. The next leader serves the other's.
+        # A leader serves the list of its own job. The next leader serves the other list.
         half = self.count // 2
         names = [f"{self.data}/f{n}" for n in range(self.count)]
         self.write_list(names[:half])

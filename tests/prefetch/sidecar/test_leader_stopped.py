@@ -1,5 +1,5 @@
-"""A leader that is stopped, and a job that announces its files: another process listens, and gets
-the announcements that the first has not taken."""
+"""A leader is stopped while a job announces its files. Another process then listens, and receives
+the announcements that the first leader has not taken."""
 import os
 import pathlib
 import signal
@@ -12,7 +12,7 @@ from support import LIBRARY, FaultCase, content, wait_until
 
 PACKAGE = pathlib.Path(__file__).resolve().parents[3] / "prefetch" / "python"
 DEPTH = 4
-MOST_TAKEN = 256 + DEPTH  # files that wait in the leader, and that are in flight
+MOST_TAKEN = 256 + DEPTH  # files that wait in the leader, and files in flight
 
 JOB = """
 import sys, zlib, cubeshim
@@ -85,7 +85,8 @@ class Announced(FaultCase):
         self.assertEqual(job.line(), "end")
         self.stopped.signal(signal.SIGCONT)
         self.check_reads(self.stopped)
-        # The trigger, and what one process fetched while it was in flight in the other.
+        # Allows the trigger, and files that one process fetched while they were in flight in the
+        # other.
         self.assertLessEqual(self.origin_count(), self.count + 1 + 2 * (DEPTH + 1))
         job.go_on()
         self.assertEqual(job.process.wait(), 0)
@@ -96,7 +97,8 @@ class Announced(FaultCase):
         self.wait_for_opens(20)
         self.stopped.stop()
         self.check_job(job)
-        # The job reads nothing yet: these are the files that the stopped leader had not taken.
+        # The job reads nothing yet, so these opens are the files that the stopped leader had not
+        # taken.
         self.wait_for_opens(self.count - MOST_TAKEN)
         self.check_ends(job)
 

@@ -1,5 +1,5 @@
-"""A directory that one process has listed: files of it are fetched ahead for other processes, in
-proportion to what these have read."""
+"""One process has listed a directory. Files of this directory are fetched ahead for other
+processes, in proportion to the bytes that these have read."""
 import json
 import os
 import time
@@ -10,8 +10,8 @@ from support import Job, demand_misses, wait_until
 COUNT = 300
 SIZE = 20_000
 
-# The gate is the first process's stdin; its children get their orders through a pipe, or as workers
-# of a pool.
+# The gate is the first process's stdin. The children receive their orders through a pipe, or as
+# workers of a pool.
 PARENT = """
 import multiprocessing, subprocess
 names = []
@@ -42,7 +42,7 @@ if __name__ == '__main__':
     main()
 """
 
-# The worker is started before the directory is listed, and by exec.
+# The worker is started by exec, before the directory is listed.
 EARLIER = PARENT + """
 if sys.argv[3:] == ['worker']:
     print(read('trigger'), flush=True)
@@ -83,7 +83,8 @@ class Listings(Job):
     directories = 0
 
     def check_misses(self, done):
-        # The first twenty, the trigger, and what two workers open at the same time as the sidecar.
+        # Allows the first twenty files, the trigger, and files that two workers open at the same
+        # time as the sidecar.
         self.assertLessEqual(demand_misses(done.report), 60, str(done))
         self.assertGreaterEqual(done.report["prefetch"]["early"], COUNT - 60, str(done))
 
@@ -110,7 +111,7 @@ class Trees(Listings):
             (self.mount.root / ".lagfs/counters.json").read_text())["open"]["data_files"]
 
     def settled(self, has_begun=lambda: True):
-        """Waits until nothing has been fetched for a while; a sidecar without a bound would
+        """Waits until nothing has been fetched for a while. A sidecar without a limit would
         continue."""
         wait_until(has_begun, "begun to look at files")
         fetched, quiet_since = -1, time.monotonic()

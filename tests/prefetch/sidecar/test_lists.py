@@ -1,5 +1,5 @@
-"""The valid and the invalid contents of a list: the listed files are prefetched, and no fault of
-the list harms the job."""
+"""Lists with valid and invalid contents: the listed files are prefetched, and no fault of a list
+harms the job."""
 import json
 import os
 import random
@@ -56,8 +56,8 @@ class Served(Job):
         for form, (lines, separator) in forms.items():
             with self.subTest(form):
                 self.write_list(lines, separator)
-                # A path that is listed twice may be requested again while it is in flight, if
-                # flights collide.
+                # If flights collide, a path that is listed twice can be requested again while it is
+                # in flight.
                 self.check_all_early(duplicate=5 if len(lines) > 2 * COUNT else 0)
 
     def test_without_an_end_of_line(self):
@@ -94,7 +94,7 @@ for name in {odd!r}:
 
 
 class Refused(Job):
-    """The job still reads, and gets one line."""
+    """The job still reads, and the library logs one line."""
     def check_bad(self, says, command=None, **options):
         done = self.check(command or self.script("read_all()\n"), says=says, hits=None, tries=20,
                           **options)
@@ -151,8 +151,8 @@ class Refused(Job):
         return done
 
     def test_paths_that_lead_nowhere(self):
-        # Invalid entries among valid ones: the valid ones are fetched, and each reason for leaving
-        # others out is reported once.
+        # If a list has valid and invalid entries, the valid entries are fetched. Each reason for
+        # which entries are left out is reported one time.
         good = [f"{self.data}/f{n}" for n in range(COUNT)]
         bad = [
             "/etc/passwd", "/nowhere", f"{self.data}/missing", f"{self.data}/../outside",
@@ -180,7 +180,8 @@ class Refused(Job):
                 self.list.write_bytes(self.write_list().read_bytes() + big)
                 done = self.check_gated(self.script("need(COUNT)\nact()\nread_all()\n"),
                                         action=change, quiet=False)
-                # The three are a changed file, a missing one, and a last line that was cut.
+                # The three reasons are a changed list, a missing file, and a last line that was
+                # cut.
                 self.assertLessEqual(len(done.ours), 3, str(done))
 
 

@@ -45,8 +45,8 @@ class Loaders(Job):
     def setUp(self):
         super().setUp()
         (self.dir / "loader.py").write_text(LOADER)
-        # At exit, CPython may warn of leaked semaphores, also without the library: it is a race
-        # whether its tracker is told in time that they were removed.
+        # At exit, CPython can warn of leaked semaphores, even without the library, because of a
+        # race: its tracker might learn too late that they were removed.
         self.env |= {"PYTHONWARNINGS": "ignore::UserWarning:multiprocessing.resource_tracker"}
         self.command = ["/usr/bin/python3", self.dir / "loader.py", self.data, self.count]
 
@@ -54,7 +54,8 @@ class Loaders(Job):
         done = self.check_gated(self.command, fetched=10, misses=None)
         found = done.report["prefetch"]
         self.assertGreater(found["early"] + found["late"], 0, str(done))
-        # If two flights collide, one file is fetched twice, and nobody reads one of its records.
+        # If two flights collide, one file is fetched twice, and no process reads one of its
+        # records.
         self.assertLessEqual(found["wasted"] + found["unread"], self.count // 100, str(done))
         self.assertLessEqual(done.report["origin"]["opens"], self.count * 1.03, "of four epochs")
         self.assertEqual(done.report["opens"], 4 * self.count, str(done))

@@ -20,7 +20,7 @@ class Origin(FaultCase):
         return host
 
     def check_each(self, host):
-        """Each read is right, or fails as it does without the library."""
+        """Checks that each read is right, or fails as it does without the library."""
         native = self.native()
         answers = {n: host.ask(f"read {self.data}/f{n}") for n in range(self.count)}
         right = [n for n, answer in answers.items() if answer == whole(content(n, self.size))]
@@ -70,7 +70,7 @@ class Origin(FaultCase):
         self.check_end(host)
 
     def test_mounted_again(self):
-        # The list has ended or was given up: demand fetches the rest.
+        # The list has ended or was given up, so reads on demand fetch the rest.
         host = self.start()
         self.origin.unmount("-l")
         self.origin.start()
@@ -93,7 +93,7 @@ class Origin(FaultCase):
                     self.check_end(host)
 
     def test_one_file_that_hangs(self):
-        # Only the sidecar's own open of the file hangs; no other process waits for it.
+        # Only the sidecar's own open of the file hangs. No other process waits for this open.
         for operation in ("open", "read"):
             for engine in ("uring", "threads"):
                 with self.subTest(operation=operation, engine=engine):
@@ -105,7 +105,8 @@ class Origin(FaultCase):
                     self.origin.script("clear")
 
     def host_beside(self, **more):
-        """The host's trigger lies elsewhere, so that only the sidecar talks to the origin."""
+        """Starts a host whose trigger is elsewhere, so that only the sidecar talks to the
+        origin."""
         aside = self.dir / "aside"
         aside.mkdir(exist_ok=True)
         (aside / "trigger").write_bytes(b"go")
@@ -114,8 +115,8 @@ class Origin(FaultCase):
         return host
 
     def check_changed(self, rules, change, expected):
-        """`change` happens while the sidecar's first operation of that kind is held; `expected` is
-        what the job must see then."""
+        """Calls `change` while the sidecar's first operation of that kind is held. `expected` is
+        the answer that the job must then see."""
         path = f"{self.data}/changing"
         self.write_list([path])
         for rule in rules:
@@ -142,7 +143,7 @@ class Origin(FaultCase):
         return change
 
     def test_changed_at_the_origin_while_it_is_fetched(self):
-        # The change bypasses the mount, and comes before the single check that a fetch makes.
+        # The change bypasses the mount, and is made before the only check of a fetch.
         new = content(8, 3 * self.size)
         self.check_changed(["hold open"], lambda path: self.origin.put("changing", new), whole(new))
 

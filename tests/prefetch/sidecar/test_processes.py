@@ -36,8 +36,8 @@ read_all()
 """)
 
     def test_a_child_whose_parent_goes(self):
-        # Only the child is left, and takes over what the parent's sidecar has not done. The job's
-        # first process only waits for the end of both, and prefetches nothing itself.
+        # Only the child is left, and takes over the remaining work of the parent's sidecar. The
+        # job's first process only waits for the end of both, and prefetches nothing.
         done = self.check_gated(
             self.script(
                 """
@@ -55,7 +55,7 @@ os.close(w)
 assert os.read(r, 1) == b''
 os.wait()
 """, first=self.READ_NOTHING), misses=None, hits=None)
-        # The trigger, the file that is read at once, and what was in flight.
+        # Allows the trigger, the file that is read at once, and files that were in flight.
         self.assertLessEqual(demand_misses(done.report), 2 + 8, str(done))
 
     def test_many_concurrent_children(self):
@@ -82,8 +82,8 @@ read_all()
 """)
 
     def test_another_program_in_its_place(self):
-        # The same process with another image: the sidecar of the old one is gone, and the list goes
-        # on.
+        # The process executes another program. The sidecar of the old program is gone, and the list
+        # continues.
         inner = self.script("need(COUNT)\nread_all()\n", "inner.py")
         self.check_midway(
             f"""
@@ -155,8 +155,8 @@ for n in range(30):
 
 
 class ExitTime(Job):
-    """Ending does not wait for what hangs. The benchmark measures how long it takes: a busy machine
-    says little about the 50 ms that it may take."""
+    """The end of a process does not wait for hung operations. The benchmark measures the time: on a
+    busy machine, a test cannot check the allowed 50 ms."""
 
     lagfs = SLOW
     TRIALS = 60
@@ -181,7 +181,7 @@ class ExitTime(Job):
         for engine in ("uring", "threads"):
             with self.subTest(engine):
                 self.settings |= {"CUBESHIM_IO_ENGINE": engine, "CUBESHIM_PREFETCH_DEPTH": "8"}
-                # A busy machine may delay one trial, but not all of them.
+                # A busy machine can delay one trial, but not all trials.
                 took = []
                 while not took or (took[-1] >= 1 and len(took) < self.TRIALS):
                     took.append(self.run_once(action, *script))

@@ -1,4 +1,4 @@
-"""Data larger than the memory: fetched files stay until they are read, and files that are read in
+"""Data larger than the memory. Fetched files stay until they are read, and files that are read in
 order are in memory in time."""
 import pathlib
 import shutil
@@ -15,14 +15,14 @@ BATCH, DEPTH = 16, 4
 
 
 class Larger(Job):
-    """The files have four times the size of the memory. A quarter of the memory is the ring, the
-    least that it takes."""
+    """The files have four times the size of the memory. The ring has its minimum size, a quarter of
+    the memory."""
 
     count = COUNT
 
     @classmethod
     def setUpClass(cls):
-        # All tests read it, none changes it.
+        # All tests read this data set, and no test changes it.
         cls.shared = pathlib.Path(tempfile.mkdtemp(prefix="sidecar-ring-"))
         cls.addClassCleanup(shutil.rmtree, cls.shared, ignore_errors=True)
         cls.shared.chmod(0o755)
@@ -40,7 +40,7 @@ class Larger(Job):
 
 class Ring(Larger):
     # Reads in steps for which the ring has room, so that the reader is never ahead of the sidecar.
-    # The last files that were fetched need not be the next in the list.
+    # The files that were fetched last need not be the next files of the list.
     IN_ORDER = f"""
 for first in range(0, COUNT, {BATCH}):
     need(min(first + {BATCH} + {DEPTH}, COUNT))
@@ -49,13 +49,13 @@ for first in range(0, COUNT, {BATCH}):
 
     def check_in_order(self, **settings):
         self.settings |= settings
-        # One fetch may take so long that many after it have ended: then the reader waits for it, or
-        # fetches for itself.
+        # A fetch can take so long that many later fetches have ended before it. The reader then
+        # waits for this fetch, or reads the file itself.
         few = self.count // 100
         done = self.check_gated(self.script(self.IN_ORDER), misses=1 + few)
         found = done.report["prefetch"]
-        # A list whose files do not all stay starts over at its end: some of those are already
-        # fetched.
+        # If not all files of a list stay, the list starts over at its end, and some files of the
+        # next round are already fetched.
         self.assertLessEqual(found["fetched"] - found["unread"], self.count, str(done))
         self.assertGreaterEqual(found["fetched"] - found["unread"], self.count - few, str(done))
         self.assertEqual(found["early"] + found["late"], self.count, str(done))
@@ -84,22 +84,22 @@ for first in range(0, COUNT, {BATCH}):
         # before.
         done = self.check_gated(self.script(f"need({BATCH})\nread_all()\n"), misses=None)
         found = done.report["prefetch"]
-        # The reader may overtake it in the middle of a fetch.
+        # The reader can overtake the sidecar in the middle of a fetch.
         self.assertLessEqual(found["wasted"] + found["duplicate"], DEPTH + self.count // 100,
                              str(done))
         self.assertEqual(done.report["opens"], self.count + 1, str(done))
 
     def test_a_reader_in_another_order(self):
-        # The list is of no use: files that were fetched and not read yet are not dropped for it,
-        # and no wrong byte is read.
+        # The list does not help. Files that were fetched and not read yet are not dropped, and no
+        # wrong byte is read.
         self.check_gated(
             self.script(
                 f"need({BATCH})\nfor n in reversed(range(COUNT)): print(n, read(f'f{{n}}'))\n"),
             misses=None)
 
     def test_a_reader_that_leaves_out_most(self):
-        # A reader that does not read the planned files fills the window: the sidecar waits, and
-        # demand goes on.
+        # If the reader does not read the planned files, the ring becomes full. The sidecar waits,
+        # and reads on demand continue.
         done = self.check_gated(
             self.script("need(64)\nread_all([f'f{n}' for n in range(COUNT - 100, COUNT)])\n"),
             misses=101, hits=None)
@@ -115,19 +115,20 @@ for first in range(0, COUNT, {BATCH}):
             misses=2)
 
     def test_a_second_epoch(self):
-        # Resident files are not fetched again, but the rest is: the list starts over. A reader that
-        # continued at once could pass all of them by on a busy machine.
+        # Resident files are not fetched again. The other files are fetched, because the list starts
+        # over. The reader waits first: on a busy machine, it could otherwise pass all files before
+        # they are fetched.
         done = self.check_gated(self.script(self.IN_ORDER + f"need(COUNT + {BATCH})\nread_all()\n"),
                                 misses=None)
         found = done.report["prefetch"]
         self.assertGreater(found["fetched"], self.count, str(done))
         self.assertLess(found["fetched"], 1.95 * self.count, str(done))
-        # A reader that is faster than the origin passes some by.
+        # A reader that is faster than the origin passes some files before they are fetched.
         self.assertLessEqual(found["wasted"], self.count // 50, str(done))
 
 
 class LateRing(Larger):
-    """A job that did not announce what it reads has filled the memory before."""
+    """A job that did not announce its files has filled the memory before."""
 
     LATE = COUNT // 2  # no file from this one on is in memory
 
@@ -176,8 +177,7 @@ for i, path in announced():
         self.assertGreaterEqual(done.report["ram"]["used"], 16 * MB, str(done))
 
     def test_memory_that_a_child_has_mapped_is_never_reclaimed(self):
-        # In each segment of the memory the child has mapped something that its parent has let go
-        # of.
+        # In each segment of the memory, the child has mapped a file that its parent has unmapped.
         self.check(
             self.announced("""
 import mmap

@@ -1,4 +1,5 @@
-"""Signals belong to the job: none of the library's threads takes one, even when busy."""
+"""Signals belong to the job. The library's threads never receive a signal, even when they are
+busy."""
 import signal
 import unittest
 
@@ -18,8 +19,9 @@ class Signals(Job):
                 self.remove_regions()
 
     def test_blocked_in_all_library_threads(self):
-        # As the kernel reports while they fetch: all except SIGKILL, SIGSTOP and the two that libc
-        # keeps for itself. (Kernel workers of io_uring are listed as threads too; they take none.)
+        # Checks the signal masks that the kernel reports while the threads fetch. They block all
+        # signals except SIGKILL, SIGSTOP and the two that libc reserves for itself. (Kernel workers
+        # of io_uring are listed as threads, too; they receive no signals.)
         self.check_by_each_engine("""
 need(8)
 seen = 0
@@ -38,8 +40,8 @@ read_all()
 """)
 
     def test_waited_for(self):
-        # All threads of the job block the signal, as users of sigwait must. If one of the library's
-        # threads let it through, it would kill the job.
+        # All threads of the job block the signal, as users of sigwait must. If a thread of the
+        # library did not block it, the signal would kill the job.
         self.check_by_each_engine("""
 import signal
 numbers = [signal.SIGUSR1, signal.SIGALRM, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD,
@@ -54,8 +56,8 @@ read_all()
 """)
 
     def test_handled_by_the_jobs_own_thread(self):
-        # A C handler that notes the thread in which it ran; the timer's signals go to the process,
-        # not to a thread.
+        # A C handler notes the thread in which it runs. The timer's signals are sent to the
+        # process, not to a thread.
         self.check_by_each_engine("""
 import ctypes, signal, threading
 libc = ctypes.CDLL(None)
@@ -95,7 +97,7 @@ signal.signal(signal.{number}, signal.SIG_DFL)
 need(8)
 os.kill(os.getpid(), signal.{number})
 """)
-                # Nobody is left to remove the socket.
+                # No process is left that could remove the socket.
                 self.socket_may_stay = True
                 self.check_gated(script, misses=None, hits=None, status=-getattr(signal, number))
                 self.remove_regions()

@@ -1,5 +1,5 @@
-"""Sandboxes and limits: io_uring refused, threads refused, little memory. The job is right, and
-gets one line at most."""
+"""Sandboxes and limits: io_uring is refused, threads are refused, or there is little memory. The
+job reads the right bytes, and the library logs at most one line."""
 import os
 import unittest
 
@@ -12,7 +12,7 @@ PLAIN_CALLS = ("read,write,openat,close,newfstatat,fstat,lseek,exit_group,exit,r
 
 
 class Sandboxed(Job):
-    """The filter exists already when the library is loaded: a static program, which never has the
+    """The filter exists before the library is loaded. A static program, which never loads the
     library, installs it."""
     def check_refused(self, how, calls, says=None, fetched=COUNT, **settings):
         self.settings |= settings
@@ -25,8 +25,7 @@ class Sandboxed(Job):
             f"LD_PRELOAD={LIBRARY}", *job
         ]
         misses = 1 if fetched else COUNT + 1
-        # If nothing is fetched, there is nothing to wait for, and the job may end before it gets
-        # the line.
+        # If nothing is fetched, the job does not wait, and can end before the line is logged.
         tries = 1 if fetched else 20
         return self.check_gated(command, fetched=fetched, native=native, preload=[], says=says,
                                 misses=misses, hits=None, tries=tries)
@@ -41,8 +40,8 @@ class Sandboxed(Job):
                            says="io_uring.*(threads|refused)")
 
     def test_io_uring_that_kills(self):
-        # Some sandboxes kill the process: if there is any filter, no call is tried for which it may
-        # kill.
+        # Some sandboxes kill the process. So if there is a filter, calls that it might punish in
+        # this way are not tried.
         self.check_refused("kill", URING)
 
     def test_parts_of_io_uring_refused(self):
@@ -51,7 +50,7 @@ class Sandboxed(Job):
                 self.check_refused("EPERM", call)
 
     def test_an_fd_table_of_its_own_refused(self):
-        # Without an fd table of its own the sidecar fetches nothing, because that would interfere
+        # Without its own fd table, the sidecar fetches nothing, because its fds would interfere
         # with the job's fds.
         done = self.check_refused("ENOSYS", "close_range", fetched=0, says="prefetch")
         self.assertEqual(done.report["prefetch"]["fetched"], 0, str(done))
@@ -130,11 +129,11 @@ class SandboxedLater(Job):
 
     def test_that_kills_for_what_a_reader_does_not_need(self):
         steps = self.steps("one:DIR/trigger", "wait", f"allow:{PLAIN_CALLS}", "read:DIR")
-        # A filter turns the cache off for files that are opened from then on.
+        # A filter turns the cache off for files that are opened later.
         self.check_gated([program("company_job"), *steps], fetched=COUNT, hits=None, misses=None)
 
     def test_on_all_its_threads(self):
-        # The filter applies to the sidecar's threads too. They must have ended before, or the
+        # The filter also applies to the sidecar's threads. If they have not ended before, the
         # filter kills the job.
         script = self.script("""
 import ctypes, struct

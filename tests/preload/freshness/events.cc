@@ -33,7 +33,7 @@ void write_to(const std::string& path, const char* bytes, int flags) {
   MUST(write(fd, bytes, std::strlen(bytes)) == static_cast<ssize_t>(std::strlen(bytes)));
   MUST(close(fd) == 0);
 }
-// Sets a time long ago: if files may change, a file that was written a moment ago is not cached.
+// Sets an old time, because a recently written file is not cached if files may change.
 void set_time(const std::string& path, time_t seconds = 1'600'000'000) {
   const timespec times[2] = {{seconds, 0}, {seconds, 0}};
   MUST(utimensat(AT_FDCWD, path.c_str(), times, 0) == 0);
@@ -53,7 +53,7 @@ timespec changed_at(const std::string& path) {
 }
 
 void one_file(const std::string& data) { make_old(data + "/f", k_first); }
-// The new file has the same size and the same time: a stat differs only in the inode.
+// The new file has the same size and time, so its stat differs only in the inode.
 void one_file_and_the_next(const std::string& data) {
   one_file(data);
   make_old(data + "/next", k_second);
@@ -157,8 +157,8 @@ std::string see_path(const std::string& path) {
   std::string seen;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   struct stat st {};
-  // A file is not opened by opendir, because the kernel would answer and its answer would correct
-  // memory.
+  // A regular file is not passed to opendir, because the kernel would answer, and its answer would
+  // correct the cache.
   if (fd >= 0 && fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
     close(fd);
     if (DIR* const directory = opendir(path.c_str()); directory != nullptr)

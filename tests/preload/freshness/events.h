@@ -1,4 +1,4 @@
-// Events that can happen to a file, and the results that a reader gets. The driver, which plays
+// Events that can happen to a file, and the results that a reader gets. The driver, which acts as
 // another node, and the programs under the library share this code.
 #pragma once
 
@@ -20,10 +20,10 @@ struct Event {
 const std::vector<Event>& events();
 const Event& event_named(const std::string& name);
 
-// All that can be read of a path, in one line: bytes and stat, the error, or the names in a
-// directory.
+// Returns in one line everything that can be read of a path: bytes and stat, the error, or the
+// names in a directory.
 std::string see_path(const std::string& path);
-// The size and bytes of an open file.
+// Returns the size and bytes of an open file.
 std::string see_fd(int fd);
 
 }  // namespace cube::freshness

@@ -1,7 +1,7 @@
-// The table of doc/SEMANTICS.md, "Freshness": the effect of each event on a reader, in each mode,
-// and after how long. The driver does not run under the library. It plays another node, is the
-// oracle (the kernel shows it the true state), keeps the region alive between jobs, and sets back
-// the time at which records were revalidated, so that no test waits for a TTL.
+// The table of doc/SEMANTICS.md, "Freshness": whether and when a reader sees each event, in each
+// mode. The driver does not run under the library. It acts as another node, and as the oracle,
+// because the kernel shows it the true state. It also keeps the region alive between jobs, and sets
+// back the time at which records were revalidated, so that no test waits for a TTL.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ class Stage {
     mkdir(data_.c_str(), 0755);
     event_.prepare(data_);
     old_path = see_path(path());
-    // Without a file to hold open, there is nothing to check.
+    // If the path is not a file, there is no open file to check.
     kernel_fd_ = open(path().c_str(), O_RDONLY | O_CLOEXEC);
     has_file = kernel_fd_ >= 0 && old_path.find("holds") == std::string::npos;
     if (has_file) old_fd = see_fd(kernel_fd_);
@@ -114,7 +114,7 @@ class Stage {
   }
   // Bypasses the library.
   void happen_at_origin() const { event_.happen(data_); }
-  // Notes what the kernel shows from now on.
+  // Records what the kernel shows now.
   void look_at_truth() {
     new_path = see_path(path());
     if (has_file) new_fd = see_fd(kernel_fd_);
@@ -128,7 +128,7 @@ class Stage {
     return environment;
   }
   bool is_cached() const { return static_cast<bool>(tests::find(tier_, path())); }
-  // Makes the record look as if it had been revalidated this long ago.
+  // Makes the record look as if this many seconds had passed since it was revalidated.
   void age(std::uint64_t seconds) {
     const cache::Pin pin = tests::find(tier_, path());
     if (pin) tier_.mark_verified(*pin, pin->verified_ns.load() - seconds * 1'000'000'000);
@@ -163,7 +163,7 @@ class Freshness : public testing::TestWithParam<Cell> {
   Seen seen() const { return row().*mode().seen; }
   bool is_cached_in_between() const { return row().immutable == by_next_job; }
 
-  // A reader that has cached the path and, if it is a file, has it open.
+  // Makes the reader cache the path and, if the path is a file, keep it open.
   void warm(Stage& stage, Program& reader) const {
     ASSERT_EQ(reader.ask(stage.see()), stage.old_path);
     ASSERT_EQ(stage.is_cached(), is_cached_in_between());
@@ -244,8 +244,8 @@ TEST_P(Freshness, ChangeAtTheOriginBetweenTwoJobsIsSeenByTheSecond) {
   EXPECT_EQ(of_next_job.ask(stage.see()), stage.new_path);
 }
 
-// The process that makes the change has cached nothing, or no longer serves anything, but still
-// notifies the reader.
+// The process that makes the change has cached nothing, or no longer serves files. It must still
+// notify the reader.
 struct Teller {
   const char* name;
   const char* become;  // nullptr: nothing
@@ -306,8 +306,8 @@ INSTANTIATE_TEST_SUITE_P(Table, Freshness,
                          testing::Combine(testing::ValuesIn(k_modes), testing::ValuesIn(k_rows)),
                          name_of);
 
-// The cells of a row as they stand in the document. A path that is never cached does not wait for
-// an open.
+// Returns the cells of a row as the document shows them. A change of a path that is never cached is
+// seen without an open.
 std::string documented(const Row& row) {
   const bool is_cached = row.immutable != by_next_open;
   const char* const words[] = {"next job", "after S", is_cached ? "next open" : "within 1 s"};
@@ -352,8 +352,8 @@ TEST(FreshnessKept, NextJobSeesChangesMadeBetweenJobs) {
   }
 }
 
-// Uses the real clock, which the tests above replace. The reader only opens the file: the seconds
-// may end between an open and a stat.
+// Uses the real clock, which the tests above replace. The reader only opens the file, because the
+// TTL could expire between an open and a stat.
 TEST(FreshnessTtl, ExpiresAfterItsSeconds) {
   constexpr std::uint64_t k_second = 1'000'000'000;
   Stage stage("renamed_over", {"ttl", "ttl:1", "virtual", &Row::ttl});

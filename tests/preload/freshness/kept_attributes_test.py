@@ -1,6 +1,6 @@
-"""A mount that keeps attributes and names for as long as a test runs, and another node that changes
-files at the same time: a promise of freshness gives the bytes that a plain open and read would get.
-CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
+"""The mount keeps attributes and names for longer than a test runs, and another node changes files
+at the same time. If freshness is promised, a reader must receive the bytes that a plain open and
+read would return. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the build's files."""
 import hashlib
 import json
 import os
@@ -42,8 +42,8 @@ for line in sys.stdin:
 
 class KeepingMount(SlowMount):
     def _options(self) -> list[str]:
-        # Read-only, because on any other mount the kernel asks again after each read, for the
-        # access time.
+        # The mount is read-only: on a writable mount, the kernel asks again after each read,
+        # because of the access time.
         return [
             *super()._options(), "--attr-timeout", "1000", "--entry-timeout", "1000", "-o", "ro"
         ]
@@ -73,7 +73,8 @@ class KeptAttributes(unittest.TestCase):
         os.utime(self.source / name, (mtime, mtime))
 
     def change(self, name: str, data: bytes):
-        """Makes a change as another node, while this one keeps attributes for long."""
+        """Makes a change like another node, while the kernel of this node keeps the old
+        attributes."""
         os.stat(self.mount.path / name)
         self.put(name, data, OLD + 1)
         self.assertEqual(

@@ -1,4 +1,4 @@
-// A reader (reader.cc) under the library, with settings of its own.
+// A reader (reader.cc) under the library, with its own settings.
 #pragma once
 
 #include <map>
@@ -37,7 +37,7 @@ class Program {
   Program& operator=(const Program&) = delete;
   ~Program() { end(); }
 
-  // Returns the reader's answer; "(no answer)" if the reader has died or does not answer within
+  // Returns the reader's answer, or "(no answer)" if the reader has died or does not answer within
   // half a minute.
   std::string ask(const std::string& command) {
     const std::string line = command + "\n";
@@ -50,7 +50,7 @@ class Program {
       if (c == '\n') return answer;
     }
   }
-  // Ends the program as if its work were done; returns its exit status.
+  // Ends the program as if its work were done, and returns its exit status.
   int end() {
     if (to_ < 0) return 0;
     close(to_);

@@ -1,4 +1,5 @@
-// A program under the library that follows orders: one command per line, one line of answer.
+// A program under the library that executes commands. Each line of input is a command, and each
+// answer is one line.
 #include <fcntl.h>
 #include <grp.h>
 #include <sched.h>

@@ -11,7 +11,7 @@ constexpr std::uint16_t k_internet = 1, k_recursion_wanted = 0x0100, k_is_answer
                         k_opcode = 0x7800, k_is_cut = 0x0200, k_code = 0x000f;
 constexpr unsigned k_no_name = 3;
 
-// Reads bytes, and notes when there is nothing left to read.
+// Reads bytes, and notes an attempt to read beyond the end.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -29,7 +29,7 @@ class Reader {
                        : static_cast<std::uint16_t>(std::to_integer<unsigned>(two[0]) << 8 |
                                                     std::to_integer<unsigned>(two[1]));
   }
-  // Skips a name, which ends at a zero length or at a pointer to the rest of it.
+  // Skips a name. A name ends with a zero length, or with a pointer to the rest of the name.
   void pass_name() {
     while (is_sound_) {
       const auto length = take(1);
@@ -131,7 +131,7 @@ DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view na
     if (!has_address || is_smaller(found, answer.address)) answer.address = found;
     has_address = true;
   }
-  // The part of a truncated answer that has arrived suffices.
+  // If the answer is truncated, the part that has arrived suffices.
   if (has_address) {
     answer.kind = DnsAnswer::Kind::address;
   } else if ((flags & k_is_cut) == 0 && reader.is_sound()) {

@@ -1,6 +1,6 @@
 // Encodes questions to name servers and decodes their answers (RFC 1035), as far as address lookups
-// need it. No I/O. An answer comes from the network and may contain anything. Thread safety: pure
-// functions; nothing is allocated.
+// need this. It does no I/O. An answer comes from the network, so it may contain any bytes. Thread
+// safety: pure functions; nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace cube::cache {
 
 enum class DnsType : std::uint16_t { v4 = 1, v6 = 28 };
 
-inline constexpr std::size_t k_most_dns_bytes = 512;  // the most bytes of a datagram
+inline constexpr std::size_t k_most_dns_bytes = 512;  // the maximum size of a datagram
 // Returns the size of the question in bytes, or 0 if the name cannot be asked for.
 std::size_t write_dns_question(std::string_view name, DnsType type, std::uint16_t id,
                                std::span<std::byte, k_most_dns_bytes> to);
@@ -25,10 +25,11 @@ struct DnsAnswer {
     none,     // the name has no address of this type
     no_name,  // there is no such name
     failed,   // the server could not answer
-    not_ours  // the message answers another question than ours
+    not_ours  // the message does not answer our question
   };
   Kind kind = Kind::not_ours;
-  // The address, without a port: the smallest of several, so that all nodes take the same one.
+  // The address, without a port. If the answer has several addresses, this is the smallest, so that
+  // all nodes use the same address.
   ServerAddress address;
 };
 DnsAnswer parse_dns_answer(std::span<const std::byte> bytes, std::string_view name, DnsType type,

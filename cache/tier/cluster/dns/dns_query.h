@@ -1,8 +1,8 @@
-// Looks up the name of a server: in /etc/hosts, then at the name servers of /etc/resolv.conf with
-// its search list, as libc does. libc's own resolver does not suit a thread in a host program: it
-// loads libraries, allocates, and waits. Nothing here waits: the owner polls. Invariants: a query
-// ends within k_longest_ns; its sockets are in the fd table of its thread. Thread safety: one
-// thread.
+// Looks up the name of a server. Like libc, it searches /etc/hosts first, and then asks the name
+// servers of /etc/resolv.conf, with the search list of that file. libc's own resolver does not suit
+// a thread in a host program, because it loads libraries, allocates, and waits. No function of this
+// class waits: the owner polls. Invariants: a query ends within k_longest_ns. The sockets of a
+// query are in the fd table of its thread. Thread safety: one thread.
 #pragma once
 
 #include <poll.h>
@@ -17,30 +17,31 @@
 namespace cube::cache {
 
 struct ResolverSettings {
-  std::vector<ServerAddress> servers;  // three at most, with their ports
+  std::vector<ServerAddress> servers;  // at most three, with their ports
   std::vector<std::string> search;
   unsigned ndots = 1;
   std::uint64_t timeout_ns = 1'000'000'000;
   unsigned rounds = 2;
 };
-// `text` is that of a file such as /etc/resolv.conf.
+// Parses `text`, the content of a file such as /etc/resolv.conf.
 ResolverSettings parse_resolver_settings(std::string_view text);
-// Returns the names to ask for, in this order.
+// Returns the names to ask for, in the order of the questions.
 std::vector<std::string> names_to_ask(std::string_view host, const ResolverSettings& settings);
 
 class DnsQuery {
  public:
   static constexpr std::uint64_t k_longest_ns = 20'000'000'000;
 
-  // `server` is "HOST:PORT". Ends a query that is under way.
+  // Begins a query, and ends any query in progress. `server` is "HOST:PORT".
   void begin(std::string_view server, ResolverSettings settings, std::uint64_t now_ns);
-  // Uses the files of this machine. Ends immediately if /etc/hosts has the name.
+  // Like begin() above, but with the settings of this machine. The query ends immediately if
+  // /etc/hosts contains the name.
   void begin(std::string_view server, std::uint64_t now_ns);
   bool is_under_way() const { return static_cast<bool>(socket_); }
   pollfd to_poll() const { return {.fd = socket_.get(), .events = POLLIN, .revents = 0}; }
-  // Takes the messages that have arrived, and tries the next server or name after a timeout.
+  // Handles the messages that have arrived. After a timeout, tries the next server or name.
   void pump(std::uint64_t now_ns);
-  // The result, once the query has ended.
+  // The result; valid after the query has ended.
   bool has_address() const { return has_address_; }
   const ServerAddress& address() const { return address_; }
   std::string_view why() const { return why_; }

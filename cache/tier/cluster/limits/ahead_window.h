@@ -1,8 +1,9 @@
-// Limits how many records may be fetched ahead at the same time: a MiB for each server, estimated
-// from the size of recent answers. More would delay records that a program waits for, and would be
-// no faster. It also limits how many answers wait for room in the region, because each of them
-// occupies a request row of the client, and programs need some of these rows. Thread-safe. It
-// waits, so only threads of the library may use it.
+// Limits how many records may be fetched ahead at the same time. The limit is a MiB for each
+// server, estimated from the size of recent answers. More records at a time would delay records
+// that a program waits for, without being faster. The window also limits how many answers wait for
+// room in the region. Each of these occupies a request row of the client, and programs need some of
+// the rows. Thread-safe. Functions of this class wait, so only threads of the library may call
+// them.
 #pragma once
 
 #include <atomic>
@@ -21,15 +22,15 @@ class AheadWindow {
   // Waits until one more answer may be held.
   void hold();
   void let_go();
-  // Waits until there is a place.
+  // Waits until one more record may be fetched.
   void enter();
-  // `bytes` is the size of the answer; 0 if there was none.
+  // Called after the fetch. `bytes` is the size of the answer; 0: there was no answer.
   void leave(std::uint64_t bytes);
   unsigned width() const { return width_.load(std::memory_order_relaxed); }
 
  private:
   const std::size_t servers_;
-  base::Mutex mutex_;  // guards the next three
+  base::Mutex mutex_;  // guards the next three members
   unsigned inside_ = 0, held_ = 0;
   std::uint64_t average_ = 128 << 10;  // bytes
   base::Condition has_left_, is_let_go_;

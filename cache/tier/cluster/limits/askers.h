@@ -1,4 +1,4 @@
-// Tells how many threads have recently asked at the same time. While that many callers wait,
+// Tells how many threads have recently asked at the same time. While that number of callers waits,
 // another request is unlikely. Thread safety: one thread.
 #pragma once
 

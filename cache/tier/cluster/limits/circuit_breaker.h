@@ -10,19 +10,20 @@ namespace cube::cache {
 
 class CircuitBreaker {
  public:
-  // False while the server rests. True during a trial, too, in which may_ask decides.
+  // False while the server rests. Also true during a trial, when may_ask decides.
   bool allows_requests(std::uint64_t now_ns) const {
     return now_ns >= rest_until_ns_.load(std::memory_order_relaxed);
   }
-  // Returns false if the server rests, or if its trial is under way.
+  // Whether a request may be sent. False: the server rests, or its trial is in progress.
   bool may_ask(std::uint64_t now_ns);
   static constexpr int k_most_late = 3;
   // Notes an answer, which arrived in time or late. Returns true if the server should rest, because
   // `most_late` of the last 64 answers were late or the trial failed.
   bool note_answer(bool is_late, int most_late = k_most_late);
-  // Starts a rest, longer each time and at least this long.
+  // Starts a rest. Each rest is longer than the previous one, and at least this long.
   void rest(std::uint64_t now_ns, std::uint64_t at_least_ns = 0);
-  // The trial has ended without an answer and without a rest: the next request becomes the trial.
+  // Called when a trial has ended without an answer and without a rest. The next request becomes
+  // the trial.
   void give_up_trial() { is_trial_ = false; }
   std::uint64_t rest_until_ns() const { return rest_until_ns_.load(std::memory_order_relaxed); }
   bool is_trial() const { return is_trial_; }

@@ -1,5 +1,5 @@
-// If almost no request is a hit, only one in 16 is sent to the servers. After a hit among those,
-// all requests are sent again for a while. Thread-safe; the counts may be a little off.
+// If almost no request is a hit, only one request in 16 is sent to the servers. After a hit, all
+// requests are sent again for a while. Thread-safe; the counts may be slightly wrong.
 #pragma once
 
 #include <atomic>

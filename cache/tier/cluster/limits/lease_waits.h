@@ -1,5 +1,6 @@
-// Decides whether it is worthwhile to wait for another node's fetch: yes if half of the last waits
-// were; otherwise for one in 8. Thread-safe; the counts may be a little off.
+// Decides whether waiting for another node's fetch is worthwhile. If at least half of the last
+// waits were worthwhile, the answer is always yes. Otherwise the answer is yes for one wait in 8.
+// Thread-safe; the counts may be a little off.
 #pragma once
 
 #include <atomic>

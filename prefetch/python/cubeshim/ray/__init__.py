@@ -1,5 +1,5 @@
-"""cubeshim on a Ray cluster: the environment of its workers, and torch's loader with its workers
-spread over the nodes.
+"""cubeshim on a Ray cluster: env() makes the environment of Ray's workers, and DataLoader is
+torch's loader with workers on several nodes.
 
     ray.init(runtime_env=cubeshim.ray.env("/mnt/data", ram="32G"))
     loader = cubeshim.ray.DataLoader(dataset, batch_size=64, shuffle=True, num_workers=16)

@@ -1,4 +1,5 @@
-"""The actors of a loader: spread evenly over the nodes, and replaced when they are lost."""
+"""The actors of a loader. They are spread evenly over the nodes, and replaced when they are
+lost."""
 import itertools
 import time
 
@@ -13,8 +14,8 @@ PATIENCE = 300  # seconds within which some node must have started an actor
 
 
 def alive_nodes():
-    """Maps the ids of the nodes that take work to their names. If addresses distinguish the nodes,
-    a node keeps its name after a restart."""
+    """Maps the ids of the nodes that accept work to the nodes' names. If addresses distinguish the
+    nodes, a node keeps its name after a restart."""
     rows = [row for row in ray.nodes() if row["Alive"]]
     rows = [row for row in rows if row["Resources"].get("CPU")] or rows
     addresses = [row["NodeManagerAddress"] for row in rows]
@@ -26,24 +27,24 @@ def alive_nodes():
 
 
 def session():
-    """Differs after each ray.init()."""
+    """Returns an id that differs after each ray.init()."""
     return ray.get_runtime_context().get_worker_id()
 
 
 class Member:
     def __init__(self, number, node, options, is_new):
         self.number, self.node = number, node
-        self.load = 0  # indices that were given to the member and whose items it has not returned
+        self.load = 0  # indices whose items the member has not returned yet
         strategy = NodeAffinitySchedulingStrategy(node, soft=True)
         self.actor = ray.remote(Worker).options(
             **{"num_cpus": 0, "scheduling_strategy": strategy, **options}).remote()
         self.answer, self.since = self.actor.node.remote(), time.monotonic()
-        # The first members have work from the start. A replacement may have been placed on a node
-        # that is gone.
+        # The first members have work from the start. A replacement might have been placed on a node
+        # that is gone, so it must answer first.
         self.is_starting = not is_new
 
     def look(self, timeout=0):
-        """False: the member was lost before it ever answered."""
+        """Returns False if the member was lost before its first answer."""
         if self.answer is None or not ray.wait([self.answer], timeout=timeout)[0]:
             return True
         try:
@@ -56,7 +57,7 @@ class Member:
         try:
             ray.kill(self.actor)
         except Exception:
-            pass  # it has ended
+            pass  # the actor has ended
 
 
 class Crew:
@@ -72,7 +73,8 @@ class Crew:
         return {member.node for member in self.members}
 
     def begin(self, tell, joiners=0):
-        """`tell` starts a member on its work; it is also called for later members."""
+        """`tell(member)` starts a member's work. It is also called for members that are added
+        later."""
         self.began = tell
         here = ray.get_runtime_context().get_node_id()
         while len(self.joiners) < joiners:
@@ -87,8 +89,8 @@ class Crew:
             member.look(None)
 
     def spread(self):
-        """Waits for all actors. A new cluster may place actors on other nodes than asked, and leave
-        a node without one."""
+        """Waits for all actors and moves some of them if necessary: a new cluster can place actors
+        on other nodes than requested, so that a node has none."""
         for _ in range(len(self.members) + 2):
             self.ready()
             by_node = {
@@ -107,8 +109,8 @@ class Crew:
             self.began(found)
 
     def replace(self, member, elsewhere=False):
-        """Replaces a lost member: on the same node or, if that is gone, on the node with the fewest
-        members."""
+        """Replaces a lost member. The new member is on the same node or, if that node is gone, on
+        the node with the fewest members."""
         member.end()
         self.names = alive_nodes()
         counts = {node: 0 for node in self.names}
@@ -126,7 +128,7 @@ class Crew:
         return found
 
     def usable(self):
-        """Returns the members that are not known to be lost; waits if there are none."""
+        """Returns the members that are not known to be lost. Waits while there is none."""
         deadline = time.monotonic() + PATIENCE
         while True:
             for member in [member for member in self.members if member.is_starting]:
@@ -138,7 +140,7 @@ class Crew:
             if time.monotonic() > deadline:
                 raise RuntimeError("no node has started a worker of the DataLoader within %d s" %
                                    PATIENCE)
-            # A member that has failed also counts as an answer, and is left out.
+            # A failed member is left out, because its failure would count as an answer.
             asked = [
                 member.answer
                 for member in self.members

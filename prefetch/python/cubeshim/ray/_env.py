@@ -1,5 +1,5 @@
-"""Turns prefixes and settings into the runtime_env that gives each worker of a Ray job the
-library."""
+"""Makes the runtime_env that gives each worker of a Ray job the library, from prefixes and
+settings."""
 import os
 import platform
 
@@ -10,14 +10,14 @@ SETTINGS = frozenset("""
     profile profile_all profile_every progress ram ram_dir ram_keep ring rss s3_addressing
     s3_anonymous s3_timeout stats stats_format stats_interval
     strict""".split())
-# Each worker of Ray is a job of its own: the region must outlive it, and a report for each would
-# only be noise.
+# Each worker of Ray is a separate job. So the region must outlive a worker, and a report for each
+# worker would only be noise.
 DEFAULTS = {"ram_keep": "1", "stats": "off"}
 LIBRARY = "libcubeshim.so"
 
 
 def of_prefixes(given):
-    """Returns one path, or several, in the format of CUBESHIM_PREFIXES."""
+    """Returns one path, or several paths, in the format of CUBESHIM_PREFIXES."""
     paths = [given] if isinstance(given,
                                   (str, bytes)) or hasattr(given, "__fspath__") else list(given)
     paths = [os.fsdecode(path) for path in paths]
@@ -48,7 +48,7 @@ def of_setting(name, value):
 
 
 def is_usable(path):
-    """Checks, as the command does, that no other user can have put the library there."""
+    """Checks, like the command, that no other user can have put the library there."""
     try:
         owner = os.stat(path).st_uid
     except OSError:
@@ -57,7 +57,8 @@ def is_usable(path):
 
 
 def find_library():
-    """The library that this process has loaded, or the one that came with the package."""
+    """Returns the path of the library that this process has loaded, or of the library in the
+    package."""
     for preloaded in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":"):
         if os.path.basename(preloaded) == LIBRARY and is_usable(preloaded):
             return os.path.abspath(preloaded)
@@ -74,7 +75,7 @@ def find_library():
 
 
 def in_front(library, others):
-    """LD_PRELOAD with the library first, and only once."""
+    """Returns a value for LD_PRELOAD that contains the library only as its first entry."""
     rest = [
         word for word in others.replace(" ", ":").split(":")
         if word and os.path.basename(word) != LIBRARY
@@ -83,14 +84,15 @@ def in_front(library, others):
 
 
 def env(prefixes, *, library=None, runtime_env=None, **settings):
-    """A runtime_env for ray.init(), ray.remote() and ray.data in which `prefixes` are cached.
+    """Returns a runtime_env for ray.init(), ray.remote() and ray.data in which `prefixes` are
+    cached.
 
-    prefixes: a path or a sequence of paths, absolute, other than / and without ':'.
-    library: the path of libcubeshim.so on all nodes; default: that of this process or package.
-    runtime_env: one of the program's own, which is copied; its entries stay.
-    settings: the variables CUBESHIM_*, in lower case and without CUBESHIM_: ram="32G",
-    disk_dir="/nvme/cache"; `cubeshim run --help-all` lists them as options. Each is a str, a number,
-    a bool or an os.PathLike.
+    prefixes: an absolute path or a sequence of absolute paths, not / and without ':'. library: the
+    path of libcubeshim.so on all nodes; default: the library of this process or package.
+    runtime_env: the program's own runtime_env. It is copied, and its entries stay. settings: the
+    variables CUBESHIM_*, in lower case and without CUBESHIM_: ram="32G", disk_dir="/nvme/cache";
+    `cubeshim run --help-all` lists them as options. Each is a str, a number, a bool or an
+    os.PathLike.
 
     Returns a dict whose env_vars have the settings and LD_PRELOAD. Raises ValueError for a path
     that cannot be a prefix, for an empty `prefixes`, and for a variable to which runtime_env

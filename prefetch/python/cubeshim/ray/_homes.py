@@ -1,5 +1,5 @@
-"""Chooses the node that caches the file of an index, splits a batch by node and puts it together
-again. No Ray here."""
+"""Chooses the node that caches the file of an index, splits a batch by node, and joins the parts.
+This module does not use Ray."""
 import hashlib
 import operator
 import os
@@ -12,7 +12,7 @@ def hash_of(data):
 
 
 def mixed(a, b):
-    """Combines two hashes to one whose bits all depend on both (splitmix64)."""
+    """Combines two hashes into one (splitmix64). All its bits depend on both hashes."""
     x = (a ^ b) & MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -28,14 +28,14 @@ def bytes_of(index):
 
 
 class Homes:
-    """`resolve`: maps an index to the paths that it needs (cubeshim._datasets), or None if that is
-    not known."""
+    """`resolve` maps an index to the paths that it needs (cubeshim._datasets), or is None if the
+    paths are not known."""
     def __init__(self, resolve=None):
         self.resolve = resolve
 
     def key(self, index):
-        """Uses the first file, not the index, which may name another file after the data set has
-        grown."""
+        """Returns the hash of the first file of an index. The index itself is not used if the file
+        is known, because it can refer to another file when the data set has grown."""
         if self.resolve is not None:
             try:
                 for path in self.resolve(index):
@@ -45,13 +45,13 @@ class Homes:
         return hash_of(bytes_of(index))
 
     def home(self, index, nodes):
-        """Rendezvous hashing: adding or removing a node moves only that node's share. `nodes`: the
-        hash of each name."""
+        """Returns the home of an index by rendezvous hashing: adding or removing a node moves only
+        the share of that node. `nodes` contains the hash of each name."""
         key = self.key(index)
         return max(nodes, key=lambda node: (mixed(key, node), node))
 
     def split(self, indices, nodes):
-        """[(node, positions)], in the order in which the nodes first occur."""
+        """Returns [(node, positions)], in the order in which the nodes first occur."""
         if len(nodes) == 1:
             return [(next(iter(nodes)), list(range(len(indices))))]
         parts = {}
@@ -61,7 +61,7 @@ class Homes:
 
 
 def join(parts, count):
-    """The items of a batch in its order; `parts`: [(positions, items)]."""
+    """Returns the items of a batch in its order. `parts` is [(positions, items)]."""
     joined = [None] * count
     for positions, items in parts:
         for position, item in zip(positions, items):

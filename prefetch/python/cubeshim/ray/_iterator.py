@@ -1,5 +1,5 @@
-"""One epoch: draws indices and seeds in torch's own order, but uses Ray's actors instead of
-processes."""
+"""The iterator of one epoch. It draws indices and seeds in torch's own order, but uses Ray's actors
+instead of processes."""
 import ray
 from ray import cloudpickle
 from torch.utils.data import _DatasetKind
@@ -35,8 +35,7 @@ class RayIterator(_BaseDataLoaderIter):
         self._reset(loader, first_iter=True)
 
     def _next_index(self):
-        # Torch's own method would announce to this node's cache the files that other nodes will
-        # read.
+        # Torch's own method would announce files to this node's cache that other nodes will read.
         return next(self._sampler_iter)
 
     def _reset(self, loader, first_iter=False):
@@ -74,8 +73,7 @@ class RayIterator(_BaseDataLoaderIter):
                 data, self._pin_memory_device) if self._pin_memory else data
 
     def _end(self):
-        """Gives the actors back to the loader, and cancels work whose result is no longer
-        wanted."""
+        """Returns the actors to the loader, and cancels work whose result is no longer wanted."""
         engine, self._engine = self._engine, None
         self._sent = self._received = 0
         if engine is not None and ray.is_initialized():

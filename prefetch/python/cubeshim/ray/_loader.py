@@ -1,4 +1,4 @@
-"""torch's DataLoader, whose workers are Ray actors if Ray runs."""
+"""torch's DataLoader, but with Ray actors as workers if Ray runs."""
 import importlib.util
 import os
 
@@ -7,8 +7,8 @@ from torch.utils.data import DataLoader as TorchLoader
 
 
 def has_ray():
-    """True if the program has started Ray, or was started by `ray job submit`, which sets its
-    address."""
+    """Returns True if the program has started Ray, or if it was started by `ray job submit`, which
+    sets RAY_ADDRESS."""
     if importlib.util.find_spec("ray") is None:
         return False
     import ray
@@ -18,13 +18,14 @@ def has_ray():
 
 
 class Crews:
-    """Keeps actors from one epoch to the next; two loops at the same time have a crew each."""
+    """Keeps actors from one epoch to the next. If two loops run at the same time, each has its own
+    crew."""
     def __init__(self, options):
         self.options, self.free = options, []
 
     def take(self, count):
         from cubeshim.ray._crew import Crew, session
-        # Crews from before a ray.shutdown() no longer exist.
+        # Drops crews that a ray.shutdown() has ended.
         self.free = [crew for crew in self.free if crew.session == session()]
         for crew in self.free:
             if len(crew.members) == count:
@@ -37,12 +38,12 @@ class Crews:
 
 
 class DataLoader(TorchLoader):
-    """torch's arguments and, as keywords:
+    """Accepts torch's arguments and these keywords:
 
-    distribute: False makes this torch's loader, as it is anyway without Ray or with num_workers=0.
-    split: whether a batch is split by the nodes whose caches have its files; None: if the workers
-    are on several nodes.
-    ray_options: for the actors, as ray.remote takes them: num_cpus, resources, runtime_env ...
+    distribute: False makes this torch's own loader. It is always torch's own loader without Ray or
+    with num_workers=0. split: whether a batch is split by the nodes whose caches have its files.
+    None: only if the workers are on several nodes. ray_options: options of ray.remote for the
+    actors: num_cpus, resources, runtime_env ...
     """
     def __init__(self, dataset, *arguments, distribute=True, split=None, ray_options=None, **more):
         self.distribute, self.split = distribute, split

@@ -1,4 +1,4 @@
-"""Splits batches by the nodes whose caches have their files, and puts them together on this node in
+"""Splits batches by the nodes whose caches have their files, and joins the parts on this node in
 the sampler's order."""
 import ray
 
@@ -93,7 +93,8 @@ class Parts:
         return answer
 
     def lost(self, batch, error):
-        """The worker of the answer is gone, or the node that held the answer."""
+        """Called when the worker that computes an answer, or the node that stores the answer, is
+        gone."""
         is_actor = isinstance(error, ray.exceptions.RayActorError)
         if len(batch.parts) == 1:
             self.part_lost(batch, batch.parts[0], is_actor)
@@ -108,7 +109,8 @@ class Parts:
             self.send_join(batch)
 
     def part_lost(self, batch, part, is_actor):
-        """If the worker of a part is gone, other workers take over all its pending parts."""
+        """If the worker of a part is gone, moves all pending parts of this worker to other
+        workers."""
         if is_actor and part.member in self.crew.members:
             gone = part.member
             self.crew.replace(gone)

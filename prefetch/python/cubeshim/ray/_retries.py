@@ -1,11 +1,12 @@
-"""Waits for answers from the workers, has lost ones computed again, and raises torch's errors if
-none arrives."""
+"""Waits for answers from the workers, has lost answers computed again, and raises torch's errors if
+no answer arrives."""
 import time
 
 import ray
 
 LOST = "DataLoader worker was lost %d times over batch %d"
-# retries of one batch: an item that kills its process must not kill one worker after another
+# Retries of one batch. They are limited, because an item that kills its process must not kill one
+# worker after another.
 MOST_TRIES = 4
 
 
@@ -14,7 +15,8 @@ class Ended:
 
 
 def get(refs, again, batch, timeout):
-    """Calls `refs()` again after `again(error)`."""
+    """Returns the values of `refs()`. If an answer was lost, calls `again(error)` and then `refs()`
+    again."""
     deadline = time.monotonic() + timeout if timeout > 0 else None
     for tries in range(MOST_TRIES):
         try:

@@ -1,9 +1,9 @@
-"""Whole batches, each fetched by the worker to which torch would give it, with that worker's random
-numbers: on one node, and for IterableDataset.
+"""Fetches whole batches. Each batch is fetched by the worker that torch would choose, with that
+worker's random numbers. This module is used on a single node and for IterableDataset.
 
-The successor of a lost worker begins with the state of the worker's generators after its last
-delivered batch. For an IterableDataset, it reads its copy from the start and drops what was
-delivered.
+The successor of a lost worker begins with the state of the lost worker's generators after the last
+delivered batch. For an IterableDataset, the successor reads its copy from the start and drops the
+items that were delivered.
 """
 import itertools
 
@@ -16,9 +16,10 @@ class Streams:
     def __init__(self, crew, work, iterator):
         self.crew, self.work, self.base = crew, work, iterator._base_seed
         self.is_iterable = iterator._dataset_kind == _DatasetKind.Iterable
-        # Maps a batch's number to [member's number, indices, refs] until the batch is delivered.
+        # Maps the number of a batch to [number of its member, indices, refs] until the batch is
+        # delivered.
         self.batches = {}
-        # The generators' states after the last delivered batch, or those of the last epoch.
+        # Each member's generator states after its last delivered batch, or after the last epoch.
         self.states = [None] * len(crew.members)
         self.latest = list(self.states)
         self.delivered = [0] * len(crew.members)
@@ -35,7 +36,7 @@ class Streams:
         self.turn = itertools.cycle(range(len(self.crew.members)))
 
     def submit(self, batch, indices):
-        """False: all workers have reached the end of their copies."""
+        """Returns False if all workers have reached the end of their copies."""
         if all(self.is_over):
             return False
         number = next(turn for turn in self.turn if not self.is_over[turn])
@@ -46,7 +47,7 @@ class Streams:
         return self.crew.members[number].actor.fetch.options(num_returns=2).remote(indices)
 
     def is_void(self, batch):
-        """Called if the batch was given to a worker that had nothing more."""
+        """Returns True, and forgets the batch, if its worker has reached the end of its copy."""
         if self.is_over[self.batches[batch][0]]:
             del self.batches[batch]
             return True
@@ -68,7 +69,7 @@ class Streams:
         return answer
 
     def again(self, number):
-        """Another worker does the pending work of the lost one, in the same order."""
+        """Makes a new worker do the pending work of the lost worker, in the same order."""
         skipped = self.delivered[number] if self.is_iterable else 0
         before, self.crew.began = self.crew.began, lambda member: member.actor.begin.remote(
             self.work, number, self.base, self.states[number], skipped)

@@ -1,16 +1,16 @@
-"""Carries items and batches through Ray's object store: the bytes of tensors and arrays lie outside
-the pickle and are copied once.
+"""Carries items and batches through Ray's object store. The bytes of tensors and arrays are kept
+outside the pickle and are copied only one time.
 
-Ray by itself would put the bytes of each tensor through torch.save. As from torch's workers, the
-unpacked data is writable and belongs to the receiver."""
+By default, Ray would serialize each tensor with torch.save. The unpacked data is writable and
+belongs to the receiver, like data from torch's workers."""
 import io
 import pickle
 
-LEAST = 4096  # bytes; smaller ones go into the pickle
+LEAST = 4096  # bytes; smaller arrays are put into the pickle
 
 
 def of_tensor(kind, shape, buffer):
-    """The inverse of Pickler.reducer_override."""
+    """Makes a tensor from its bytes. The inverse of Pickler.reducer_override."""
     import torch
     return torch.frombuffer(buffer, dtype=kind).reshape(shape)
 
@@ -20,8 +20,8 @@ def pickler():
     from ray import cloudpickle
 
     class Pickler(cloudpickle.CloudPickler):
-        """Like cloudpickle, for classes of a program's main file; plain tensors are passed as
-        bytes."""
+        """Derived from cloudpickle, which can pickle classes of a program's main file. Passes plain
+        tensors as bytes."""
         def reducer_override(self, value):
             if type(value) is torch.Tensor and is_plain(value):
                 data = value.contiguous().flatten().view(torch.uint8).numpy()
@@ -36,11 +36,11 @@ def pickler():
     return Pickler
 
 
-_made = []  # holds the class, once torch and ray are imported
+_made = []  # holds the class after torch and ray were imported
 
 
 def pack(value):
-    """Returns (pickle, [arrays]): Ray puts the arrays into its store as they are."""
+    """Returns (pickle, [arrays]). Ray puts the arrays into its store unchanged."""
     import numpy
     if not _made:
         _made.append(pickler())

@@ -1,5 +1,5 @@
-"""The actor that fetches: it has its own dataset, and the seeds and worker_info of a torch
-worker."""
+"""The actor that fetches items. It has its own copy of the dataset, and the seeds and worker_info
+of a torch worker."""
 import pickle
 import random
 
@@ -18,7 +18,7 @@ except ImportError:
 
 
 class Work:
-    """The parts that all workers of a loader share."""
+    """The attributes of a loader that all its workers share."""
     def __init__(self, loader):
         self.dataset = loader.dataset
         self.kind = loader._dataset_kind
@@ -34,7 +34,7 @@ class Work:
 
 
 def state():
-    """The state of the generators that torch seeds in a worker."""
+    """Returns the state of the generators that torch seeds in a worker."""
     return pickle.dumps((random.getstate(), torch.get_rng_state().numpy().tobytes(), numpy
                          and numpy.random.get_state(legacy=False)))
 
@@ -55,7 +55,7 @@ def seed_as_worker(base, number):
 
 
 def seed_for(*numbers):
-    """Seeds for one place in an epoch, the same on every node."""
+    """Seeds the generators for one position in an epoch. The seeds are the same on every node."""
     seed = 0
     for number in numbers:
         seed = mixed(seed * 3 + 1, number)
@@ -66,8 +66,8 @@ def seed_for(*numbers):
 
 
 class Worker:
-    """Answers are (kind, value, ...). The kinds are `data` and `error`, with a packed value,
-    `ended` and `lost`."""
+    """Each answer is a tuple (kind, value, ...). The kind is `data` or `error`, which have a packed
+    value, `ended` or `lost`."""
     def __init__(self):
         torch.set_num_threads(1)
         self.trouble = None
@@ -80,8 +80,8 @@ class Worker:
         return ExceptionWrapper(where="in DataLoader worker process %d" % self.number)
 
     def begin(self, work, number, base, saved=None, skipped=0):
-        """Starts over with another copy of the dataset. An error here is reported by the next
-        request, as torch does."""
+        """Starts over with a new copy of the dataset. Like torch, reports an error in this step
+        only at the next request."""
         self.number, self.base, self.trouble = number, base, None
         seed_as_worker(base, number)
         try:
@@ -100,7 +100,7 @@ class Worker:
         self.last = state()
 
     def again(self):
-        """Skips a batch, or an error, that was delivered before the worker was lost."""
+        """Skips a batch, or an error, that was already delivered before the worker was lost."""
         try:
             self.fetcher.fetch([None] * (self.work.batch_size or 1))
         except Exception:
@@ -112,8 +112,8 @@ class Worker:
             self.fetcher = self.work.fetcher()
 
     def fetch(self, indices):
-        """A batch as torch's worker fetches it, and the state of the generators after it if that
-        has moved."""
+        """Fetches a batch as torch's worker does. Returns the batch, and also the generators' new
+        state if a generator has moved."""
         answer = self.answer(lambda: self.fetcher.fetch(indices))
         now = state()
         moved, self.last = now != self.last, now
@@ -130,7 +130,7 @@ class Worker:
             return "error", pack(self.wrapped())
 
     def whole(self, epoch, batch, indices):
-        """Fetches a batch (an item if batch_size=None) whose files all have one home."""
+        """Fetches a batch (an item if batch_size=None) whose files all have the same home."""
         if not self.work.makes_batches or self.trouble is not None:
             seed_for(self.base, epoch, batch, 0)
             return self.answer(lambda: self.fetcher.fetch(indices))
@@ -142,7 +142,7 @@ class Worker:
         return self.answer(lambda: self.work.collate(items))
 
     def part(self, epoch, batch, indices, positions):
-        """Fetches items of a batch that is put together later."""
+        """Fetches some items of a batch. join() puts the batch together later."""
         if self.trouble is not None:
             return "error", pack(self.trouble), positions[0]
         answer = self.items(epoch, batch, indices, positions)
@@ -152,7 +152,7 @@ class Worker:
         return packed if packed[0] == "data" else (*packed, positions[0])
 
     def items(self, epoch, batch, indices, positions):
-        """("data", list), or ("error", packed, position) of the first item that failed."""
+        """Returns ("data", list), or ("error", packed, position) for the first item that failed."""
         dataset, items, position = self.work.dataset, [], positions[0]
         try:
             if getattr(dataset, "__getitems__", None):
@@ -171,8 +171,8 @@ class Worker:
         return "data", items
 
     def join(self, epoch, batch, parts, count):
-        """`parts`: [(positions, [ref of part()])]. Ray does not wait for refs in a list: a lost one
-        is reported by its position in `parts`."""
+        """Joins `parts`, which is [(positions, [ref of part()])]. The refs are in lists so that Ray
+        does not wait for them. A lost part is reported by its position in `parts`."""
         import ray
         answers, lost = [], []
         for number, (_, (ref,)) in enumerate(parts):

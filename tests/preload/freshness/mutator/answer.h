@@ -1,4 +1,4 @@
-// A question to a reader, and its answer as reader.cc writes it.
+// A question to a reader, and the reader's answer in the format of reader.cc.
 #pragma once
 
 #include <optional>

@@ -117,7 +117,7 @@ std::string Judge::judge_error(const Ask& ask, const Answer& answer,
         object.kind != Kind::directory)
       return "";
     if (answer.error == "EINVAL" && ask.what == "readlink" && object.kind != Kind::link) return "";
-    // A removed directory, found by a name that the kernel still keeps.
+    // A removed directory, found by a name that the kernel still caches.
     if (answer.error == "ENOENT" && object.kind == Kind::directory &&
         object.attributes.now().links == 0)
       return "";
@@ -125,9 +125,9 @@ std::string Judge::judge_error(const Ask& ask, const Answer& answer,
   return "an error of no permitted moment";
 }
 
-// The kernel reads the current bytes up to the size that it keeps, and fills up with zeros (for a
-// mapping, to the end of the page). No record of such bytes may stay, so the mode allows nothing
-// more.
+// The kernel reads the current bytes up to the size that it has cached, and fills the rest with
+// zeros (for a mapping, to the end of the page). No record of such bytes may remain, so the mode
+// allows no other deviation.
 bool Judge::is_kernels_cut(const Object& file, const Ask& ask, const Answer& answer,
                            std::int64_t kernel_ns) const {
   if (timeout_s_ == 0) return false;
@@ -166,7 +166,7 @@ std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window
       }
     }
     if (!fits) continue;
-    // An empty file may be any of the versions.
+    // Bytes without any written word do not show from which version they come.
     const bool is_told_apart = std::any_of(answer.runs.begin(), answer.runs.end(),
                                            [](const Run& run) { return run.tag != k_hole; });
     if (version == SIZE_MAX || !reads_whole(ask) || !is_told_apart) return "";
@@ -175,7 +175,7 @@ std::string Judge::judge_data(const Ask& ask, const Answer& answer, const Window
   return !late.empty() ? late : "bytes of no permitted moment" + origin_of(answer);
 }
 
-// Within a job, no reader may return to an earlier version.
+// Within a job, no reader may see an earlier version than before.
 std::string Judge::judge_progress(const Ask& ask, const Place& place, std::size_t version,
                                   const Window& window) {
   Seen now{place.object, version, place.directory, place.name, SIZE_MAX};
@@ -231,8 +231,8 @@ std::string Judge::judge_kept(const Ask& ask, const Answer& answer, const Window
     bool fits = false;
     if (answer.kind == 'A') {
       fits = has_attributes(*object, *answer.attributes, kept.opened.attributes, window.end);
-      // doc/SEMANTICS.md, Limits: for a file that is no longer at its path, the copy that holds its
-      // bytes.
+      // doc/SEMANTICS.md, Limits: for a file that is no longer at its path, the answer may describe
+      // the copy that holds its bytes.
       fits |= promise_ != Promise::kernel && answer.attributes->links == 0 &&
               std::any_of(object->content.begin(), object->content.end(), [&](const auto& version) {
                 return words_in(version.value) * k_word == answer.attributes->size;
@@ -287,8 +287,8 @@ std::string Judge::judge_listing(const Ask& ask, const Answer& answer, const Win
   return "";
 }
 
-// If a reader may have asked in the middle of a change and kept the answer, each field is accepted
-// on its own, and so is any size in between.
+// If a reader may have asked in the middle of a change and kept the answer, each field is judged
+// separately, and any size between the old and the new size is accepted.
 bool Judge::has_attributes(const Object& object, const Attributes& seen, std::int64_t from,
                            std::int64_t until) {
   bool fits = false;
@@ -311,7 +311,7 @@ bool Judge::has_attributes(const Object& object, const Attributes& seen, std::in
   return fits || (object.attributes.was_torn(from) && known == seen);
 }
 
-// The file that once had these bytes or this stat, and how long ago they were replaced.
+// Describes which file had these bytes or this stat earlier, and how long ago they were replaced.
 std::string Judge::origin_of(const Answer& answer) const {
   for (const auto& object : world_.objects()) {
     for (std::size_t i = object->content.size(); answer.kind == 'D' && i-- > 0;) {

@@ -1,8 +1,8 @@
 // Judges whether the promise of a mode permits an answer. The answer must be the state of one
-// moment that is not too long ago: a plain reader of such a mount may still see it, because the
-// kernel keeps names and stats for the mount's timeouts, plus the age that doc/SEMANTICS.md allows
-// the library. Without the library the second part is zero, so a plain reader serves as a test of
-// the judge. Thread safety: none.
+// moment that is not too long ago. The permitted age has two parts: the time for which the kernel
+// keeps names and stats on such a mount, and the age that doc/SEMANTICS.md allows the library. The
+// second part is zero without the library, so a plain reader serves as a test of the judge. Thread
+// safety: none.
 #pragma once
 
 #include <map>
@@ -21,14 +21,14 @@ class Judge {
   Judge(World& world, Promise promise, int timeout_s)
       : world_(world), promise_(promise), timeout_s_(timeout_s) {}
 
-  // From now on, an answer must not show any state that had ended before `now`.
+  // After this call, an answer must not show any state that had ended before `now`.
   void job_begins(std::int64_t now);
-  // Returns an empty string if the answer is permitted. `slack_ns`: the kernel's own clocks may
-  // start this much later.
+  // Returns an empty string if the answer is permitted. `slack_ns`: by how much the kernel's own
+  // clocks can start later.
   std::string verdict(const Ask& ask, const Answer& answer, std::int64_t slack_ns);
   std::int64_t job_begin() const { return job_begin_; }
   bool has_kept(std::uint64_t slot) const { return kept_.contains(slot); }
-  // The states of the path that a report of a failure shows.
+  // Returns the states of the path, for the report of a failure.
   std::string history(const Ask& ask, const Answer& answer) const;
 
  private:

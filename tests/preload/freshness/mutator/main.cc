@@ -1,14 +1,15 @@
-// Changes a tree again and again without the library, while readers under the library read the tree
-// through mounts whose kernel keeps names and stats for 0, 1 or 30 seconds. Demands that the
-// promise of the reader's mode permits each answer (judge.h). A plain reader on a mount of each
-// timeout is asked the same questions, as a test of the judge.
+// Changes a tree repeatedly without the library. Meanwhile, readers under the library read the tree
+// through mounts for which the kernel keeps names and stats for 0, 1 or 30 seconds. The promise of
+// the reader's mode must permit each answer (judge.h). As a test of the judge, a plain reader on a
+// mount of each timeout gets the same questions.
 //
 //   mutator [--seed N] [--steps N] [--jobs N] [--only TEXT]... [--most N] [--dir DIR]
 //
 // Each step asks all readers one question. --jobs is the mean number of steps of a job. --only
-// takes the readers whose names (MODE/TIMEOUT/STORE) begin with TEXT. --most drops a reader after
-// that many wrong answers. All questions and changes follow from the seed, but their times do not:
-// a failure is printed with the history of its path, and may need several runs to recur.
+// selects the readers whose names (MODE/TIMEOUT/STORE) begin with TEXT. --most drops a reader after
+// that many wrong answers. The seed determines all questions and changes, but not their times. So a
+// failure is printed together with the history of its path, and several runs may be necessary to
+// reproduce it.
 #include <unistd.h>
 
 #include <csignal>
@@ -24,7 +25,7 @@
 namespace cube::mutator {
 namespace {
 
-// Paths by links, by a hard link, and spelled in other ways.
+// Paths through symbolic links, through a hard link, and with unusual spellings.
 constexpr const char* k_by_way[] = {"current/f", "current/g",   "d1/link",   "d2/link",
                                     "v1/f",      "d1/../d2/f1", "d3//./hard"};
 constexpr std::uint64_t k_chunks[] = {4000, 65536, 1 << 20, 1 << 20};
@@ -83,9 +84,9 @@ class Recent {
   std::deque<std::string> paths_;
 };
 
-// How late the kernel's clocks may start: it keeps a name for a second from when it takes the
-// mount's answer. On a busy machine that is some time after the answer was true, but no later than
-// the end of the call that received it.
+// By how much the kernel's clocks can start late. The kernel keeps a name for a second from the
+// time at which it receives the mount's answer. On a busy machine, this is some time after the
+// answer was true, but not later than the end of the call that received the answer.
 class Slack {
  public:
   void note(const Answer& answer) {
@@ -140,8 +141,8 @@ class Driver {
                 subjects_.size());
     std::fflush(stdout);
     for (step_ = 1; step_ <= options_.steps && !subjects_.empty(); ++step_) {
-      // Each step has its own random numbers, so that one reader more or less changes nothing for
-      // the others.
+      // Each step has its own random numbers, so that an additional or missing reader does not
+      // affect the other readers.
       random_.seed(options_.seed * 1'000'003 + step_);
       step();
     }

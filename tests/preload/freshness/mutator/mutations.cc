@@ -73,7 +73,8 @@ Mutations::Spot Mutations::pick(const std::string& near, bool (*fits)(const Spot
   for (const Spot& spot : all) {
     if (spot.path == near) return spot;
   }
-  // The first directories change often, the last ones so rarely that their contents may be kept.
+  // The first directories change often. The last directories change so rarely that the library may
+  // keep their contents.
   const Spot* best = &one_of(random_, all);
   for (unsigned turn = 0; turn < 2; ++turn) {
     if (const Spot& other = one_of(random_, all); other.path < best->path) best = &other;
@@ -81,8 +82,8 @@ Mutations::Spot Mutations::pick(const std::string& near, bool (*fits)(const Spot
   return *best;
 }
 
-// A file has a few pages or many, is fetched in parts (1 MiB and more), or is served in blocks; it
-// stays in its class.
+// A file has few pages or many, is fetched in parts (1 MiB and more), or is served in blocks.
+// Changes keep the file in its class.
 std::uint64_t Mutations::words_like(const Spot& spot) {
   const std::uint64_t most = k_most_whole / k_word;
   if (spot.path.starts_with("big/g")) return most + 1 + below(random_, most / 4);

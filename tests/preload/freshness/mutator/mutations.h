@@ -1,4 +1,4 @@
-// Makes one random change of the tree at a time, as other nodes do to a data set.
+// Makes random changes of the tree, one at a time, like other nodes that change a data set.
 #pragma once
 
 #include <random>
@@ -16,7 +16,7 @@ const auto& one_of(Random& random, const List& list) {
   return list[below(random, std::size(list))];
 }
 
-// A file of at most this size is cached as a whole; larger ones are cached in blocks.
+// A file of at most this size is cached as a whole. Larger files are cached in blocks.
 inline constexpr std::uint64_t k_most_whole = 1536 << 10;
 
 class Mutations {
@@ -28,7 +28,7 @@ class Mutations {
   struct Change {
     std::string path, what;
   };
-  // `near`: a path that was read recently, which is changed if possible, or empty.
+  // `near`: a path that was read recently, or empty. If possible, this path is changed.
   Change change(const std::string& near);
 
  private:

@@ -1,6 +1,6 @@
-// All that a path may lead to for a reader that knows each name on the way as it was at some moment
-// of a period: caches of the kernel and of the library hold each name separately. Thread-safe while
-// the world does not change.
+// All places to which a path can lead for a reader that knows each name on the path as it was at
+// some moment of a period. The caches of the kernel and of the library hold each name separately,
+// so these moments can differ. Thread-safe while the world does not change.
 #pragma once
 
 #include <set>
@@ -29,7 +29,7 @@ struct Place {
 std::vector<Place> places_of(World& world, const std::string& path, bool follows,
                              const Since& since);
 
-// Every path by which the tree can be read now, without following links.
+// Returns every path by which the tree can be read now, without following links.
 std::vector<std::string> all_paths(World& world);
 
 }  // namespace cube::mutator

@@ -1,5 +1,6 @@
-// A program, with or without the library, that reads on command: one command a line, one line of
-// answer. Each answer begins with the times before its first call and after its last.
+// A program that reads on command, with or without the library. Each line of input is a command,
+// and each answer is one line. It begins with the times before the first call and after the last
+// call.
 //
 //   mutator_reader ROOT
 #include <dirent.h>
@@ -145,8 +146,8 @@ class Reader {
         close(fd);
         return error;
       }
-      // The kernel copies: a page past the end of a file that has shrunk ends the copy, not this
-      // process.
+      // The kernel makes the copy. So a page past the end of a file that has shrunk ends only the
+      // copy, and raises no signal in this process.
       const iovec to{buffer_.get(), size}, from{map, size};
       const ssize_t n = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
       if (n > 0) copied = static_cast<std::size_t>(n);
@@ -203,7 +204,7 @@ class Reader {
     return text;
   }
 
-  // The names, and the lstat of each.
+  // Answers with the names and the lstat of each name.
   std::string scan() {
     std::vector<std::string> names;
     const std::string error = names_of(path(1), names);
@@ -219,7 +220,7 @@ class Reader {
     return text;
   }
 
-  // SLOT PATH: the stat of the open file.
+  // SLOT PATH: opens the file, keeps it open, and answers with its stat.
   std::string keep() {
     const int fd = open(path(2).c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) return error_text();

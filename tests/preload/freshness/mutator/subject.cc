@@ -84,7 +84,7 @@ Subject::Subject(World& world, const Setting& setting, const std::string& base)
   words.insert(words.end(),
                {"--attr-timeout", seconds, "--entry-timeout", seconds, base + "/data", mount_});
   const dev_t before = device_of(mount_);
-  // It tells poll() that mounts have changed.
+  // By this file, the kernel tells poll() that mounts have changed.
   pollfd mounts{open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC), POLLPRI, 0};
   daemon_ = start(words);
   while (device_of(mount_) == before) {

@@ -1,6 +1,6 @@
-// A mount of the tree with timeouts of its own, and a reader of it, job after job, with one setting
-// of CUBESHIM_CONSISTENCY and one way to keep records from job to job; or a plain reader. Thread
-// safety: none.
+// A mount of the tree with its own timeouts, and a reader of this mount. The reader runs as job
+// after job, with one setting of CUBESHIM_CONSISTENCY and one way to keep records from job to job,
+// or without the library. Thread safety: none.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +26,7 @@ struct Setting {
 
 class Subject {
  public:
-  // `base` holds data, the source of the mount, and receives everything else.
+  // `base` contains data/, the source of the mount. All other files of the subject are made there.
   Subject(World& world, const Setting& setting, const std::string& base);
   Subject(const Subject&) = delete;
   Subject& operator=(const Subject&) = delete;
@@ -35,13 +35,13 @@ class Subject {
   const std::string& name() const { return name_; }
   bool is_plain() const { return setting_.promise == Promise::kernel; }
   Judge& judge() { return judge_; }
-  // While it is held, the mount answers nothing.
+  // While the mount is held, it answers no request.
   void hold_mount(bool holds) const;
   void begin_job();
   // Waits until the job is over, and adds up its report.
   void end_job();
   void ask(const Ask& ask);
-  // False: the reader has died.
+  // Returns false if the reader has died.
   bool take(Answer& answer);
   // Sums of the reports of all jobs, by their names in doc/CONFIG.md.
   const std::map<std::string, double>& totals() const { return totals_; }

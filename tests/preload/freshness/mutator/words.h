@@ -1,6 +1,6 @@
-// Contents in which every word identifies the write that it came from: eight bytes hold the tag of
-// the write and their place in the file. A reader reports runs of words with one tag, so that a
-// mixture of two versions shows as more runs than either version has.
+// Contents in which every word identifies the write that stored it. A word has eight bytes, which
+// hold the tag of the write and the word's place in the file. A reader reports runs of words with
+// the same tag, so a mixture of two versions has more runs than either version.
 #pragma once
 
 #include <time.h>
@@ -25,8 +25,7 @@ inline constexpr std::uint32_t k_alien = 0xffff'ffff;  // bytes that the mutator
                                                        // there
 inline constexpr std::size_t k_word = sizeof(std::uint64_t);
 
-// The clock that all processes use: answers are judged by the times of the question and of the
-// answer.
+// The clock of all processes. An answer is judged by the times of the question and of the answer.
 inline std::int64_t now_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -39,7 +38,7 @@ inline std::uint64_t words_in(const Runs& runs) {
   return words;
 }
 
-// Joins equal neighbours and drops empty runs, so that equal contents are equal runs.
+// Joins equal neighbours and drops empty runs, so that equal contents have equal runs.
 inline void append_run(Runs& runs, Run run) {
   if (run.words == 0) return;
   if (!runs.empty() && runs.back().tag == run.tag) {

@@ -12,7 +12,8 @@
 namespace cube::mutator {
 namespace {
 
-// Threads of a reader ask at any time. If a call takes longer than this, they may see it half done.
+// Threads of a reader ask at any time. If a call takes longer than this limit, they can see its
+// effect half done.
 constexpr std::int64_t k_slow = 100'000;
 
 #define MUST(condition)                                                                            \

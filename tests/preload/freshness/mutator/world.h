@@ -1,7 +1,8 @@
-// The tree at the origin, and its history: what each name led to, what each file held and what its
-// stat said, and for how long. Only the driver changes it, without the library, through the methods
-// here. A change is true from before its system call until after the one that ends it: concurrent
-// readers may have seen either state. Thread safety: none.
+// The tree at the origin, and its history: the object of each name, the content and the stat of
+// each file, and for how long each was true. Only the driver changes the tree, without the library,
+// through these methods. A state counts as true from before the system call that makes it until
+// after the system call that ends it, because concurrent readers can see either state. Thread
+// safety: none.
 #pragma once
 
 #include <sys/types.h>
@@ -94,11 +95,11 @@ class World {
   Object& root() { return *root_; }
   Object& staging() { return *staging_; }
   const std::vector<std::unique_ptr<Object>>& objects() const { return objects_; }
-  // Readers ask questions while the next changes are made.
+  // If true, readers ask questions while the next changes are made.
   void set_watched(bool is_watched) { is_watched_ = is_watched; }
-  // Called with true before each write to a file that readers can reach, and with false after it. A
-  // write moves the time first and then stores page after page: a fetch in between keeps a mixture
-  // (doc/SEMANTICS.md).
+  // `hold` is called with true before each write to a file that readers can reach, and with false
+  // after it. A write first changes the time and then stores page after page, so a fetch in between
+  // would keep a mixture (doc/SEMANTICS.md).
   void set_hold_mounts(std::function<void(bool)> hold) { hold_mounts_ = std::move(hold); }
   std::string staging_name() { return "s" + std::to_string(++last_name_); }
   std::uint32_t new_tag() { return ++last_tag_; }
@@ -106,7 +107,7 @@ class World {
   Object& make_file(Object& directory, const std::string& name, const Runs& runs);
   Object& make_directory(Object& directory, const std::string& name);
   Object& make_link(Object& directory, const std::string& name, const std::string& target);
-  // Writes in place: the words from `first` on become `runs`. The change time moves.
+  // Writes in place: replaces the words from `first` on with `runs`. The change time advances.
   void write(Object& file, std::uint64_t first, const Runs& runs, bool truncates_first);
   void truncate(Object& file, std::uint64_t words);
   void set_times(Object& object, std::int64_t modified_ns);
