@@ -47,8 +47,9 @@ inline Owner owner_of(int command, const void* argument) {
   if (command == F_GETLK || command == F_OFD_GETLK) return Owner::nobody;
   if (command == F_OFD_SETLK || command == F_OFD_SETLKW) return Owner::open_file;
   const auto* const lock = static_cast<const struct ::flock*>(argument);
-  const bool ends = !is_bad_pointer(lock, sizeof *lock) &&
-                    base::can_read_around(address_of(lock)) && lock->l_type == F_UNLCK;
+  const bool ends =
+      !is_bad_pointer(lock, sizeof *lock) && base::can_read_around(address_of(lock)) &&
+      base::can_read_around(address_of(lock) + sizeof *lock - 1) && lock->l_type == F_UNLCK;
   if (!ends) return Owner::process;
   const bool is_all = lock->l_whence == SEEK_SET && lock->l_start == 0 && lock->l_len == 0;
   return is_all ? Owner::process_ends_all : Owner::process_ends;
