@@ -57,6 +57,7 @@ class SlowMount:
     direct: bool = False  # without a page cache
     bandwidth_mb: int = 0  # per second, over all reads; 0: no limit
     keeps_names: bool = True  # the kernel keeps names, with their stats, for 1 s
+    keeps_locks: bool = False  # lagfs, not the kernel, keeps POSIX locks
     at: Path | None = None  # the mount point, to mount again in the same place
     path: Path = field(default=Path(), init=False)
     process: subprocess.Popen | None = field(default=None, init=False)
@@ -83,7 +84,10 @@ class SlowMount:
         delays = [word for name in DELAYED for word in (f"--{name}-us", str(self.latency_us))]
         bandwidth = ["--bandwidth-mb", str(self.bandwidth_mb)] if self.bandwidth_mb else []
         timeouts = [] if self.keeps_names else ["--attr-timeout", "0", "--entry-timeout", "0"]
-        return [*(["--direct"] if self.direct else []), *delays, *bandwidth, *timeouts]
+        flags = [
+            *(["--direct"] if self.direct else []), *(["--own-locks"] if self.keeps_locks else [])
+        ]
+        return [*flags, *delays, *bandwidth, *timeouts]
 
     def _wait_until_mounted(self) -> None:
         if not comes_up(lambda: is_mounted(self.path), self.process):

@@ -109,6 +109,7 @@ void write(fuse_req_t request, fuse_ino_t id, const char* data, size_t size, off
 
 void flush(fuse_req_t request, fuse_ino_t id, fuse_file_info* file) {
   Call call(request, Op::flush, node_at(request, id).is_data_file());
+  drop_locks(id, file->lock_owner);
   if (call.refused()) return;
   // Closes a duplicate: this reports the same error as a close of the source, but leaves the file
   // open.

@@ -64,6 +64,7 @@ void init(void* userdata, fuse_conn_info* connection) {
   // READDIRPLUS is used always or never: with AUTO, the kernel decides, and the counters would
   // depend on history.
   connection->want &= ~static_cast<unsigned>(FUSE_CAP_READDIRPLUS | FUSE_CAP_READDIRPLUS_AUTO);
+  if (!options.own_locks) connection->want &= ~static_cast<unsigned>(FUSE_CAP_POSIX_LOCKS);
   if (options.readdirplus) connection->want |= connection->capable & FUSE_CAP_READDIRPLUS;
   // A write by lagfs, which is root, does not clear set-user-id bits, so the kernel clears them
   // with a SETATTR.
@@ -142,8 +143,10 @@ constexpr fuse_lowlevel_ops make_table() {
   table.lseek = k_guarded<&lseek>;
   table.copy_file_range = k_guarded<&copy_file_range>;
   table.ioctl = k_guarded<&ioctl>;
+  table.getlk = k_guarded<&getlk>;
+  table.setlk = k_guarded<&setlk>;
   // The kernel itself answers operations that are missing here: access (after one request), flock
-  // and fcntl locks (locally), poll, bmap.
+  // (locally), poll, bmap.
   return table;
 }
 

@@ -107,5 +107,12 @@ void readdirplus(fuse_req_t request, fuse_ino_t id, size_t size, off_t offset,
 void releasedir(fuse_req_t request, fuse_ino_t id, fuse_file_info* file);
 void fsyncdir(fuse_req_t request, fuse_ino_t id, int data_only, fuse_file_info* file);
 
+// --- lock_ops.cc: POSIX locks, with --own-locks
+
+void getlk(fuse_req_t request, fuse_ino_t id, fuse_file_info* file, struct ::flock* lock);
+void setlk(fuse_req_t request, fuse_ino_t id, fuse_file_info* file, struct ::flock* lock, int);
+// The owner closes an fd of the file.
+void drop_locks(fuse_ino_t id, std::uint64_t owner);
+
 }  // namespace operations
 }  // namespace cube::lagfs

@@ -178,6 +178,8 @@ std::variant<Options, Help> parse_options(int argc, char** argv) {
                "FOPEN_DIRECT_IO: no page cache, each read(2) is a READ");
   app.add_flag("--keep-cache", options.keep_cache, "FOPEN_KEEP_CACHE: pages outlive the close");
   app.add_flag("--readdirplus", options.readdirplus, "list with attributes");
+  app.add_flag("--own-locks", options.own_locks,
+               "keep POSIX locks here instead of in the kernel, each for its whole file");
   app.add_flag("--foreground", options.foreground,
                "stay in the foreground; SIGUSR1 prints the counters");
   app.add_option("-o", options.mount_options, "mount options, such as ro or default_permissions")

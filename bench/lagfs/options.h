@@ -23,6 +23,7 @@ struct Options {
   bool keep_cache = false;
   bool readdirplus = false;
   bool foreground = false;
+  bool own_locks = false;
   double attr_timeout = 1;
   double entry_timeout = 1;
   double negative_timeout = 0;

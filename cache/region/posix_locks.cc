@@ -21,7 +21,7 @@
 
 namespace cube::cache {
 
-constinit std::atomic<std::uint32_t> g_kept_fds{0};
+constinit std::atomic<std::uint32_t> g_noted_fds{0};
 
 namespace {
 
@@ -49,6 +49,10 @@ constinit std::array<Counter, 64> g_closes{};
 
 // Fds that were left open: the fd in the lower half, the mark of its file in the upper half.
 constinit std::array<Counter, 1024> g_kept{};
+// Locks that /proc does not show, in the same form: the fd through which the lock was taken.
+constinit std::array<Counter, 256> g_hidden{};
+// There are more such locks than fit.
+constinit std::atomic<bool> g_hides_more{false};
 
 std::uint32_t going_on(const Counter& closes) {
   return static_cast<std::uint32_t>(closes.load(std::memory_order_seq_cst));
@@ -75,19 +79,46 @@ std::uint32_t mark_of(const FileStat& stat) {
   return static_cast<std::uint32_t>(hash_of(stat) >> 32) | 1;
 }
 
-std::uint64_t kept_word(int fd, const FileStat& stat) {
+std::uint64_t noted_word(int fd, const FileStat& stat) {
   return std::uint64_t{mark_of(stat)} << 32 | static_cast<std::uint32_t>(fd);
 }
 
-std::uint32_t mark_in(std::uint64_t kept) { return static_cast<std::uint32_t>(kept >> 32); }
-int fd_in(std::uint64_t kept) { return static_cast<int>(static_cast<std::uint32_t>(kept)); }
+std::uint32_t mark_in(std::uint64_t noted) { return static_cast<std::uint32_t>(noted >> 32); }
+int fd_in(std::uint64_t noted) { return static_cast<int>(static_cast<std::uint32_t>(noted)); }
 
-// The file of an fd that was left open. Empty: the fd refers to another file by now.
-std::optional<FileStat> kept_file(std::uint64_t kept) {
-  if (kept == 0) return std::nullopt;
-  const auto stat = stat_fd(fd_in(kept), AT_STATX_DONT_SYNC);
-  return stat && kept_word(fd_in(kept), *stat) == kept ? std::optional(*stat) : std::nullopt;
+// The file of a noted fd. Empty: the fd refers to another file by now.
+std::optional<FileStat> noted_file(std::uint64_t noted) {
+  if (noted == 0) return std::nullopt;
+  const auto stat = stat_fd(fd_in(noted), AT_STATX_DONT_SYNC);
+  return stat && noted_word(fd_in(noted), *stat) == noted ? std::optional(*stat) : std::nullopt;
 }
+
+template <std::size_t k_size>
+bool note_fd(std::array<Counter, k_size>& rows, std::uint64_t word) {
+  g_noted_fds.fetch_add(1, std::memory_order_relaxed);
+  const bool is_noted = std::ranges::any_of(rows, [&](Counter& row) {
+    std::uint64_t free = 0;
+    return row.compare_exchange_strong(free, word, std::memory_order_seq_cst);
+  });
+  if (!is_noted) g_noted_fds.fetch_sub(1, std::memory_order_relaxed);
+  return is_noted;
+}
+
+// Empties each row for whose word is_wanted(word) is true, and calls visit(word).
+template <std::size_t k_size, typename Wanted, typename Visit>
+void take_noted(std::array<Counter, k_size>& rows, Wanted&& is_wanted, Visit&& visit) {
+  for (Counter& row : rows) {
+    std::uint64_t noted = row.load(std::memory_order_acquire);
+    if (noted == 0 || !is_wanted(noted) ||
+        !row.compare_exchange_strong(noted, 0, std::memory_order_acq_rel))
+      continue;
+    g_noted_fds.fetch_sub(1, std::memory_order_relaxed);
+    visit(noted);
+  }
+}
+
+bool is_any(std::uint64_t) { return true; }
+void only_forget(std::uint64_t) {}
 
 bool has_row(const std::array<Counter, 16>& rows, std::uint64_t device) {
   return std::ranges::any_of(
@@ -164,37 +195,33 @@ Holder holder_of_one(int fd) {
                                               : Holder::other;
 }
 
-bool holds(int fd, const FileStat& stat) {
-  const Holder one = holder_of_one(fd);
-  if (one == Holder::nobody || one == Holder::own) return one == Holder::own;
-  const bool is_hidden = is_of_fuse(fd) && !has_row(g_shown, stat.device());
-  return is_hidden || is_any_file([&](int own, const FileStat& of_own) {
-           return of_own.same_file(stat) && has_taken(own);
+void note_hidden(int fd, const FileStat& stat) {
+  const std::uint64_t word = noted_word(fd, stat);
+  const auto is_same = [&](const Counter& row) {
+    return row.load(std::memory_order_seq_cst) == word;
+  };
+  if (std::ranges::any_of(g_hidden, is_same)) return;
+  if (!note_fd(g_hidden, word)) g_hides_more.store(true, std::memory_order_seq_cst);
+}
+
+bool has_taken_hidden(const FileStat& stat) {
+  return g_hides_more.load(std::memory_order_seq_cst) ||
+         std::ranges::any_of(g_hidden, [&](const Counter& row) {
+           const std::uint64_t noted = row.load(std::memory_order_seq_cst);
+           return mark_in(noted) == mark_of(stat) && noted_file(noted);
          });
 }
 
-void keep(int fd, const FileStat& stat) {
-  g_kept_fds.fetch_add(1, std::memory_order_relaxed);
-  const bool is_kept = std::ranges::any_of(g_kept, [&](Counter& row) {
-    std::uint64_t free = 0;
-    return row.compare_exchange_strong(free, kept_word(fd, stat), std::memory_order_acq_rel);
-  });
-  if (is_kept) return;
-  g_kept_fds.fetch_sub(1, std::memory_order_relaxed);
-  sys::fcntl(fd, F_SETFD, 0);
+bool holds(int fd, const FileStat& stat) {
+  const Holder one = holder_of_one(fd);
+  if (one == Holder::nobody || one == Holder::own) return one == Holder::own;
+  if (is_of_fuse(fd) && !has_row(g_shown, stat.device())) return has_taken_hidden(stat);
+  return is_any_file(
+      [&](int own, const FileStat& of_own) { return of_own.same_file(stat) && has_taken(own); });
 }
 
-// Empties each row for whose word is_wanted(word) is true, and calls visit(word).
-template <typename Wanted, typename Visit>
-void take_kept(Wanted&& is_wanted, Visit&& visit) {
-  for (Counter& row : g_kept) {
-    std::uint64_t kept = row.load(std::memory_order_acquire);
-    if (kept == 0 || !is_wanted(kept) ||
-        !row.compare_exchange_strong(kept, 0, std::memory_order_acq_rel))
-      continue;
-    g_kept_fds.fetch_sub(1, std::memory_order_relaxed);
-    visit(kept);
-  }
+void keep(int fd, const FileStat& stat) {
+  if (!note_fd(g_kept, noted_word(fd, stat))) sys::fcntl(fd, F_SETFD, 0);
 }
 
 void close_noted(int fd) {
@@ -206,14 +233,18 @@ void close_noted(int fd) {
   sys::close(fd);
 }
 
+void close_again(std::uint64_t kept) {
+  if (noted_file(kept)) close_noted(fd_in(kept));
+}
+
 }  // namespace
 
 PosixLocks::Closes::Closes(int fd) : counter_(&g_early), began_ns_(base::monotonic_ns()) {
   const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
   if (!stat) return;
   counter_ = &counter_of(*stat);
-  device_ = stat->device();
-  note_device(*device_);
+  stat_ = *stat;
+  note_device(stat->device());
   while (going_on(g_early) > g_left.load(std::memory_order_relaxed)) {
     if (may_wait()) continue;
     g_left.store(going_on(g_early), std::memory_order_relaxed);
@@ -236,14 +267,22 @@ bool PosixLocks::Closes::may_wait() {
 }
 
 void PosixLocks::Closes::note_taken(int fd) const {
-  if (device_ && !has_row(g_shown, *device_) && has_taken(fd)) make_row(g_shown, *device_);
+  if (!stat_ || has_row(g_shown, stat_->device())) return;
+  if (has_taken(fd))
+    make_row(g_shown, stat_->device());
+  else if (is_of_fuse(fd))
+    note_hidden(fd, *stat_);
 }
 
 void PosixLocks::note_inherited() {
   is_any_file([](int fd, const FileStat& stat) {
-    const bool may_have_taken =
-        has_taken(fd) || (is_of_fuse(fd) && holder_of_one(fd) != Holder::nobody);
-    if (may_have_taken) note_device(stat.device());
+    if (has_taken(fd)) {
+      note_device(stat.device());
+      make_row(g_shown, stat.device());
+    } else if (is_of_fuse(fd) && holder_of_one(fd) != Holder::nobody) {
+      note_device(stat.device());
+      note_hidden(fd, stat);
+    }
     return false;
   });
 }
@@ -274,43 +313,54 @@ void PosixLocks::become_child() {
   g_early.store(0, std::memory_order_relaxed);
   g_left.store(0, std::memory_order_relaxed);
   for (Counter& closes : g_closes) closes.store(0, std::memory_order_relaxed);
-  if (!is_any_kept()) return;
-  take_kept([](std::uint64_t) { return true; },
-            [](std::uint64_t kept) {
-              if (kept_file(kept)) sys::close(fd_in(kept));
-            });
+  g_hides_more.store(false, std::memory_order_relaxed);
+  if (!is_any_noted()) return;
+  take_noted(g_hidden, is_any, only_forget);
+  take_noted(g_kept, is_any, [](std::uint64_t kept) {
+    if (noted_file(kept)) sys::close(fd_in(kept));
+  });
   // Resets the count, because another thread of the parent may have incremented it without filling
   // a row.
-  g_kept_fds.store(0, std::memory_order_relaxed);
+  g_noted_fds.store(0, std::memory_order_relaxed);
 }
 
 std::uint32_t PosixLocks::kept_mark_slow(int fd) {
   const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
-  const bool is_any = stat && std::ranges::any_of(g_kept, [&](const Counter& row) {
-                        return mark_in(row.load(std::memory_order_acquire)) == mark_of(*stat);
-                      });
-  return is_any ? mark_of(*stat) : 0;
+  const bool has_kept = stat && std::ranges::any_of(g_kept, [&](const Counter& row) {
+                          return mark_in(row.load(std::memory_order_acquire)) == mark_of(*stat);
+                        });
+  return has_kept ? mark_of(*stat) : 0;
 }
 
 void PosixLocks::close_kept_slow(std::uint32_t mark) {
-  take_kept([&](std::uint64_t kept) { return mark_in(kept) == mark; },
-            [](std::uint64_t kept) {
-              if (kept_file(kept)) close_noted(fd_in(kept));
-            });
+  take_noted(
+      g_kept, [&](std::uint64_t kept) { return mark_in(kept) == mark; }, close_again);
 }
 
-void PosixLocks::forget_kept_slow(unsigned first, unsigned last) {
-  const auto is_in = [&](std::uint64_t kept) {
-    const auto fd = static_cast<unsigned>(fd_in(kept));
+void PosixLocks::close_all_kept_slow() { take_noted(g_kept, is_any, close_again); }
+
+void PosixLocks::forget_slow(unsigned first, unsigned last) {
+  const auto is_in = [&](std::uint64_t noted) {
+    const auto fd = static_cast<unsigned>(fd_in(noted));
     return fd >= first && fd <= last;
   };
-  take_kept(is_in, [](std::uint64_t) {});
+  take_noted(g_kept, is_in, only_forget);
+  take_noted(g_hidden, is_in, only_forget);
+}
+
+std::uint32_t PosixLocks::forget_and_mark_slow(int fd) {
+  forget_slow(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
+  const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
+  if (!stat) return 0;
+  take_noted(
+      g_hidden, [&](std::uint64_t noted) { return mark_in(noted) == mark_of(*stat); }, only_forget);
+  return kept_mark_slow(fd);
 }
 
 void PosixLocks::keep_over_exec() {
   for (Counter& row : g_kept) {
     const std::uint64_t kept = row.load(std::memory_order_acquire);
-    const auto stat = kept_file(kept);
+    const auto stat = noted_file(kept);
     if (stat && holds(fd_in(kept), *stat)) sys::fcntl(fd_in(kept), F_SETFD, 0);
   }
 }

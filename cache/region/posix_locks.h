@@ -2,9 +2,10 @@
 // locks of a process on a file as soon as the process closes any fd of that file. So the library
 // closes fds of origin files in the program's fd table only through this class. This class leaves
 // such an fd open while the process has a lock on the file. The kernel is asked about locks only
-// after the process has locked a file of the device. Other fds need no such care: closing an fd
-// with O_PATH drops no lock, and the library's own threads have their own fd tables. Thread-safe,
-// lock-free and async-signal-safe.
+// after the process has locked a file of the device. If a FUSE server keeps the locks, the kernel
+// does not know all holders, so this class notes the locks that the process takes. Other fds need
+// no such care: closing an fd with O_PATH drops no lock, and the library's own threads have their
+// own fd tables. Thread-safe, lock-free and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -16,9 +17,10 @@
 
 namespace cube::cache {
 
-// How many fds PosixLocks::close() has left open. The count is incremented before such an fd is
-// noted, and decremented after it is forgotten.
-extern constinit std::atomic<std::uint32_t> g_kept_fds;
+// How many fds are noted: those that PosixLocks::close() has left open, and those of locks that a
+// server keeps. The count is incremented before such an fd is noted, and decremented after it is
+// forgotten.
+extern constinit std::atomic<std::uint32_t> g_noted_fds;
 
 class PosixLocks {
  public:
@@ -32,8 +34,9 @@ class PosixLocks {
     do {
       closes.look();
       result = call();
+      // A close either finds the lock or is noticed below.
+      if (result == 0) closes.note_taken(fd);
     } while (result == 0 && closes.have_gone_on());
-    if (result == 0) closes.note_taken(fd);
     return result;
   }
 
@@ -46,23 +49,26 @@ class PosixLocks {
   static void close(int fd);
   // These functions handle fds that close() has left open. A mark identifies the file of such fds.
   // kept_mark() returns the mark of this fd's file; 0: no such fd of that file is left open. When a
-  // lock has ended, close_kept() closes the fds of the mark, unless the file has another lock.
-  static std::uint32_t kept_mark(int fd) { return is_any_kept() ? kept_mark_slow(fd) : 0; }
+  // lock has ended, close_kept() closes the fds of the mark, and close_all_kept() those of all
+  // files, unless the file has another lock.
+  static std::uint32_t kept_mark(int fd) { return is_any_noted() ? kept_mark_slow(fd) : 0; }
   static void close_kept(std::uint32_t mark) {
     if (mark != 0) [[unlikely]]
       close_kept_slow(mark);
   }
-  // Call it before the program closes these fds or replaces their files.
-  static void forget_kept(unsigned first, unsigned last) {
-    if (is_any_kept()) [[unlikely]]
-      forget_kept_slow(first, last);
+  static void close_all_kept() {
+    if (is_any_noted()) [[unlikely]]
+      close_all_kept_slow();
   }
-  // Combines kept_mark() and forget_kept() for one fd that the program is about to close.
+  // Call it before the program closes these fds.
+  static void forget(unsigned first, unsigned last) {
+    if (is_any_noted()) [[unlikely]]
+      forget_slow(first, last);
+  }
+  // Call it before all locks on the fd's file end: the program unlocks the whole file, closes the
+  // fd, or puts another file over it. Returns kept_mark().
   static std::uint32_t forget_and_mark(int fd) {
-    if (!is_any_kept()) [[likely]]
-      return 0;
-    forget_kept_slow(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
-    return kept_mark_slow(fd);
+    return is_any_noted() ? forget_and_mark_slow(fd) : 0;
   }
   // Call it before an exec. The fds that close() has left open then survive the exec, like the
   // locks.
@@ -72,10 +78,12 @@ class PosixLocks {
   static void become_child();
 
  private:
-  static bool is_any_kept() { return g_kept_fds.load(std::memory_order_relaxed) != 0; }
+  static bool is_any_noted() { return g_noted_fds.load(std::memory_order_relaxed) != 0; }
   [[gnu::cold]] static std::uint32_t kept_mark_slow(int fd);
   [[gnu::cold]] static void close_kept_slow(std::uint32_t mark);
-  [[gnu::cold]] static void forget_kept_slow(unsigned first, unsigned last);
+  [[gnu::cold]] static void close_all_kept_slow();
+  [[gnu::cold]] static void forget_slow(unsigned first, unsigned last);
+  [[gnu::cold]] static std::uint32_t forget_and_mark_slow(int fd);
 
   // The closes of all files that share a counter with the fd's file.
   class Closes {
@@ -85,14 +93,14 @@ class PosixLocks {
     // Whether a close was in progress at look(), or has ended since then. If true, it also yields
     // the processor.
     bool have_gone_on();
-    // Notes whether /proc shows the lock that the program has taken through this fd.
+    // Notes the lock that the program has taken through this fd, or that /proc shows such locks.
     void note_taken(int fd) const;
 
    private:
     bool may_wait();
     std::atomic<std::uint64_t>* counter_;
     std::uint64_t before_ = 0, began_ns_ = 0;
-    std::optional<std::uint64_t> device_;
+    std::optional<FileStat> stat_;
   };
 };
 

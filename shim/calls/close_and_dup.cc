@@ -25,7 +25,7 @@ Answer close(int fd) {
     // Before the close, no other file can get the fd.
     if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1)
       file->fill->finish_at_close(fd);
-    const std::uint32_t kept = cache::PosixLocks::kept_mark(fd);
+    const std::uint32_t kept = cache::PosixLocks::forget_and_mark(fd);
     sys::close(fd);
     placeholder::fd_was_freed(fd);
     cache::PosixLocks::close_kept(kept);
@@ -48,6 +48,11 @@ ClosingFd note_close(int fd) {
   return {fd, g_fds.kind(fd) == RowKind::none ? OpenFileRef() : g_fds.take(fd), kept};
 }
 
+ClosingFd note_replaced(int fd, int to) {
+  if (fd == to || !process::owns_table() || sys::failed(sys::fcntl(fd, F_GETFD))) return {};
+  return {-1, OpenFileRef(), cache::PosixLocks::forget_and_mark(to)};
+}
+
 Answer dup(int fd) { return fcntl(fd, F_DUPFD, 0); }
 
 Answer dup_to(int fd, int to, int flags, bool same_is_error) {
@@ -58,8 +63,6 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
     }
     return same_is_error ? -EINVAL : to;
   }
-  if (process::owns_table())
-    cache::PosixLocks::forget_kept(static_cast<unsigned>(to), static_cast<unsigned>(to));
   bool from_served = g_fds.kind(fd) == RowKind::served;
   // libc's streams may be reading the fd `to` with internal calls that bypass this library. Then
   // the fd must get a kernel file.
@@ -101,8 +104,9 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
 }
 
 void range_is_closed(unsigned first) {
-  if (process::owns_table())
-    placeholder::note_freed(static_cast<int>(std::min<unsigned>(first, INT_MAX)));
+  if (!process::owns_table()) return;
+  placeholder::note_freed(static_cast<int>(std::min<unsigned>(first, INT_MAX)));
+  cache::PosixLocks::close_all_kept();
 }
 
 void close_range(unsigned first, unsigned last, int flags) {
@@ -119,7 +123,7 @@ void close_range(unsigned first, unsigned last, int flags) {
   const bool closes = flags == 0;
   if (closes) {
     placeholder::forget_parked_in(first, last);
-    cache::PosixLocks::forget_kept(first, last);
+    cache::PosixLocks::forget(first, last);
     placeholder::unpark();
   }
   const auto end =

@@ -71,6 +71,8 @@ class ClosingFd {
   OpenFileRef file_;
 };
 ClosingFd note_close(int fd);
+// The scope of a dup of `fd` that puts it over `to`.
+ClosingFd note_replaced(int fd, int to);
 Answer dup(int fd);
 // Call this after a dup. Another thread may have materialized the file after the lookup and before
 // `copy` had a row.

@@ -14,6 +14,7 @@
 #include "cache/region/posix_locks.h"
 #include "shim/fd/materialize.h"
 #include "shim/process/c_result.h"
+#include "shim/process/process.h"
 #include "shim/process/user_pointer.h"
 
 namespace cube::shim::locks {
@@ -31,21 +32,33 @@ inline bool is_lock(int command) {
 }
 
 // The owner of a lock, which determines when the kernel ends the lock. The values `..._ends` are
-// for calls that unlock.
-enum class Owner : std::uint8_t { process, process_ends, flock, flock_ends, open_file, nobody };
+// for calls that unlock; `process_ends_all` unlocks the whole file.
+enum class Owner : std::uint8_t {
+  process,
+  process_ends,
+  process_ends_all,
+  flock,
+  flock_ends,
+  open_file,
+  nobody
+};
 
 inline Owner owner_of(int command, const void* argument) {
   if (command == F_GETLK || command == F_OFD_GETLK) return Owner::nobody;
   if (command == F_OFD_SETLK || command == F_OFD_SETLKW) return Owner::open_file;
   const auto* const lock = static_cast<const struct ::flock*>(argument);
-  const bool ends = !is_bad_pointer(lock, sizeof *lock) &&
-                    base::can_read_around(address_of(lock)) && lock->l_type == F_UNLCK;
-  return ends ? Owner::process_ends : Owner::process;
+  const bool ends =
+      !is_bad_pointer(lock, sizeof *lock) && base::can_read_around(address_of(lock)) &&
+      base::can_read_around(address_of(lock) + sizeof *lock - 1) && lock->l_type == F_UNLCK;
+  if (!ends) return Owner::process;
+  const bool is_all = lock->l_whence == SEEK_SET && lock->l_start == 0 && lock->l_len == 0;
+  return is_all ? Owner::process_ends_all : Owner::process_ends;
 }
 
-inline bool releases(Owner owner) {
-  return owner == Owner::process_ends || owner == Owner::flock_ends;
+inline bool ends_of_process(Owner owner) {
+  return owner == Owner::process_ends || owner == Owner::process_ends_all;
 }
+inline bool releases(Owner owner) { return ends_of_process(owner) || owner == Owner::flock_ends; }
 
 void before_lock_of_large(int fd, Owner owner);
 void after_lock_of_large(int fd, Owner owner);
@@ -57,9 +70,12 @@ int made(int fd, Owner owner, Call&& call) {
   placeholder::unpark_if(fd);
   const bool is_served = g_fds.kind(fd) != RowKind::none;
   const auto take = [&] {
+    // A lock of a child of vfork is not a lock of this process.
+    if (!process::owns_table()) return call();
     if (owner == Owner::process) return cache::PosixLocks::take(fd, call);
+    if (owner == Owner::process_ends_all) cache::PosixLocks::forget_and_mark(fd);
     const int result = call();
-    if (owner == Owner::process_ends && result == 0) {
+    if (ends_of_process(owner) && result == 0) {
       const KeepErrno keep;
       cache::PosixLocks::close_kept(cache::PosixLocks::kept_mark(fd));
     }

@@ -152,8 +152,6 @@ constexpr SyscallRow k_syscalls[] = {
     {k_landlock_restrict_self, SyscallKind::identity},
     {k_lsm_set_self_attr, SyscallKind::identity},
     {SYS_seccomp, SyscallKind::sandbox},
-    {SYS_setrlimit, SyscallKind::limits},
-    {SYS_prlimit64, SyscallKind::limits},
 };
 
 constexpr SyscallRow k_unknown{0, SyscallKind::unknown};

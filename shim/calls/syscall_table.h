@@ -27,7 +27,6 @@ enum class SyscallKind : std::uint8_t {
   ends,
   identity,
   sandbox,
-  limits,
   hands_on,  // may pass fds to other processes: materializes served files, and notes files that
              // are open for writing
   everything,

@@ -3,6 +3,7 @@
 
 #include <cstdarg>
 
+#include "cache/base/sys.h"
 #include "shim/calls/file_calls.h"
 #include "shim/calls/locks.h"
 #include "shim/calls/new_fds.h"
@@ -18,9 +19,12 @@ using cube::shim::to_c;
 
 namespace {
 
-shim::locks::Owner owner_of_lockf(int command) {
+// lockf begins at the fd's position.
+shim::locks::Owner owner_of_lockf(int fd, int command, std::int64_t n) {
   using enum shim::locks::Owner;
-  return command == F_ULOCK ? process_ends : command == F_TEST ? nobody : process;
+  if (command != F_ULOCK) return command == F_TEST ? nobody : process;
+  const bool is_all = n == 0 && cube::base::sys::lseek(fd, 0, SEEK_CUR) == 0;
+  return is_all ? process_ends_all : process_ends;
 }
 
 }  // namespace
@@ -66,14 +70,14 @@ int export_flock(int fd, int operation) {
 }
 int export_lockf(int fd, int command, off_t n) {
   CUBE_PLAIN(int, {
-    return shim::locks::made(fd, owner_of_lockf(command),
+    return shim::locks::made(fd, owner_of_lockf(fd, command, n),
                              [&] { return shim::by_kernel(real::lockf(fd, command, n)); });
   });
   CUBE_PROFILED(lock, .fd = fd);
 }
 int export_lockf64(int fd, int command, off_t n) {
   CUBE_PLAIN(int, {
-    return shim::locks::made(fd, owner_of_lockf(command),
+    return shim::locks::made(fd, owner_of_lockf(fd, command, n),
                              [&] { return shim::by_kernel(real::lockf64(fd, command, n)); });
   });
   CUBE_PROFILED(lock, .fd = fd);

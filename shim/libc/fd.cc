@@ -48,6 +48,7 @@ int export_dup(int fd) {
   return shim::copied(fd, shim::noted_dup(fd, real::dup(fd), false));
 }
 #define CUBE_DUP_TO(of_libc, flags, same_is_error)                     \
+  const auto held = calls::note_replaced(fd, to);                      \
   if (const auto answer = calls::dup_to(fd, to, flags, same_is_error)) \
     return shim::copied(fd, static_cast<int>(to_c(*answer)));          \
   return shim::copied(fd, shim::noted_dup(fd, of_libc, (flags) != 0))

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include "cache/base/memory/can_read.h"
+#include "cache/base/process/lifted_fd_limit.h"
 #include "shim/calls/new_fds.h"
 #include "shim/fd/materialize.h"
 #include "shim/fd/placeholder.h"
@@ -36,12 +37,17 @@ bool is_readable(const Limit* limit) {
          cube::base::can_read_around(begin + sizeof *limit - 1);
 }
 
+// `process`: 0 is the calling one.
 template <typename Limit, typename Call>
-int set_limit(int resource, const Limit* limit, Call&& call) {
+int set_limit(pid_t process, int resource, const Limit* limit, Call&& call) {
   const bool matters = resource == RLIMIT_NOFILE || resource == RLIMIT_FSIZE;
   if (!matters || !is_readable(limit)) return call();
   before_limit(resource, limit->rlim_cur, limit->rlim_max);
-  const int result = call();
+  const bool is_own =
+      shim::process::owns_table() && (process == 0 || process == cube::base::sys::getpid());
+  const int result = resource == RLIMIT_NOFILE && is_own
+                         ? cube::base::LiftedFdLimit::set_by_program(call)
+                         : static_cast<int>(call());
   if (resource == RLIMIT_NOFILE && result == 0 && shim::process::owns_table())
     shim::placeholder::note_limit();
   return result;
@@ -50,18 +56,18 @@ int set_limit(int resource, const Limit* limit, Call&& call) {
 }  // namespace
 
 int export_setrlimit(int resource, const struct ::rlimit* limit) {
-  return set_limit(resource, limit, [&] { return real::setrlimit(resource, limit); });
+  return set_limit(0, resource, limit, [&] { return real::setrlimit(resource, limit); });
 }
 int export_setrlimit64(int resource, const struct ::rlimit64* limit) {
-  return set_limit(resource, limit, [&] { return real::setrlimit64(resource, limit); });
+  return set_limit(0, resource, limit, [&] { return real::setrlimit64(resource, limit); });
 }
 int export_prlimit(pid_t process, int resource, const struct ::rlimit* limit,
                    struct ::rlimit* before) {
-  return set_limit(resource, limit,
+  return set_limit(process, resource, limit,
                    [&] { return real::prlimit(process, resource, limit, before); });
 }
 int export_prlimit64(pid_t process, int resource, const struct ::rlimit64* limit,
                      struct ::rlimit64* before) {
-  return set_limit(resource, limit,
+  return set_limit(process, resource, limit,
                    [&] { return real::prlimit64(process, resource, limit, before); });
 }

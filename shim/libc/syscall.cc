@@ -4,7 +4,6 @@
 #include <linux/seccomp.h>
 #include <sys/fanotify.h>
 #include <sys/inotify.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 
 #include <cstdarg>
@@ -16,7 +15,6 @@
 #include "shim/calls/new_fds.h"
 #include "shim/calls/syscall_table.h"
 #include "shim/fd/materialize.h"
-#include "shim/fd/placeholder.h"
 #include "shim/libc/exports.h"
 #include "shim/libc/syscall_forward.h"
 #include "shim/lifecycle/fork.h"
@@ -41,14 +39,6 @@ std::uint64_t clone_flags(long number, const long (&arguments)[6]) {
   // The first member of clone3's structure holds the flags. A fork has no flags.
   const auto* const flags = reinterpret_cast<const std::uint64_t*>(arguments[0]);
   return number == SYS_clone3 && !shim::is_bad_pointer(flags, sizeof *flags) ? *flags : 0;
-}
-
-// True if the call sets a limit that may prevent open files from being materialized.
-bool sets_limit_of_files(long number, const long (&arguments)[6]) {
-  const bool is_of_any_process = number == SYS_prlimit64;
-  const long resource = arguments[is_of_any_process ? 1 : 0];
-  return (!is_of_any_process || arguments[2] != 0) &&
-         (resource == RLIMIT_NOFILE || resource == RLIMIT_FSIZE);
 }
 
 void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
@@ -99,12 +89,6 @@ void before_syscall(const shim::SyscallRow& row, const long (&arguments)[6]) {
       if (arguments[0] == SECCOMP_SET_MODE_STRICT ||
           (arguments[0] == SECCOMP_SET_MODE_FILTER && arguments[2] != 0))
         shim::lifecycle::seal();
-      break;
-    case shim::SyscallKind::limits:
-      // Like setrlimit, but the pointer to the limits may be invalid.
-      if (sets_limit_of_files(row.number, arguments))
-        shim::materialize_all(/*only_inherited=*/false, k_syscall);
-      shim::expect_new_fd();
       break;
     case shim::SyscallKind::hands_on: shim::let_writers_outlive_us(); [[fallthrough]];
     case shim::SyscallKind::everything:
@@ -254,7 +238,5 @@ long export_syscall(long number, ...) {
   if (shim::process::is_active()) learn_from(number, a, result);
   if (row != nullptr && row->kind == shim::SyscallKind::makes_fd)
     shim::noted(static_cast<int>(result));
-  if (row != nullptr && row->kind == shim::SyscallKind::limits && shim::process::owns_table())
-    shim::placeholder::note_limit();
   return result;
 }

@@ -154,6 +154,12 @@ bool forward_change(long number, const long (&a)[6], long& result) {
       return (a[1] == F_DUPFD || a[1] == F_DUPFD_CLOEXEC || shim::locks::is_lock(number_at(1))) &&
              is(export_fcntl(number_at(0), number_at(1), a[2]));
     case SYS_flock: return by(export_flock);
+    case SYS_prlimit64: return by(export_prlimit64);
+    case SYS_setrlimit:
+      // Without limits, setrlimit fails, but prlimit64 does not.
+      return a[1] != 0 &&
+             is(export_prlimit64(0, number_at(0), reinterpret_cast<const struct ::rlimit64*>(a[1]),
+                                 nullptr));
     case SYS_open_by_handle_at: return by(export_open_by_handle_at);
     case SYS_sendmsg: return by(export_sendmsg);
     case SYS_recvmsg: return by(export_recvmsg);

@@ -63,7 +63,7 @@ void become_child() {
   profile::become_child();
   cache::FileCache::forget_attaching();
   cache::PosixLocks::become_child();
-  base::LiftedFdLimit::forget();
+  base::LiftedFdLimit::become_process();
   // Other threads may have opened files between prepare_child() and the fork. Handles these files
   // now, while the parent's region is still mapped.
   cache::FileCache::forget_fills();

@@ -1,6 +1,7 @@
 #include "shim/lifecycle/lifecycle.h"
 
 #include "cache/base/log.h"
+#include "cache/base/process/lifted_fd_limit.h"
 #include "cache/base/process/signal_frame.h"
 #include "cache/report/write_report.h"
 #include "shim/calls/directory/mount_stream.h"
@@ -43,6 +44,7 @@ void start(const base::Config& config, const base::ProcessId& job, bool speaks) 
   process::set_job(job);
   process::g_speaks.store(speaks, std::memory_order_relaxed);
   process::note_owner();
+  base::LiftedFdLimit::become_process();
   base::remember_first_thread();
   own_threads::end_with_this_thread();
   process::make_fork_mark();

@@ -2,12 +2,16 @@
 #include "cache/base/process/lifted_fd_limit.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <optional>
 #include <thread>
+
+#include "tests/support/sanitizers.h"
 
 namespace cube::base {
 namespace {
@@ -65,6 +69,49 @@ TEST(LiftedFdLimit, LimitSetByTheProgramMeanwhileStays) {
             0);
 }
 
+TEST(LiftedFdLimit, LiftedLimitThatTheProgramSetsItselfStays) {
+  EXPECT_EQ(status_of([] {
+              rlim_t lifted = 0;
+              {
+                const LiftedFdLimit limit;
+                lifted = soft_limit();
+                LiftedFdLimit::set_by_program([&] {
+                  set_soft_limit(lifted);
+                  return 0;
+                });
+              }
+              return lifted > k_of_program && soft_limit() == lifted ? 0 : 1;
+            }),
+            0);
+}
+
+// A child that shares the memory lifts the limit while the parent does, and restores it later.
+TEST(LiftedFdLimit, ChildOfVforkLeavesTheLimitOfItsParent) {
+  if (tests::k_tsan) GTEST_SKIP() << "such a child confuses TSan";
+  EXPECT_EQ(status_of([] {
+              LiftedFdLimit::become_process();
+              static std::atomic<int> step{0};
+              alignas(16) static char stack[1 << 16];
+              std::optional<LiftedFdLimit> own(std::in_place);
+              const auto lift = [](void*) {
+                const LiftedFdLimit lifted;
+                step = 1;
+                while (step != 2) sched_yield();
+                return 0;
+              };
+              const pid_t child =
+                  clone(lift, stack + sizeof stack, CLONE_VM | SIGCHLD, nullptr, nullptr);
+              if (child < 0) return 1;
+              while (step != 1) sched_yield();
+              own.reset();
+              step = 2;
+              int status = -1;
+              waitpid(child, &status, 0);
+              return status == 0 && soft_limit() == k_of_program ? 0 : 2;
+            }),
+            0);
+}
+
 TEST(LiftedFdLimit, IsLiftedForAThreadWhileAnotherRestoresIt) {
   EXPECT_EQ(status_of([] {
               std::atomic<int> refused{0};
@@ -87,7 +134,7 @@ TEST(LiftedFdLimit, ForkedChildGetsTheProgramsLimit) {
               const LiftedFdLimit lifted;
               const pid_t child = fork();
               if (child == 0) {
-                LiftedFdLimit::forget();
+                LiftedFdLimit::become_process();
                 _exit(soft_limit() == k_of_program ? 0 : 1);
               }
               int status = -1;

@@ -69,6 +69,35 @@ resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_IN
 kept = sum(a == b for a, b in zip(kept_before, look_of_the_child(b"k")))
 print(sum(a == b for a, b in zip(before, look_of_the_child(b"n"))), kept)
 """
+# While the library opens the origin's file above the soft limit, the program sets the limit that it
+# sees.
+SET_LIMIT = """
+import threading
+fd = os.open(names[0], os.O_RDONLY)
+assert len(os.read(fd, 3)) == 3
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+try:
+    while True:
+        os.dup(1)
+except OSError:
+    pass
+print("full", flush=True)
+sys.stdin.readline()
+opener = threading.Thread(target=os.fsync, args=[fd])
+opener.start()
+sys.stdin.readline()
+limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+assert limit[0] > 100, limit
+if sys.argv[3] == "number":
+    words = (ctypes.c_ulong * 2)(*limit)
+    assert libc.syscall(ctypes.c_long(302 if os.uname().machine == "x86_64" else 261), 0,
+                        resource.RLIMIT_NOFILE, words, None) == 0
+else:
+    resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+print("set", flush=True)
+opener.join()
+assert resource.getrlimit(resource.RLIMIT_NOFILE) == limit
+"""
 
 
 class Exhausted(unittest.TestCase):
@@ -82,17 +111,19 @@ class Exhausted(unittest.TestCase):
             os.utime(source / f"f{i}", (1e9, 1e9))
         self.mount = self.enterContext(SlowMount(Path(LAGFS), source, scratch, 0))
 
-    def assert_seen(self, job: str, kept: int = 0):
+    def environment(self) -> dict:
         clean = {
             name: value for name, value in os.environ.items() if not name.startswith("CUBESHIM_")
         }
-        env = clean | {
+        return clean | {
             "CUBESHIM_PREFIXES": str(self.mount.path), "CUBESHIM_NAME": f"full-{os.getpid()}",
             "CUBESHIM_RAM": "64M", "CUBESHIM_STATS": "off", "LD_PRELOAD": LIBRARY
         }
+
+    def assert_seen(self, job: str, kept: int = 0):
         done = subprocess.run(
             ["/usr/bin/python3", "-c", START + job + END, str(self.mount.path), str(FILES)],
-            env=env, capture_output=True, text=True, timeout=DEADLINE_S)
+            env=self.environment(), capture_output=True, text=True, timeout=DEADLINE_S)
         self.assertEqual((done.returncode, done.stdout), (0, f"0 {kept}\n"), done.stderr)
 
     def test_files_removed_without_a_free_mapping_are_gone(self):
@@ -142,6 +173,24 @@ for name in names:
     held.append(libc.open(name.encode(), os.O_WRONLY | os.O_TRUNC))
     libc.write(held[-1], b"new", 3)
 """)
+
+    def test_limit_of_fds_that_the_program_sets_during_an_open_above_it_stays(self):
+        control = self.mount.path / ".lagfs"
+        for way in "libc", "number":
+            job = subprocess.Popen(
+                ["/usr/bin/python3", "-c", START + SET_LIMIT, str(self.mount.path), str(FILES), way],
+                env=self.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self.addCleanup(lambda job=job: [job.kill(), job.communicate()])
+            self.assertEqual(job.stdout.readline(), "full\n")
+            (control / "script").write_text("hold open\n")
+            job.stdin.write("\n")
+            job.stdin.flush()
+            self.assertNotIn((control / "held").read_text(), ("", "0\n"))
+            job.stdin.write("\n")
+            job.stdin.flush()
+            self.assertEqual(job.stdout.readline(), "set\n")
+            (control / "script").write_text("go\n")
+            self.assertEqual(job.wait(DEADLINE_S), 0)
 
 
 if __name__ == "__main__":

@@ -74,8 +74,9 @@ def fds():
     return len(os.listdir("/proc/self/fd"))
 fd = os.open(path, os.O_RDWR)
 fcntl.lockf(fd, fcntl.LOCK_EX)
+null = os.open("/dev/null", os.O_RDONLY)
 few = fds()
-for end in "unlock", "close":
+for end in "unlock", "close", "replace", "close range":
     pairs = [(os.open(name, os.O_RDONLY), os.open(name, os.O_RDONLY)) for name in names]
     for locked, other in pairs:
         assert len(os.read(other, 10)) == 10
@@ -92,21 +93,64 @@ for end in "unlock", "close":
     for locked, other in pairs:
         if end == "unlock":
             fcntl.lockf(locked, fcntl.LOCK_UN)
-        os.close(locked)
+        elif end == "replace":
+            os.dup2(null, locked)
+        elif end == "close range":
+            os.closerange(locked, locked + 1)
+    if end in ("replace", "close range"):
+        assert fds() == few + len(names) * (2 if end == "replace" else 1), (end, fds(), few)
+    for locked, other in pairs:
+        if end != "close range":
+            os.close(locked)
         os.close(other)
     assert fds() == few, (end, fds(), few)
 look()
 """
-# `look` waits until another process has locked the file.
-OTHERS_LOCK = """
+# Another process has locked the file. `use_often` makes the library open and close it.
+USE_OFTEN = """
+def use_often(lock_and_unlock=lambda fd: None):
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(50):
+        fd = os.open(path, os.O_RDONLY)
+        assert len(os.read(fd, 10)) == 10
+        os.fsync(fd)
+        lock_and_unlock(fd)
+        os.close(fd)
+    assert len(os.listdir("/proc/self/fd")) < before + 5, os.listdir("/proc/self/fd")
+"""
+OTHERS_LOCK = USE_OFTEN + """
+def whole(fd):
+    fcntl.lockf(fd, fcntl.LOCK_SH)
+    fcntl.lockf(fd, fcntl.LOCK_UN)
+def whole_by_lockf(fd):
+    fcntl.lockf(fd, fcntl.LOCK_SH)
+    os.lseek(fd, 0, os.SEEK_SET)
+    assert libc.lockf(fd, os.F_ULOCK, ctypes.c_long(0)) == 0
+held = os.open(path, os.O_RDONLY)
+def by_two_fds(fd):
+    fcntl.lockf(held, fcntl.LOCK_SH)
+    fcntl.lockf(fd, fcntl.LOCK_UN)
+for way in whole, whole_by_lockf, by_two_fds, lambda fd: fcntl.lockf(fd, fcntl.LOCK_SH):
+    use_often(way)
+"""
+CHILD_OF_HOLDER = USE_OFTEN + """
+fd = os.open(path, os.O_RDONLY)
+fcntl.lockf(fd, fcntl.LOCK_SH)
+child = os.fork()
+if child == 0:
+    use_often()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+HELD_BESIDE_ANOTHER = """
+fd, again = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY)
+fcntl.lockf(fd, fcntl.LOCK_SH)
+assert len(os.read(again, 10)) == 10
+few = len(os.listdir("/proc/self/fd"))
+os.fsync(again)
 look()
-before = len(os.listdir("/proc/self/fd"))
-for _ in range(50):
-    with open(path, "rb") as file:
-        assert len(file.read(10)) == 10
-        fcntl.lockf(file, fcntl.LOCK_SH)
-        fcntl.lockf(file, fcntl.LOCK_UN)
-assert len(os.listdir("/proc/self/fd")) < before + 5, os.listdir("/proc/self/fd")
+fcntl.lockf(fd, fcntl.LOCK_UN)
+assert len(os.listdir("/proc/self/fd")) == few
 """
 OPENED_MEANWHILE = """
 os.close(os.open(path + "-other", os.O_RDONLY))
@@ -124,9 +168,9 @@ look()
 
 class PosixLocks(unittest.TestCase):
     def setUp(self):
-        scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-locks-")))
-        self.file = scratch / "f"
-        for file in self.file, scratch / "f-other":
+        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-locks-")))
+        self.file = self.scratch / "f"
+        for file in self.file, self.scratch / "f-other":
             file.write_bytes(b"x" * 1000)
             os.utime(file, (1e9, 1e9))
 
@@ -173,16 +217,35 @@ class PosixLocks(unittest.TestCase):
     def test_fds_that_are_left_open_for_them_are_closed_at_their_end_and_in_a_child(self):
         self.assert_locked(self.start_python(LOCKS_END), 1)
 
-    def test_no_fd_is_left_open_for_the_lock_of_another_process(self):
-        mount = self.enterContext(SlowMount(Path(LAGFS), self.file.parent, self.file.parent, 0))
+    def mount(self, keeps_locks: bool) -> None:
+        mount = self.enterContext(
+            SlowMount(Path(LAGFS), self.scratch, self.scratch, 0, keeps_locks=keeps_locks))
         self.file = mount.path / "f"
-        job = self.start_python(OTHERS_LOCK)
-        self.assertEqual(job.stdout.readline(), "locked\n")
+
+    def test_no_fd_is_left_open_for_the_lock_of_another_process(self):
+        for keeps_locks in False, True:
+            self.mount(keeps_locks)
+            for code in OTHERS_LOCK, CHILD_OF_HOLDER:
+                with open(self.file, "rb") as file:
+                    fcntl.lockf(file, fcntl.LOCK_SH)
+                    job = self.start_python(code)
+                    self.assertEqual(job.wait(DEADLINE_S), 0, (keeps_locks, code))
+
+    def test_no_fd_is_left_open_because_the_program_inherits_one(self):
+        self.mount(keeps_locks=False)
+        # The file is in memory before it is locked.
+        reader = self.start_python("os.read(os.open(path, os.O_RDONLY), 10)\nlook()")
+        self.assertEqual(reader.stdout.readline(), "locked\n")
+        with open(self.file, "rb") as file, open(self.file, "rb") as inherited:
+            fcntl.lockf(file, fcntl.LOCK_SH)
+            job = self.start_python(USE_OFTEN + "use_often()", pass_fds=[inherited.fileno()])
+            self.assertEqual(job.wait(DEADLINE_S), 0)
+
+    def test_they_outlast_closes_on_a_mount_whose_server_keeps_them(self):
+        self.mount(keeps_locks=True)
         with open(self.file, "rb") as file:
             fcntl.lockf(file, fcntl.LOCK_SH)
-            job.stdin.write("\n")
-            job.stdin.flush()
-            self.assertEqual(job.wait(DEADLINE_S), 0)
+            self.assert_locked(self.start_python(HELD_BESIDE_ANOTHER), 1)
 
     def stopped_at(self, call: int):
         """Starts a job whose opener has stopped at this call for the file. Also returns the other

@@ -20,54 +20,100 @@ namespace cube::base {
 // lowered the limit below its open fds. Lifting has no effect in an unprivileged process whose hard
 // limit is as low. The limit belongs to the process, so threads that lift it at the same time share
 // the lift. The last of these threads restores the limit, unless the program has set another limit
-// by then.
+// by then. A child of vfork shares the memory of its parent, but has a limit of its own.
 class LiftedFdLimit {
  public:
-  LiftedFdLimit() {
-    const Lock lock;
-    g_users.fetch_add(1, std::memory_order_relaxed);
+  LiftedFdLimit() : lift_(is_of_process() ? g_lift : of_child_) {
+    const Lock lock(lift_);
+    lift_.users.fetch_add(1, std::memory_order_relaxed);
     struct ::rlimit before {};
-    // If the soft limit is g_lifted, another thread has lifted it.
-    if (!get(before) || before.rlim_cur == g_lifted.load(std::memory_order_relaxed)) return;
+    // If the soft limit is `lifted`, another thread has lifted it.
+    if (!get(before) || before.rlim_cur == lift_.lifted.load(std::memory_order_relaxed)) return;
     struct ::rlimit wide = before;
     wide.rlim_cur = std::max<rlim_t>(before.rlim_cur, 1 << 17);
     wide.rlim_max = std::max(wide.rlim_max, wide.rlim_cur);
-    if (lift(before, wide)) return;
+    if (lift_.lift(before, wide)) return;
     wide.rlim_cur = wide.rlim_max = before.rlim_max;
-    lift(before, wide);
+    lift_.lift(before, wide);
   }
   ~LiftedFdLimit() {
-    const Lock lock;
-    if (g_users.fetch_sub(1, std::memory_order_relaxed) == 1) restore();
+    const Lock lock(lift_);
+    if (lift_.users.fetch_sub(1, std::memory_order_relaxed) == 1) lift_.restore();
   }
   LiftedFdLimit(const LiftedFdLimit&) = delete;
   LiftedFdLimit& operator=(const LiftedFdLimit&) = delete;
 
-  // Restores the limit in a forked child if threads of the parent had lifted it. These threads do
-  // not exist in the child.
-  static void forget() {
-    g_locked.store(0, std::memory_order_relaxed);
-    g_users.store(0, std::memory_order_relaxed);
-    restore();
+  // Runs the program's call that sets its limit of fds, so that no later restore undoes the call.
+  template <typename Call>
+  static int set_by_program(Call&& call) {
+    if (!is_of_process()) return call();
+    const BlockSignals block;
+    const Lock lock(g_lift);
+    const int result = call();
+    if (result == 0) g_lift.lifted.store(0, std::memory_order_release);
+    return result;
+  }
+
+  // Call it at the start of a process and in a forked child. Restores the limit in the child if
+  // threads of the parent had lifted it. These threads do not exist in the child.
+  static void become_process() {
+    g_process.store(sys::getpid(), std::memory_order_relaxed);
+    g_lift.locked.store(0, std::memory_order_relaxed);
+    g_lift.users.store(0, std::memory_order_relaxed);
+    g_lift.restore();
   }
 
  private:
+  // All zero at first.
+  struct Lift {
+    std::atomic<std::uint32_t> locked;
+    // Guarded by `locked`, like all members below.
+    std::atomic<int> users;
+    // The soft limit while it is lifted. 0: it is not lifted.
+    std::atomic<rlim_t> lifted;
+    // The limits to restore, valid while `lifted` is not 0.
+    std::atomic<rlim_t> program_soft, program_hard;
+
+    bool lift(const struct ::rlimit& before, const struct ::rlimit& wide) {
+      if (wide.rlim_cur <= before.rlim_cur) return false;
+      program_soft.store(before.rlim_cur, std::memory_order_relaxed);
+      program_hard.store(before.rlim_max, std::memory_order_relaxed);
+      // Stored before the change, so that a child that is forked now restores the limit.
+      lifted.store(wide.rlim_cur, std::memory_order_release);
+      if (set(wide)) return true;
+      lifted.store(0, std::memory_order_release);
+      return false;
+    }
+    void restore() {
+      struct ::rlimit now {};
+      const rlim_t raised = lifted.load(std::memory_order_acquire);
+      if (raised == 0 || !get(now)) return;
+      if (now.rlim_cur == raised)
+        set({program_soft.load(std::memory_order_relaxed),
+             program_hard.load(std::memory_order_relaxed)});
+      lifted.store(0, std::memory_order_release);
+    }
+  };
+
   // This lock makes the count and the limit change together. Otherwise a thread could find the
   // limit lifted just before the last user restores it. The lock is held for a few system calls
   // that do not wait. Signals are blocked, so no handler waits for a lock of its own thread.
   class Lock {
    public:
-    Lock() {
+    explicit Lock(Lift& lift) : locked_(lift.locked) {
       constexpr std::uint64_t k_look_again_ns = 1'000'000;
-      while (g_locked.exchange(1, std::memory_order_acquire) != 0)
-        sys::futex_wait(&g_locked, 1, k_look_again_ns);
+      while (locked_.exchange(1, std::memory_order_acquire) != 0)
+        sys::futex_wait(&locked_, 1, k_look_again_ns);
     }
     ~Lock() {
-      g_locked.store(0, std::memory_order_release);
-      sys::futex_wake_all(&g_locked);
+      locked_.store(0, std::memory_order_release);
+      sys::futex_wake_all(&locked_);
     }
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
+
+   private:
+    std::atomic<std::uint32_t>& locked_;
   };
 
   static bool get(struct ::rlimit& limit) {
@@ -76,34 +122,17 @@ class LiftedFdLimit {
   static bool set(const struct ::rlimit& limit) {
     return !sys::failed(sys::raw(SYS_prlimit64, 0, RLIMIT_NOFILE, sys::arg(&limit)));
   }
-  static bool lift(const struct ::rlimit& before, const struct ::rlimit& wide) {
-    if (wide.rlim_cur <= before.rlim_cur) return false;
-    g_program_soft.store(before.rlim_cur, std::memory_order_relaxed);
-    g_program_hard.store(before.rlim_max, std::memory_order_relaxed);
-    // Stored before the change, so that a child that is forked now restores the limit.
-    g_lifted.store(wide.rlim_cur, std::memory_order_release);
-    if (set(wide)) return true;
-    g_lifted.store(0, std::memory_order_release);
-    return false;
-  }
-  static void restore() {
-    struct ::rlimit now {};
-    const rlim_t lifted = g_lifted.load(std::memory_order_acquire);
-    if (lifted == 0 || !get(now)) return;
-    if (now.rlim_cur == lifted)
-      set({g_program_soft.load(std::memory_order_relaxed),
-           g_program_hard.load(std::memory_order_relaxed)});
-    g_lifted.store(0, std::memory_order_release);
+  // False in a child of vfork.
+  static bool is_of_process() {
+    const int process = g_process.load(std::memory_order_relaxed);
+    return process == 0 || process == sys::getpid();
   }
 
-  static constinit inline std::atomic<std::uint32_t> g_locked{0};
-  // Guarded by g_locked, like all variables below.
-  static constinit inline std::atomic<int> g_users{0};
-  // The soft limit while it is lifted. 0: it is not lifted.
-  static constinit inline std::atomic<rlim_t> g_lifted{0};
-  // The limits to restore, valid while g_lifted is not 0.
-  static constinit inline std::atomic<rlim_t> g_program_soft{0};
-  static constinit inline std::atomic<rlim_t> g_program_hard{0};
+  static constinit inline Lift g_lift{};
+  // 0: the process has not noted itself yet.
+  static constinit inline std::atomic<int> g_process{0};
+  Lift of_child_;
+  Lift& lift_;
 };
 
 // Runs `call`, which creates an fd. If no fd below the limit is free, runs `call` again with the
