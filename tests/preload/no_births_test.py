@@ -156,7 +156,7 @@ assert os.pread(fd, 4, 0) == b"bbbb"
                 "os.link(f, d + '/g'); open(d + '/h', 'w').close(); os.rename(d + '/h', d + '/g')",
                 "os.link(f, d + '/g'); os.rename(d + '/g', f)",
                 "assert not os.path.exists(f + '/below')",
-                stranger % ["touch", "d/f"],
+                stranger % ["touch", "-d", "@500.5", "d/f"],
                 stranger % ["sh", "-c", "echo more >>d/f"],
         ):
             with self.subTest(change):
