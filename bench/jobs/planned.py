@@ -76,7 +76,7 @@ def make_files(job: Job, where: Path) -> None:
 
 
 def read_file(path: str, how: str) -> None:
-    """Reads a file like the job, and processes its bytes."""
+    """Reads a file the way the job does (`how`), and hashes the bytes."""
     with open(path, "rb", buffering=0) as file:
         if how == "mmap":
             with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as bytes_of_file:

@@ -154,8 +154,9 @@ class Origin {
                                             const FileStat& /*known*/) const {
     return stat(key, path);
   }
-  // Opens a file in `place`. EISDIR: it is not a regular file, and file() of the Opened describes
-  // it. After any other error, an Opened that exists can only be asked for its neighbours.
+  // Opens the file of `wish`, and puts its Opened into `place`. EISDIR: it is not a regular file,
+  // and file() of the Opened describes it. After any other error, an Opened that exists can only be
+  // asked for its neighbours.
   virtual base::Result<void> open(const OriginOpen& wish, OpenedPlace& place) const = 0;
   // The place of this file in the origin, if one request can also read the file's neighbours. Reads
   // no file. Empty: the place is not known.

@@ -43,8 +43,9 @@ Tier::Verdict compare_block(Tier& tier, const Record& record, const FileStat& st
                             const BlockPlace& place);
 
 // plan_block computes the size and place of the block's record in a buffer whose first `fill` bytes
-// are used. write_block writes the record. `fetched_ns` is a time of the wall clock. Any change of
-// the file after this time also changes the file's times.
+// are used. write_block writes the record. `fetched_ns` is a time of the wall clock. If a change
+// of the file after this time might leave the file's times unchanged, compare_block does not take
+// the record.
 RecordPlan plan_block(std::uint64_t fill, const BlockName& name, const BlockPlace& place,
                       const FileStat& stat);
 struct BlockContent {

@@ -77,8 +77,8 @@ void DiskFlusher::write() {
     }
   }
   writer_.end();
-  // A process can end only when none of its threads waits for the disk. So after the time is over,
-  // this thread begins no such wait.
+  // seal() may wait for the disk, and a process cannot end while one of its threads waits for the
+  // disk. So seal() is skipped if no time is left.
   if (has_time()) writer_.seal();
 }
 

@@ -35,8 +35,8 @@ class PythonRuns(Runs):
 
 
 def _read_results(file: Path, status: int, outcome: Outcome) -> None:
-    """A failed subtest adds an element without a name to its method, so the method counts as not
-    passed."""
+    """If only subtests of a method fail, the method's element has no name. It counts as a failed
+    subtest, and the method does not count as passed."""
     if not file.exists():
         outcome.broken = outcome.broken or f"no results, exit status {status}"
         return

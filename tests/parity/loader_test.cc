@@ -1,4 +1,5 @@
-// Functions that a program looks up in libc itself, like the bindings of other languages.
+// Functions that a program looks up in libc (by dlsym, on libc's handle or with RTLD_NEXT), as the
+// bindings of other languages do.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -19,8 +19,8 @@ constexpr std::uint64_t k_ahead_step = 256 << 10;
 constexpr std::uint64_t k_readers = 8;
 constexpr int k_tries = 4;
 
-// The key of the flight of one of those threads. A flight's slots are adjacent, so each thread has
-// slots of its own.
+// The hash of the flight of one of those threads. A flight occupies one of four adjacent slots, so
+// the hashes are four apart. Then no two threads compete for a slot.
 std::uint64_t reader_hash(std::uint64_t path_hash, std::uint64_t reader) {
   constexpr std::uint64_t k_slots_of_flight = 4;
   return base::hash_bytes(&path_hash, sizeof path_hash) + reader * k_slots_of_flight;

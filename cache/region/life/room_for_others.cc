@@ -75,8 +75,8 @@ bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint6
          looked_ns.compare_exchange_strong(looked, now, std::memory_order_relaxed);
 }
 
-// Programs that have only hits never check. So a thread of the library must check when the region
-// uses more than a sixteenth of the free memory. This much is worth giving back later.
+// Programs that have only hits never check. So the library's threads must check as soon as the
+// region uses more than a sixteenth of the free memory. Less is not worth giving back.
 void want_looks(RegionHeader& header, std::uint64_t own, std::uint64_t free) {
   if (own > free / 16 && (header.threads_wanted.load(std::memory_order_relaxed) &
                           RegionHeader::k_to_look_at_room) == 0)

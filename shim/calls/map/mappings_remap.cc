@@ -146,7 +146,8 @@ std::optional<long> remap(const RemapRequest& request) {
       publish_without(*entry, range, stays_there ? PageRange{} : old);
       g_count.fetch_add(1, std::memory_order_acq_rel);
     }
-    // The remaining row may cover pages that the call has replaced.
+    // Comes after publish_without, because the call may also have replaced pages that are left of
+    // `entry`.
     if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
     other->file_end = begin + rest;
     if (other->large != nullptr) other->offset_of_end = offset + rest;
