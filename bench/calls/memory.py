@@ -19,7 +19,7 @@ BUCKET_BYTES, SLOTS = 64, 8
 # magic, version, header_bytes; segment_bytes, segment_count, process_slots, job_rows,
 # process_lanes, five bucket counts; the offsets of 19 tables, five of the index, the first
 # segment's and the end (cache/region/layout.h).
-HEADER = "<QII5I5I26Q"
+HEADER = "<QII5I5I27Q"
 # The allowed overhead of one copy: headers, paths and padding to pages, the control tables, and for
 # each process the segment that it was filling.
 MOST_PADDING = 0.06

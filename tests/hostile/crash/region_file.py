@@ -5,9 +5,9 @@ import struct
 # and places.
 HEADER = struct.Struct("<QII"
                        "10I"
-                       "26Q")
+                       "27Q")
 MUTEX_BYTES, SEGMENTS_BEGIN_ON = 40, 2 << 20
-WRITER_STRIPES, OWN_WRITERS, LEFT_WRITERS = 256, 64, 256
+WRITER_STRIPES, OWN_WRITERS, LEFT_WRITERS, LAST_CHANGES = 256, 64, 256, 2048
 FLIGHT_SLOTS, RECENT_MISSES, LISTING_SLOTS, LISTED_ROWS, SERVER_ROWS = 4096, 4096, 64, 2048, 64
 UNSERVED_REASONS = 8
 PAGE = 4096
@@ -24,11 +24,11 @@ class Layout:
          self.process_slots) = fields[:6]
         self.process_lanes, self.bucket_count = fields[7], fields[8:13]
         (self.jobs, self.processes, self.pins, self.lanes, self.segments, self.writers,
-         self.own_writers, self.left_writers, self.flights, self.unread, self.misses, self.listings,
-         self.listed, self.chunks, self.chunk_buckets, self.large_paths, self.servers,
-         self.mail, self.unserved) = fields[13:32]
-        self.index = fields[32:37]
-        self.data, self.file_bytes = fields[37:39]
+         self.own_writers, self.left_writers, self.last_changes, self.flights, self.unread,
+         self.misses, self.listings, self.listed, self.chunks, self.chunk_buckets,
+         self.large_paths, self.servers, self.mail, self.unserved) = fields[13:33]
+        self.index = fields[33:38]
+        self.data, self.file_bytes = fields[38:40]
         self.chunk_count = self.segment_count * self.segment_bytes // CHUNK
         self.check()
 
@@ -58,8 +58,9 @@ class Layout:
             "writers": (self.writers,
                         64 * WRITER_STRIPES), "own writers": (self.own_writers,
                                                               8 * OWN_WRITERS * self.process_slots),
-            "left writers": (self.left_writers, 32 * LEFT_WRITERS), "flights": (self.flights,
-                                                                                16 * FLIGHT_SLOTS),
+            "left writers": (self.left_writers, 32 * LEFT_WRITERS),
+            "last changes": (self.last_changes, 16 * LAST_CHANGES),
+            "flights": (self.flights, 16 * FLIGHT_SLOTS),
             "unread bits": (self.unread, self.segment_count * self.segment_bytes // 256 // 8),
             "recent misses": (self.misses, 8 * RECENT_MISSES), "listings": (self.listings,
                                                                             1024 * LISTING_SLOTS),
