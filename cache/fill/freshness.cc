@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "cache/base/clock.h"
+#include "cache/region/last_changes.h"
 
 namespace cube::cache {
 
@@ -63,11 +64,17 @@ bool Freshness::is_still_right(const Record& record, const char* path, bool& has
     if (consistency_.kind != base::ConsistencyKind::open) ram_->mark_verified(record, now);
     return true;
   }
-  const bool is_same_file =
-      current ? current->same_file(record.stat) : current.error().value != ENOENT;
-  ram_->mark_stale(record.path(), is_same_file
-                                      ? Record::k_changed
-                                      : Record::k_changed | Record::k_removed | Record::k_unlinked);
+  const auto is_gone = [&] {
+    if (current) return !current->same_file(record.stat);
+    return current.error().value == ENOENT || current.error().value == ESTALE;
+  };
+  std::uint32_t how = Record::k_changed;
+  if (is_gone()) {
+    how |= Record::k_removed | Record::k_unlinked;
+    // A path through a link may have lost the link, and not the file.
+    if (record.is_physical()) note_last_change(*region_, record.stat, how);
+  }
+  ram_->mark_stale(record.path(), how);
   return false;
 }
 

@@ -24,6 +24,29 @@ bool is_since(const std::atomic<std::uint64_t>& change, std::uint64_t hash, cons
   return word >> k_time_bits == hash >> k_time_bits && word >= verified;
 }
 
+bool has_gone(const Region& region, const Record& record) {
+  const std::uint64_t hash = inode_hash_of(record.stat);
+  return record.may_be_gone() || is_since(region.last_change(hash).gone, hash, record);
+}
+
+// The record, or the one that has replaced it in the index and gets further marks. False: that one
+// is gone.
+class MarkedRecord {
+ public:
+  MarkedRecord(const RamTier& ram, const Record& record)
+      : successor_(record.was_replaced() ? ram.find_successor(record) : Pin()),
+        record_(!record.was_replaced() ? &record
+                : successor_           ? &*successor_
+                                       : nullptr) {}
+  explicit operator bool() const { return record_ != nullptr; }
+  const Record& operator*() const { return *record_; }
+  const Record* operator->() const { return record_; }
+
+ private:
+  Pin successor_;
+  const Record* record_;
+};
+
 }  // namespace
 
 void note_last_change(Region& region, const FileStat& stat, std::uint32_t how) {
@@ -34,16 +57,17 @@ void note_last_change(Region& region, const FileStat& stat, std::uint32_t how) {
   if ((how & Record::k_in_place) != 0) row.in_place.store(word, std::memory_order_release);
 }
 
-bool may_be_gone(const Region& region, const Record& record) {
-  const std::uint64_t hash = inode_hash_of(record.stat);
-  return record.may_be_gone() || is_since(region.last_change(hash).gone, hash, record);
+bool may_be_gone(const Region& region, const RamTier& ram, const Record& record) {
+  const MarkedRecord marked(ram, record);
+  return !marked || has_gone(region, *marked);
 }
 
-bool was_changed_and_kept(const Region& region, const Record& record) {
-  const std::uint64_t hash = inode_hash_of(record.stat);
-  return !may_be_gone(region, record) &&
-         (record.was_changed_in_place() ||
-          is_since(region.last_change(hash).in_place, hash, record));
+bool was_changed_and_kept(const Region& region, const RamTier& ram, const Record& record) {
+  const MarkedRecord marked(ram, record);
+  if (!marked || has_gone(region, *marked)) return false;
+  const std::uint64_t hash = inode_hash_of(marked->stat);
+  return marked->was_changed_in_place() ||
+         is_since(region.last_change(hash).in_place, hash, *marked);
 }
 
 }  // namespace cube::cache

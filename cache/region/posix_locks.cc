@@ -268,10 +268,8 @@ bool PosixLocks::Closes::may_wait() {
 
 void PosixLocks::Closes::note_taken(int fd) const {
   if (!stat_ || has_row(g_shown, stat_->device())) return;
-  if (has_taken(fd))
-    make_row(g_shown, stat_->device());
-  else if (is_of_fuse(fd))
-    note_hidden(fd, *stat_);
+  const bool is_shown = has_taken(fd) && make_row(g_shown, stat_->device());
+  if (!is_shown && is_of_fuse(fd)) note_hidden(fd, *stat_);
 }
 
 void PosixLocks::note_inherited() {
@@ -350,6 +348,9 @@ void PosixLocks::forget_slow(unsigned first, unsigned last) {
 
 std::uint32_t PosixLocks::forget_and_mark_slow(int fd) {
   forget_slow(static_cast<unsigned>(fd), static_cast<unsigned>(fd));
+  // Closing an fd with O_PATH ends no lock.
+  if (const long flags = sys::fcntl(fd, F_GETFL); sys::failed(flags) || (flags & O_PATH) != 0)
+    return 0;
   const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
   if (!stat) return 0;
   take_noted(

@@ -58,12 +58,6 @@ int made_read_only(int fd, int status = 0) {
 
 constexpr int k_only_at_open = O_CREAT | O_EXCL | O_NOCTTY | O_TRUNC | O_LARGEFILE;
 
-// True if the record's path still leads to the same file, but its bytes have changed.
-bool is_same_in_place(const cache::Region& region, const cache::Record& record, Accept accept) {
-  return accept == Accept::same_file ? !cache::may_be_gone(region, record)
-                                     : cache::was_changed_and_kept(region, record);
-}
-
 // True if the fd refers to the file of the record. As with a kernel fd, later writes to the file
 // are accepted, but a new file of the same name is not. A new file may reuse the inode, because the
 // placeholder does not keep the inode in use. The birth times of the two files differ, if the file
@@ -76,10 +70,9 @@ bool is_file_of(int fd, const cache::Record& record, Accept accept) {
   if (now->same_content(then) || (may_differ && now->same_birth(then))) return true;
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return false;
-  const cache::Region& region = cache->parts().region;
-  if (!record.was_replaced()) return is_same_in_place(region, record, accept);
-  const cache::Pin successor = cache->parts().ram.find_successor(record);
-  return successor && is_same_in_place(region, *successor, accept);
+  const cache::CacheParts& parts = cache->parts();
+  return accept == Accept::same_file ? !cache::may_be_gone(parts.region, parts.ram, record)
+                                     : cache::was_changed_and_kept(parts.region, parts.ram, record);
 }
 
 // Sets the flags of the program's open on the fd. Returns the fd, or the -errno that was passed

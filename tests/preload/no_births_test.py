@@ -1,6 +1,7 @@
 """The mount reports no times of birth, and a new file can get the inode of a removed file. An fd of
 an open file must keep referring to its own file. CUBESHIM_LIBRARY and CUBESHIM_LAGFS name the
 build's files."""
+import itertools
 import os
 import subprocess
 import sys
@@ -198,6 +199,52 @@ stranger.stdout.readline()
 there(f"assert not os.path.exists({D!r} + '/f'); " + make(D + "/f", "b"))
 end_if_inode_is_not_used_again("f")
 assert os.pread(fd, 4, 0) == b"aaaa", os.pread(fd, 4, 0)
+stranger.communicate("\\n")
+""", CUBESHIM_CONSISTENCY="open")
+
+    def test_changed_file_removed_by_a_stranger_and_found_absent_keeps_its_bytes(self):
+        change = {
+            "written": """
+there(make(D + "/f", "b", "r+"))
+there(f"assert open({D!r} + '/f').read(4) == 'bbbb'")
+""",
+            "mapped": """
+import mmap
+mapped = os.open(D + "/f", os.O_RDONLY)
+assert mmap.mmap(mapped, 0, prot=mmap.PROT_READ)[:4] == b"aaaa"
+os.close(mapped)
+""",
+            "linked": """
+os.close(fd)
+there(f"os.link({D!r} + '/f', {D!r} + '/g')")
+fd = os.open(D + "/f", os.O_RDONLY)
+assert os.read(fd, 4) == b"aaaa"
+assert os.fstat(fd).st_nlink == 2
+"""
+        }
+        found = {
+            "by an open": "open(f)",
+            "by a stat": "os.stat(f)",
+            "by a rename": "os.rename(f, f + 'new')"
+        }
+        for before, call in itertools.product(change, found):
+            with self.subTest(before=before, found=call):
+                self.check(f"""
+os.close(fd)
+strangers = {{k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}}
+stranger = subprocess.Popen(["sh", "-c", "read x; rm -f f g; echo; read x"], cwd=D, env=strangers,
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+there(f"import contextlib; f = {{D!r}} + '/f'")
+fd = os.open(D + "/f", os.O_RDONLY)
+assert os.read(fd, 4) == b"aaaa"
+{change[before]}
+stranger.stdin.write("\\n")
+stranger.stdin.flush()
+stranger.stdout.readline()
+there({f"with contextlib.suppress(FileNotFoundError): {found[call]}"!r})
+there(make(D + "/f", "c"))
+end_if_inode_is_not_used_again("f")
+assert os.pread(fd, 4, 0) != b"cccc"
 stranger.communicate("\\n")
 """, CUBESHIM_CONSISTENCY="open")
 

@@ -147,6 +147,7 @@ fd, again = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY)
 fcntl.lockf(fd, fcntl.LOCK_SH)
 assert len(os.read(again, 10)) == 10
 few = len(os.listdir("/proc/self/fd"))
+os.close(os.open(path, os.O_PATH))
 os.fsync(again)
 look()
 fcntl.lockf(fd, fcntl.LOCK_UN)
