@@ -59,7 +59,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.writers, sizeof(WriterStripe), k_writer_stripes);
   table(layout.own_writers, sizeof(std::uint64_t) * k_own_writers, layout.process_slots);
   table(layout.left_writers, sizeof(LeftWriter), k_left_writers);
-  table(layout.last_changes, sizeof(LastChange), k_last_changes);
+  table(layout.last_changes, sizeof(LastChange), layout.last_change_rows());
   table(layout.flights, sizeof(FlightSlot), k_flight_slots);
   table(layout.unread, sizeof(std::uint64_t),
         std::uint64_t{segment_bytes} * segment_count / k_unread_grain / 64);
@@ -104,6 +104,11 @@ std::uint32_t RegionLayout::mail_rows() const {
 
 std::uint32_t RegionLayout::listed_rows() const {
   return k_most_listed_rows / share_of_rows(segment_bytes);
+}
+
+// Another segment fits into a region of 8 MiB if this table is small.
+std::uint32_t RegionLayout::last_change_rows() const {
+  return segment_count < 4 ? k_most_last_changes / 16 : k_most_last_changes;
 }
 
 RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count) {

@@ -27,7 +27,8 @@ inline constexpr std::uint32_t k_writer_stripes = 256;
 inline constexpr std::uint32_t k_own_writers = 64;
 inline constexpr std::uint32_t k_left_writers = 256;
 inline constexpr std::uint32_t k_recent_misses = 4096;
-inline constexpr std::uint32_t k_last_changes = 2048;
+// The maximum number. The smallest regions have a sixteenth of it.
+inline constexpr std::uint32_t k_most_last_changes = 2048;
 inline constexpr std::uint32_t k_listing_slots = 64;
 // The maximum number. A smaller region has a quarter or a sixteenth of it.
 inline constexpr std::uint32_t k_most_listed_rows = 32768;
@@ -59,6 +60,7 @@ struct RegionLayout {
   std::uint64_t file_bytes = 0;
 
   std::uint32_t listed_rows() const;
+  std::uint32_t last_change_rows() const;
   std::uint32_t chunks_of_segment() const { return segment_bytes / k_chunk_bytes; }
   std::uint32_t chunk_count() const { return segment_count * chunks_of_segment(); }
   std::uint32_t chunk_bucket_count() const;

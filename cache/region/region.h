@@ -121,7 +121,7 @@ class Region {
   }
   LeftWriter& left_writer(std::uint32_t i) const { return at<LeftWriter>(layout_.left_writers)[i]; }
   LastChange& last_change(std::uint64_t hash) const {
-    return at<LastChange>(layout_.last_changes)[hash % k_last_changes];
+    return at<LastChange>(layout_.last_changes)[hash % layout_.last_change_rows()];
   }
   std::atomic<std::uint64_t>* unread_bits() const {
     return at<std::atomic<std::uint64_t>>(layout_.unread);

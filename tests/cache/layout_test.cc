@@ -98,7 +98,7 @@ TEST(Layout, TablesDoNotOverlap) {
         {l.writers, sizeof(WriterStripe) * k_writer_stripes},
         {l.own_writers, sizeof(std::uint64_t) * k_own_writers * l.process_slots},
         {l.left_writers, sizeof(LeftWriter) * k_left_writers},
-        {l.last_changes, sizeof(LastChange) * k_last_changes},
+        {l.last_changes, sizeof(LastChange) * l.last_change_rows()},
         {l.flights, sizeof(FlightSlot) * k_flight_slots},
         {l.unread, std::uint64_t{l.segment_bytes} * l.segment_count / k_unread_grain / 8},
         {l.misses, sizeof(std::uint64_t) * k_recent_misses},
