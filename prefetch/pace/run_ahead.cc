@@ -84,10 +84,12 @@ bool RunAhead::is_far_behind(std::uint32_t reader) {
 
 bool RunAhead::take_room(unsigned unasked, std::uint64_t now_ns) {
   if (credit_ < average_) {
-    const std::uint64_t promised = unasked * average_;
-    const std::uint64_t room = ahead_.ring_room();
+    const std::uint64_t room = ahead_.ring_room(), of_segment = ahead_.segment_bytes();
     if (room <= room_then_ && now_ns < not_before_ns_) return false;
-    credit_ = room > promised ? room - promised : 0;
+    // A record lies in one segment, so the ends of the segments stay empty.
+    const std::uint64_t fit =
+        room / of_segment * (of_segment / average_) + room % of_segment / average_;
+    credit_ = fit > unasked ? (fit - unasked) * average_ : 0;
   }
   if (credit_ < average_) return false;
   credit_ -= average_;

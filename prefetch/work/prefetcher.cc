@@ -198,7 +198,13 @@ bool Prefetcher::is_now_for_ring(const PlannedFile& file) {
 
 Room Prefetcher::room_for(Fetch& of, const cache::FileAtOrigin& file) {
   auto& flight = static_cast<PlannedFetch&>(of);
+  const Room room = find_room(flight, file);
+  // Only after the room was taken. Otherwise another file could be promised the same room.
   note_placed(flight);
+  return room;
+}
+
+Room Prefetcher::find_room(PlannedFetch& flight, const cache::FileAtOrigin& file) {
   flight.bytes = file.stat.size;
   if (is_large(flight.file, file.stat)) return Room::decline(k_large);
   if (file.stat.size > flight.file.most_bytes) return Room::decline(k_too_large);

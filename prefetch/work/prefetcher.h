@@ -200,6 +200,7 @@ class Prefetcher final : public FetchClient, public LargeClient {
   bool put_back(PlannedFetch& flight);
   bool begin_stop();
   void wait_for_stop(unsigned patience_ms);
+  Room find_room(PlannedFetch& flight, const cache::FileAtOrigin& file);
   void note_placed(PlannedFetch& flight);
   static void account(const PlannedFile& file, std::uint64_t bytes, bool was_asked) {
     if (file.allowance != nullptr) file.allowance->settle(file.promised_bytes, bytes, was_asked);

@@ -123,6 +123,18 @@ TEST_F(RingRoomTest, RoomThatIsPromisedToOthersIsNotPromisedAgain) {
   EXPECT_FALSE(take_room(records));
 }
 
+// A record cannot span two segments, so the end of each segment holds no record.
+TEST_F(RingRoomTest, PromisesOnlyAsManyRecordsAsTheSegmentsHold) {
+  constexpr std::uint64_t k_record = 460'000;
+  for (int i = 0; i < 200; ++i) run_ahead.note_placed(k_record);
+  const std::uint64_t segment = cache->ahead().segment_bytes();
+  const std::uint64_t most = cache->ahead().ring_room() / segment * (segment / k_record);
+  ASSERT_LT(most, cache->ahead().ring_room() / k_record);
+  unsigned promised = 0;
+  while (take_room(promised)) ASSERT_LE(++promised, most);
+  EXPECT_EQ(promised, most);
+}
+
 TEST_F(RingRoomTest, PlacedRecordEndsThePauseOfOneWithoutRoom) {
   ASSERT_TRUE(take_room());
   find_no_room(20);
