@@ -15,8 +15,7 @@ namespace {
 // Limits the loops. Several records can describe one path, because the file had other sizes, or
 // because other views have found it by other paths.
 constexpr int k_most_records = 16;
-// The same number of levels that MountMetadata climbs when it searches for a directory that lacks a
-// name.
+// MountMetadata climbs as many levels when it searches for a directory that lacks a name.
 constexpr int k_most_levels = 9;
 
 bool is_root(std::string_view key) { return key.size() < 2; }

@@ -1,9 +1,9 @@
 // The one binary format of the project (doc/FORMAT.md): a header, the full path, and the data.
 // Records begin on a multiple of 64 bytes. Data of 32 KiB or more begins on a page, and zeros fill
-// its last page, so that the data can be mapped. The same is true of the data of any file that a
-// program has mapped. Invariant: if an index names a record, the record is complete, and only its
-// marks may change. Thread safety: everything is immutable after publication, except the marks,
-// which are atomics.
+// its last page, so that the data can be mapped. If a program has mapped a file, its data is laid
+// out like this at any size. Invariant: if an index names a record, the record is complete, and
+// only its marks may change. Thread safety: everything is immutable after publication, except the
+// marks, which are atomics.
 #pragma once
 
 #include <atomic>

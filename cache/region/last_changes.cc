@@ -57,17 +57,17 @@ void note_last_change(Region& region, const FileStat& stat, std::uint32_t how) {
   if ((how & Record::k_in_place) != 0) row.in_place.store(word, std::memory_order_release);
 }
 
-bool may_be_gone(const Region& region, const RamTier& ram, const Record& record) {
+bool may_be_gone(const RamTier& ram, const Record& record) {
   const MarkedRecord marked(ram, record);
-  return !marked || has_gone(region, *marked);
+  return !marked || has_gone(ram.region(), *marked);
 }
 
-bool was_changed_and_kept(const Region& region, const RamTier& ram, const Record& record) {
+bool was_changed_and_kept(const RamTier& ram, const Record& record) {
   const MarkedRecord marked(ram, record);
-  if (!marked || has_gone(region, *marked)) return false;
+  if (!marked || has_gone(ram.region(), *marked)) return false;
   const std::uint64_t hash = inode_hash_of(marked->stat);
   return marked->was_changed_in_place() ||
-         is_since(region.last_change(hash).in_place, hash, *marked);
+         is_since(ram.region().last_change(hash).in_place, hash, *marked);
 }
 
 }  // namespace cube::cache

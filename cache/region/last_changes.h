@@ -15,8 +15,8 @@ namespace cube::cache {
 void note_last_change(Region& region, const FileStat& stat, std::uint32_t how);
 // Whether the file may have been removed since the record was last verified. Its inode may then
 // belong to another file.
-bool may_be_gone(const Region& region, const RamTier& ram, const Record& record);
+bool may_be_gone(const RamTier& ram, const Record& record);
 // Whether the file was changed in place since then, and still has a name, perhaps another one.
-bool was_changed_and_kept(const Region& region, const RamTier& ram, const Record& record);
+bool was_changed_and_kept(const RamTier& ram, const Record& record);
 
 }  // namespace cube::cache

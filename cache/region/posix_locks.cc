@@ -233,6 +233,14 @@ void close_noted(int fd) {
   sys::close(fd);
 }
 
+std::uint32_t kept_mark_of(const FileStat& stat) {
+  const std::uint32_t mark = mark_of(stat);
+  const bool has_kept = std::ranges::any_of(g_kept, [&](const Counter& row) {
+    return mark_in(row.load(std::memory_order_acquire)) == mark;
+  });
+  return has_kept ? mark : 0;
+}
+
 void close_again(std::uint64_t kept) {
   if (noted_file(kept)) close_noted(fd_in(kept));
 }
@@ -324,10 +332,7 @@ void PosixLocks::become_child() {
 
 std::uint32_t PosixLocks::kept_mark_slow(int fd) {
   const auto stat = stat_fd(fd, AT_STATX_DONT_SYNC);
-  const bool has_kept = stat && std::ranges::any_of(g_kept, [&](const Counter& row) {
-                          return mark_in(row.load(std::memory_order_acquire)) == mark_of(*stat);
-                        });
-  return has_kept ? mark_of(*stat) : 0;
+  return stat ? kept_mark_of(*stat) : 0;
 }
 
 void PosixLocks::close_kept_slow(std::uint32_t mark) {
@@ -355,7 +360,7 @@ std::uint32_t PosixLocks::forget_and_mark_slow(int fd) {
   if (!stat) return 0;
   take_noted(
       g_hidden, [&](std::uint64_t noted) { return mark_in(noted) == mark_of(*stat); }, only_forget);
-  return kept_mark_slow(fd);
+  return kept_mark_of(*stat);
 }
 
 void PosixLocks::keep_over_exec() {

@@ -47,6 +47,8 @@ class PosixLocks {
   static bool may_hold(int fd);
 
   static void close(int fd);
+  // False: there is nothing to forget, and no fd to close.
+  static bool is_any_noted() { return g_noted_fds.load(std::memory_order_relaxed) != 0; }
   // These functions handle fds that close() has left open. A mark identifies the file of such fds.
   // kept_mark() returns the mark of this fd's file; 0: no such fd of that file is left open. When a
   // lock has ended, close_kept() closes the fds of the mark, and close_all_kept() those of all
@@ -78,7 +80,6 @@ class PosixLocks {
   static void become_child();
 
  private:
-  static bool is_any_noted() { return g_noted_fds.load(std::memory_order_relaxed) != 0; }
   [[gnu::cold]] static std::uint32_t kept_mark_slow(int fd);
   [[gnu::cold]] static void close_kept_slow(std::uint32_t mark);
   [[gnu::cold]] static void close_all_kept_slow();

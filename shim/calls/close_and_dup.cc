@@ -49,7 +49,9 @@ ClosingFd note_close(int fd) {
 }
 
 ClosingFd note_replaced(int fd, int to) {
-  if (fd == to || !process::owns_table() || sys::failed(sys::fcntl(fd, F_GETFD))) return {};
+  if (!cache::PosixLocks::is_any_noted() || fd == to || !process::owns_table() ||
+      sys::failed(sys::fcntl(fd, F_GETFD)))
+    return {};
   return {-1, OpenFileRef(), cache::PosixLocks::forget_and_mark(to)};
 }
 

@@ -70,9 +70,9 @@ bool is_file_of(int fd, const cache::Record& record, Accept accept) {
   if (now->same_content(then) || (may_differ && now->same_birth(then))) return true;
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache == nullptr) return false;
-  const cache::CacheParts& parts = cache->parts();
-  return accept == Accept::same_file ? !cache::may_be_gone(parts.region, parts.ram, record)
-                                     : cache::was_changed_and_kept(parts.region, parts.ram, record);
+  const cache::RamTier& ram = cache->parts().ram;
+  return accept == Accept::same_file ? !cache::may_be_gone(ram, record)
+                                     : cache::was_changed_and_kept(ram, record);
 }
 
 // Sets the flags of the program's open on the fd. Returns the fd, or the -errno that was passed

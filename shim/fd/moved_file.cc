@@ -121,9 +121,7 @@ class Search {
     if (!cache::is_same_life(fd, *stat, record_.stat)) return false;
     if (stat->same_birth(record_.stat)) return true;
     cache::FileCache* const cache = attachment::attached_cache();
-    if (cache != nullptr &&
-        cache::was_changed_and_kept(cache->parts().region, cache->parts().ram, record_))
-      return true;
+    if (cache != nullptr && cache::was_changed_and_kept(cache->parts().ram, record_)) return true;
     const bool is_same = stat->same_content(record_.stat);
     const std::size_t size = is_same ? record_.data_size : std::min(record_.data_size, k_page);
     std::byte* const page = entries_ + k_page + PATH_MAX;

@@ -19,11 +19,12 @@ using cube::shim::to_c;
 
 namespace {
 
-// lockf begins at the fd's position.
+// lockf begins at the fd's position, which matters only if there is a lock to forget.
 shim::locks::Owner owner_of_lockf(int fd, int command, std::int64_t n) {
   using enum shim::locks::Owner;
   if (command != F_ULOCK) return command == F_TEST ? nobody : process;
-  const bool is_all = n == 0 && cube::base::sys::lseek(fd, 0, SEEK_CUR) == 0;
+  const bool is_all = n == 0 && cube::cache::PosixLocks::is_any_noted() &&
+                      cube::base::sys::lseek(fd, 0, SEEK_CUR) == 0;
   return is_all ? process_ends_all : process_ends;
 }
 

@@ -121,9 +121,9 @@ TEST_F(RamTierTest, ChangeInPlaceIsNotedWhateverWasMarkedBefore) {
   ASSERT_TRUE(put(tier, "/d/a", "old"));
   const Pin held = tests::find(tier, "/d/a");
   EXPECT_EQ(tier.mark_stale_tree("/d"), 1U);
-  EXPECT_FALSE(was_changed_and_kept(*region, tier, *held));
+  EXPECT_FALSE(was_changed_and_kept(tier, *held));
   tier.mark_stale_inode(held->stat, k_in_place);
-  EXPECT_TRUE(was_changed_and_kept(*region, tier, *held));
+  EXPECT_TRUE(was_changed_and_kept(tier, *held));
 }
 
 // A new file may have the inode.
@@ -132,7 +132,7 @@ TEST_F(RamTierTest, ChangeInPlaceIsNotNotedOfAFileThatIsGone) {
   const Pin held = tests::find(tier, "/a");
   tier.mark_stale_inode(held->stat, k_unlinked);
   tier.mark_stale_inode(held->stat, k_in_place);
-  EXPECT_FALSE(was_changed_and_kept(*region, tier, *held));
+  EXPECT_FALSE(was_changed_and_kept(tier, *held));
   EXPECT_TRUE(held->has_only_lost_its_name());
 }
 
@@ -159,14 +159,14 @@ TEST_F(RamTierTest, LastChangesAreKnownOfARecordThatIsNoLongerInTheIndex) {
   ASSERT_TRUE(put(tier, "/a", "old"));
   const Pin held = tests::find(tier, "/a");
   note_last_change(*region, tests::stat_for("/b", 3), k_in_place);
-  EXPECT_FALSE(was_changed_and_kept(*region, tier, *held)) << "a change of another file";
+  EXPECT_FALSE(was_changed_and_kept(tier, *held)) << "a change of another file";
   note_last_change(*region, held->stat, k_in_place);
-  EXPECT_TRUE(was_changed_and_kept(*region, tier, *held));
+  EXPECT_TRUE(was_changed_and_kept(tier, *held));
   note_last_change(*region, held->stat, k_unlinked);
-  EXPECT_TRUE(may_be_gone(*region, tier, *held));
-  EXPECT_FALSE(was_changed_and_kept(*region, tier, *held)) << "the change may be of a new file";
+  EXPECT_TRUE(may_be_gone(tier, *held));
+  EXPECT_FALSE(was_changed_and_kept(tier, *held)) << "the change may be of a new file";
   tier.mark_verified(*held, base::boot_ns() + 1'000'000);
-  EXPECT_FALSE(may_be_gone(*region, tier, *held)) << "the record is of the new file";
+  EXPECT_FALSE(may_be_gone(tier, *held)) << "the record is of the new file";
 }
 
 // Marking must need neither an fd nor the name of the region, because otherwise old bytes could be

@@ -178,7 +178,8 @@ for name in names:
         control = self.mount.path / ".lagfs"
         for way in "libc", "number":
             job = subprocess.Popen(
-                ["/usr/bin/python3", "-c", START + SET_LIMIT, str(self.mount.path), str(FILES), way],
+                ["/usr/bin/python3", "-c", START + SET_LIMIT,
+                 str(self.mount.path), str(FILES), way],
                 env=self.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             self.addCleanup(lambda job=job: [job.kill(), job.communicate()])
             self.assertEqual(job.stdout.readline(), "full\n")

@@ -36,6 +36,19 @@ there(make(D + "/f", "a"))
 fd = os.open(D + "/f", os.O_RDONLY)
 assert os.read(fd, 4) == b"aaaa"
 inode = os.fstat(fd).st_ino
+# A process without the library, which runs the script when it is told to.
+def start_stranger(script):
+  global stranger, fd
+  os.close(fd)
+  env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+  stranger = subprocess.Popen(["sh", "-c", f"read x; {script}; read x"], cwd=D, env=env,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+  fd = os.open(D + "/f", os.O_RDONLY)
+  assert os.read(fd, 4) == b"aaaa"
+def line_of_stranger():
+  stranger.stdin.write("\\n")
+  stranger.stdin.flush()
+  return stranger.stdout.readline()
 def end_if_inode_is_not_used_again(name):
   if os.stat(ORIGIN + "/" + name).st_ino != inode: os._exit(99)
 """
@@ -96,18 +109,11 @@ assert os.pread(mapped, 4, 0) == wanted, os.pread(mapped, 4, 0)
         for change in "made again", "cut":
             with self.subTest(change):
                 self.check(f'''
-os.close(fd)
-env = {{k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}}
-stranger = subprocess.Popen(["sh", "-c", "read x; rm f; echo; read x"], cwd=D, env=env,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-fd = os.open(D + "/f", os.O_RDONLY)
-assert os.read(fd, 4) == b"aaaa"
+start_stranger("rm f; echo")
 wanted = b"bbbb"
 if {change!r} == "made again":
   wanted = b"aaaa"
-  stranger.stdin.write("\\n")
-  stranger.stdin.flush()
-  stranger.stdout.readline()
+  line_of_stranger()
 there(make(D + "/f", "b"))
 end_if_inode_is_not_used_again("f")
 assert os.pread(fd, 4, 0) == wanted, os.pread(fd, 4, 0)
@@ -116,16 +122,8 @@ stranger.communicate("\\n\\n")
 
     def test_file_replaced_by_a_stranger_keeps_its_bytes(self):
         self.check("""
-strangers = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-os.close(fd)
-stranger = subprocess.Popen(["sh", "-c", "read x; rm f; printf b > f; stat -c %i f; read x"],
-                            cwd=D, env=strangers, stdin=subprocess.PIPE,
-                            stdout=subprocess.PIPE, text=True)
-fd = os.open(D + "/f", os.O_RDONLY)
-assert os.read(fd, 4) == b"aaaa"
-stranger.stdin.write("\\n")
-stranger.stdin.flush()
-if int(stranger.stdout.readline()) != inode: os._exit(99)
+start_stranger("rm f; printf b > f; stat -c %i f")
+if int(line_of_stranger()) != inode: os._exit(99)
 assert os.read(os.open(D + "/f", os.O_RDONLY), 4) == b"b"
 assert os.pread(fd, 4, 0) == b"aaaa"
 stranger.communicate("\\n")
@@ -187,15 +185,8 @@ assert os.pread(fd, 4, 0) == b"bbbb", os.pread(fd, 4, 0)
 
     def test_file_removed_by_a_stranger_and_found_absent_keeps_its_bytes(self):
         self.check("""
-os.close(fd)
-strangers = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-stranger = subprocess.Popen(["sh", "-c", "read x; rm f; echo; read x"], cwd=D, env=strangers,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-fd = os.open(D + "/f", os.O_RDONLY)
-assert os.read(fd, 4) == b"aaaa"
-stranger.stdin.write("\\n")
-stranger.stdin.flush()
-stranger.stdout.readline()
+start_stranger("rm f; echo")
+line_of_stranger()
 there(f"assert not os.path.exists({D!r} + '/f'); " + make(D + "/f", "b"))
 end_if_inode_is_not_used_again("f")
 assert os.pread(fd, 4, 0) == b"aaaa", os.pread(fd, 4, 0)
@@ -230,17 +221,10 @@ assert os.fstat(fd).st_nlink == 2
         for before, call in itertools.product(change, found):
             with self.subTest(before=before, found=call):
                 self.check(f"""
-os.close(fd)
-strangers = {{k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}}
-stranger = subprocess.Popen(["sh", "-c", "read x; rm -f f g; echo; read x"], cwd=D, env=strangers,
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 there(f"import contextlib; f = {{D!r}} + '/f'")
-fd = os.open(D + "/f", os.O_RDONLY)
-assert os.read(fd, 4) == b"aaaa"
+start_stranger("rm -f f g; echo")
 {change[before]}
-stranger.stdin.write("\\n")
-stranger.stdin.flush()
-stranger.stdout.readline()
+line_of_stranger()
 there({f"with contextlib.suppress(FileNotFoundError): {found[call]}"!r})
 there(make(D + "/f", "c"))
 end_if_inode_is_not_used_again("f")

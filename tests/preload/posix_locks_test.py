@@ -169,7 +169,8 @@ look()
 
 class PosixLocks(unittest.TestCase):
     def setUp(self):
-        self.scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-locks-")))
+        self.scratch = Path(
+            self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-locks-")))
         self.file = self.scratch / "f"
         for file in self.file, self.scratch / "f-other":
             file.write_bytes(b"x" * 1000)

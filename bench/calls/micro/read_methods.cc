@@ -21,8 +21,8 @@
 namespace cube::bench {
 namespace {
 
-// The same layout as the cache's records: small files follow one another, larger files begin on a
-// page.
+// Files are laid out like the cache's records: small files follow one another, larger files begin
+// on a page.
 constexpr std::size_t k_page = 4096;
 constexpr std::size_t k_line = 64;
 constexpr std::size_t k_on_page_from = 32 << 10;

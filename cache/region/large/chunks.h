@@ -177,7 +177,7 @@ class Chunks {
   // pages, and all of the pages must be absent.
   base::Result<base::Mapping> window(const Claim& claim, const PageRun& pages);
   // Writes the pages through an fd of the region's file, from memory that may be missing (EFAULT).
-  // The same conditions as for window() apply.
+  // The caller must meet the conditions of window().
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages,
                              const std::byte* from);
   // Notes that the pages were fetched before any program asked for them. Call it before the pages

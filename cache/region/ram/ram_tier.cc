@@ -330,28 +330,30 @@ bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
   return true;
 }
 
-std::size_t RamTier::mark_stale(std::string_view path, std::uint32_t how) {
+template <typename MarksOf>
+std::size_t RamTier::mark_each(std::uint64_t hash, MarksOf&& marks_of) {
   std::size_t marked = 0;
-  index_.visit(base::hash_path(path), [&](const RecordPlace& place) {
+  index_.visit(hash, [&](const RecordPlace& place) {
     const Pin record = pin(place);
-    // The path of a record that was marked before may name another file by now.
-    if (!record || record->path() != path || record->has_changed()) return false;
-    // A path through a link may have lost the link, and not the file.
-    const std::uint32_t ours = record->is_physical() ? how : how & ~Record::k_unlinked;
-    if (mark_changed(*record, ours)) ++marked;
+    const std::uint32_t how = record ? marks_of(*record) : 0;
+    if (how != 0 && mark_changed(*record, how)) ++marked;
     return false;
   });
   return marked;
 }
 
-std::size_t RamTier::mark_stale_inode(const FileStat& stat, std::uint32_t how) {
-  std::size_t marked = 0;
-  index_.visit(base::hash_inode(stat.device(), stat.inode), [&](const RecordPlace& place) {
-    const Pin record = pin(place);
-    if (record && record->stat.same_file(stat) && mark_changed(*record, how)) ++marked;
-    return false;
+std::size_t RamTier::mark_stale(std::string_view path, std::uint32_t how) {
+  return mark_each(base::hash_path(path), [&](const Record& record) -> std::uint32_t {
+    // The path of a record that was marked before may name another file by now.
+    if (record.path() != path || record.has_changed()) return 0;
+    // A path through a link may have lost the link, and not the file.
+    return record.is_physical() ? how : how & ~Record::k_unlinked;
   });
-  return marked;
+}
+
+std::size_t RamTier::mark_stale_inode(const FileStat& stat, std::uint32_t how) {
+  return mark_each(base::hash_inode(stat.device(), stat.inode),
+                   [&](const Record& record) { return record.stat.same_file(stat) ? how : 0; });
 }
 
 std::size_t RamTier::mark_stale_tree(std::string_view directory) {

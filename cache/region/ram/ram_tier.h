@@ -255,6 +255,9 @@ class RamTier {
   Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
   // Pins the record at this place. Empty: there is no record, or it does not end within the region.
   Pin pin(const RecordPlace& place) const;
+  // `marks_of` returns the marks that a record of this hash gets; 0: none.
+  template <typename MarksOf>
+  std::size_t mark_each(std::uint64_t hash, MarksOf&& marks_of);
   template <typename Change>
   bool change_marks(const Record& record, Change&& change) const;
   bool mark_changed(const Record& record, std::uint32_t how);

@@ -1,5 +1,5 @@
-// Power cuts and flipped bytes. Whatever the files contain, only bytes that were really written are
-// served.
+// Power cuts and flipped bytes. Damaged files never make the disk tier serve bytes that were not
+// written.
 #include <gtest/gtest.h>
 
 #include <algorithm>
