@@ -1,8 +1,8 @@
-// Starts the gateway, `cubeshim gateway`: a process in its own session, without the program's fds,
-// memory, signal mask and CPU affinity. The environment of the gateway has only cubeshim's settings
-// and the variables that name the store and the credentials. The program never gets a SIGCHLD for
-// the gateway, and no fork handler runs. Thread safety: prepare() is called once, at load; start()
-// may be called from any thread.
+// Starts the gateway (`cubeshim gateway`). It is a process in its own session, and does not inherit
+// the program's fds, memory, signal mask or CPU affinity. The environment of the gateway has only
+// cubeshim's settings and the variables that name the store and the credentials. The program never
+// gets a SIGCHLD for the gateway, and no fork handler runs. Thread safety: prepare() is called
+// once, at load; start() may be called from any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace cube::cache::gateway_start {
 
-// `command`: the path of the command. `environment`: a null-terminated list, which is copied.
-// Allocates.
+// `command`: the path of the command `cubeshim`. `environment`: a null-terminated list, which is
+// copied. Allocates.
 void prepare(std::string command, const char* const* environment);
 // Makes the gateway serve this region instead of the region that the environment names. Allocates.
 void use_region(const std::string& directory, const std::string& name);
