@@ -29,7 +29,8 @@ long open_without_links(const char* path, int flags) {
   return sys::raw(SYS_openat2, AT_FDCWD, sys::arg(path), sys::arg(&how), sizeof how);
 }
 
-// These errors may come from a sandbox that does not know the call, or may concern this file alone.
+// Whether a sandbox that does not know the call may have returned this error. The error may also
+// concern only this file.
 bool may_be_refused(long error) { return error == -ENOSYS || error == -EPERM || error == -EACCES; }
 
 }  // namespace
