@@ -1,9 +1,9 @@
 // A bucket, as the processes of a job see it. Answers come from the listings and records in the
 // region. If one of them is missing, the bucket asks the gateway for it. A listing contains the
 // stats of all files in a directory, and costs one request for each 1,000 names. Thread-safe and
-// async-signal-safe, except the constructor. Errors: those of a file system, EACCES if the store
-// refuses, ETIMEDOUT if it does not answer, EIO for everything else. The first error of each kind
-// is reported on stderr.
+// async-signal-safe, except the constructor. Errors are those of a file system. EACCES: the store
+// refuses. ETIMEDOUT: the store does not answer. EIO: any other failure. The first error of each
+// kind is reported on stderr.
 #pragma once
 
 #include <atomic>
@@ -44,8 +44,8 @@ class Bucket {
   // All keys are absolute paths at or below the prefix.
   base::Result<FileStat> stat(std::string_view key) const;
   // The current stat of an object whose stat was `known` before. In mode `immutable`, calls stat().
-  // In the other modes, uses a fresh listing if there is one; otherwise asks the store by a
-  // conditional request whether the object is unchanged.
+  // In the other modes, uses a fresh listing. If there is none, asks the store by a conditional
+  // request whether the object is unchanged.
   base::Result<FileStat> revalidate(std::string_view key, const FileStat& known) const;
   // The listing of a directory: a record that contains ObjectNames.
   base::Result<Pin> list(std::string_view key) const;

@@ -1,7 +1,7 @@
-// Passes a kernel file with an object's bytes from the gateway to the process that asked for it. A
-// process that asks (the asker) sends its ticket over the gateway's Unix socket, and receives an
-// fd. Each process checks that the other process runs as the same user. Thread-safe. collect_copy
-// and copy_of_bytes are async-signal-safe.
+// Passes a kernel file with an object's bytes from the gateway to the process that asked for it.
+// That process, the asker, sends its ticket over the gateway's Unix socket, and receives an fd.
+// Asker and gateway each check that both run as the same user. Thread-safe. collect_copy and
+// copy_of_bytes are async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace cube::cache {
 
-// Called by the asker. The result is the lowest free fd. It has its own offset, and has the flags
-// O_CLOEXEC, O_PATH, O_APPEND, O_NONBLOCK and O_SYNC if `flags` has them. ECONNREFUSED, ENOENT: no
-// gateway listens. ESTALE: the gateway no longer has the copy.
+// Called by the asker. The result is the lowest free fd, with its own offset. O_CLOEXEC, O_PATH,
+// O_APPEND, O_NONBLOCK and O_SYNC in `flags` apply to the fd. ECONNREFUSED, ENOENT: no gateway
+// listens. ESTALE: the gateway no longer has the copy.
 base::Result<base::UniqueFd> collect_copy(const std::string& socket_path, const MailTicket& ticket,
                                           int flags);
 // Like collect_copy, but the file gets a copy of the bytes at `data`.

@@ -1,8 +1,8 @@
-// The inode, device and ctime that a copy of an object shows. A stat of the copy's fd shows these
-// values instead of those of the kernel file, so that it agrees with a stat of the object's path.
-// The values are stored in the copy itself: in the name of a memfd, or in an extended attribute of
-// a file on disk. So every process that has the fd can read them, even if it got the fd by a fork,
-// by an exec or from another process. Thread-safe. Async-signal-safe, no allocation.
+// The inode, device and ctime that a copy of an object shows. A stat of the copy's fd shows them in
+// place of the kernel file's own values, and so agrees with a stat of the object's path. The values
+// are stored in the copy itself: in the name of a memfd, or in an extended attribute of a file on
+// disk. So every process that has the fd can read them, even if it got the fd by a fork, by an exec
+// or from another process. Thread-safe. Async-signal-safe, no allocation.
 #pragma once
 
 #include "cache/record/file_stat.h"
@@ -21,8 +21,8 @@ class CopyName {
   char text_[96];
 };
 
-// Replaces the inode, device and ctime in `stat` if the fd is a copy, or if the path is the link in
-// /proc to the fd of a copy. Returns whether it did. For an fd of any other file, this takes one
+// Replaces the inode, device and ctime in `stat` if the file is a copy. The path of a copy is the
+// link to its fd in /proc. Returns whether it did. For an fd of any other file, this takes one
 // system call; for a path outside /proc, none.
 bool stat_of_copy(int fd, FileStat& stat);
 bool stat_of_copy(const char* path, FileStat& stat);
