@@ -60,8 +60,8 @@ struct CacheParts {
   RamTier ram;
   SingleFlight flights;
   Tiers tiers;
-  // Tiers over the network. They are asked after the other tiers, and TierWriter does not write to
-  // them.
+  // Tiers over the network. Remote tiers are asked after all others, and TierWriter does not write
+  // to them.
   Tiers remote;
   Freshness freshness;
   FillRules rules;

@@ -1,7 +1,7 @@
-// Detects changes of a file while the file is being copied, through whichever path the change is
-// made. It detects all changes that processes of the node make through the shim. A writer registers
-// in the file's stripe, and increments the epoch of the stripe. A change of a path increments
-// name_changes. Thread safety: an object belongs to one thread.
+// Detects changes of a file, through any of its paths, while the file is being copied. The changes
+// that processes of the node make through the shim are detected. A writer registers in the file's
+// stripe, and increments the epoch of the stripe. A change of a path increments name_changes.
+// Thread safety: an object belongs to one thread.
 #pragma once
 
 #include "cache/region/writers.h"

@@ -21,8 +21,7 @@ namespace {
 
 using base::Counter;
 
-// Smaller files are fetched as a whole. They arrive so quickly that the program could not use the
-// time.
+// Smaller files are fetched as a whole, because the program could not do much before they arrive.
 constexpr std::uint64_t k_in_parts_from = 1 << 20;
 
 }  // namespace
@@ -67,7 +66,7 @@ OpenOutcome DemandOpen::open_in_flight(std::uint64_t hash, bool has_room) {
   const bool may_be_in_tier = has_tiers && (has_room || has_ring);
   if (may_be_in_tier && open_from_tier(has_ring ? Lane::demand_with_ring : Lane::demand, outcome))
     return outcome;
-  // If no tier would store the file, the ring is of no use for it.
+  // The ring is useful only if a tier would store the file.
   const bool may_pass =
       has_ring && (parts_.ram.ring().has_disk_writer() || parts_.remote.take_offers());
   if (!has_room && !may_pass) {
@@ -319,8 +318,8 @@ OpenOutcome DemandOpen::fetch_opened(const Origin& origin, Opened& opened, Recor
     outcome.error = EINTR;
     return outcome;
   }
-  // Bytes from a tier belong to this stat even if the file has changed since the stat, so a second
-  // look is needed only if the stat itself is in doubt.
+  // Bytes from a tier belong to this stat, even if the file was changed after the stat. So a second
+  // look is needed only if the stat is in doubt.
   if ((from_tier ? fill.is_stat_in_doubt() : fill.wants_second_look()) && !opened.is_unchanged())
     return hand_over(opened, Counter::bypassed_busy);
   if (from_tier) fill.note_from_tier(from_tier->data_hash);

@@ -1,8 +1,8 @@
-// The bytes of a file that a program has read only in part (partial_fill.h). They are kept for the
-// next open, in kept chunks of the region, until a record contains the whole file or the memory is
-// needed for something else (chunks_kept.cc). Thread-safe, also across processes; the caller must
-// block signals. Invariant: bytes are kept only if the stat of the file identifies its version
-// reliably.
+// The bytes of a file that a program has read only in part (partial_fill.h). Kept chunks of the
+// region hold them for the next open. The bytes are dropped when a record contains the whole file,
+// or when the memory is needed for something else (chunks_kept.cc). Thread-safe, also across
+// processes; the caller must block signals. Invariant: bytes are kept only if the stat of the file
+// identifies its version reliably.
 #pragma once
 
 #include "cache/fill/cache_parts.h"

@@ -18,23 +18,24 @@ namespace {
 using base::Counter;
 
 constexpr std::size_t k_fills = 64;
-// If another reader is fetching a part, a reader waits for the part at most this long, because the
-// other reader may have jumped out of its fetch.
+// The longest time for which a reader waits for a part that another reader is fetching. A signal
+// handler may have jumped out of that fetch.
 constexpr std::uint64_t k_longest_wait_ns = base::k_ns_per_s;
 // The bytes of one step. A step is so small that its bytes are still in the processor's caches when
 // they are copied to the program.
 constexpr std::uint64_t k_step = 1 << 20;
-// The step while another process waits for the flight. It is smaller, because the waiting process
-// assumes that this process is dead if it reports no progress for long.
+// The step while another process waits for the flight. Smaller steps report progress more often;
+// without progress, the waiting process would assume that this process is dead.
 constexpr std::uint64_t k_waited_step = 256 << 10;
-// The size of the first read. It is short, because look_for_pages() can run only after it.
+// The size of the first read. The first read is short, because look_for_pages() can run only
+// afterwards.
 constexpr std::uint64_t k_first_step = 128 << 10;
 // How many bytes are read ahead of a sequential reader.
 constexpr std::uint64_t k_most_ahead = 1 << 20, k_pages_ahead = 1 << 20, k_pages_a_call = 128 << 10;
 
 alignas(64) constinit std::byte g_pool[sizeof(PartialFill) * k_fills]{};
 
-// Objects of the pool from this index on have never been used, and are not searched.
+// Objects of the pool from this index on were never used. Searches end here.
 constinit std::atomic<std::size_t> g_fills_reached{0};
 
 PartialFill& fill_at(std::size_t i) { return reinterpret_cast<PartialFill*>(g_pool)[i]; }
@@ -165,8 +166,8 @@ PartialFill::Bytes PartialFill::bring(const FdEpoch& fd, std::uint64_t at, std::
   return bytes;
 }
 
-// Finds out whether the kernel keeps pages of the file. If the kernel does not report it, the
-// library requests no readahead, and the kernel reads ahead as it does without the library.
+// Finds out whether the kernel keeps pages of the file. If the kernel does not report this,
+// readahead is left to the kernel.
 void PartialFill::look_for_pages(int fd) {
   struct {
     std::uint64_t at, length;

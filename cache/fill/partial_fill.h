@@ -110,7 +110,7 @@ class PartialFill {
   // then discarded, because their FdEpoch no longer detects that the fd was closed.
   std::atomic<bool> has_ended_{false};
   std::atomic<std::uint32_t> missing_{0};  // the number of parts that are not `here`
-  // A futex. It counts how often fetches of parts have ended. A waiter increments waiters_ before
+  // A futex that counts how often fetches of parts have ended. A waiter increments waiters_ before
   // it loads marks_.
   std::atomic<std::uint32_t> marks_{0};
   std::atomic<std::uint32_t> waiters_{0};  // too high if a jump has left a wait

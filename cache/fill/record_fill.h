@@ -1,5 +1,5 @@
-// The cache's part of one fetch. It does no I/O. The caller (an open or the prefetch engine) opens
-// and reads the file, in this order:
+// The cache's part of one fetch, which does no I/O. The caller (an open or the prefetch engine)
+// opens and reads the file, in this order:
 //   the RecordFill is constructed -> (the file is opened) -> accept -> (its bytes are read to
 //   room()) -> (its stat is asked again) -> publish
 // The caller asks for the stat again only if wants_second_look() is true. Thread safety: one thread

@@ -35,7 +35,7 @@ bool is_without_place() {
 
 }  // namespace
 
-// The memory into which pages are read. It is unmapped even if a jump leaves the read.
+// The memory into which pages are read. Even if a jump leaves the read, the memory is unmapped.
 class LargeFile::Window {
  public:
   Window() { base::Held::give_back_left(this); }
@@ -96,8 +96,8 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
 LargeFile::Fetched LargeFile::fetch(CacheParts& parts, const By& by, std::uint64_t at,
                                     std::size_t n) {
   const std::uint64_t block = parts.rules.block;
-  // Leaves the read to the kernel if the chunk has no place, or if a signal handler that has
-  // interrupted a fetch of this thread makes the read.
+  // Leaves the read to the kernel in two cases: the chunk has no place, or the read comes from a
+  // signal handler that has interrupted a fetch of this thread.
   const Chunks chunks = this->chunks(parts);
   const Chunks::Pass pass = pass_of(by, block);
   const bool has_no_place = is_full() || (pass == Chunks::Pass::no && chunks.is_full());

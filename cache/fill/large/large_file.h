@@ -90,7 +90,8 @@ class LargeFile {
 
   // Counts the library's copies of the file's fds. Each copy exists only while a block is read.
   Uses& copies() { return copies_; }
-  // Counts the library's own mappings of the file. They exist only while the program has no lock.
+  // Counts the library's own mappings of the file. Such mappings exist only while the program has
+  // no lock.
   Uses& own_mappings() { return own_mappings_; }
 
   // Copies up to `n` bytes from offset `at` on. The range must lie within the file. Returns the
@@ -110,7 +111,7 @@ class LargeFile {
   base::Result<base::UniqueFd> copy_object(CacheParts& parts, int flags) const;
   // Copies `n` bytes from offset `at` on. False: some of them are absent from the chunks.
   bool copy_if_present(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at) const;
-  // A record without data. It answers calls about the open object, such as fstat.
+  // A record without data, for calls about the open object, such as fstat.
   const Record& record() const { return *reinterpret_cast<const Record*>(named_.record); }
 
   // A run of absent pages in one chunk of an object. Only the gateway fills such gaps: it writes
@@ -192,8 +193,8 @@ class LargeFile {
   // instead.
   bool is_version_of(int fd) const;
 
-  // A present part of the file that a mapping can show. It stays at its place as long as the region
-  // exists.
+  // A present part of the file that a mapping can show. The piece stays at its place as long as the
+  // region exists.
   struct Piece {
     std::uint64_t at = 0, bytes = 0;
     std::uint64_t in_region = 0;  // offset in the region's file
@@ -231,8 +232,8 @@ class LargeFile {
   // Two functions for a mapped range that will be read as a whole. `mapping` and `begin` are as in
   // keep_pages. ask_mapped makes the kernel request the absent pages of `range` from the origin,
   // without waiting for them. bring_mapped waits for the absent pages of one block, copies them to
-  // the chunks, and returns the number of copied bytes. It skips pages that cannot be read or that
-  // another process fetches. Empty result: the caller should stop.
+  // the chunks, and returns the number of copied bytes. Pages that cannot be read, or that another
+  // process fetches, are skipped. Empty result: the caller should stop.
   void ask_mapped(CacheParts& parts, const base::Mapping& mapping, std::uint64_t begin,
                   const Range& range) const;
   std::optional<std::uint64_t> bring_mapped(CacheParts& parts, const base::Mapping& mapping,
@@ -246,7 +247,8 @@ class LargeFile {
   static bool reserve();
   // The memory of the pool. Empty before it is mapped.
   static std::span<const std::byte> memory();
-  // Call it in a forked child. Drops the uses by threads that only the parent has.
+  // Call it in a forked child. Drops the uses by threads of the parent, which the child does not
+  // have.
   static void forget_users();
 
  private:
@@ -318,7 +320,7 @@ class LargeFile {
   // Counts the first use of pages that were fetched ahead: a program reads or maps them now.
   static void count_use(CacheParts& parts, const Chunks::Claim& claim, const PageRun& pages);
   // If the kernel keeps pages of the file, makes it request the whole range from the origin in
-  // parallel, so that the following reads find the pages in memory.
+  // parallel. The following reads then find the pages in memory.
   void ask_kernel_for(int fd, std::uint64_t at, std::uint64_t bytes);
   bool kernel_keeps_pages(int fd);
   SingleFlight::Ticket begin_reading_by(CacheParts& parts, int fd);
@@ -326,8 +328,8 @@ class LargeFile {
   Fetched read_pages(CacheParts& parts, const By& by, std::uint64_t at, std::byte* to,
                      std::uint64_t bytes);
   bool may_publish(CacheParts& parts, const By& by);
-  // Marks these pages as present. `window` contains their bytes, up to the end of the file
-  // (`bytes`). False: the bytes may belong to another version.
+  // Marks these pages as present. `window` contains `bytes` bytes of the file for these pages. The
+  // last page may be incomplete. False: the bytes may belong to another version.
   bool publish(CacheParts& parts, const By& by, Chunks& chunks, const Chunks::Claim& claim,
                const PageRun& pages, std::byte* window, std::uint64_t bytes);
   Chunks::Claim find(const Chunks& chunks, std::uint32_t number) const;
@@ -352,7 +354,8 @@ class LargeFile {
   std::atomic<bool> is_over_{false};      // the file was changed, so the kernel serves it
   std::atomic<bool> is_fetched_ahead_{false};
   std::atomic<std::uint32_t> first_place_{0};  // place of the first chunk, plus one; 0: unknown
-  // The members from here to wanted_block_ describe the sequence of reads. They affect only speed.
+  // The members from here to wanted_block_ describe the sequence of reads. These members affect
+  // only speed.
   std::atomic<Advice> advice_{Advice::none};
   std::atomic<std::uint64_t> next_{0}, ahead_end_{0}, window_{0};
   std::atomic<std::uint64_t> wanted_block_{0};  // the block to fetch as a whole, plus one; 0: none
