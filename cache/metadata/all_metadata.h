@@ -14,7 +14,7 @@ namespace cube::cache {
 class AllMetadata {
  public:
   // The origins must outlive the result. Null: no prefix is a pack or a bucket, so the kernel has
-  // all metadata. This is the usual case.
+  // all metadata (the usual case).
   static std::unique_ptr<AllMetadata> make(const Origins& origins);
 
   // The metadata of the prefix that covers the key. Null: only the kernel can answer.

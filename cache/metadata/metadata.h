@@ -1,6 +1,6 @@
-// The metadata of a prefix whose files the kernel does not have. It answers stat, readlink and
-// listings, and never returns the bytes of files. Keys are absolute paths at or below the prefix.
-// Everything below such a prefix is read-only for programs. Thread safety: immutable after
+// The metadata of a prefix whose files the kernel does not have. The class answers stat, readlink
+// and listings, and never returns the bytes of files. Keys are absolute paths at or below the
+// prefix. Everything below such a prefix is read-only for programs. Thread safety: immutable after
 // construction. All functions are async-signal-safe, make raw system calls only, and never call
 // malloc. Errors are those of a file system: ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG, EIO, ENOMEM.
 // After ENOENT, the kernel may still have a file at the path.

@@ -32,8 +32,8 @@ constexpr std::uint64_t k_unused_ns = 600'000'000'000;
 // The pause between two searches for a segment whose records may be evicted.
 constexpr std::uint64_t k_until_looked_again_ns = 5'000'000'000;
 
-// The key of the flight for reading a directory. It cannot be the key of a file, because no file's
-// key ends in a slash.
+// The key of the flight for reading a directory. No file's key ends in a slash, so this key differs
+// from those of files.
 std::uint64_t hash_of_reading(std::string_view key) {
   return base::hash_path(key) ^ base::hash_path("/");
 }
@@ -292,7 +292,7 @@ Pin MountMetadata::listing_of(std::string_view key, const char* path) {
 }
 
 bool MountMetadata::begin_gather(std::string_view key, SingleFlight::Ticket& flight) {
-  // This cannot be the key of a file, because no file's key ends in a slash.
+  // No file's key ends in a slash, so this key differs from those of files.
   return flights_.begin_prefetch(base::hash_path(key) ^ base::hash_path("//"), flight) ==
          SingleFlight::Prefetch::mine;
 }

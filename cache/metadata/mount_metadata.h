@@ -7,13 +7,13 @@
 // (default: 1 s) ago and no process of the node has changed the directory since. A revalidation is
 // a stat of the directory. If its file system is not known to keep the times of directories
 // (directory_times.h), the directory is read again as well. The stat of an entry is served for a
-// tenth of the file's age, but at least for 1 s and at most for 60 s, or until the file is changed
-// through the shim. The listing of a directory is not kept if the directory was changed less than
-// two seconds before it was read, because the origin's clock may be too coarse to show another
-// change. Search permission: a listing is kept only if the process that has read it may search the
-// directory; other processes with the same view need no check. Limits: all metadata records
-// together take at most CUBESHIM_METADATA_RAM. Nothing is kept if a prefix is a pack or a bucket,
-// with CUBESHIM_CONSISTENCY=open, or in mode `real`. Thread-safe. Lookups are async-signal-safe and
+// tenth of the file's age, but at least for 1 s and at most for 60 s. A change of the file through
+// the shim ends this time. If a directory was changed less than two seconds before it was read, its
+// listing is not kept: the origin's clock may be too coarse to show another change. Search
+// permission: a listing is kept only if the process that has read it may search the directory;
+// other processes with the same view need no check. Limits: all metadata records together take at
+// most CUBESHIM_METADATA_RAM. Nothing is kept if a prefix is a pack or a bucket, with
+// CUBESHIM_CONSISTENCY=open, or in mode `real`. Thread-safe. Lookups are async-signal-safe and
 // allocate nothing.
 #pragma once
 
@@ -80,9 +80,9 @@ class MountMetadata final : public KnownStats {
   // the gathered target differed.
   void correct_stat(std::string_view key, const FileStat& stat);
   bool correct_target(std::string_view key, std::string_view target);
-  // The path to which the links at the end of the key lead. `by_link`: the result is `unknown` if
-  // the key does not end in a link, and the final target is not revalidated. If the result is
-  // `unknown`, `real` is the path after the links that memory could follow.
+  // The path to which the links at the end of the key lead. `by_link`: if the key does not end in a
+  // link, the result is `unknown`. The final target is not revalidated. If the result is `unknown`,
+  // `real` is the path after the links that memory could follow.
   enum class Leads : std::uint8_t { anywhere, by_link };
   Says real_path(std::string_view key, Leads leads, FoundPath& real);
   // Whether memory has a listing of the key's directory. If it has, a negative entry for the key
@@ -110,8 +110,8 @@ class MountMetadata final : public KnownStats {
   Listed list(std::string_view key, const char* path);
 
   // Notes a stat that the kernel must answer. Returns true if threads should gather the stats of
-  // the directory's entries, because there were several such stats in the directory and many in the
-  // process.
+  // the directory's entries: several stats in the directory, and many in the process, had to be
+  // answered by the kernel.
   bool note_miss(std::string_view key);
   // Like note_miss, but for an open that has waited for the stat that proves its record. Always
   // returns false if the region is too small.

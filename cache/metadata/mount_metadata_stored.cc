@@ -40,8 +40,8 @@ class MountMetadata::StoredListing final : public Tier::Judge {
     if (!stat_ || record.is_physical() != is_physical_ ||
         !is_proven_open(record, *metadata_.region_))
       return Tier::Verdict::refused;
-    // Refuses the record if this process has not yet read a directory of the mount, because it then
-    // does not know whether the mount keeps the times of directories.
+    // The mount must be known to keep the times of directories. A process knows this only after it
+    // has read a directory of the mount.
     if (!metadata_.times_.are_known_to_be_kept(stat_->device())) return Tier::Verdict::refused;
     if (!tier_->is_of_version(record, *stat_)) return Tier::Verdict::outdated;
     // The entries contain inode numbers, which must be the ones that this node sees.

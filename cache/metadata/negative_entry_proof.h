@@ -20,8 +20,8 @@ bool may_be_negative(std::string_view name);
 
 class NegativeEntryProof {
  public:
-  // Whether this directory's listing proves that a name does not exist, if the listing does not
-  // contain the name, regardless of the case of its letters. Asks the kernel once for each device.
+  // Whether each name that the directory's listing lacks, regardless of the case of its letters,
+  // does not exist. Asks the kernel once for each device.
   bool proves_negative_entries(int directory, std::uint64_t device,
                                std::span<const std::byte> entries);
 

@@ -16,8 +16,8 @@ std::vector<std::string_view> directories_of(const DirectoryData& listing) {
   return names;
 }
 
-// Returns the `count` names after `name`. Returns nothing if `last` is not before `name` with at
-// most `between` names in between.
+// Returns the `count` names after `name`. `last` must precede `name`, with at most `between` names
+// in between; otherwise returns nothing.
 std::vector<std::string> names_after(const std::vector<std::string_view>& names,
                                      std::string_view last, std::string_view name,
                                      std::size_t between, std::size_t count) {
