@@ -1,7 +1,7 @@
 // Tells whether the kernel may have cached the attributes of a path on a mount (FUSE's
-// attr_timeout, NFS's acregmin). If it has not, the server answers the next stat anyway.
-// AT_STATX_FORCE_SYNC would then cost one more request for nothing. Thread-safe and
-// async-signal-safe. Sends no request. Briefly uses an fd.
+// attr_timeout, NFS's acregmin). If it has not, the server must answer the next stat in any case,
+// and AT_STATX_FORCE_SYNC would only cost one more request. Thread-safe and async-signal-safe.
+// Sends no request. Briefly uses an fd.
 #pragma once
 
 namespace cube::cache {

@@ -15,7 +15,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// openat ignores flags that it does not know, but openat2 refuses them.
+// Only these flags are passed to openat2. It refuses unknown flags, which openat ignores.
 constexpr int k_openat2_flags = O_ACCMODE | O_APPEND | O_NONBLOCK | O_SYNC | O_NOFOLLOW | O_NOCTTY |
                                 O_CLOEXEC | O_DIRECTORY | O_DIRECT | O_NOATIME | O_ASYNC | O_PATH;
 

@@ -1,4 +1,4 @@
-// A file of a mount that is open for reading. To read a whole file takes one open, one statx, one
+// A file of a mount that is open for reading. Reading a whole file takes one open, one statx, one
 // read and one close. Thread-safe. Makes raw system calls only.
 #pragma once
 

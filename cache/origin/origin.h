@@ -59,7 +59,7 @@ class Opened {
   // program's call.
   virtual base::Result<int> hand_over(int flags) = 0;
 
-  // A file whose bytes were read together with those of this file. Valid until the next call.
+  // A file whose bytes were read together with the bytes of this file. Valid until the next call.
   struct Neighbour {
     std::string_view key;
     FileAtOrigin file;
@@ -164,8 +164,8 @@ class Origin {
   virtual OriginSpan place_of(std::string_view /*key*/) const { return {}; }
   // Two functions for a file that is fetched in blocks, in the version with this stat. fetch_blocks
   // fetches the bytes [begin, end) into the file's chunks (region/large/chunks.h), and starts to
-  // fetch the bytes up to `ahead_end`. It returns 0 or an errno; ENOSPC means that the chunks have
-  // no room. copy_of returns a kernel file with all bytes.
+  // fetch the bytes up to `ahead_end`. fetch_blocks returns 0 or an errno; ENOSPC means that the
+  // chunks have no room. copy_of returns a kernel file with all bytes.
   virtual int fetch_blocks(std::string_view /*key*/, const FileStat& /*stat*/,
                            std::uint64_t /*begin*/, std::uint64_t /*end*/,
                            std::uint64_t /*ahead_end*/) const {
