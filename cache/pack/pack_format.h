@@ -1,7 +1,7 @@
 // The format of a packed data set, FILE.cube: a header page, segments of records
 // (cache/record/record.h), the index, and a footer. doc/FORMAT.md describes the fields. Paths are
 // relative to the pack's root; the path of the root itself is empty. Entries are in the order of
-// their names' bytes, and the contents of a directory precede the directory itself. To pack a tree
+// their names' bytes, and the contents of a directory precede the directory itself. Packing a tree
 // twice yields the same bytes, because nothing in the file depends on the time or place of packing.
 // Thread safety: pure functions, plain values.
 #pragma once
@@ -40,8 +40,8 @@ struct PackHeader {
 };
 static_assert(sizeof(PackHeader) == 128 && std::is_trivially_copyable_v<PackHeader>);
 
-// While a pack is being made, the journal is in the place of the header. It records which part of
-// the pack is safe on the disk.
+// While a pack is being made, the journal is in the place of the header. The journal records which
+// part of the pack is safe on the disk.
 struct PackJournal {
   static constexpr std::uint64_t k_magic = 0x5452415045425543;  // "CUBEPART"
   std::uint64_t magic;
@@ -120,7 +120,7 @@ class PackListingReader {
 // Whether a pack can contain this path. The path must be relative and shorter than PATH_MAX,
 // without zero bytes and without components that are empty, "." or "..".
 bool is_pack_path(std::string_view path);
-// Whether a name can be a component of such a path.
+// Whether a name can be a component of a path in a pack.
 bool is_pack_name(std::string_view name);
 
 // The part of the origin's stat that a pack contains. Fields that differ from mount to mount or

@@ -7,9 +7,9 @@
 namespace cube::cache {
 namespace {
 
-// The inodes of listed directories. They are used for the ".." of subdirectories, because a program
-// that walks a tree lists a directory before its subdirectories. The hash of the path selects the
-// row. A row is valid if the xor of its two words is the hash.
+// The inodes of listed directories. A program that walks a tree lists a directory before its
+// subdirectories, whose ".." then needs no read. The hash of the path selects the row. A row is
+// valid if the xor of its two words is the hash.
 struct KnownInode {
   std::atomic<std::uint64_t> inode{0}, check{0};
 };
@@ -59,8 +59,8 @@ class AskedRecords {
   ~AskedRecords() { ask(); }
 
   void add(const PackSlot& slot) {
-    // Records with at most this many bytes (of zeros) between them count as adjacent. To read a
-    // page costs as much as to read a small record.
+    // Records with at most this many bytes (of zeros) between them count as adjacent. Reading a
+    // page costs as much as reading a small record.
     constexpr std::uint64_t k_most_between = 4 << 10;
     if (slot.offset < span_.end() || slot.offset - span_.end() > k_most_between) {
       ask();

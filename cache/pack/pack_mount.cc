@@ -151,8 +151,8 @@ base::Result<void> PackMount::follow_links(bool follows_last, FoundName& found) 
   return {};
 }
 
-// The error for a path that the pack lacks, if no link is involved. It depends on the deepest
-// existing parent. If this parent is not a directory, the error is ENOTDIR. Otherwise it is
+// The error for a path that the pack lacks, if no link is involved. The deepest existing parent
+// determines the error. If this parent is not a directory, the error is ENOTDIR. Otherwise it is
 // ENAMETOOLONG if the missing name is too long, and ENOENT if not.
 int PackMount::negative_entry_of(std::string_view name) const {
   std::string_view above = name;

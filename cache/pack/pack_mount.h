@@ -1,8 +1,8 @@
 // A pack as a directory tree under a prefix. The class looks up paths, follows links within the
-// pack, and returns stats as a separate file system would. To read a file takes one read of the
-// pack. To get the stat of an uncached entry takes one short read. To find that a path does not
-// exist takes a read of its parent, unless the last such path had the same parent; in a pack with
-// links, it takes a read of each component. Thread safety: any number of threads may call const
+// pack, and returns stats as a separate file system would. A file takes one read of the pack. The
+// stat of an uncached entry takes one short read. A path that does not exist takes a read of its
+// parent, or no read if the last missing path had the same parent. In a pack with links, a missing
+// path takes a read of each component. Thread safety: any number of threads may call const
 // functions, which take no lock, do not call malloc, and make raw system calls only. Errors are
 // those of a file system: ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG. After ENOENT, the caller asks the
 // kernel. Known limits: a link that leads out of the pack is broken, and a user who can read the

@@ -12,8 +12,8 @@ namespace cube::cache {
 class PackNeighbours {
  public:
   PackNeighbours(const PackMount& mount, const PackMount::Content& content);
-  // `path`: the path under the prefix with which the program would open the file. It is valid until
-  // the next call.
+  // `path`: the path under the prefix with which the program would open the file. The path is valid
+  // until the next call.
   bool next(std::string_view& path, PackMount::Content& found);
 
  private:

@@ -168,8 +168,8 @@ void PackReader::will_need_index() const {
 }
 
 // Reads the index for one lookup. If the pack was truncated, a load from a missing page of the
-// index would end the program. So before each value is read, the kernel is asked whether its first
-// and last bytes can be read, but only once for consecutive reads of the same page.
+// index would end the program. So the kernel is asked whether both ends of a value can be read
+// before the value is read. For consecutive reads of the same page, it is asked only once.
 class PackReader::IndexLook {
  public:
   template <typename T>
@@ -311,7 +311,7 @@ bool PackReader::is_untouched() const {
   auto now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
   if ((!now || !now->same_file(stat_)) && revive())
     now = stat_path(fd_.load(std::memory_order_relaxed), "", flags);
-  // The host program has closed the fd, and the pack can no longer be opened. To return true is
+  // The host program has closed the fd, and the pack can no longer be opened. Returning true is
   // safe, because every record is checked.
   if (!now || !now->same_file(stat_)) return true;
   bool is_same = now->same_content(stat_);

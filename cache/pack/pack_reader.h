@@ -30,8 +30,9 @@ class PackReader {
   base::Result<PackEntry> find(std::string_view path) const;
 
   // The place of the n-th record whose path has this hash, from the index alone. (More than one
-  // such record is very rare.) A caller with room for the whole record saves a read by this.
-  // ENOENT: there are at most `n` such records.
+  // such record is very rare.) If the caller has room for the whole record, locate() and
+  // read_record() need one read less than find() and read(). ENOENT: there are at most `n` such
+  // records.
   base::Result<PackSlot> locate(std::uint64_t path_hash, std::uint64_t n = 0) const;
   // Reads the whole record with one read, and checks its header and data. `to` must have room for
   // slot.bytes bytes, and be aligned to 8 bytes. ENOENT: the record belongs to another path.
@@ -54,7 +55,7 @@ class PackReader {
                                       std::size_t n) const;
 
   // If the mount keeps pages, these functions make the kernel fetch a part of the file, or the
-  // whole index (only at the first call). They do not wait for the pages.
+  // whole index (only at the first call). Neither function waits for the pages.
   void will_need(std::uint64_t at, std::uint64_t n) const;
   void will_need_index() const;
   // Whether the index is small enough to be kept in memory as a whole.

@@ -55,8 +55,9 @@ void PackWindows::note_time(const PackSlot& slot, const PackSpan& read, std::uin
   WindowState& known = state();
   const std::uint64_t alone = known.alone_ns.load(std::memory_order_relaxed);
   if (read.bytes == slot.bytes) {
-    // The time drops immediately after a quicker read, because that shows the speed of the origin.
-    // It rises only slowly after slower reads, in case the origin has become slower for good.
+    // After a quicker read, the time drops immediately, because the read shows the speed of the
+    // origin. After slower reads, the time rises only slowly: the origin may be slower only for a
+    // moment.
     known.alone_ns.store(
         std::max<std::uint64_t>(1, alone == 0 ? ns : std::min(ns, alone + alone / 16)),
         std::memory_order_relaxed);

@@ -75,8 +75,8 @@ class PackBuilder {
     std::size_t at = 0;
     TreePaths::Range range;
     bool is_whole = true;  // the whole directory is packed, not only the paths of a list
-    // Finished records of subdirectories. They are written together, so that a reader can read them
-    // all with few requests.
+    // Finished records of subdirectories. All of them are written together, so that a reader needs
+    // only few requests to read them.
     std::vector<DirectoryRecord> done;
   };
 

@@ -16,7 +16,7 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_copy_part = 512 << 10;
 
-// A file in memory. It is closed even if a jump leaves the copying while that waits for the pack.
+// A file in memory. Copying may wait for the pack; if a jump leaves the wait, the file is closed.
 class CopyUnderWay {
  public:
   CopyUnderWay() {

@@ -1,7 +1,7 @@
-// Copies a packed file into a kernel file. This is for files that cannot be served from memory
-// because they are too large or there is no room. The copy has the bytes, size, mode and mtime of
-// the packed file, but its own inode and owner. It uses memory until it is closed. Thread-safe and
-// async-signal-safe.
+// Copies a packed file into a kernel file. Used for a file that cannot be served from memory,
+// because the file is too large or there is no room. The copy has the bytes, size, mode and mtime
+// of the packed file, but its own inode and owner. The copy uses memory until it is closed.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include "cache/pack/pack_mount.h"

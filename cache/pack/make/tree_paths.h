@@ -1,6 +1,6 @@
 // A list of relative paths. sort() sorts it: a directory precedes its contents, and names are in
-// the order of their bytes. The memory is that of the text, plus 8 bytes for each path. Thread
-// safety: as a plain value.
+// the order of their bytes. The list takes as much memory as its text, plus 8 bytes for each path.
+// Thread safety: as a plain value.
 #pragma once
 
 #include <algorithm>
