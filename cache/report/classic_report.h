@@ -10,8 +10,8 @@
 
 namespace cube::cache {
 
-// Returns two lines of counts (since the last report, and in total), then lines about prefetching,
-// large files, metadata and tiers, and at the end the line of append_classic_served.
+// Returns two lines of counts: since the last report, and in total. Lines about prefetching, large
+// files, metadata and tiers follow. The last line is that of append_classic_served.
 ReportText report_as_classic(const JobTotals& job, std::uint64_t last_requests,
                              std::uint64_t last_hits, std::span<const std::string> prefixes = {});
 

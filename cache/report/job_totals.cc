@@ -79,8 +79,8 @@ std::optional<double> JobTotals::ns_of_miss() const {
 }
 
 std::optional<JobTotals::Saved> JobTotals::saved() const {
-  // With fewer fetches, the lower quartile would depend on only a few files, all of which a busy
-  // machine may have delayed.
+  // With fewer fetches, the lower quartile would depend on only a few files. On a busy machine, all
+  // of these may have been delayed.
   constexpr std::uint64_t k_enough_fetches = 32;
   const auto miss = ns_of_miss();
   if (!miss || timed_misses() < k_enough_fetches) return std::nullopt;

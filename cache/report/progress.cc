@@ -28,7 +28,7 @@ std::uint64_t added(const JobTotals& rise) {
 // first epoch is over, or the memory is full.
 bool has_filled(const JobTotals& rise) { return added(rise) * 100 < asked(rise); }
 
-// The most frequent reason for opens that were not served. Null: there are only few such opens.
+// The most frequent reason for opens that were not served. Null: only a few opens were not served.
 const Bypassed* main_reason(const JobTotals& rise) {
   const auto* const most = std::max_element(
       std::begin(k_bypassed), std::end(k_bypassed), [&](const Bypassed& a, const Bypassed& b) {

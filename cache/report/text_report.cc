@@ -131,7 +131,8 @@ void append_large_files(ReportText& text, const JobTotals& job) {
   const std::uint64_t faulted = totals[Counter::block_faulted];
   const std::uint64_t mappings = totals[Counter::block_mappings],
                       watched = std::min(mappings, totals[Counter::block_watched]);
-  // Leaves out the origin if the library has read nothing from it but the kernel may have.
+  // If the library has read nothing from the origin, the origin is mentioned only if the kernel has
+  // read nothing for mappings either.
   if (const std::uint64_t fetched = totals[Counter::block_origin];
       fetched != 0 || (faulted == 0 && watched == mappings))
     add("; cubeshim fetched ", fetched, " from the ", job.name_of_origin());

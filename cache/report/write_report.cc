@@ -31,9 +31,9 @@ bool expand(std::string_view pattern, std::uint32_t pid, char (&path)[PATH_MAX])
   return true;
 }
 
-// Whether another user may have planted the file so that this process writes to it. This is
-// possible only in a directory to which all users may write, for a file that belongs to another
-// user or has a second name. If fs.protected_regular is set, the kernel itself refuses such a file.
+// Whether another user may have planted the file so that this process writes to it. Such a file
+// lies in a directory to which all users may write, and belongs to another user or has a second
+// name. If fs.protected_regular is set, the kernel itself refuses such a file.
 bool may_be_planted(const char* path, const struct ::stat& file) {
   char directory[PATH_MAX];
   const std::string_view text(path);
