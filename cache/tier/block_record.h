@@ -1,6 +1,6 @@
-// The form in which a tier stores a block of a large file. It is a record with the stat of the
-// file, the bytes of the block, and a path that no file can have: PATH//BLOCKBYTES/NUMBER. Thread
-// safety: plain values and pure functions; async-signal-safe.
+// The form in which a tier stores a block of a large file: a record with the stat of the file, the
+// bytes of the block, and a path that no file can have (PATH//BLOCKBYTES/NUMBER). Thread safety:
+// plain values and pure functions; async-signal-safe.
 #pragma once
 
 #include <algorithm>

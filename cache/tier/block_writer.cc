@@ -42,8 +42,8 @@ base::Result<void> BlockWriter::pass(const std::function<bool()>& may_go_on,
 }
 
 base::Result<void> BlockWriter::offer(const Chunks::Offer& from) {
-  // If the file was changed, or if its row was reused for another file, the path is missing. It is
-  // then unknown to which file the bytes belong.
+  // If the file was changed, or if its row was reused for another file, the path is missing.
+  // Without the path, the file of the bytes is unknown.
   if (!names_.find(from.key, name_)) return {};
   if (!buffer_) {
     auto buffer = base::Mapping::anonymous(k_buffer_bytes);

@@ -3,7 +3,7 @@
 // chunk is pinned while its blocks are offered, so that it is not replaced. Invariants: only whole
 // blocks are offered, and only if the row of the file's path in the region proves their version.
 // Until its chunk is replaced, a block is offered at most once, and never if it came from a tier.
-// Thread safety: one thread. All other threads may continue meanwhile.
+// Thread safety: one thread. All other threads may continue.
 #pragma once
 
 #include <cstdint>

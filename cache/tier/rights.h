@@ -1,8 +1,8 @@
-// Decides whether it is proven that the origin would let this process open a file that a tier has.
-// Mode bits prove nothing: an access control list, the rules of a server, or a squashed root may
-// refuse an open that the mode bits allow. But if a process with the same rights has opened the
-// file by this path, and its mode, owner and ctime have not changed since then, the right is
-// proven. Otherwise the file must be opened at the origin. Thread safety: pure.
+// Looks for a proof that the origin would let this process open a file that a tier has. Mode bits
+// prove nothing: an access control list, the rules of a server, or a squashed root may refuse an
+// open that the mode bits allow. The right is proven if a process with the same rights has opened
+// the file by this path, and if the file's mode, owner and ctime are unchanged since then.
+// Otherwise the file must be opened at the origin. Thread safety: pure.
 #pragma once
 
 #include "cache/record/record.h"

@@ -9,8 +9,8 @@
 namespace cube::cache {
 namespace {
 
-// Whether a later job can use the record. It cannot use gathered stats, which are too old by then,
-// or the listing of a directory whose times prove nothing.
+// Whether a later job can use the record. Gathered stats are too old by then. A listing is useful
+// only if the times of the directory are reliable.
 bool is_worth_keeping(const Record& record) {
   if (record.kind != RecordKind::directory) return record.kind == RecordKind::file;
   const auto data = DirectoryData::of(record);

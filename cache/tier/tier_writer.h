@@ -1,10 +1,10 @@
 // Writes new records in RAM to the tiers, one segment or one chunk of a large file at a time. The
-// writer runs in a background thread of one process of the node. It writes only records that are in
-// the index, confirmed, and not marked. While it writes the records of a segment, the segment is
+// writer runs in a background thread of one process of the node. A record is written only if it is
+// in the index, confirmed, and not marked. While it writes the records of a segment, the segment is
 // pinned. Segments of the ring are written first, because they can be reclaimed after that
 // (Ring::is_awaited). Invariants: as long as its segment is not reclaimed, a record is written at
 // most once. After a pass that failed, no thread waits for the tiers. Thread safety: one thread,
-// unless the comment of a function says otherwise. All other threads may continue meanwhile.
+// unless the comment of a function says otherwise. All other threads may continue.
 #pragma once
 
 #include <cstdint>

@@ -174,8 +174,8 @@ void ClusterClient::get(const ClusterKey& key, unsigned lease_seconds, std::uint
   answer.outcome_ = Outcome::late;
   if (answer.let_go() == nullptr) return;
   if (leave(*request)) return wake();
-  // The answer has arrived at the last moment. It is used, because it may contain a lease that must
-  // not be lost.
+  // The answer has arrived at the last moment. The asker gets it, because a lease in the answer
+  // must not be lost.
   answer.note(*request);
   answer.outcome_ = request->outcome;
 }

@@ -1,14 +1,14 @@
 // The client of the memcached servers. A thread that asks (the asker) enters a request in a fixed
-// table, and waits on a futex until the answer arrives or the deadline passes. One other thread of
-// the process, the client's thread, has the sockets. It has its own fd table, so the host program
-// cannot close the sockets or pass them on by a fork. While no program waits, the client's thread
-// also sends the records of an OfferSource, over separate connections. To start the thread, the
-// function g_start_cluster_thread calls claim_start(). run() is the body of the thread, and stop()
-// ends it. A forked child does not have the thread, and must not use the object. Invariants: a
-// server that does not answer delays an asker by at most one deadline. A late answer is dropped.
-// After errors, a server is not asked for a while (CircuitBreaker). The functions for askers
-// allocate nothing and take no lock. Thread-safe, except that calls of run() must not overlap, and
-// calls of stop() must not overlap.
+// table, and waits on a futex until the answer arrives or the deadline passes. Another thread of
+// the process, the client's thread, has the sockets. The client's thread has its own fd table, so
+// the host program cannot close the sockets or pass them on by a fork. While no program waits, the
+// client's thread also sends the records of an OfferSource, over separate connections. To start the
+// thread, the function g_start_cluster_thread calls claim_start(). run() is the body of the thread,
+// and stop() ends it. A forked child does not have the thread, and must not use the object.
+// Invariants: a server that does not answer delays an asker by at most one deadline. A late answer
+// is dropped. After errors, a server is not asked for a while (CircuitBreaker). The functions for
+// askers allocate nothing and take no lock. Thread-safe, but only one thread at a time may call
+// run(), and only one may call stop().
 #pragma once
 
 #include <atomic>
@@ -109,7 +109,7 @@ class ClusterClient {
            bool is_ahead = false);
   // Makes the server drop this version of the item. Does not wait for the answer.
   void remove(const ClusterKey& key, std::uint64_t cas);
-  // Whether the server of this key is asked. False: it is known not to answer.
+  // Whether a request for this key would be sent. False: the server is known not to answer.
   bool is_asked(const ClusterKey& key) const;
   bool takes_offers() const;
   // Like takes_offers, but only for the server of this key.
@@ -162,7 +162,8 @@ class ClusterClient {
 };
 
 // A function that starts a thread that calls client.run(). Code that can start such threads sets
-// it. If it cannot start a thread now, it does nothing, and is called again later.
+// this pointer. If no thread can be started now, the function does nothing, and is called again
+// later.
 using StartClusterThread = void (*)(ClusterClient& client, OfferSource& source);
 extern constinit std::atomic<StartClusterThread> g_start_cluster_thread;
 

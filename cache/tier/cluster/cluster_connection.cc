@@ -65,7 +65,7 @@ bool ClusterConnection::connected() {
     is_ready_ = true;
     return true;
   }
-  // The login must be the first command. It uses the old text protocol.
+  // The login must be the first command, and uses the old text protocol.
   send(k_login, MetaCommand::login(login_.size()));
   std::memcpy(out_ + out_end_, login_.data(), login_.size());
   std::memcpy(out_ + out_end_ + login_.size(), "\r\n", 2);

@@ -1,8 +1,8 @@
 // One socket to a server. Commands are sent in order, answers arrive in the same order, and no call
-// blocks. Invariants: after any fault (an error, a wrong token, an unknown line, an unexpected
-// byte) the connection is closed, because it would be unclear to which commands further answers
-// belong. Each command has a different token, and a server cannot predict the first token. Thread
-// safety: one thread, with its own fd table.
+// blocks. Invariants: after any fault, the connection is closed, because it is unclear to which
+// commands further answers would belong. Faults are errors, wrong tokens, unknown lines, and
+// unexpected bytes. Each command has a different token, and a server cannot predict the first
+// token. Thread safety: one thread, with its own fd table.
 #pragma once
 
 #include <poll.h>

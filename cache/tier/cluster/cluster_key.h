@@ -1,5 +1,5 @@
-// The key under which the cluster stores a file, a block of a file, or a listing. It consists of
-// "cs2:", the namespace, and 32 hex digits: a hash of the origin's id and of the path below the
+// The key under which the cluster stores a file, a block of a file, or a listing. The key consists
+// of "cs2:", the namespace, and 32 hex digits: a hash of the origin's id and of the path below the
 // prefix. Thread safety: plain values; nothing is allocated; async-signal-safe.
 #pragma once
 

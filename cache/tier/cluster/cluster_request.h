@@ -45,9 +45,9 @@ struct ClusterRequest {
                                                // answer
   Outcome outcome = Outcome::skipped;
   std::uint64_t size = 0;  // bytes of the value in `buffer`
-  // Only the client's thread changes this mapping, and keeps it for the next request. It stays
-  // mapped in forked children, because a child that a signal handler has forked may return into a
-  // read of the buffer.
+  // Only the client's thread changes this mapping, and keeps it for the next request. Forked
+  // children also have the mapping: a child that a signal handler has forked may return into a read
+  // of the buffer.
   base::Mapping buffer;
 };
 

@@ -211,9 +211,9 @@ void ClusterClient::Worker::lane_broke(Lane& lane, std::uint64_t now) {
   }
 }
 
-// The number of late answers after which the server rests. It is higher if the origin is fast,
-// because opens then wait for less than the whole deadline. On a busy machine some answers take 2
-// ms, and a rest of a second would cost far more than these.
+// The number of late answers after which the server rests. The number is higher if the origin is
+// fast, because opens then wait for less than the whole deadline. On a busy machine some answers
+// take 2 ms, and a rest of a second would cost far more than these.
 int ClusterClient::Worker::most_late(const ClusterRequest& request) const {
   const std::uint64_t waited = std::max<std::uint64_t>(
       request.deadline_ns - std::min(request.deadline_ns, request.sent_ns), 1);

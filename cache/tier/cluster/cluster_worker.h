@@ -1,5 +1,5 @@
 // The work of the client's thread. A Worker sends queued requests, delivers answers, enforces
-// deadlines, operates the circuit breakers, and offers records. Thread safety: one thread. It
+// deadlines, operates the circuit breakers, and offers records. Thread safety: one thread. A Worker
 // shares only the requests and the ServerStates with other threads.
 #pragma once
 
@@ -46,8 +46,8 @@ class ClusterClient::Worker {
   struct Server {
     ServerAddress address;
     bool has_address = false;
-    // The lookup of the server's name. It runs at the start, and again whenever the server begins
-    // to rest.
+    // The lookup of the server's name. The lookup runs at the start, and again whenever the server
+    // begins to rest.
     DnsQuery query;
     bool is_asked_for = false, is_told = false;
     unsigned failures = 0;

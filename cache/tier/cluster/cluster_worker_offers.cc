@@ -66,8 +66,8 @@ void ClusterClient::Worker::offer(std::uint64_t now) {
     return end_offer(OfferEnd::put_off);
   if (!prepare(lane, now) || lane.connection.pending() != 0) return;
   // First asks whether the server already has the record: the previous leader may have offered it,
-  // or another node may have read the same file. If the servers had none of the last records, does
-  // not ask, because that would be a wasted round trip.
+  // or another node may have read the same file. Asks only if the servers already had some of the
+  // last records; otherwise the question would waste a round trip.
   if (step_ == Step::waiting && offer_cas_ == 0 && were_there_ != 0) return look_for_offer();
   step_ = Step::paying;
   if (!TokenBucket::take(client_.options_.rows[offer_server_].free_ns, now, offer_.bytes(),
@@ -93,8 +93,8 @@ bool ClusterClient::Worker::answer_offer(std::size_t server, const MetaAnswer& a
         of.is_full = false;
         break;
       }
-      // An item without bytes is only a lease. It is replaced, because its holder may be dead or
-      // too slow.
+      // An item without bytes is only a lease. Replaces the item, because the holder of the lease
+      // may be dead or too slow.
       if (!answer.has_size || answer.size != 0 || !answer.has_cas) break;
       offer_cas_ = answer.cas;
       if (may_send_again) step_ = Step::paying;

@@ -46,7 +46,7 @@ class HelperDesk {
 };
 
 // A function that starts a thread with all signals blocked, or returns false if it cannot. Code
-// that can start such threads sets it.
+// that can start such threads sets this pointer.
 using StartHelperThread = bool (*)(void (*body)(void*), void* argument);
 extern constinit std::atomic<StartHelperThread> g_start_helper_thread;
 

@@ -16,7 +16,8 @@ namespace {
 // with 15, it took 40 ms. With 10, the gate sometimes opens although no processor is idle.
 constexpr int k_niceness = 15;
 constexpr std::uint64_t k_longest_ns = 20'000'000, k_between_gates_ns = 1'000'000'000;
-// An answer within k_prompt_ns shows that a processor is idle.
+// If the answer takes longer than k_prompt_ns, the gate stays shut for k_pauses_of_wait times the
+// excess.
 constexpr std::uint64_t k_prompt_ns = 100'000, k_pauses_of_wait = 64;
 
 }  // namespace

@@ -1,7 +1,7 @@
 // A gate that opens when a processor is idle, so that work that can wait takes no processor time
-// from the program. A helper thread of low priority answers as soon as it gets a processor. If it
-// does not answer for a while, or cannot be started, the gate opens anyway. Thread safety: only the
-// client's thread uses it.
+// from the program. A helper thread of low priority answers as soon as it gets a processor. The
+// gate also opens if the thread has not answered for a while, or cannot be started. Thread safety:
+// only the client's thread uses it.
 #pragma once
 
 #include <cstdint>

@@ -175,8 +175,8 @@ base::Result<void> DiskDirectory::check_version(bool is_read_only, std::string& 
       sys::unlink(temporary.text);
       return fail_with(sys::failed(n) ? static_cast<int>(-n) : ENOSPC);
     }
-    // linkat does not replace a file that another process has just created. That is important,
-    // because its lock may already be held.
+    // Uses linkat, because it does not replace a file that another process has just created. The
+    // lock of such a file may already be held.
     const long linked =
         sys::raw(SYS_linkat, AT_FDCWD, sys::arg(temporary.text), AT_FDCWD, sys::arg(path.text), 0);
     sys::unlink(temporary.text);

@@ -31,7 +31,7 @@ class DirectoryLock {
   base::UniqueFd fd_;
 };
 
-// The flags of every open below such a directory. With O_NONBLOCK, an open does not wait for a
+// The flags of every open below a DiskDirectory. With O_NONBLOCK, an open does not wait for a
 // special file that another program may have put there.
 inline constexpr int k_open_below = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
@@ -42,7 +42,7 @@ class DiskDirectory {
   // Opens or creates the directory. On failure, `why` explains the failure to the user in one line.
   static base::Result<DiskDirectory> open(const std::string& parent, const std::string& name,
                                           bool is_read_only, std::string& why);
-  // Opens an existing directory, whatever its version is. ENOENT: it does not exist.
+  // Opens an existing directory of any version. ENOENT: it does not exist.
   static base::Result<DiskDirectory> look(const std::string& parent, const std::string& name,
                                           std::string& why);
 
@@ -69,8 +69,8 @@ class DiskDirectory {
   };
   base::Result<DiskRoom> room() const;
   const std::string& path() const { return path_; }
-  // Checks that the directory has the version of this library. If the directory has no version, and
-  // unless `is_read_only`, writes the version.
+  // Checks that the directory has the version of this library. If the directory has no version and
+  // `is_read_only` is false, writes the version.
   base::Result<void> check_version(bool is_read_only, std::string& why) const;
 
  private:

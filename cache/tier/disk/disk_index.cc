@@ -50,7 +50,7 @@ constexpr std::uint32_t class_of(std::uint64_t bytes) {
   const auto octave = static_cast<std::uint32_t>(std::bit_width(last >> 10)) - 1;
   const std::uint64_t begin = std::bit_floor(last);
   const bool is_fine = octave < k_fine_octaves;
-  // The width is never 0, but clang's analyzer cannot infer that without the maximum with 1.
+  // The width is at least 1 even without std::max, but clang's analyzer cannot infer this.
   const std::uint64_t width = std::max<std::uint64_t>(begin / (is_fine ? k_fine : k_coarse), 1);
   const auto step = static_cast<std::uint32_t>((last - begin) / width);
   return std::min(is_fine ? octave * k_fine + step
@@ -74,8 +74,8 @@ DiskGeometry DiskGeometry::of_sizes(std::uint64_t first_buckets, std::uint32_t r
   std::uint64_t at =
       base::round_up(k_page + std::uint64_t{row_count} * sizeof(DiskSegmentRow), k_page);
   for (std::uint32_t t = 0; t < k_tables; ++t) {
-    // The second table is small. It takes the few entries whose two buckets are full long before
-    // the first table is.
+    // The second table is small. Its room is for the few entries whose two buckets are full long
+    // before the first table is full.
     const std::uint64_t buckets[] = {first_buckets, first_buckets / 8 + 1, 2 * first_buckets,
                                      5 * first_buckets};
     g.bucket_count[t] = buckets[t];

@@ -1,6 +1,6 @@
 // Maps 64-bit hashes to records in segment files. The index is one file that all processes of the
-// node map. It has a header, a row for each segment file, and tables of buckets; a bucket is one
-// cache line. When a table is full, a further table is added. A slot is one word: tag:16 |
+// node map. The file has a header, a row for each segment file, and tables of buckets. A bucket is
+// one cache line. When a table is full, a further table is added. A slot is one word: tag:16 |
 // tentative:1 | size class:7 | segment:18 | offset:22. The offset is in units of 64 bytes. 0 is an
 // empty slot. One compare-and-swap publishes a slot. If the row of a slot belongs to another
 // segment now, the slot is dead and may be overwritten. Until confirm(), an entry is tentative:

@@ -12,9 +12,9 @@ namespace sys = base::sys;
 
 namespace {
 
-// Whether the writer of a segment file holds the file's lock. This function takes the lock for a
-// moment. It holds the directory's lock meanwhile, so that it does not disturb a process that
-// creates a segment file.
+// Whether the writer of a segment file holds the file's lock. This function takes the file's lock
+// for a moment. The directory's lock keeps it from disturbing a process that creates a segment
+// file.
 bool is_being_written(const DiskDirectory& directory, int fd) {
   const auto lock = directory.lock(DiskDirectory::k_wait_for_lock_ms);
   if (!lock) return true;

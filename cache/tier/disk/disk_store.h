@@ -11,9 +11,9 @@
 // hashes of its header and data match. Segment files that the running job has written or read are
 // not removed, because otherwise data larger than the bound would evict itself. The store uses at
 // most the bound, and leaves a share of the file system free. A record that is not of this run
-// (DiskPlace) may be outdated, so the caller must ask the origin for the file's stat. Of the marks
-// of a record on the disk, readers check only `stale`. A power cut may undo forget() and drop(),
-// but after it no record is of this run. Thread-safe, also across processes. find() and read() are
+// (DiskPlace) may be outdated, so the caller must ask the origin for the file's stat. Readers check
+// only the mark `stale` of a record on the disk. A power cut may undo forget() and drop(), but
+// after it no record is of this run. Thread-safe, also across processes. find() and read() are
 // async-signal-safe, and allocate nothing. No fd stays open. A forked child must call
 // forget_writer(). No exception leaves a function.
 #pragma once

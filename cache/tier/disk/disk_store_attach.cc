@@ -254,8 +254,8 @@ void DiskStore::load(std::uint32_t number, DiskIndexBuilder* builder) {
     if (!is_private_) sys::unlink(directory_.path_of_segment(number).text);
     if (is_row_of_it) row.set(0, DiskSegmentState::free);
   };
-  // Removes the file if its eviction was not completed, or if the index has no free row for it,
-  // because the index of an earlier job was larger.
+  // Removes the file if its eviction was not completed, or if the index has no free row for it. The
+  // index of an earlier job may have been larger.
   const bool is_leaving = is_row_of_it && row.state() == DiskSegmentState::leaving;
   if (is_leaving || (!is_row_of_it && row.state() != DiskSegmentState::free)) return leave();
   const auto fd = directory_.open_segment(number, is_private_ ? O_RDONLY : O_RDWR);
@@ -301,8 +301,8 @@ void DiskStore::enter(std::uint32_t number, const SegmentContents& contents,
     if (r.state != 0) continue;
     const std::uint64_t offset = std::uint64_t{r.offset} * k_record_alignment;
     if (is_entered(r.path_hash, number, offset)) continue;
-    // Adds the entry by inode first. Without it, a change through another name would not find the
-    // record, so there must not be an entry by path.
+    // Adds the entry by inode first. If this fails, adds no entry by path, because a change through
+    // another name would not find the record.
     if (r.has_inode() && !insert(r.inode_hash, word_of(r.inode_hash, number, r))) return;
     insert(r.path_hash, word_of(r.path_hash, number, r));
   }

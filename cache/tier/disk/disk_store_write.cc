@@ -114,8 +114,8 @@ bool DiskStore::publish(const Candidate& candidate, std::uint64_t offset) {
     const auto lock = directory_.lock(DiskDirectory::k_wait_for_lock_ms);
     return lock && insert(hash, entry);
   };
-  // Adds the entry by path first, as a tentative entry, which only changes find. So an entry by
-  // inode never exists without an entry by path.
+  // Adds the entry by path first, as a tentative entry, which only changes find. So whenever there
+  // is an entry by inode, there is also an entry by path.
   bool shown = add(row.path_hash, word | DiskIndex::k_tentative);
   if (shown && row.has_inode())
     shown =

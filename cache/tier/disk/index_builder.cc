@@ -90,7 +90,7 @@ base::Result<bool> DiskIndexBuilder::end_pass() {
   if (const auto written = write_window(std::min(bytes_, end - begin_)); !written)
     return base::fail(written.error().value);
   begin_ += bytes_;
-  // Gives the memory back to the kernel. It then contains zeros again.
+  // Gives the memory back to the kernel. After that, the memory contains zeros again.
   sys::madvise(window_.data(), window_.size(), MADV_DONTNEED);
   sys::madvise(fills_.data(), fills_.size(), MADV_DONTNEED);
   return begin_ < end;

@@ -1,6 +1,6 @@
 // Fills an index that no other process has opened yet. The builder makes a window of the tables in
-// memory, and writes it to the file as a whole. To store each entry into the mapped file would be
-// slow, because most entries would cost a page fault as soon as the kernel writes pages back. The
+// memory, and writes it to the file as a whole. Storing each entry directly into the mapped file
+// would be slow: as soon as the kernel writes pages back, most entries would cost a page fault. The
 // first pass adds all entries, and fills the first window. A larger index needs a pass for each
 // further window, with the same entries in the same order. Invariants: the place of an entry
 // depends only on the entries and their order. If a later pass differs, some entries are lost or
@@ -21,8 +21,8 @@ class DiskIndexBuilder {
  public:
   static constexpr std::uint64_t k_most_window = 1 << 30;
 
-  // `path` is the path of the index file, or null if the index is private to this process; a
-  // private index is filled in place. `most_window` is a parameter only for tests.
+  // `path` is the path of the index file. Null: the index is private to this process, and is filled
+  // in place. `most_window` is a parameter only for tests.
   static base::Result<DiskIndexBuilder> create(DiskIndex& index, const char* path,
                                                std::uint64_t most_window = k_most_window);
 

@@ -30,8 +30,8 @@ AlignedBytes allocate(std::uint64_t bytes) {
   return AlignedBytes(new (std::align_val_t{k_record_alignment}, std::nothrow) std::byte[bytes]);
 }
 
-// Reads the size, the times and the header of the file. This is the first step of both read_footer
-// and walk_records.
+// Reads the size, the times and the header of the file. Both read_footer and walk_records begin
+// with this step.
 base::Result<SegmentContents> begin_reading(int fd, std::uint32_t number) {
   SegmentContents contents;
   struct ::stat st {};

@@ -5,8 +5,7 @@
 // first damaged record. Invariants: the writer holds an exclusive flock through a mapping of the
 // header page. So no fd stays open, and the kernel releases the lock when the writer dies. The
 // writer opens the file by its path for each write, and checks that it is the same file. Thread
-// safety: a SegmentWriter belongs to one thread at a time. The functions have no state except the
-// file.
+// safety: a SegmentWriter belongs to one thread at a time. The functions change only the file.
 #pragma once
 
 #include <span>

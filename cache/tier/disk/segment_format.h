@@ -45,8 +45,8 @@ struct DiskFooterRow {
   std::uint32_t reserved;    // zero
 
   // Whether the index has an entry by inode for the record, so that a change through another name
-  // of the file finds it. Blocks have no such entry: there may be thousands of them, and each open
-  // compares them with the file's stat anyway.
+  // of the file finds it. Blocks have no such entry: a file may have thousands of blocks, and each
+  // open compares them with the file's stat.
   bool has_inode() const { return inode_hash != 0; }
 };
 

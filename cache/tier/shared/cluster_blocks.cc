@@ -8,8 +8,7 @@
 namespace cube::cache {
 namespace {
 
-// The number of places that one call visits. It is limited, because the thread must also handle
-// requests of programs.
+// The most places that one call visits. The thread must also handle requests of programs.
 constexpr std::uint32_t k_places_a_call = 4096;
 constexpr std::uint64_t k_put_off_ns = 1000 * base::k_ns_per_ms;
 
@@ -31,8 +30,8 @@ bool ClusterBlocks::take(std::uint32_t place) {
   // The place is being given to another file at this moment.
   if (!chunk) return false;
   seen_[place] = wholes;
-  // If the file was changed, or if its row was reused for another file, the path is missing. It is
-  // then unknown to which file the bytes belong.
+  // If the file was changed, or if its row was reused for another file, the path is missing.
+  // Without the path, the file of the bytes is unknown.
   if (!names_.find(chunk->key, name_)) return false;
   at_ = std::uint64_t{chunk->number} * k_chunk_bytes;
   end_ = std::min(at_ + k_chunk_bytes, name_.stat.size);

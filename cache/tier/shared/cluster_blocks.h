@@ -3,7 +3,7 @@
 // each block is found only once. The chunk is pinned while a block is offered, so that the bytes do
 // not change. The object belongs to the only process of the node that shares the node's data
 // (cluster_offers.h). Invariant: the bytes belong to the version of the file that `stat`
-// identifies. Thread safety: one thread. All other threads may continue meanwhile.
+// identifies. Thread safety: one thread. All other threads may continue.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ class ClusterBlocks {
   // Advances to the next block. Returns false if there is no further block now, or if this call has
   // visited enough places. In the second case, the next call continues there.
   bool next();
-  // The block that next() or find() has found. It is valid until end().
+  // The block that next() or find() has found; valid until end().
   struct Found {
     std::string_view name;  // BlockName::text
     std::string_view path;  // of the file

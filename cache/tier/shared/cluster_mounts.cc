@@ -62,9 +62,9 @@ void ClusterMounts::note(std::uint64_t row, const FileStat& remote, const FileSt
     of.agreed.fetch_or(k_unstable, std::memory_order_release);
     return;
   }
-  // If the device differs from that of earlier files, two mounts of this node correspond to one
-  // mount of the other node. Only a stat then shows on which of the two a file lies, so the row
-  // becomes unstable.
+  // If earlier files were on another device, two mounts of this node correspond to one mount of the
+  // other node. Only a stat then shows on which of the two a file lies, so the row becomes
+  // unstable.
   const std::uint64_t before = of.device.exchange(here.device(), std::memory_order_relaxed);
   if (before != 0 && before != here.device())
     of.agreed.fetch_or(k_unstable, std::memory_order_release);

@@ -1,6 +1,6 @@
 // The form in which the cluster stores the record of a file, of a block of a large file, or of a
-// listing. Such a record is compact, and its marks are not set. It contains the path below the
-// prefix, and the tags of the job and of the node that have read the file. Thread safety: pure
+// listing. Such a record is compact, and its marks are not set. The record contains the path below
+// the prefix, and the tags of the job and of the node that have read the file. Thread safety: pure
 // functions; nothing is allocated.
 #pragma once
 
@@ -36,8 +36,8 @@ void write_cluster_head(const ClusterContent& content, const ClusterTags& tags, 
 // Whether all users may read the file, or list the directory.
 bool is_for_everybody(const FileStat& stat);
 // Whether the record may be shared. False if the file is being changed, or may have been changed
-// again without a change of its times. Also false if some users may not read the file, unless
-// `with_private` is true.
+// again without a change of its times. If `with_private` is false, also false for a file that some
+// users may not read.
 bool may_be_shared(const Record& record, bool with_private);
 
 // Returns the record in these bytes. Checks its kind, its path, its hashes, and that it has the

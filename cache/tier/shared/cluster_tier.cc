@@ -286,13 +286,14 @@ bool ClusterTier::show(std::string_view key, const ClusterPaths::Place& place,
 
 bool ClusterTier::is_of_version(const Record& record, const FileStat& stat) {
   if (!is_same_but_inode(record.stat, stat)) return false;
-  // If the file was read within the same tick of the clock as its last change, a different inode
-  // number may belong to a new file that was created within this tick.
+  // The file may have been read within the same tick of the clock as its last change. A different
+  // inode number may then belong to a new file of the same tick.
   if (record.stat.inode != stat.inode && is_within_step(record.stat.changed, record.fetched_ns))
     return false;
   if (!mounts_.may_be_same(record.node_tag, record.stat, stat)) return false;
-  // Blocks do not count as agreement, because several blocks of one file prove no more than one.
-  // Nor does inode 1, which many mounts that invent inode numbers give to their root.
+  // Equal inode numbers of blocks are not noted, because several blocks of one file prove no more
+  // than one block. An equal inode number 1 is not noted either: many mounts that invent inode
+  // numbers give this number to their root.
   const bool proves_nothing = record.kind == RecordKind::block || stat.inode == 1;
   if (record.stat.inode != stat.inode || !proves_nothing)
     mounts_.note(record.node_tag, record.stat, stat);

@@ -1,7 +1,7 @@
 // Limits how many records may be fetched ahead at the same time: as many as make up 1 MiB for each
-// server, estimated from the sizes of recent answers. More would not be faster, but would delay
-// records that a program waits for. Also limits how many answers may wait for room in the region.
-// Each such answer occupies a request row of the client, and programs need some of the rows, too.
+// server, estimated from the sizes of recent answers. A larger number would only delay records that
+// a program waits for. Also limits how many answers may wait for room in the region. Each such
+// answer occupies a request row of the client, and programs need some of the rows, too.
 // Thread-safe. Functions of this class wait, so only threads of the library may call them.
 #pragma once
 
