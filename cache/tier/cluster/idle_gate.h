@@ -17,8 +17,8 @@ class IdleGate {
   IdleGate(const IdleGate&) = delete;
   IdleGate& operator=(const IdleGate&) = delete;
 
-  // Shuts the gate, and asks the helper thread. Its answer opens the gate, and wakes the client's
-  // thread.
+  // Shuts the gate, and asks the helper thread. The helper's answer opens the gate, and wakes the
+  // client's thread.
   void shut(std::uint64_t now_ns);
   bool is_open(std::uint64_t now_ns);
   // The latest time at which the gate opens.

@@ -1,11 +1,11 @@
-// Fills an index that no other process has opened yet. The builder makes a window of the tables in
-// memory, and writes it to the file as a whole. Storing each entry directly into the mapped file
-// would be slow: as soon as the kernel writes pages back, most entries would cost a page fault. The
-// first pass adds all entries, and fills the first window. A larger index needs a pass for each
-// further window, with the same entries in the same order. Invariants: the place of an entry
-// depends only on the entries and their order. If a later pass differs, some entries are lost or
-// stored twice. The builder uses at most k_most_window bytes of memory, and one byte for each
-// bucket. Thread safety: one thread.
+// Fills an index that no other process has opened yet. The builder fills one part of the tables (a
+// window) in memory, and writes this part to the file as a whole. Storing each entry directly into
+// the mapped file would be slow: as soon as the kernel writes pages back, most entries would cost a
+// page fault. The first pass adds all entries, and fills the first window. A larger index needs a
+// pass for each further window, with the same entries in the same order. Invariants: the place of
+// an entry depends only on the entries and their order. If a later pass differs, some entries are
+// lost or stored twice. The builder uses at most k_most_window bytes of memory, and one byte for
+// each bucket. Thread safety: one thread.
 #pragma once
 
 #include <array>

@@ -52,7 +52,7 @@ class ClusterBlocks {
 
  private:
   bool next_chunk();
-  // Makes the block at at_ the found block, and advances past the block. Returns false if the block
+  // Sets found_ to the block at offset at_, and advances past the block. Returns false if the block
   // must not be offered.
   bool show();
   bool take(std::uint32_t place);
