@@ -225,8 +225,8 @@ Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, 
 }
 
 Answer lseek(int fd, std::int64_t offset, int whence) {
-  // A memfd has no holes, and another limit for offsets. Its end is the end that the file had when
-  // it was copied.
+  // A memfd has no holes, and its limit for offsets differs. Its end is the end that the file had
+  // when it was copied.
   const bool is_for_origin = whence > SEEK_END || offset > k_sure_offset;
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {

@@ -54,8 +54,8 @@ class FdTable {
       if (kind_of(row) != kind || !process::owns_table()) return {};
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
       if (!open_files::try_acquire(file)) continue;
-      // The object may have been reused since the load. Then the row has changed, because it holds
-      // the generation of the object.
+      // The object may have been reused since the load. In that case the row has changed, because a
+      // row holds the generation of its object.
       if (row_of(fd).load(std::memory_order_acquire) == row) [[likely]]
         return OpenFileRef::adopt(file);
       OpenFileRef::adopt(file).reset();
@@ -86,9 +86,9 @@ class FdTable {
       take(fd);
   }
 
-  // For a forked child: empties the rows that other threads of the parent were changing. If the fd
-  // of such a row is a placeholder, closes it. Also marks every file as not being replaced by a
-  // thread (ReplacesFds).
+  // Call this in a forked child. Empties the rows that other threads of the parent were changing.
+  // If the fd of such a row is a placeholder, closes it. Also marks every file as not being
+  // replaced by a thread (ReplacesFds).
   void end_busy_rows();
 
   // Waits until no other thread holds the row, makes it BUSY, and returns its previous value.

@@ -13,8 +13,9 @@ namespace {
 
 // Not destroyed at exit, because destructors of other libraries may still read files.
 constinit base::LazyPool<OpenFile, open_files::k_capacity> g_pool;
-// Free lists: count of pops:32 | index + 1:32. The count shows a pop that other pops came in
-// between. The thread that drops the last reference of an object puts the object into its own list.
+// Free lists: count of pops:32 | index + 1:32. The count makes a pop fail if other pops have come
+// in between. The thread that drops the last reference of an object puts the object into its own
+// list.
 constinit base::Lane<std::atomic<std::uint64_t>> g_free[base::k_lanes];
 constinit std::atomic<std::uint32_t> g_fresh{0};
 

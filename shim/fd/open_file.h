@@ -147,7 +147,7 @@ namespace open_files {
 
 inline constexpr std::uint32_t k_capacity = 1 << 16;
 
-// Call this for a writer that a child or a mapping may still use after its last close here.
+// Call this for a writer that a child or a mapping may still use after this process has closed it.
 void let_writing_last(OpenFile& file, cache::Sharing how);
 // Returns an empty reference if all objects are in use or memory is exhausted. The caller then
 // leaves the call to the kernel.
@@ -159,9 +159,9 @@ OpenFile* at(std::uint32_t index);
 bool reserve();
 // Returns the memory of all objects. Empty before the first make().
 std::span<const std::byte> memory();
-// For a forked child: forgets the pins and the counts, which belong to the parent.
+// Call this in a forked child. Forgets the pins and the counts, which belong to the parent.
 void forget_pins();
-// Adds a reference and returns true, unless the last reference was already dropped.
+// Adds a reference. Returns false if the last reference was already dropped.
 bool try_acquire(OpenFile* file);
 
 }  // namespace open_files

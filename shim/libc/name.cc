@@ -28,7 +28,7 @@ using cube::shim::refuse;
 
 namespace {
 
-// For calls with two paths. The two changes are kept off the stack, because they would not fit on
+// The changes of a call with two paths. They are kept off the stack, because they would not fit on
 // the smallest stacks.
 template <typename Call>
 int change_both(int from_dir, const char* from, int to_dir, const char* to, unsigned flags,

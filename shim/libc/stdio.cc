@@ -28,8 +28,9 @@ namespace {
 
 int fd_of(void* cookie) { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
 
-// For a stream over a file, libc reads a block of the file at a time; for a cookie stream, BUFSIZ
-// bytes. The program can see the difference in the fd's offset, so this reads a block.
+// libc reads a block of the file at a time for a stream over a file, but BUFSIZ bytes for a cookie
+// stream. The program can see the difference in the fd's offset, so this stream reads a block at a
+// time.
 ssize_t cookie_read(void* cookie, char* to, size_t n) {
   constexpr std::size_t k_block = 4096;
   return export_read(fd_of(cookie), to, n == BUFSIZ ? k_block : n);

@@ -79,7 +79,8 @@ long cache_of_file(const long (&a)[6]) {
   }
   const int before = errno;
   const long result = real::syscall(shim::k_cachestat, a[0], a[1], a[2], a[3], 0L, 0L);
-  // EBADF is for the placeholder. So the kernel has this call, and no filter forbids it.
+  // EBADF means that the kernel refused only the placeholder. So the kernel has this call, and no
+  // filter forbids it.
   if (!file || file->is_copy() || result == 0 || errno != EBADF) return result;
   const auto* const range = reinterpret_cast<const RangeArguments*>(a[1]);
   auto* const pages = reinterpret_cast<Pages*>(a[2]);

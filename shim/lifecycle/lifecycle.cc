@@ -79,8 +79,8 @@ void seal() {
   materialize_all(/*only_inherited=*/false, "seccomp");
   region_fd::drop();
   leave();
-  // Set last, because in a sealed process owns_table() may return false, and the steps above need
-  // it.
+  // g_sealed is set last, because owns_table() may return false in a sealed process, and the steps
+  // above need owns_table().
   process::g_sealed.store(true, std::memory_order_relaxed);
 }
 

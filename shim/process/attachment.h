@@ -46,7 +46,7 @@ bool may_have_cache_to_look_at();
 cache::FileCache* cache_to_report_by();
 // Detaches for good, at the end of the process.
 void leave();
-// For the child of a fork: abandons the parent's cache.
+// Call this in the child of a fork. Abandons the parent's cache.
 void become_child();
 
 }  // namespace cube::shim::attachment

@@ -78,9 +78,9 @@ void make_fork_mark();
 void note_owner();
 extern constinit std::atomic<bool> g_speaks;  // this process writes the job's report at its exit
 extern constinit std::atomic<bool> g_sealed;  // in a sandbox: every call is left to libc
-// Also returns false before the library's constructor has run, because constructors of other
-// libraries may call this earlier. Also returns false in a sandbox, which may kill the process for
-// a system call that looks for copies of objects.
+// True if the settings name buckets. False before the library's constructor has run, because
+// constructors of other libraries may call this earlier. False in a sandbox, which may kill the
+// process for a system call that looks for copies of objects.
 inline bool has_buckets() {
   return g_config != nullptr && !g_config->buckets.empty() &&
          !g_sealed.load(std::memory_order_relaxed);

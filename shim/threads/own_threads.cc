@@ -134,7 +134,7 @@ static bool start_threads() {
       cache != nullptr ? prefetch::Sidecar::start(*cache, process::config(), progress_to_show())
                        : nullptr;
   g_sidecar = sidecar;
-  // If attaching failed, it is not tried again.
+  // If attaching failed, this process does not try again.
   auto busy = State::busy;
   const State next = sidecar != nullptr ? State::running : State::over;
   if (!g_state.compare_exchange_strong(busy, next, std::memory_order_acq_rel) &&
@@ -259,8 +259,8 @@ void allow_cluster() {
   const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
   if (!is_due || base::may_be_in_handler()) return;
   const cache::FetchAhead& ahead = cache.ahead();
-  // If the thread is only needed to keep room free for other users, it does not prefetch until a
-  // process wants it to.
+  // A thread that is only needed to keep room free for other users does not prefetch until a
+  // process wants prefetching.
   const bool is_for_room = process::config().prefetch && ahead.wants_thread() &&
                            !ahead.is_wanted() && !process::has_list();
   is_for_room ? start_threads() : start();

@@ -191,8 +191,8 @@ void hold(int fd) {
   const int own = static_cast<int>(real);
   std::uint64_t row = 0;
   if (g_fds.lock_if(fd, file.get(), row, RowKind::mount_stream)) {
-    // Stored before the fd changes, so that no new empty directory is opened through this fd from
-    // now on.
+    // The store precedes the change of the fd, so that from now on no new empty directory is opened
+    // through this fd.
     file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
     put_over(own, fd, O_CLOEXEC);
     g_fds.unlock(fd, row);

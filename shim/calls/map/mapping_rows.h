@@ -52,11 +52,11 @@ void copy_entry(const MappingRow& from, MappingRow& to);
 // two parts are left), or frees the entry if nothing is left.
 void publish_without(MappingRow& entry, const PageRange& all, const PageRange& gone);
 // Claims the entry that covers this address and returns it. The caller can change the entry until
-// it publishes it. Sets `range` to the entry's range.
+// publish(). Sets `range` to the entry's range.
 MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range);
 // Removes these pages, which the program no longer has, from all entries.
 void remove_rows(const PageRange& gone);
-// For a forked child, which has neither the pins of its parent nor its other threads.
+// Call this in a forked child, which has neither the pins nor the other threads of its parent.
 void forget_rows();
 
 }  // namespace cube::shim::mappings
