@@ -1,7 +1,8 @@
 // Reads of a large file, whose fd is the origin's own (cache/fill/large/large_file.h). The kernel
-// keeps the offset. One lseek claims the bytes of a read, even against other processes that share
-// the open file. A function returns nothing if libc must make the call: the fd is not a large file,
-// the read begins at the file's end, or the arguments are wrong. Thread-safe and async-signal-safe.
+// keeps the offset. One lseek claims the bytes of a read, so that no other process that shares the
+// open file reads the same bytes. A function returns nothing if libc must make the call: the fd is
+// not a large file, the read begins at the file's end, or the arguments are wrong. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <sys/uio.h>

@@ -159,9 +159,9 @@ bool has_other_threads() {
          x.stx_nlink != k_alone;
 }
 
-// At the fd limit, the placeholder and the new file cannot be open at the same time, so this closes
-// the placeholder first. The process must have only one thread, because another thread could open a
-// file under the free fd, or fork a child without the file.
+// At the fd limit, the placeholder and the new file cannot be open at the same time, so this
+// function closes the placeholder first. The process must have only one thread, because another
+// thread could open a file under the free fd, or fork a child without the file.
 int open_at_limit(const OpenFile& file, Accept accept, int fd) {
   // A copy by the gateway needs two fds, so it could still fail after the close.
   if (file.large != nullptr || has_other_threads()) return -EMFILE;

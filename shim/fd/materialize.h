@@ -14,8 +14,8 @@ namespace cube::shim {
 
 // Returns 0, or -errno if no kernel file could be opened (EMFILE ...); the file then stays served.
 // If the fd is not served, materialize() returns 0 at the cost of one load. `call` names, for the
-// report, the call that needs the kernel file. By default it is the calling function, which has the
-// name of libc's function.
+// report, the call that needs the kernel file. By default, `call` is the name of the calling
+// function, which is also the name of libc's function.
 int materialize_slow(int fd, const char* call = __builtin_FUNCTION());
 inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
   placeholder::unpark_if(fd);

@@ -44,9 +44,9 @@ struct alignas(64) OpenFile {
       0};                                 // calls that may move the offset of a copy (CopyUse)
   int flags = 0;                          // the program's, for F_GETFL
   std::atomic<bool> is_replacing{false};  // a thread is replacing the file's fds (ReplacesFds)
-  // For the report only. Added to the region's counts at the last close, or by tell_counts(). If
-  // several threads read one file at the same time, a count may be lost or reported twice. A locked
-  // add for each call would prevent this, but costs too much.
+  // These counts are only for the report. The last close or tell_counts() adds them to the region's
+  // counts. If several threads read one file at the same time, a count may be lost or reported
+  // twice. A locked add for each call would prevent this, but costs too much.
   std::atomic<std::uint32_t> calls_saved{0};
   std::atomic<std::uint64_t> bytes_served{0};
   [[gnu::always_inline]] void count(std::uint64_t bytes) {
@@ -78,8 +78,8 @@ struct alignas(64) OpenFile {
   cache::Pin pin;
   cache::FileStat written;              // of a writer
   cache::Listing* directory = nullptr;  // of a directory
-  // Set for a large file, whose fd refers to the origin's own file, and for an object that is
-  // served in blocks.
+  // Null except in two cases: a large file, whose fd refers to the origin's own file, and an object
+  // that is served in blocks.
   cache::LargeFile* large = nullptr;
 };
 
@@ -122,7 +122,7 @@ class OpenFileRef {
   OpenFile* operator->() const { return file_; }
   OpenFile& operator*() const { return *file_; }
   OpenFile* get() const { return file_; }
-  // Defined here because it is on the path of a hit.
+  // Defined in the header so that it can be inlined on the path of a hit.
   void reset() {
     OpenFile* const file = std::exchange(file_, nullptr);
     // acq_rel: the thread that drops the last reference sees all earlier uses of the file.

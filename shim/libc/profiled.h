@@ -1,7 +1,7 @@
-// Wraps calls that the profiler records (shim/profile). While the profiler is off, this costs a
-// call one load and an untaken jump. If the call is a cancellation point, it costs nothing more,
-// because the check for a cancellation also covers the profiler. Only for files in this folder.
-// Thread safety: as libc's.
+// Wraps calls that the profiler records (shim/profile). While the profiler is off, a wrapped call
+// costs one more load and one untaken jump. If the call is a cancellation point, it costs nothing
+// more, because the check for a cancellation also covers the profiler. Only for files in this
+// folder. Thread safety: as libc's.
 #pragma once
 
 #include "cache/base/process/went_out.h"

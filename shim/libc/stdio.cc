@@ -152,7 +152,7 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
 }
 
 // libc's freopen crashes on cookie streams, and callers expect the same FILE to remain valid. So
-// this opens the new file, puts it over the old fd, and clears the buffer of the stream.
+// this function opens the new file, puts it over the old fd, and clears the buffer of the stream.
 FILE* reopen_ours(const char* path, int flags, FILE* stream) {
   const int old_fd = stream->_fileno;
   const cube::base::ProcFdName own_path(old_fd);

@@ -91,11 +91,11 @@ void report() {
   cache::FileCache* const cache = attachment::cache_to_report_by();
   if (cache != nullptr) {
     flush_counters();
-    // The job has a cache, so its programs use the spelling of the prefix in the settings. There is
-    // no line about processes that opened nothing below the prefix.
+    // The job has a cache, so its programs use the spelling of the prefix in the settings. The
+    // report has no line about processes that opened nothing below the prefix.
     cache::write_last_report(cache->region(), cache->region().own_job(), *process::g_config);
   } else if (process::is_active()) {
-    // Without a cache, the opened files are unknown.
+    // There is no cache, so the report cannot say which files were opened.
     cache::write_empty_report(*process::g_config, process::job().pid,
                               spelling::has_opened_many() && !attachment::has_failed());
   }

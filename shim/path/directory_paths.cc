@@ -26,7 +26,7 @@ long read_fd_path(int fd, char* to) {
     return static_cast<long>(path.size());
   }
   const long n = sys::readlink(base::ProcFdName(fd).c_str(), to, PATH_MAX - 1);
-  // The text may be that of a removed directory, or not a path in this mount namespace.
+  // The text may be the path of a removed directory, or may not be a path in this mount namespace.
   return n <= 0 || to[0] != '/' ? -1 : n;
 }
 

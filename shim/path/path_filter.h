@@ -50,7 +50,7 @@ bool spells_up(int dir, const char* path, CoveredPath& spelled);
 bool join(std::string_view prefix, std::string_view below, CoveredPath& joined);
 // If the path is a prefix, sets `prefix` to it and returns true.
 bool is_prefix(int dir, const char* path, std::string_view& prefix);
-// True if the path is a prefix or a directory above a prefix, so that a rename of it affects the
+// True if the path is a prefix or a directory above a prefix. A rename of such a path affects the
 // prefix. Sets `prefix` to that prefix.
 bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
 // Returns the prefix that the path names, or an empty view. The path may end in a slash. Compares

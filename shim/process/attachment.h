@@ -5,9 +5,9 @@
 
 namespace cube::shim::attachment {
 
-// cache() attaches at its first call. It returns null if attaching failed (which is logged once),
-// if a caller further up the stack is attaching, or if the process has left the cache or serves
-// nothing.
+// cache() attaches at its first call. cache() returns null if attaching failed (which is logged
+// once) or if a caller further up the stack is attaching. It also returns null if the process has
+// left the cache or serves nothing.
 extern constinit std::atomic<cache::FileCache*> g_cache;
 inline cache::FileCache* attached_cache() { return g_cache.load(std::memory_order_acquire); }
 cache::FileCache* attach_to_serve();
@@ -19,8 +19,8 @@ inline cache::FileCache* cache() {
 // its changes may also call this.
 cache::FileCache* existing_cache();
 // Returns the attached cache, for a call that changes a file of this device under any name. If the
-// process is not attached, attaches to a region in which others have cached files of this device,
-// because a process must report its changes even if it has cached nothing.
+// process is not attached, attaches to a region in which other processes have cached files of this
+// device. A process must report its changes even if it has cached nothing.
 cache::FileCache* cache_of_device(std::uint64_t device);
 // Reports the end of a child that may have changed metadata silently. `pid` is 0 if it is unknown.
 // If the process is not attached yet, it makes the report when it attaches.

@@ -31,8 +31,8 @@ inline bool is_active() { return g_active.load(std::memory_order_acquire); }
 // True after our constructor has run. Constructors of other libraries may run earlier.
 extern constinit std::atomic<bool> g_is_loaded;
 inline bool is_loaded() { return g_is_loaded.load(std::memory_order_acquire); }
-// True if this process reports its changes to processes that have a file cached. It reports them
-// even after it stopped serving files (setuid, chroot ...).
+// True if this process reports its changes to processes that have a file cached. The process
+// reports its changes even after it has stopped serving files (setuid, chroot ...).
 inline bool tells() { return g_tells.load(std::memory_order_acquire); }
 // Makes this process serve nothing from now on. `why` is for the log. Calls Upcalls::disabled at
 // the end, for the parts of the shim that depend on serving.

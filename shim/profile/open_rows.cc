@@ -195,7 +195,8 @@ void end_open(Tables& tables, FdRow& row) {
 
 void end_all(Tables& tables) {
   if (tables.opens.load(k_relaxed) == 0) return;
-  // In reverse order, so that copies, which usually have higher fds, end first.
+  // The rows end in reverse order, so that copies, which usually have higher fds, end before their
+  // originals.
   for (auto row = tables.fds.rbegin(); row != tables.fds.rend(); ++row) {
     if (row->file.load(k_relaxed) != 0) end_open(tables, *row);
   }

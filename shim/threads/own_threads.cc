@@ -32,9 +32,9 @@ constinit std::atomic<int> g_starting{0};
 constinit prefetch::EventCount g_started;
 constinit thread_local bool t_is_starting [[gnu::tls_model("initial-exec")]] = false;
 
-// The scope of a start. It begins before the check whether a start is allowed, and ends after the
-// started object is stored. end() first forbids new starts and then waits for the current starts.
-// Signals are blocked in the scope.
+// The scope of a start. The scope begins before the check whether a start is allowed, and ends
+// after the started object is stored. end() first forbids new starts and then waits for the current
+// starts. Signals are blocked in the scope.
 class Starting {
  public:
   Starting() : is_outermost_(!std::exchange(t_is_starting, true)) {
@@ -71,8 +71,8 @@ class OnDemand {
  public:
   // Returns null if there is no crew, or while it is being started or ended.
   Crew* get() const { return crew_.load(std::memory_order_acquire); }
-  // Returns the crew. If start() was not called before, calls it, which may return null.
-  // `may_be_tried` returns false if it is too early for a start.
+  // Returns the crew. If start() was not called before, calls start(), and returns null if start()
+  // fails. `may_be_tried` returns false if it is too early for a start.
   template <typename MayBeTried, typename Start>
   Crew* get_or_start(MayBeTried may_be_tried, Start start) {
     if (Crew* const crew = get(); crew != nullptr) return crew;
@@ -336,7 +336,7 @@ void become_child() {
   g_sidecar = nullptr;
   if (auto* const reader = g_reader.take(); reader != nullptr) reader->forget();
   g_scout.take();
-  // Also forgets the users of files, because threads of the parent may have been users.
+  // Also forget the users of files, because threads of the parent may have been users.
   cache::LargeFile::forget_users();
   prefetch::forget_background_threads();
   Starting::forget_others();

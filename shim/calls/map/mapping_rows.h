@@ -13,9 +13,9 @@
 
 namespace cube::shim::mappings {
 
-// A mapping, or several adjacent mappings of one file. An entry whose `begin` is 0 is free. An
-// entry whose `begin` is 1 is being filled or changed by one thread, which owns its plain fields.
-// There is no destructor, because it would touch every row at the end of every program.
+// A mapping, or several adjacent mappings of one file. An entry whose `begin` is 0 is free. If
+// `begin` is 1, one thread is filling or changing the entry, and owns its plain fields. There is no
+// destructor, because it would touch every row at the end of every program.
 struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};

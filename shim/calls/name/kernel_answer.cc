@@ -127,8 +127,8 @@ bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath&
   return length != 0 && path_filter::join({room.data(), length}, name, covered);
 }
 
-// A forked child of an attached process attaches for any call, because the answer may contradict
-// its parent's region.
+// A forked child of an attached process attaches for any call, because the kernel's answer may
+// contradict the region of the parent.
 bool may_attach(const PathCall& call) {
   return call.is_change || attachment::is_child_of_attached();
 }

@@ -17,8 +17,8 @@ struct Passage {
   std::uint32_t mode = 0, user = 0, group = 0;
 };
 Passage passage_of(int dir, const char* path);
-// For a change of an extended attribute. An access control list may override the mode, so the right
-// counts as lost.
+// Like passage_of(), but for a change of an extended attribute. The attribute may be an access
+// control list, which overrides the mode, so the right counts as lost.
 Passage passage_by_attribute(int dir, const char* path, const char* name);
 
 class NameChange {

@@ -144,7 +144,7 @@ void OpenPlan::plan_kernel_flags() {
 void OpenPlan::plan_name() {
   if (may_write()) return answer(-error_of_change());
   const bool asks_for_directory = unmounted_paths::asks_for_directory(program_path_);
-  // A path with a trailing slash means the target of a link.
+  // If the path ends in a slash, it names the target of a final link.
   if (asks_for_directory) flags_ &= ~O_NOFOLLOW;
   open_directory();
   if (answered_) return;

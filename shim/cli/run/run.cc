@@ -177,8 +177,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
 }
 
 // Removes the region in the background, after its last process has left. The background process is
-// a child of init in a new session. It closes all fds, because another process might wait for the
-// end of a pipe.
+// a child of init in a new session. The background process closes all its fds, because another
+// process might wait for the end of a pipe.
 void retire_in_background(cache::Region& region) {
   const pid_t child = fork();
   if (child > 0) waitpid(child, nullptr, 0);
