@@ -1,4 +1,4 @@
-// Locks on served files (flock, lockf, fcntl). The kernel keeps them on the origin's own file,
+// Locks on served files (flock, lockf, fcntl). The kernel keeps the locks on the origin's own file,
 // which replaces the placeholder. Reads are still answered from memory, so a program that locks its
 // files still reads the origin only once. While the program waited for the lock, another process
 // may have written to the file. So the file is revalidated after each lock. If the file has

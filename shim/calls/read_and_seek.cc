@@ -88,8 +88,8 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   return static_cast<long>(done);
 }
 
-// Returns the result for the case that nothing fits before the first part with a bad address: an
-// error if bytes are left in the file, otherwise 0.
+// Returns the result if nothing fits before the first part with a bad address: an error if bytes
+// are left in the file, otherwise 0.
 long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
   return faults && at < file.size ? -EFAULT : 0;
 }

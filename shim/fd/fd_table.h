@@ -1,6 +1,6 @@
 // A table with one row for each fd. The RowKind in the row says what the fd refers to. `none` means
-// a file that only the kernel knows, `directory` a directory that may lead to a prefix, and
-// `mount_stream` a directory of a mount whose listing is in memory. A row is one 64-bit word:
+// a file that only the kernel knows. `directory` means a directory that may lead to a prefix.
+// `mount_stream` means a directory of a mount whose listing is in memory. A row is one 64-bit word:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: A row holds one reference on its OpenFile. A row is set only after the kernel has
 // given us the fd, and cleared before the fd is closed. While a row is BUSY, one thread is changing

@@ -133,7 +133,8 @@ int open_or_copy(const OpenFile& file, Accept accept) {
   if (file.large != nullptr) return copy_of_object(file);
   const int fd = open_origin(file, accept);
   if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
-  // The origin still has the file. A lock or a change of a copy would not affect that file.
+  // The origin still has the file. A lock on a copy, or a change of the copy, would not affect that
+  // file.
   if (accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(fd)) return fd;
   return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
                       file.record->stat);

@@ -110,8 +110,8 @@ void count_materialized(const char* call) {
 
 // Leaves the fds of a file, which refer to the origin's own file, to the kernel. Clears their rows
 // one by one. Does not use dup3, which would drop the program's record locks. A child opens the
-// file again, because a seek on the shared fd would also move the parent's offset, and the parent
-// may already have left the file to the kernel.
+// file again: a seek on the shared fd would also move the parent's offset, although the parent may
+// already have left the file to the kernel.
 void hand_over(OpenFile& file, int fd, std::uint64_t row, ForkSide side) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
   base::UniqueFd own;

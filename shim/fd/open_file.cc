@@ -114,7 +114,7 @@ void forget_pins() {
   const std::uint32_t n = std::min(g_fresh.load(std::memory_order_relaxed), k_capacity);
   for (std::uint32_t i = 0; i < n; ++i) {
     at(i)->pin.forget();
-    at(i)->users_of_copy.store(0, std::memory_order_relaxed);  // they count threads of the parent
+    at(i)->users_of_copy.store(0, std::memory_order_relaxed);  // counts threads of the parent
     at(i)->bytes_served.store(0, std::memory_order_relaxed);
     at(i)->calls_saved.store(0, std::memory_order_relaxed);
   }

@@ -1,4 +1,4 @@
-// The right to replace the fds of a served file. Thread-safe. Call it with signals blocked.
+// The right to replace the fds of a served file. Thread-safe. Make the object with signals blocked.
 #pragma once
 
 #include <sched.h>

@@ -60,8 +60,8 @@ inline Result by_kernel(Result result) {
 
 }  // namespace cube::shim
 
-// CUBE_PLAIN makes the lambda `plain` from a body in braces. CUBE_PROFILED calls it and, if the
-// profiler is on, records it as `kind_of` with the fields that follow.
+// CUBE_PLAIN makes the lambda `plain` from a body in braces. CUBE_PROFILED calls `plain`. If the
+// profiler is on, it also records the call as `kind_of` with the fields that follow.
 #define CUBE_PLAIN(type, ...) \
   const auto plain = [&]() __attribute__((always_inline))->type __VA_ARGS__
 #define CUBE_SUBJECT(kind_of, ...)                                                                 \

@@ -33,7 +33,7 @@ long read_fd_path(int fd, char* to) {
 // True if the path that the kernel reports for an open directory still leads to this directory. A
 // mount may now cover the path, or another directory may have replaced the directory at the origin.
 // A path that ends in " (deleted)" may be valid. Each check is a request to the origin, so the
-// answer is kept for a second, except if every open asks the origin anyway.
+// answer is kept for a second. It is not kept if every open asks the origin anyway.
 bool leads_to(std::string_view path, int dir) {
   const auto open = cache::stat_path(dir, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
   if (!open) return false;

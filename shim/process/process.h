@@ -24,9 +24,9 @@ bool owns_table_slow();
 // removes the mark.
 void expect_vfork();
 
-// True if prefixes are set, the mode is not off, and no call (setuid, chroot ...) has changed what
-// a path means. The acquire pairs with start(), so that a thread that another library started
-// before our constructor sees the settings.
+// True if this process serves files. It does so if prefixes are set and the mode is not `off`,
+// until a call (setuid, chroot ...) changes what a path means. The acquire pairs with start(), so
+// that a thread that another library started before our constructor sees the settings.
 inline bool is_active() { return g_active.load(std::memory_order_acquire); }
 // True after our constructor has run. Constructors of other libraries may run earlier.
 extern constinit std::atomic<bool> g_is_loaded;

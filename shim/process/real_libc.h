@@ -1,8 +1,8 @@
 // The functions that come after ours in the lookup order, usually libc's: real::NAME(...) for each
-// row of hooks.def. The constructor resolves all of them. Earlier, a function with a stand-in
-// (stand_ins.h) is a raw system call, because allocators and other constructors call it when dlsym
-// cannot be called yet. Any other function is resolved by its first call. Thread safety: all
-// threads write the same value to a pointer.
+// row of hooks.def. The constructor resolves all of them. Before that, a function with a stand-in
+// (stand_ins.h) is a raw system call, because allocators and other constructors call such functions
+// when dlsym cannot be called yet. Any other function is resolved by its first call. Thread safety:
+// all threads write the same value to a pointer.
 #pragma once
 
 #include <atomic>

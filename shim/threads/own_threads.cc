@@ -71,8 +71,8 @@ class OnDemand {
  public:
   // Returns null if there is no crew, or while it is being started or ended.
   Crew* get() const { return crew_.load(std::memory_order_acquire); }
-  // Returns the crew. If start() was not called before, calls start(), and returns null if start()
-  // fails. `may_be_tried` returns false if it is too early for a start.
+  // Returns the crew, or null if there is none. Starts the crew at most once, by start().
+  // `may_be_tried` returns false if it is too early for a start.
   template <typename MayBeTried, typename Start>
   Crew* get_or_start(MayBeTried may_be_tried, Start start) {
     if (Crew* const crew = get(); crew != nullptr) return crew;
@@ -167,12 +167,12 @@ bool may_start_cluster() {
 
 // A miss calls this in the middle of a fetch.
 void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
-  // A try is not counted if the thread is not allowed to start, so that the first allowed try is
-  // not delayed.
+  // A try counts only if the thread is allowed to start. Otherwise, earlier tries would delay the
+  // first allowed try.
   if (!may_start_cluster()) return;
   // may_be_in_handler() is expensive, as in start_if_due. This check must not run with all signals
-  // blocked, because stale words on the stack could then look like the frame of a handler. So it
-  // precedes the Starting object, which blocks all signals.
+  // blocked, because stale words on the stack could then look like the frame of a handler. So the
+  // check precedes the Starting object, which blocks all signals.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;

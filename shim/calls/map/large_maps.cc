@@ -22,8 +22,8 @@ constexpr std::size_t k_most_pieces = 2048, k_at_once = 32;
 
 constexpr std::uint64_t round_up(std::uint64_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-// False if the kernel must make the mapping, because the flags need the kernel or because the
-// mapping extends beyond the file's last page.
+// False if the kernel must make the mapping: the flags need the kernel, or the mapping extends
+// beyond the file's last page.
 bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   const int type = request.flags & 0x0f;
   const bool is_shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;

@@ -30,8 +30,8 @@ bool has_memory_for(std::uint64_t bytes) {
   return true;
 }
 
-// Call this after the mapping. Returns false if the fd no longer refers to the copy, because the
-// program may have closed the fd and opened another file under it.
+// Call this after the mapping. Returns false if the fd no longer refers to the copy. The program
+// may have closed the fd and opened another file under it.
 bool is_copy_of(const OpenFile& file, int fd) {
   struct ::stat st {};
   return !sys::failed(sys::fstat(fd, &st)) && S_ISREG(st.st_mode) && st.st_nlink == 0 &&

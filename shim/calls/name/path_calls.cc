@@ -93,8 +93,8 @@ Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
 
 // True if a negative answer for a relative path was derived from a directory above the parent of
 // the path, and so is not reliable. The directory in which the path begins exists, because the
-// program has it open. But it may have been renamed, and a cached listing of its parent may lack
-// the new name.
+// program has it open. But the directory may have been renamed, and a cached listing of its parent
+// may lack the new name.
 bool is_negative_from_above(const cache::FileCache& cache, const char* path,
                             const CoveredPath& covered) {
   return !path_filter::is_absolute(path) && !cache.metadata().has_listing_beside(covered.key());

@@ -40,9 +40,9 @@ namespace cube::cli {
 
 namespace {
 
-// Returns an errno if the path is not a directory. Returns 0 if it is, or if the server does not
-// answer in time. The check runs in a child, because a dead server would block this command
-// forever.
+// Returns an errno if the path is not a directory. Returns 0 if the path is a directory, or if the
+// server does not answer in time. The check runs in a child, because a dead server would block this
+// command forever.
 int error_of_directory(const std::string& path) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return 0;
@@ -156,8 +156,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
         "not served\n",
         executable, elf->interpreter);
   }
-  // This command shows the progress. The program must not, because its first process may be a shell
-  // that reads nothing.
+  // This command shows the progress. The program must not show it, because the first process of the
+  // program may be a shell that reads nothing.
   setenv("CUBESHIM_PROGRESS", "off", 1);
   if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
   if (run.config.announce && !run.is_not_announced && is_preloaded) {

@@ -43,7 +43,8 @@ class TopView {
  private:
   using Look = ScreenLine::Look;
   enum class Page { jobs, job, process, help };
-  // The job or process that the user has opened. It remains on display after its end.
+  // The job or process that the user has opened. The job or process remains on display after its
+  // end.
   struct Chosen {
     std::string cache, command;
     CacheLook look;  // without its jobs
