@@ -94,7 +94,7 @@ struct Look {
   unsigned long long unloaded = 0;
   std::vector<Target> targets;   // functions of other libraries, which must be tested
   Target past_us{};              // a call that leads directly to libc
-  bool is_unbound_seen = false;  // another thread's dlopen has mapped but not bound a library
+  bool is_unbound_seen = false;  // another thread's dlopen has not bound its library yet
 };
 
 // The function that a program's call of read() reaches. The order of the libraries before libc
@@ -316,7 +316,7 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-// Returns true if a call may bypass this library. Reports a call that does.
+// Returns true if a call may bypass this library. Reports such a call.
 bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));

@@ -4,8 +4,8 @@
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: A row holds one reference on its OpenFile. A row is set only after the kernel has
 // given us the fd, and cleared before the fd is closed. While a row is BUSY, one thread is changing
-// what the fd is, and all others wait. Thread safety: lock-free except for BUSY; async-signal-safe.
-// Only the process that owns the table changes it (process.h).
+// the file of the fd, and all other threads wait. Thread safety: lock-free except for BUSY;
+// async-signal-safe. Only the process that owns the table changes it (process.h).
 #pragma once
 
 #include <sched.h>

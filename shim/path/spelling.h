@@ -4,8 +4,8 @@
 // the prefixes. The first process that finds such a file notes its path for the report of the job.
 // No server is asked: a prefix that may be on a server is looked up only in the kernel's caches,
 // after an open of a file that may be below the prefix. In a process without the cache, each of the
-// first opens costs a readlink, and later every 64th open does. In a process with the cache, each
-// open costs a load. Thread-safe. Async-signal-safe, except start().
+// first opens costs a readlink. Later, every 64th open costs a readlink. In a process with the
+// cache, each open costs a load. Thread-safe. Async-signal-safe, except start().
 #pragma once
 
 #include <atomic>

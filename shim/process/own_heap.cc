@@ -25,8 +25,8 @@ struct alignas(k_alignment) Header {
   // The index of the block's list, or the length of the block's own mapping, which is larger than
   // any index.
   std::uint64_t kind;
-  // The next block of the list, or the beginning of the mapping. Atomic, because a thread that
-  // loses a race for the block also reads this.
+  // The next block of the list, or the beginning of the mapping. The word is atomic, because a
+  // thread that loses a race for the block also reads it.
   std::atomic<std::uint64_t> link;
 };
 static_assert(sizeof(Header) == k_alignment);

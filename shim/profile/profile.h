@@ -40,7 +40,7 @@ void start(const base::Config& config);
 void leave();
 // Call this before an exec. Writes the file, and empties the tables in case the exec fails.
 void before_exec();
-// Call these before a fork, after it in the parent, and in the child.
+// Call before_fork() before a fork, after_fork() in the parent, and become_child() in the child.
 void before_fork();
 void after_fork();
 void become_child();

@@ -12,11 +12,11 @@ namespace {
 // Offsets in the interpreter's structures.
 struct Layout {
   std::uint32_t version;       // 0x030b: 3.11
-  std::uint16_t frame;         // in a thread state: the innermost frame, or a structure with it
+  std::uint16_t frame;         // in a thread state: the innermost frame, or a structure that has it
   bool is_behind_structure;    // _PyCFrame
   std::uint16_t in_structure;  // the innermost frame in that structure
-  std::uint16_t code, previous, owner;              // of a frame; owner 0: there is none
-  std::uint16_t first_line, file, name, qualified;  // of a code; qualified 0: there is none
+  std::uint16_t code, previous, owner;              // in a frame; 0 in `owner`: absent
+  std::uint16_t first_line, file, name, qualified;  // in a code object; 0 in `qualified`: absent
   std::uint16_t ascii, compact;                     // header sizes of strings
 };
 constexpr Layout k_layouts[] = {

@@ -58,7 +58,7 @@ struct FdRow {
   std::atomic<std::uint64_t> file;  // the hash of its path; 0: not watched
   std::atomic<std::uint32_t> site;  // the call site of its open
   std::atomic<std::uint32_t> flags;
-  std::atomic<std::uint32_t> copy_of;  // an fd + 1; 0: no copy
+  std::atomic<std::uint32_t> copy_of;  // the copied fd + 1; 0: this fd is no copy
   std::atomic<std::uint32_t> reads, seeks, tiny, jumps;
   Count bytes, position, last_end, size, ns, open_ns;
 };
@@ -84,14 +84,14 @@ struct Tables {
 
   std::atomic<std::uint32_t> magic;  // 0: a fork has wiped this
   std::atomic<std::uint32_t> string_end;
-  std::atomic<std::uint32_t> opens;  // opens of watched files so far
+  std::atomic<std::uint32_t> opens;  // the number of opens of watched files so far
   std::uint64_t start_ns;
   std::array<Count, k_drop_counts> dropped;  // DropCount
   std::array<Count, k_cost_counts> cost;     // CostCount
   std::array<SiteRow, k_sites> sites;
   std::array<CodeRow, k_codes> codes;
   std::array<std::atomic<std::uint64_t>, k_quick>
-      quick;  // high half: from the key; low half: row of the site + 1
+      quick;  // high half: from the key; low half: the site's row + 1
   std::array<std::array<Bin, k_bins>, k_bin_levels> bins;
   std::array<FdRow, k_fds> fds;
   std::array<FileRow, k_files> files;

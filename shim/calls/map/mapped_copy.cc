@@ -12,7 +12,7 @@ namespace {
 
 namespace sys = base::sys;
 
-constinit std::atomic<std::uint64_t> g_bytes{0};  // of all copies of this process
+constinit std::atomic<std::uint64_t> g_bytes{0};  // the cost() of all copies of this process
 // The total up to which the machine's memory has been checked. Below this total there is no further
 // check, because a check takes longer than a copy.
 constinit std::atomic<std::uint64_t> g_looked_up_to{0};

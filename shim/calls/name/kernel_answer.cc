@@ -100,7 +100,7 @@ Answer meaning_of(const PathCall& call, int error) {
   }
 }
 
-// Finds the prefix that covers the path in the same way as a query to the cache does.
+// Finds the prefix that covers the path, in the same way as a query to the cache.
 bool covers(const PathCall& call, CoveredPath& covered) {
   if (!process::owns_table() && !path_filter::is_absolute(call.path)) return false;
   if (call.is_change && path_filter::covers_changed(call.dir, call.path, covered)) return true;

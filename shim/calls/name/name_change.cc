@@ -285,7 +285,7 @@ Passage passage_by_attribute(int dir, const char* path, const char* name) {
 
 void note_changed(int fd, const Passage& before) {
   if (!process::tells()) return;
-  // Attaches if necessary, because a forked child may change files before it has opened any.
+  // Attaches if necessary, because a forked child may change files before it has opened a file.
   auto* const cache = cache_of_changes();
   if (cache == nullptr || cache->changes().is_empty()) return;
   const KeepErrno keep;

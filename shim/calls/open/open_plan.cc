@@ -313,8 +313,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   file->kind = OpenFile::Kind::served;
   file->record = &*outcome.pin;
   file->data = outcome.pin->data();
-  // The first read will come soon. So this loads the page's translation into the TLB, and its first
-  // lines into the processor's cache.
+  // The first read will come soon. This loop loads the page's translation into the TLB, and the
+  // page's first lines into the processor's cache.
   for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
   file->size = outcome.pin->data_size;
   file->flags = status_flags(flags_);

@@ -90,10 +90,10 @@ class TopView {
   std::size_t set_ = 0, sort_ = 0;  // an index of k_top_sets; an index of the columns of that set
   bool is_reversed_ = false;
   std::uint32_t cursor_ = 0;  // a pid
-  std::size_t scrolled_ = 0;  // how many lines of the text
+  std::size_t scrolled_ = 0;  // the number of lines scrolled
   std::size_t shown_rows_ = 1;
   Chosen job_, process_;
-  std::map<std::string, Course> courses_;          // by the name of the cache
+  std::map<std::string, Course> courses_;          // the key is the name of the cache
   std::map<std::uint32_t, std::string> commands_;  // by pid
 };
 

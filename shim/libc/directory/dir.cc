@@ -28,7 +28,7 @@ namespace {
 
 struct OwnStream {
   shim::OpenFileRef file;  // empty: the stream is libc's
-  bool is_listed = false;  // true: of a directory of a mount whose listing is in memory
+  bool is_listed = false;  // true: a directory of a mount, with the listing in memory
 };
 
 OwnStream stream_of(DIR* directory) {
