@@ -63,8 +63,8 @@ inline bool releases(Owner owner) { return ends_of_process(owner) || owner == Ow
 void before_lock_of_large(int fd, Owner owner);
 void after_lock_of_large(int fd, Owner owner);
 
-// Makes libc's call, after giving the fd a kernel file that can be locked. Returns the result of
-// the call.
+// Gives the fd a kernel file that can be locked, then makes libc's call. Returns the result of the
+// call.
 template <typename Call>
 int made(int fd, Owner owner, Call&& call) {
   placeholder::unpark_if(fd);

@@ -29,7 +29,7 @@ enum class RowKind : std::uint8_t {
   mount_stream = 7
 };
 
-// True if the kernel also has the file open under an fd of this kind, and so can dup it.
+// True if the kernel also has the file open under an fd of this kind, and so can dup the fd.
 inline bool is_of_kernel(RowKind kind) {
   return kind == RowKind::writer || kind == RowKind::unmounted_directory || kind == RowKind::large;
 }

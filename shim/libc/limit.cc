@@ -17,7 +17,7 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// The new limit may forbid another fd, or a copy of the size of a file. Materializes the open files
+// The new limit may forbid another fd, or a copy as large as a file. Materializes the open files
 // that could then no longer be materialized.
 void before_limit(int resource, std::uint64_t soft, std::uint64_t hard) {
   if (resource == RLIMIT_NOFILE) shim::expect_new_fd();

@@ -200,7 +200,7 @@ bool forward_change(long number, const long (&a)[6], long& result) {
     case SYS_fchownat: return by(export_fchownat);
     case SYS_utimensat:
       if (path(1) != nullptr) return by(export_utimensat);
-      // Without a path, the call means futimens. libc's utimensat refuses a null path.
+      // Without a path, the call is the same as futimens. libc's utimensat refuses a null path.
       return a[3] == 0 && number_at(0) >= 0 &&
              is(export_futimens(number_at(0), reinterpret_cast<const struct ::timespec*>(a[2])));
 #if defined(SYS_open)

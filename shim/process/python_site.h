@@ -1,7 +1,7 @@
-// The directory `site` of the Python package. Python runs the sitecustomize in it if PYTHONPATH
-// names the directory. This sitecustomize makes data loaders announce which files they will read.
-// Thread safety: find_beside and is_interpreter only read the file system; add and start change the
-// environment.
+// The directory `site` of the Python package. If PYTHONPATH names this directory, Python runs the
+// sitecustomize in the directory. This sitecustomize makes data loaders announce which files they
+// will read. Thread safety: find_beside and is_interpreter only read the file system; add and start
+// change the environment.
 #pragma once
 
 #include <string>

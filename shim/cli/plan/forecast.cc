@@ -89,7 +89,7 @@ struct Kept {
   bool is_all = true;
 };
 
-// True if a region has a ring, because there is prefetching or a disk.
+// True if there is prefetching or a disk, because a region then has a ring.
 bool makes_ring(const Observed& observed, std::uint64_t disk) {
   const auto ahead = std::count_if(observed.files.begin(), observed.files.end(),
                                    [](const auto& file) { return file.was_fetched_ahead(); });
