@@ -22,7 +22,7 @@ Answer close(int fd) {
   const OpenFileRef file = g_fds.take(fd);
   if (!file) return {};
   if (!file->is_placeholder() || file->kind != OpenFile::Kind::served) {
-    // Before the close, no other file can get the fd.
+    // Until the close, no other file can get this fd.
     if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1)
       file->fill->finish_at_close(fd);
     const std::uint32_t kept = cache::PosixLocks::forget_and_mark(fd);

@@ -323,7 +323,7 @@ bool look_at_all() {
   Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()),
             0,      {},     {}};
   // If read() leads to libc, this library was loaded by dlopen, and no other library's calls are
-  // bound to it.
+  // bound to this library.
   if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);

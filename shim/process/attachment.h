@@ -26,7 +26,7 @@ cache::FileCache* cache_of_device(std::uint64_t device);
 // If the process is not attached yet, it makes the report when it attaches.
 void note_child_ended(std::uint32_t pid);
 // Returns the cache for reading buckets: cache() or, if cache() is null and buckets are set, the
-// spare cache. The spare cache holds requests to the gateway and listings, but no files. Returns
+// spare cache. The spare cache holds listings and requests to the gateway, but no files. Returns
 // null if neither exists.
 cache::FileCache* cache_for_buckets();
 // True if attaching was tried and failed.

@@ -113,8 +113,8 @@ std::string_view text_of(Address text, char (&room)[512]) {
   return {room, n};
 }
 
-// Returns the row of a code object, plus 1, or 0 if the table is full. The key includes the name
-// and the line, because another code object may reuse the memory of a freed code object.
+// Returns the row of a code object plus 1. Returns 0 if the table is full. The key includes the
+// name and the line, because another code object may reuse the memory of a freed code object.
 std::uint32_t row_of(Tables& tables, Address code) {
   const auto name =
       read<Address>(code + (g_layout.qualified != 0 ? g_layout.qualified : g_layout.name));

@@ -33,7 +33,7 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   if (cache->metadata().is_file(covered.key())) return -ENOTDIR;
   expect_new_fd();
   cache::MountMetadata::Listed listed = cache->metadata().list(covered.key(), covered.c_str());
-  // Another thread, or a signal handler, may have parked an fd by now.
+  // Another thread, or a signal handler, may have parked an fd in the meantime.
   placeholder::fd_was_freed(0);
   if (listed.listing == nullptr && !listed.fd) return k_kernels;
   // The directory may have been made after its negative entry was cached.

@@ -20,7 +20,7 @@ enum class MapResult {
 };
 MapResult map(OpenFile& file, const MapRequest& request, long& result);
 
-// Maps a part of the region's file. Call note_mapping afterwards, which enters the mapping in the
+// Maps a part of the region's file. Afterwards, call note_mapping, which enters the mapping in the
 // table. Returns the address or -errno.
 long map_region(cache::Region& region, const MapRequest& request, std::uint64_t offset);
 // Maps a piece of the region through `fd` (region_fd.h), over a mapping that the program does not

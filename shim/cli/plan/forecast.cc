@@ -53,7 +53,7 @@ class Rooms {
   std::uint32_t places() const { return places_; }
 
  private:
-  // Must equal k_worth_leasing of ram_tier_reserve.cc.
+  // This value must equal k_worth_leasing of ram_tier_reserve.cc.
   static constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
   bool next_segment(std::uint64_t& fill, std::uint64_t path, std::uint64_t size) {

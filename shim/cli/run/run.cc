@@ -218,7 +218,7 @@ class JobProgress {
  private:
   const base::Config& config_;
   const base::ProcessId job_;
-  // Each call ends an interval.
+  // Each call of look() ends an interval.
   cache::Progress progress_{0};
   std::unique_ptr<cache::Region> region_;
 };
