@@ -22,9 +22,10 @@ Answer pread_slow(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv_slow(int fd, const struct ::iovec* parts, int count);
 Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 
-// Handles POSIX_FADV_WILLNEED for the bytes [at, at + n) of a file; n = 0 means up to its end.
-// Returns true if their pages are present or will be fetched ahead. In that case, do not pass the
-// advice to the kernel, because the kernel would read the pages from the origin again.
+// Handles POSIX_FADV_WILLNEED for the bytes [at, at + n) of a file, or from `at` to the end of the
+// file if n is 0. Returns true if their pages are present or will be fetched ahead. In that case,
+// do not pass the advice to the kernel, because the kernel would read the pages from the origin
+// again.
 bool bring_wanted(int fd, std::int64_t at, std::int64_t n);
 // Call this after the kernel has accepted this advice (POSIX_FADV_*, except WILLNEED) for the file.
 void note_advice(int fd, int advice);

@@ -114,7 +114,7 @@ class Function {
 #include "shim/hooks.def"
 
 // Finds all functions, and the libraries after ours. The constructor calls this. If a library whose
-// constructor runs before ours looks up a function, that lookup calls this earlier.
+// constructor runs before ours looks up a function, that lookup calls resolve_all() first.
 void resolve_all();
 
 // True if this code belongs to a library that comes after ours in the lookup order.

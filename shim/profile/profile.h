@@ -58,8 +58,8 @@ struct Subject {
   const struct ::stat* st = nullptr;  // the answer of a stat
 };
 
-// The recording of one call. It has no destructor, because a thread may be cancelled in the call or
-// jump out of it.
+// The recording of one call. The class has no destructor, because a thread may be cancelled in the
+// call or jump out of it.
 class Call {
  public:
   // Returns false if the call is not recorded.

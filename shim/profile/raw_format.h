@@ -103,8 +103,8 @@ enum CostCount : std::size_t {
   k_stacks,         // native stacks that were walked
   k_stacks_timed,
   k_stack_ns,
-  // The cost of one clock reading. The time of one reading is subtracted from a call's time, or of
-  // two readings if there was a walk.
+  // The cost of one clock reading. The time of one reading is subtracted from a call's time. If
+  // there was a walk, the time of two readings is subtracted.
   k_clock_ns,
   k_start_ns,  // time to start the profiler in this process
   k_write_ns,  // time to write the raw file

@@ -116,8 +116,8 @@ inline const char* text_at(const Tables& tables, std::uint32_t at) {
   return at != 0 ? &tables.strings[at] : "";
 }
 
-// site_of and file_of return the row of this site or file, which they make if necessary, or null if
-// the table is full.
+// site_of and file_of return the row of this site or file, and make the row if necessary. They
+// return null if the table is full.
 SiteRow* site_of(Tables& tables, std::uint32_t kind, const Stack& stack);
 FileRow* file_of(Tables& tables, std::uint64_t path_hash);
 

@@ -20,7 +20,7 @@ namespace {
 namespace sys = base::sys;
 using cache::k_page;
 
-// The copies of one process use at most the region's size divided by this.
+// The copies of one process use at most 1 / k_copies_share of the region.
 constexpr std::uint64_t k_copies_share = 16;
 
 long map_through(int fd, const MapRequest& request, std::uint64_t offset) {

@@ -1,6 +1,7 @@
 // The pages of `cubeshim top` and the meaning of its keys. TopTerminal reads the keys and draws the
-// lines. The first page shows the caches and their jobs, the second the processes of a job, the
-// third the figures of a process. The lines fit a terminal of any size. Thread safety: one thread.
+// lines. The first page shows the caches and their jobs. The second page shows the processes of a
+// job, and the third page shows the figures of a process. The lines fit a terminal of any size.
+// Thread safety: one thread.
 #pragma once
 
 #include <deque>
