@@ -1,7 +1,7 @@
 // Calls on served files, with the meaning that POSIX gives them. Each function looks up its fd.
-// Each returns a value or -errno, as the kernel would. If the fd is not served or has just been
-// materialized, the function returns nothing, and the caller calls libc. A read, a seek or a stat
-// makes no system call. Thread-safe and async-signal-safe.
+// Each function returns a value or -errno, as the kernel would. If the fd is not served or has just
+// been materialized, the function returns nothing, and the caller calls libc. A read, a seek or a
+// stat makes no system call. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <optional>

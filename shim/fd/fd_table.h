@@ -75,7 +75,7 @@ class FdTable {
   // Returns false if the fd is not served. Waits while the row is BUSY.
   bool set_close_on_exec(int fd, bool on);
 
-  // The fd must be ours and have no row.
+  // The kernel must have given us the fd, and the fd must have no row.
   void set(int fd, RowKind kind, OpenFileRef file, bool close_on_exec);
   void set_directory(int fd);
   // Empties the row, and returns the reference that it held. Waits while the row is BUSY.
@@ -87,8 +87,8 @@ class FdTable {
   }
 
   // Call this in a forked child. Empties the rows that other threads of the parent were changing.
-  // If the fd of such a row is a placeholder, closes it. Also marks every file as not being
-  // replaced by a thread (ReplacesFds).
+  // If the fd of such a row is a placeholder, closes it. Also notes that no thread is replacing the
+  // fds of any file (ReplacesFds).
   void end_busy_rows();
 
   // Waits until no other thread holds the row, makes it BUSY, and returns its previous value.

@@ -23,7 +23,7 @@ namespace {
 
 // Completes process::disable().
 void end_serving(const char* why) {
-  // This process no longer reports that its view is in use.
+  // From now on, this process does not report that its view is in use.
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache != nullptr && process::owns_table()) cache->region().leave_view();
   own_threads::end_for_good();

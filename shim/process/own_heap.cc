@@ -1,10 +1,10 @@
 // Memory of the library's own objects: operator new and delete, for this library only (the version
 // script hides them). A signal handler that has interrupted the program's malloc may open a file.
 // So an open, a stat, a read or a close must not call malloc. Blocks of up to 64 KiB come from
-// lists by size, larger blocks from mmap. A list holds freed blocks; if it is empty, a block is cut
-// from a chunk. Chunks are never unmapped. Invariants: Before each block is a header of 16 bytes
-// that names the block's list. A list changes by one compare-and-swap. Thread-safe, lock-free and
-// async-signal-safe. A forked child can use the blocks that it inherits.
+// lists by size. Larger blocks come from mmap. A list holds freed blocks; if it is empty, a block
+// is cut from a chunk. Chunks are never unmapped. Invariants: Before each block is a header of 16
+// bytes that names the block's list. A list changes by one compare-and-swap. Thread-safe, lock-free
+// and async-signal-safe. A forked child can use the blocks that it inherits.
 #include <atomic>
 #include <bit>
 #include <cstdint>

@@ -82,7 +82,7 @@ struct Tables {
                                k_strings = 4 << 20;
   static constexpr std::size_t k_quick = 8192, k_buffer = 1 << 16;
 
-  std::atomic<std::uint32_t> magic;  // 0: a fork has wiped this
+  std::atomic<std::uint32_t> magic;  // 0: a fork has wiped the tables
   std::atomic<std::uint32_t> string_end;
   std::atomic<std::uint32_t> opens;  // the number of opens of watched files so far
   std::uint64_t start_ns;

@@ -110,7 +110,7 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
     cache::Region& region = *watched.region;
     const BusGuard guard;
     // This check precedes the reading of the counters. A process stores its last counts before its
-    // name is removed, so they are not missed.
+    // name is removed, so no count is missed.
     const bool is_gone = !region.is_named();
     auto now = sample_jobs(region);
     if (is_gone) {
