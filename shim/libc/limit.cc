@@ -1,5 +1,5 @@
-// Limits of the process. The program has closed a parked fd. So after the program lowers the limit
-// of fds, no open may return a parked fd above the limit.
+// Limits of the process. To the program, a parked fd is closed. So after the program lowers the
+// limit of fds, no open may return a parked fd above the limit.
 #include <sys/resource.h>
 
 #include "cache/base/memory/can_read.h"

@@ -28,8 +28,8 @@ using cube::shim::refuse;
 
 namespace {
 
-// The changes of a call with two paths. They are kept off the stack, because they would not fit on
-// the smallest stacks.
+// Makes a call with two paths, and reports both changes. The changes are kept off the stack,
+// because they would not fit on the smallest stacks.
 template <typename Call>
 int change_both(int from_dir, const char* from, int to_dir, const char* to, unsigned flags,
                 Call&& call) {
