@@ -84,7 +84,7 @@ struct alignas(64) OpenFile {
 };
 
 // The scope of a call that moves the offset of a copy, which the kernel keeps (mode real). A thread
-// that sets k_moved waits for all scopes that began earlier before it transfers the offset to
+// that sets k_moved waits for all scopes that began earlier. Then it transfers the offset to
 // another file. The memory orders of users_of_copy and of k_moved pair with await_users_of_copy.
 class CopyUse {
  public:

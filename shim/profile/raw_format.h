@@ -65,7 +65,7 @@ enum OpenCount : std::size_t {
   k_tiny_files,  // files without a seek storm and with 16 or more reads, most of them tiny
   k_tiny_ns,
   k_large,         // files that were seen to exceed 16 MiB
-  k_large_random,  // large files with 8 or more reads, a third of which do not
+  k_large_random,  // large files with 8 or more reads; a third of the reads do not
                    // begin where the last read ended
   k_large_random_ns,
   k_reads,

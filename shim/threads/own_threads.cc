@@ -170,9 +170,10 @@ void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
   // A try counts only if the thread is allowed to start. Otherwise, earlier tries would delay the
   // first allowed try.
   if (!may_start_cluster()) return;
-  // may_be_in_handler() is expensive, as in start_if_due. This check must not run with all signals
-  // blocked, because stale words on the stack could then look like the frame of a handler. So the
-  // check precedes the Starting object, which blocks all signals.
+  // may_be_in_handler() is expensive, so only some of the tries call it, as in start_if_due. This
+  // check must not run with all signals blocked, because stale words on the stack could then look
+  // like the frame of a handler. So the check precedes the Starting object, which blocks all
+  // signals.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
