@@ -71,8 +71,10 @@ bool Freshness::is_still_right(const Record& record, const char* path, bool& has
   std::uint32_t how = Record::k_changed;
   if (is_gone()) {
     how |= Record::k_removed | Record::k_unlinked;
-    // A path through a link may have lost the link, and not the file.
-    if (record.is_physical()) note_last_change(*region_, record.stat, how);
+    // A path through a link may have lost the link, and not the file. A file with other names may
+    // have lost only this one.
+    if (record.is_physical() && record.stat.links <= 1)
+      note_last_change(*region_, record.stat, how);
   }
   ram_->mark_stale(record.path(), how);
   return false;

@@ -1,7 +1,7 @@
 // The last changes that processes of the node have reported, by device and inode. An open file
-// needs them if its record has lost its place in the index, where marks no longer find it. A new
-// change can overwrite the row of another inode. Then only the marks of the record tell what has
-// happened to the file. Thread-safe, across processes too. Async-signal-safe, no allocation.
+// needs them if its record has lost its place in the index, where marks no longer find it. A change
+// can overwrite the row of another inode, which then may have changed, too. Thread-safe, across
+// processes too. Async-signal-safe, no allocation.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ void note_last_change(Region& region, const FileStat& stat, std::uint32_t how);
 // Whether the file may have been removed since the record was last verified. Its inode may then
 // belong to another file.
 bool may_be_gone(const RamTier& ram, const Record& record);
-// Whether the file was changed in place since then, and still has a name, perhaps another one.
+// Whether the file may have been changed in place since then, and still has a name, perhaps another
+// one.
 bool was_changed_and_kept(const RamTier& ram, const Record& record);
 
 }  // namespace cube::cache
