@@ -1,12 +1,12 @@
-// The text of an errno. Thread safety: pure. Async-signal-safe from glibc 2.32 on.
+// The message for an errno. Thread safety: pure. Async-signal-safe from glibc 2.32 on.
 #pragma once
 
 #include "cache/base/newer_libc.h"
 
 namespace cube::base {
 
-// The result is never null. A FUSE server may answer with an unknown errno, and fmt throws on a
-// null pointer.
+// The result is never null, because fmt throws on a null pointer. A FUSE server can return an errno
+// that libc does not know.
 inline const char* text_of_error(int error) {
   const char* const unknown = "unknown error";
   if (&strerrordesc_np == nullptr) {
