@@ -28,9 +28,9 @@ Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word)
 // Whether the segment is still open to all. The answer stays valid while the caller has a pin on
 // the segment.
 bool is_open_to_all(const Region& region, const Filling& filling);
-// Closes the segment `full`, and opens the segment `leased`, which this process has leased, to all
-// processes. If another process was faster, `word` names the segment of that process, and `leased`
-// is closed.
+// Opens the segment `leased`, which this process has leased, to all processes, and closes the
+// segment `full`. If another process was faster, `word` names the segment of the other process, and
+// `leased` is closed instead.
 void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t leased,
                  const Filling& full);
 

@@ -1,14 +1,14 @@
 // The files of the node that are open for writing, by device and inode, so that no process caches
 // them while they are written. A stripe is one cache line. The stripe has a count for each of the
-// first few files that are written, and one count for all further files. Each process also keeps
-// its own notes, by which its writers are removed when it ends.
+// first few files that are written, and one count for all further files. Each process also notes
+// its own writers, so that they can be removed when the process ends.
 //
 // The process that opened a file may end or execute another program. The file can still be written
-// after that, if the next program or children of the process have inherited the open file. Such a
+// after that if the next program or children of the process have inherited the open file. So the
 // file is entered in a separate table (LeftWriter). The file stays there until it has no writer:
-// the process is dead and had not shared the file, or the kernel reports no writer. A file that the
-// next program inherits through an exec counts as shared, because that program may have children
-// that the library does not see.
+// the process is dead and had not shared the file, or the kernel reports no writer. A file that a
+// program inherits through an exec counts as shared, because this program may have children that
+// the library does not see.
 //
 // Invariant: may_be_written returns true from the return of writing_begins to the call of
 // writing_ends, or to the last close by any process that has inherited the open file. A file that
@@ -34,12 +34,12 @@ enum class Sharing : std::uint8_t { inherited, mapped };
 void writing_is_shared(Region& region, const FileStat& stat, Sharing how = Sharing::inherited);
 bool is_writing_shared(Region& region, const FileStat& stat);
 void writing_ends(Region& region, const FileStat& stat);
-// Whether the file may be open for writing now. `fd`: the file, open for reading, or -1. Through
-// this fd the kernel is asked whether any process of the node, with or without the library, has the
-// file open for writing. The fd must not carry a lease of the program. `stat` must be older than
-// this call. Then, if no process writes the file now, the first store of a later writer changes its
-// times. `removals` counts the LeftWriter entries that have stopped writing. If the count has
-// grown, `stat` may predate the last write of these writers.
+// Whether the file may be open for writing now. `fd`: the file, open for reading, or -1. With an
+// fd, this function also asks the kernel whether any process of the node, even a process without
+// the library, has the file open for writing. The fd must not carry a lease of the program. `stat`
+// must have been taken before this call. So if no process writes the file now, the next write gives
+// the file other times. `removals` counts LeftWriter entries whose writers have stopped. If the
+// count has grown, `stat` may be older than the last write of these writers.
 bool may_be_written(Region& region, const FileStat& stat, int fd = -1,
                     std::uint64_t* removals = nullptr);
 

@@ -1,10 +1,11 @@
 // The RAM tier: records in the shared region. RamTier finds records, and adds records in three
 // steps: reserve the room, write the bytes, publish. Invariants: a pinned record does not move or
 // change while its Pin lives, except for its marks. A reader never sees an incomplete record. The
-// resident pool keeps its records, except in the few segments that may join the ring (ring.h). Only
-// the segments of the ring are reclaimed. Thread-safe, also across processes. find is
-// async-signal-safe and allocates nothing. reserve and publish lock a mutex of this process, so a
-// signal handler that interrupts them must not call them.
+// resident pool keeps its records, except in segments that join the ring (ring.h) or are given back
+// to the machine (room_for_others.h). Otherwise only segments of the ring and of metadata are
+// reclaimed. Thread-safe, also across processes. find is async-signal-safe and allocates nothing.
+// reserve and publish lock a mutex of this process, so a signal handler that interrupts them must
+// not call them.
 #pragma once
 
 #include <pthread.h>
@@ -23,8 +24,8 @@ namespace cube::cache {
 // A pin on a record's segment, counted in a word that belongs to this process (lanes.h).
 class Pin {
  public:
-  // A pin in static memory. It has no destructor, because static destructors run while other
-  // threads still run, and after the process has left the region.
+  // A pin for static memory. This type has no destructor, because static destructors run while
+  // other threads still run, and after the process has left the region.
   struct Kept {
     std::atomic<std::uint32_t>* counter = nullptr;
     const Record* record = nullptr;
@@ -97,7 +98,8 @@ class RamTier {
     ~Reservation();
     // The writable room for the data, of the requested size.
     std::byte* data() const;
-    // Gives up the room permanently, because the kernel may still write to it for an unknown time.
+    // Gives up the room permanently. Used if the kernel may still write to the room for an unknown
+    // time.
     void lose();
     // Whether the destructor will give all of the room back. True if the room is a run, or the last
     // room in its segment.
@@ -109,7 +111,7 @@ class RamTier {
     friend class RamTier;
     std::shared_ptr<Window> window_;
     RecordPlan plan_;
-    // Keeps the segment from being reclaimed. Empty for a run, which stays open until publish()
+    // Keeps the segment from being reclaimed. Empty for a run: a run stays open until publish()
     // pins it.
     Pin claim_;
     bool has_claim_ = false;
@@ -124,7 +126,7 @@ class RamTier {
   // record that only other views have found by this path.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
-  // The record that has replaced `of` (Record::k_replaced). This record may be stale. Empty: the
+  // The record that has replaced `of` (Record::k_replaced). The result may be stale. Empty: the
   // index no longer has such a record.
   Pin find_successor(const Record& of) const;
   // Whether any view has a record of this path.
@@ -183,14 +185,14 @@ class RamTier {
   // process has overwritten the header.
   bool is_within_region(const Record& record) const;
 
-  // Each of these functions marks records, and returns their number: all records of this path, of
-  // this device and inode, or below this directory. `how`: Record::k_changed, possibly with
-  // k_in_place or k_removed.
+  // These functions mark records: all records of this path, this record, all records of this device
+  // and inode, or all records below this directory. They return how many records they have marked.
+  // `how`: Record::k_changed, possibly with k_in_place or k_removed.
   std::size_t mark_stale(std::string_view path, std::uint32_t how = Record::k_changed);
   void mark_record_stale(const Record& record, std::uint32_t how = Record::k_changed);
   std::size_t mark_stale_inode(const FileStat& stat, std::uint32_t how = Record::k_changed);
   std::size_t mark_stale_tree(std::string_view directory);
-  // Notes that the origin was asked and the record is still current.
+  // Notes that the origin has confirmed at `now_ns` that the record is still right.
   void mark_verified(const Record& record, std::uint64_t now_ns);
 
   // Calls visit(offset, record), in order, for each record of this segment that can be found or
@@ -222,15 +224,15 @@ class RamTier {
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
-  // Whether a fetch is not worth trying. True while the index gets no memory. Also true for some
-  // seconds after the region had no room, if this process's own segment has no room for small files
-  // either.
+  // Whether the region has no room for a fetch. True while the index gets no memory. Also true for
+  // some seconds after the region had no room, if the segment of this process has no room for small
+  // files, too.
   bool is_full() const;
   // The size of the resident pool in bytes, used or not.
   std::uint64_t resident_bytes() const {
     return std::uint64_t{ring_.first_segment()} * region_->layout().segment_bytes;
   }
-  // Called at the end of the process: lets others use the rest of the leased segment.
+  // Called at the end of the process: lets other processes use the rest of the leased segment.
   void release_lease();
   // Like release_lease, but only for the segment of the ring.
   void release_ring_lease();
