@@ -83,15 +83,15 @@ class GroupPath {
     for (const std::string_view part : {root, group, std::string_view("/"), file}) {
       for (const char c : part) {
         *to++ = c;
-        // Keeps the compiler from making this a memcpy, which a sanitizer of the host would
-        // intercept.
+        // Keeps the compiler from replacing the loop by a memcpy, which a sanitizer of the host
+        // would intercept.
         asm volatile("" : : : "memory");
       }
     }
     *to = '\0';
     is_whole_ = true;
   }
-  // "": there is no such file.
+  // "": the path is too long, or there is no memory.
   const char* c_str() const { return is_whole_ ? room_.data() : ""; }
 
  private:
@@ -126,7 +126,7 @@ constexpr GroupFiles k_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
 constexpr GroupFiles k_v2 = {"memory.max", "memory.current", "inactive_file", "active_file",
                              "shmem"};
 
-// Applies the limits of the group and of its ancestors.
+// Lowers the figures in `memory` to the limits of the group and of its ancestors.
 void take_limits_of(std::string_view root, std::string_view group, const GroupFiles& files,
                     GroupMemory& memory) {
   while (true) {
@@ -151,7 +151,8 @@ void take_limits_of(std::string_view root, std::string_view group, const GroupFi
 
 }  // namespace
 
-// A line of /proc/self/cgroup is "ID:CONTROLLERS:GROUP"; in v2 ID is 0 and CONTROLLERS is empty.
+// Each line of /proc/self/cgroup is "ID:CONTROLLERS:GROUP". In the line for v2, CONTROLLERS is
+// empty.
 GroupMemory memory_of_groups() {
   GroupMemory memory;
   const FileText text("/proc/self/cgroup");
