@@ -16,8 +16,9 @@ std::uint64_t inode_hash_of(const FileStat& stat) {
   return base::hash_inode(stat.device(), stat.inode);
 }
 
-// Words of one file differ only in their times. Changes within the same unit of time count as
-// later.
+// Whether the file with this hash was changed after the record was verified. If both words have the
+// hash, they differ only in their times. A change in the same unit of time as the verification
+// counts as later.
 bool is_since(const std::atomic<std::uint64_t>& change, std::uint64_t hash, const Record& record) {
   const std::uint64_t word = change.load(std::memory_order_acquire),
                       verified = word_of(hash, record.verified_ns.load(std::memory_order_relaxed));
@@ -29,8 +30,8 @@ bool has_gone(const Region& region, const Record& record) {
   return record.may_be_gone() || is_since(region.last_change(hash).gone, hash, record);
 }
 
-// The record, or the one that has replaced it in the index and gets further marks. False: that one
-// is gone.
+// The record that gets further marks: the given record, or the record that has replaced it in the
+// index. False: the given record was replaced, and the index no longer has its successor.
 class MarkedRecord {
  public:
   MarkedRecord(const RamTier& ram, const Record& record)
