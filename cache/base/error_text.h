@@ -5,8 +5,8 @@
 
 namespace cube::base {
 
-// The result is never null, because fmt throws on a null pointer. A FUSE server can return an errno
-// that libc does not know.
+// Never returns null, even for an errno that libc does not know (a FUSE server can return one). fmt
+// throws on a null pointer.
 inline const char* text_of_error(int error) {
   const char* const unknown = "unknown error";
   if (&strerrordesc_np == nullptr) {

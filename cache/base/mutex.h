@@ -1,6 +1,6 @@
-// A mutex for the threads of this process that uses only a futex. Unlike the functions of a pthread
-// mutex, its functions cannot be interposed by a preloaded library (libc_functions.h). Use it with
-// std::lock_guard, std::scoped_lock and std::unique_lock. Thread-safe.
+// A mutex for the threads of this process. The mutex uses only a futex, because a preloaded library
+// can interpose the functions of a pthread mutex (libc_functions.h). Use it with std::lock_guard,
+// std::scoped_lock and std::unique_lock. Thread-safe.
 #pragma once
 
 #include <atomic>

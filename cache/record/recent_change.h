@@ -7,7 +7,7 @@
 
 namespace cube::cache {
 
-// The coarsest step of a file system's times (FAT).
+// The longest step between two times that a file system can store (FAT).
 inline constexpr std::int64_t k_racy_seconds = 2;
 
 // Whether the file's times have steps of a millisecond or more (ext4 with inodes of 128 bytes, FAT,

@@ -77,8 +77,8 @@ void copy_by_page(std::byte* to, const std::byte* from, std::size_t n) {
   }
 }
 
-// Also checks that the kernel saves the AVX registers. If the kernel does not, no program may use
-// them.
+// Also checks that the kernel saves the AVX registers. If the kernel does not save them, no program
+// may use them.
 bool has_avx2() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & bit_OSXSAVE) == 0 || (c & bit_AVX) == 0)
@@ -110,7 +110,7 @@ CopyWay find_way() { return CopyWay::plain; }
 }  // namespace
 
 CopyWay copy_way() {
-  // Two threads that run this at the same time choose the same method.
+  // Needs no lock: two threads that run this at the same time choose the same method.
   static std::atomic<CopyWay> found{CopyWay::unknown};
   CopyWay way = found.load(std::memory_order_relaxed);
   if (way == CopyWay::unknown) [[unlikely]]

@@ -26,7 +26,7 @@ std::uint64_t number_at(std::string_view text) {
              : k_unknown;
 }
 
-// The beginning of a file. The text lies in a mapping, because a thread may have a stack of only 16
+// The beginning of a file. The text is in a mapping, because a thread may have a stack of only 16
 // KB.
 class FileText {
  public:
@@ -73,8 +73,8 @@ std::uint64_t left_of(std::uint64_t limit, std::uint64_t usage) {
   return limit > usage ? limit - usage : 0;
 }
 
-// The path root + group + "/" + file. The path lies in an OffStack, because a thread may have a
-// stack of only 16 KB.
+// The path root + group + "/" + file. The path is in an OffStack, because a thread may have a stack
+// of only 16 KB.
 class GroupPath {
  public:
   GroupPath(std::string_view root, std::string_view group, std::string_view file) {

@@ -29,8 +29,8 @@ GroupMemory memory_of_groups();
 inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 struct MemoryLeft {
   std::uint64_t left = UINT64_MAX;  // the result of available_memory()
-  // How many bytes the machine or a control group has too few to leave k_memory_left_alone free.
-  // For a control group, the number is at most the size of the group's tmpfs files.
+  // How many more bytes must become free until the machine and each control group have
+  // k_memory_left_alone free. A control group counts at most with the size of its tmpfs files.
   std::uint64_t missing = 0;
 };
 MemoryLeft memory_left();

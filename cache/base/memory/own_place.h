@@ -20,8 +20,8 @@ inline void* own_place(std::size_t bytes) {
   if (CUBE_TSAN) return nullptr;
   static constinit std::atomic<std::uintptr_t> given{0};
   constexpr std::uintptr_t k_grain = 64 << 10;  // the largest page of a kernel
-  // Libraries lie near the top of the address space. A 64th of this library's address, 2 TiB on
-  // most machines, is the size of the room for the mappings.
+  // Libraries lie near the top of the address space. The mappings share a room whose size is a 64th
+  // of this library's address (2 TiB on most machines).
   const std::uintptr_t here = reinterpret_cast<std::uintptr_t>(&given) / k_grain * k_grain,
                        room = here / 64 / k_grain * k_grain;
   const std::uintptr_t at =

@@ -6,8 +6,8 @@
 
 namespace cube::base {
 
-// Also true if the answer is not known: no child can be created, or a seccomp filter may kill a
-// process for these calls.
+// Also true if the answer is not known, because no child can be created, or because a seccomp
+// filter may kill a process for these calls.
 bool may_be_in_landlock_domain();
 
 }  // namespace cube::base

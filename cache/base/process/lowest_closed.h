@@ -1,5 +1,5 @@
-// Tracks the lowest fd that this thread closes while the object lives. This fd may be free now, and
-// may be lower than the fd that the rest of the library takes for the lowest free fd. Fds that a
+// Tracks the lowest fd that this thread closes while the object lives. This fd may be free now. If
+// other code has looked for the lowest free fd before, the closed fd may be lower. Fds that a
 // signal handler on this thread closes count, too. Thread safety and async-signal safety: each
 // thread has its own state.
 #pragma once

@@ -1,7 +1,7 @@
 // Tells whether this thread runs in a sandbox, which may kill the process for a system call that
 // the program itself would not make. In a sandbox the library avoids such calls where it can.
-// Thread-safe and async-signal-safe. The functions are slow, so only code that runs once should
-// call them.
+// Thread-safe and async-signal-safe. The functions are slow, so only code that runs once in a
+// process should call them.
 #pragma once
 
 namespace cube::base {

@@ -10,8 +10,8 @@
 
 namespace cube::base {
 
-// Call it once, in a thread that may be the program's first. The start of the first thread's stack
-// is found in another way than the start of a stack that libc has created.
+// Call it once, in a thread that may be the program's first. The first thread's stack starts
+// elsewhere than a stack that libc has created, so may_be_in_handler() must know the first thread.
 void remember_first_thread();
 
 bool may_be_in_handler();

@@ -22,7 +22,7 @@ std::uint64_t hash_of_groups() {
   const auto room =
       Mapping::anonymous(static_cast<std::size_t>(sys::failed(count) ? 0 : count) * sizeof(gid_t));
   const long n = room ? sys::raw(SYS_getgroups, count, sys::arg(room->data())) : -ENOMEM;
-  // If the groups cannot be determined, the hash must match no other process.
+  // If the groups cannot be determined, the hash must differ from that of every other process.
   if (sys::failed(n))
     return static_cast<std::uint64_t>(sys::getpid()) << 32 | static_cast<std::uint32_t>(-n);
   return hash_bytes(room->data(), static_cast<std::size_t>(n) * sizeof(gid_t));

@@ -12,7 +12,8 @@
 namespace cube::base {
 namespace {
 
-// Calls use(item) for each item of the list until it returns false, and returns its last result.
+// Calls use(item) for each item of the list, until `use` returns false. Returns the last result of
+// `use`.
 template <typename Use>
 bool for_each_item(std::string_view list, char separator, Use&& use) {
   for (std::size_t at = 0; at <= list.size();) {

@@ -1,6 +1,6 @@
 // The state of a server of the cluster, as this node knows it: a row of a table in the region. The
 // rows have the order of CUBESHIM_CLUSTER. The leader writes all fields except `free_ns`. A reader
-// can see a partly updated row, which is good enough for a report. Thread-safe.
+// can see a row that is only partly updated, which is good enough for a report. Thread-safe.
 #pragma once
 
 #include <algorithm>
