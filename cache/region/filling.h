@@ -1,6 +1,6 @@
-// A segment that all processes of the node fill: it is in the state `open` and has no owner. One
-// word in the region's header names it. Thread safety: Filling is a plain value. The functions use
-// the atomics that are passed to them.
+// A Filling names a segment that all processes of the node fill. Such a segment is in the state
+// `open` and has no owner. A word in the region's header stores the Filling. Thread safety: a
+// Filling is a plain value. The functions use the atomics that are passed to them.
 #pragma once
 
 #include <atomic>

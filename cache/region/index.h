@@ -1,10 +1,11 @@
 // Maps 64-bit hashes to records. The index consists of tables, and a table consists of buckets of
 // one cache line each. Every hash has two candidate buckets in each table. Only the first table is
-// used until it is full; then the second table gets memory, and so on. A slot of a bucket is one
-// word: tag:16 | generation:12 | segment:18 | offset:18 (in units of 64 bytes). An empty slot is 0.
-// One compare-and-swap publishes a slot, so readers find only complete entries. A slot is dead, and
-// may be reused, if its segment now has another generation. Dead slots are swept before a segment's
-// generations wrap around. Thread-safe, also across processes. Async-signal-safe, no allocation.
+// used until it is full; then the second table gets memory, and so on. A bucket has eight slots. A
+// slot is one word: tag:16 | generation:12 | segment:18 | offset:18 (in units of 64 bytes). An
+// empty slot is 0. One compare-and-swap publishes a slot, so readers find only complete entries. A
+// slot is dead, and may be reused, if its segment now has another generation. Dead slots are swept
+// before a segment's generations wrap around. Thread-safe, also across processes.
+// Async-signal-safe, no allocation.
 #pragma once
 
 #include <algorithm>
@@ -56,9 +57,9 @@ class Index {
 
   // ENOSPC: all buckets of this hash are full of living entries. EMLINK: the buckets are full, and
   // this hash has k_most_of_one entries. EAGAIN: other writers were faster too many times.
-  // may_replace(place) returns whether the new entry makes the entry at `place`, which has the same
-  // tag, useless. is_dead(place) returns whether the entry at `place`, with any tag, is useless to
-  // all processes.
+  // `may_replace` is called for entries with the same tag, and returns whether the new entry makes
+  // such an entry useless. `is_dead` is called for entries with any tag, and returns whether such
+  // an entry is useless to all processes.
   template <typename MayReplace, typename IsDead>
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace,
                             IsDead&& is_dead) {
@@ -183,7 +184,7 @@ class Index {
   }
 
   // Returns the slot of an entry whose record is dead. Called only if all buckets are full, because
-  // it inspects each record.
+  // this function must inspect each record.
   template <typename IsDead>
   Slot* dead_slot_for(std::uint64_t hash, std::uint32_t tables, IsDead& is_dead,
                       std::uint64_t& expected) {

@@ -16,9 +16,9 @@ std::uint64_t inode_hash_of(const FileStat& stat) {
   return base::hash_inode(stat.device(), stat.inode);
 }
 
-// Whether the file with this hash was changed after the record was verified. If both words have the
-// hash, they differ only in their times. A change in the same unit of time as the verification
-// counts as later.
+// Whether the file with this hash was changed after the record was verified. If both words contain
+// this hash, the larger word has the later time. A change in the same unit of time as the
+// verification counts as later.
 bool is_since(const std::atomic<std::uint64_t>& change, std::uint64_t hash, const Record& record) {
   const std::uint64_t word = change.load(std::memory_order_acquire),
                       verified = word_of(hash, record.verified_ns.load(std::memory_order_relaxed));

@@ -8,10 +8,10 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_mib = 1 << 20;
-// For each 32 KiB of segments, each table of the index has half this number of slots. A file needs
-// two slots, one for its path and one for its inode, and two-choice hashing needs some spare room.
-// The first table suffices for files with an average size of 45 KiB or more. The first four tables
-// suffice for files of 4 KiB, and all five for label files of 200 bytes.
+// For each 32 KiB of segments, a table of the index has half of the number given here as slots. A
+// file needs two slots, one for its path and one for its inode, and two-choice hashing needs some
+// spare room. The first table suffices for files with an average size of 45 KiB or more. The first
+// four tables suffice for files of 4 KiB, and all five for label files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
 // Each thread that waits for an object store has a mail row, so the number of rows limits the
@@ -92,7 +92,7 @@ std::uint32_t RegionLayout::chunk_bucket_count() const {
   return chunk_count() * 2 / ChunkBucket::k_slots + 1;
 }
 
-// One row for each chunk is enough, because a file without chunks needs no row.
+// There is one row for each chunk, because only files with chunks need a row.
 std::uint32_t RegionLayout::large_path_rows() const {
   return std::clamp(chunk_count(), k_fewest_large_paths, k_most_large_paths);
 }

@@ -27,20 +27,20 @@ inline constexpr std::uint32_t k_writer_stripes = 256;
 inline constexpr std::uint32_t k_own_writers = 64;
 inline constexpr std::uint32_t k_left_writers = 256;
 inline constexpr std::uint32_t k_recent_misses = 4096;
-// The number of rows for last changes. Regions with fewer than four segments have a sixteenth of
-// it.
+// The number of rows for last changes. A region with fewer than four segments has a sixteenth of
+// this number.
 inline constexpr std::uint32_t k_most_last_changes = 2048;
 inline constexpr std::uint32_t k_listing_slots = 64;
 // The number of rows for listed directories in a large region. A smaller region has a quarter or a
-// sixteenth of it.
+// sixteenth of this number.
 inline constexpr std::uint32_t k_most_listed_rows = 32768;
 // The number of views that a region can have. A record has one bit for each view.
 inline constexpr std::uint32_t k_views = 32;
 
 // One lock is for the current leader. The other locks are for previous leaders that are stopped.
 inline constexpr std::uint32_t k_lead_locks = 8;
-// The number of words in RegionHeader::cluster_changed. Each of their bits represents all files of
-// this node whose hash selects the bit.
+// The number of words in RegionHeader::cluster_changed. Each bit of these words represents all
+// files of this node whose hash selects the bit.
 inline constexpr std::uint32_t k_changed_words = 32;
 
 // The index consists of tables. A table gets its memory when the earlier tables are full.
@@ -100,8 +100,8 @@ struct RegionHeader {
   std::atomic<std::uint32_t> kept;
   // Monotonic clock: the time of the last search for dead processes.
   std::atomic<std::uint64_t> reaped_ns;
-  // Set after a search for a segment found none: the time of the next search (monotonic clock,
-  // seconds). 0: now.
+  // The time of the next search for a segment, if the last search found none (monotonic clock,
+  // seconds). 0: a search can begin now.
   std::atomic<std::uint32_t> full_until;
   // How many tables of the index have memory. Only a holder of lifecycle changes this number.
   std::atomic<std::uint32_t> index_tables;
@@ -131,11 +131,12 @@ struct RegionHeader {
 
   // Metadata (metadata_room.h).
 
-  // The size of the metadata in resident segments, dropped records included.
+  // The size of all metadata in segments that keep their records. Includes dropped records.
   std::atomic<std::uint64_t> metadata_bytes;
   // generation:32 | segment + 1:32 of the segment that is being filled; 0: none yet.
   std::atomic<std::uint64_t> metadata_filling;
-  // Set after a check found no segment to drop: the time of the next check (base::boot_ns). 0: now.
+  // The time of the next check for a segment to drop, if the last check found none (base::boot_ns).
+  // 0: a check can begin now.
   std::atomic<std::uint64_t> metadata_full_until;
   // 0: no fetch has begun yet, so changes do not matter.
   std::atomic<std::uint32_t> has_fetched;
@@ -150,9 +151,9 @@ struct RegionHeader {
 
   // 0: there has never been a chunk.
   std::atomic<std::uint32_t> has_chunks;
-  // The next large file is placed below this segment; 0: below the ring.
+  // The chunks of the next large file are placed below this segment. 0: below the ring.
   std::atomic<std::uint32_t> chunk_hint;
-  // Set after a search for a place found none: the time of the next search (coarse monotonic
+  // The time of the next search for a place, if the last search found none (coarse monotonic
   // clock).
   std::atomic<std::uint64_t> chunks_full_until;
   // The order number of the newest chunk that passes.
@@ -225,12 +226,12 @@ struct RegionHeader {
   // Set if a process may be waiting for a free row.
   std::atomic<std::uint32_t> mail_waiting;
 
-  // For the report.
+  // Fields for the report.
 
   // Set when the disk's failure has been reported.
   std::atomic<std::uint32_t> disk_told;
   TierRow tiers[base::k_tiers];
-  // base::View::number of the views that have attached. Guarded by lifecycle.
+  // base::View::number of each view whose processes have attached. Guarded by lifecycle.
   std::uint64_t views[k_views];
 
   // Whether a file of this device has ever been cached. May wrongly return true.

@@ -1,8 +1,8 @@
 // The rows of the tables in the region's control part (layout.h), by subject: tiers and gateways,
 // jobs and processes, segments, writers, flights, directories, requests to gateways, large files,
-// the index. Each change needs a new k_layout_version. Thread safety: the fields are atomics, with
-// some exceptions. A plain field is written before other processes can find its row, unless the
-// field's comment names another writer.
+// the index. Each change needs a new k_layout_version. Thread safety: most fields are atomics. A
+// plain field is written before other processes can find its row, unless the field's comment says
+// otherwise.
 #pragma once
 
 #include <atomic>
@@ -72,11 +72,11 @@ inline constexpr std::uint32_t k_unserved_rows = 16;
 struct JobRow {
   // pid 0: the row is free.
   base::ProcessId leader;
-  // A number that is higher for a row that was claimed later.
+  // The order in which rows were claimed: the newest row has the highest number.
   std::uint64_t last_used;
   // base::boot_ns at which the first process of the job attached.
   std::uint64_t started_ns;
-  // Set when the job's first process has detached. No process will then write the report.
+  // Set when the job's first process has detached, so that no process will write the report.
   std::atomic<std::uint32_t> reported;
   // Set when the job's last report has been written.
   std::atomic<std::uint32_t> told;
@@ -84,7 +84,7 @@ struct JobRow {
   base::Stats finished;
   // Monotonic clock: the time of the next report.
   std::atomic<std::uint64_t> next_report_ns;
-  // The counts at the last report.
+  // The numbers of requests and of hits at the time of the last report.
   std::atomic<std::uint64_t> reported_requests, reported_hits;
   CallCount materialized_by[k_call_counts];
   // A file below a prefix that a program opened by a path outside all prefixes.
@@ -102,7 +102,7 @@ struct alignas(64) ProcessSlot {
   // Counts the claims of this slot.
   std::atomic<std::uint32_t> generation;
   std::uint32_t job;
-  // The bit of the process's view in Record::views.
+  // The bit in Record::views that belongs to the view of the slot's process.
   std::atomic<std::uint32_t> view;
   std::atomic<std::uint32_t> has_left_view;
   // All lanes that threads of the slot's process have used (lanes.h) are below this number. The
@@ -131,9 +131,9 @@ struct alignas(base::k_cache_line) LaneRow {
   std::atomic<std::uint32_t> pins[k_pins];
 };
 
-// The state of a segment. SegmentRow::word consists of state:8 | owner slot:24 | generation:32, so
-// that one compare-and-swap can change all three fields. chunks: the segment belongs to large files
-// (chunks.h) and has no records.
+// The state of a segment. SegmentRow::word consists of the fields state:8 | owner slot:24 |
+// generation:32, so that one compare-and-swap can change all three. chunks: the segment belongs to
+// large files (chunks.h) and has no records.
 enum class SegmentState : std::uint32_t {
   free = 0,
   open = 1,
@@ -200,8 +200,8 @@ struct LastChange {
   std::atomic<std::uint64_t> in_place, gone;
 };
 
-// A fetch in progress. `word` consists of tag of the path:38 | fetched in parts:1 | prefetch:1 |
-// generation of the owner's slot:12 | owner slot + 1:12. 0: the row is free.
+// A fetch in progress. `word` consists of these fields: tag of the path:38 | fetched in parts:1 |
+// prefetch:1 | generation of the owner's slot:12 | owner slot + 1:12. 0: the row is free.
 struct FlightSlot {
   std::atomic<std::uint64_t> word;
   // Futex.
@@ -241,9 +241,9 @@ struct ListedRow {
   std::atomic<std::uint32_t> lead;
 };
 
-// A request to the gateway (mailbox.h). `word` consists of state:4 | error:12 | generation of the
-// owner's slot:12 | owner slot + 1:12 | number of the request:24, so that one compare-and-swap can
-// change all fields.
+// A request to the gateway (mailbox.h). `word` consists of these fields: state:4 | error:12 |
+// generation of the owner's slot:12 | owner slot + 1:12 | number of the request:24, so that one
+// compare-and-swap can change all fields.
 struct alignas(64) MailRow {
   static constexpr std::uint32_t k_part_words = 6, k_words = 222, k_why_words = 22;
   std::atomic<std::uint64_t> word;
@@ -290,21 +290,21 @@ struct alignas(64) ChunkRow {
   std::atomic<std::uint32_t> unread;
   // The job to which `shown` applies, as the low bits of JobRow::last_used.
   std::atomic<std::uint32_t> shown_to;
-  // A bit for each page of 4 KiB: the page is present.
+  // A bit for each page of 4 KiB, set if the page is present.
   std::atomic<std::uint64_t> present[k_pages / 64];
-  // Like `present`: the page was fetched ahead, and has not been read or mapped yet.
+  // A bit for each page, set if the page was fetched ahead and has not been read or mapped yet.
   std::atomic<std::uint64_t> ahead[k_pages / 64];
   // The chunk's order number among the chunks that pass. 0: the chunk does not pass.
   std::atomic<std::uint64_t> passed;
-  // Like `present`: the page must no longer be offered to the tiers.
+  // A bit for each page, set if the page must no longer be offered to the tiers.
   std::atomic<std::uint64_t> offered[k_pages / 64];
   // How many blocks have become whole since the chunk's pages were last offered to the tiers.
   std::atomic<std::uint32_t> to_offer;
   // How many blocks have ever become whole at this place.
   std::atomic<std::uint32_t> wholes;
-  // Like `present`: the page must no longer be sent to the cluster.
+  // A bit for each page, set if the page must no longer be sent to the cluster.
   std::atomic<std::uint64_t> shared[k_pages / 64];
-  // Like `present`: a mapping of the job `shown_to` shows the page, or has shown it.
+  // A bit for each page, set if a mapping of the job `shown_to` shows the page or has shown it.
   std::atomic<std::uint64_t> shown[k_pages / 64];
 };
 
@@ -312,7 +312,7 @@ struct alignas(64) ChunkRow {
 // Rows are written without a lock, so a reader verifies the content of a row by the key.
 struct alignas(64) LargePathRow {
   static constexpr std::uint32_t k_words = 127;
-  // FileKey::version[0] of the file with bit 0 set; 0: the row is free.
+  // FileKey::version[0] of the file, with bit 0 set. 0: the row is free.
   std::atomic<std::uint64_t> tag;
   std::atomic<std::uint64_t> words[k_words];
 };

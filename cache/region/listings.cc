@@ -10,8 +10,8 @@ namespace cube::cache {
 namespace {
 
 // A program that has listed a directory may open only a few of its files. So files are fetched
-// ahead only after this many first reads: k_files_that_tell in the directory, and k_reads_that_tell
-// in all listed directories.
+// ahead only after k_files_that_tell first reads in the directory, and k_reads_that_tell first
+// reads in all listed directories together.
 constexpr std::uint32_t k_reads_that_tell = 8, k_files_that_tell = 2;
 
 // The values of ListingSlot::state.
@@ -134,8 +134,8 @@ bool Listings::post(std::string_view directory) {
     if (!slot.state.compare_exchange_strong(state, k_posted, std::memory_order_release,
                                             std::memory_order_relaxed))
       return false;
-    // Notes the post only now. If this process noted the post earlier and died in between, no
-    // process would post the directory. Posting a directory twice does no harm.
+    // Notes the post only now. If the note came first and this process died before the post, no
+    // process would ever post the directory. To post a directory twice does no harm.
     listed->lead.store(lead, std::memory_order_relaxed);
     return true;
   }

@@ -18,8 +18,8 @@ struct NotedPath {
   char text[Bytes - sizeof(std::uint32_t)];
 };
 
-// Writes the path and a terminating zero. Only the end of a long path is kept, because it says more
-// than the beginning.
+// Writes the path and a terminating zero. Keeps only the end of a long path, because the end says
+// more than the beginning.
 void write_noted_path(std::span<char> text, std::string_view path);
 
 // Notes the path if no path has been noted yet.

@@ -30,16 +30,16 @@ using Counter = std::atomic<std::uint64_t>;
 
 // The devices (each plus 1) on which the process has locked files. 0: the entry is free.
 constinit std::array<Counter, 16> g_devices{};
-// The devices (each plus 1) whose locks /proc shows, because the kernel keeps these locks.
+// The devices (each plus 1) on which the kernel keeps the locks itself, so that /proc shows them.
 constinit std::array<Counter, 16> g_shown{};
 // `all`: every device counts as noted, because there are more devices than entries.
 enum class Noted : std::uint8_t { none, some, all };
 constinit std::atomic<Noted> g_noted{Noted::none};
 
 // The lower half of a counter counts closes in progress, the upper half counts closes that have
-// ended. All accesses are seq_cst. A thread that closes an fd counts the close first, then asks
-// about locks. A thread that takes a lock takes the lock first, then checks the closes. So at least
-// one of them sees the other.
+// ended. All accesses are seq_cst. A thread that closes an fd first counts the close, then asks
+// about locks. A thread that takes a lock first takes the lock, then checks the closes. So at least
+// one of the two threads notices the other.
 constexpr std::uint64_t k_ended = std::uint64_t{1} << 32;
 // g_early counts closes that began before the process had taken any lock. Each counter in g_closes
 // counts the closes of all files whose hash selects it.
@@ -51,8 +51,8 @@ constinit std::array<Counter, 64> g_closes{};
 // Fds that were left open. The lower half of a word is the fd, the upper half is the mark of its
 // file.
 constinit std::array<Counter, 1024> g_kept{};
-// Locks that /proc does not show, as words of the same form: each has the fd through which the lock
-// was taken.
+// Locks that /proc does not show. The words have the same form as in g_kept, with the fd through
+// which the lock was taken.
 constinit std::array<Counter, 256> g_hidden{};
 // Set if g_hidden had no room for such a lock.
 constinit std::atomic<bool> g_hides_more{false};
@@ -186,8 +186,8 @@ bool is_of_fuse(int fd) {
 
 enum class Holder : std::uint8_t { nobody, own, other, unknown };
 
-// The holder of one of the locks on the file. The question is asked for an open file that has no
-// lock (F_OFD_GETLK), so the kernel also reports locks of this process.
+// The holder of one of the locks on the file. F_OFD_GETLK asks on behalf of the open file, which
+// has no lock itself. So the kernel also reports locks of this process.
 Holder holder_of_one(int fd) {
   struct ::flock lock {};
   lock.l_type = F_WRLCK;
@@ -270,8 +270,8 @@ bool PosixLocks::Closes::have_gone_on() {
   return !have_rested && may_wait();
 }
 
-// Whether the caller may still wait for a close, which may itself wait for a server. Yields the
-// processor.
+// Yields the processor. Returns whether the caller may continue to wait for a close, which can
+// itself wait for a server.
 bool PosixLocks::Closes::may_wait() {
   constexpr std::uint64_t k_longest_ns = 2'000'000'000;
   sys::raw(SYS_sched_yield);

@@ -1,11 +1,11 @@
 // Keeps the library from dropping POSIX locks of the program (fcntl, lockf). When a process closes
-// any fd of a file, the kernel drops all POSIX locks of the process on that file. So if the library
-// has an fd of an origin's file in the program's fd table, it closes the fd only through this
-// class. The class leaves the fd open while the process has a lock on the file. The kernel is asked
-// about locks only after the process has locked a file of the device. If a FUSE server keeps the
-// locks, the kernel does not know all holders, so this class notes the locks that the process
-// takes. Other fds need no such care: closing an fd with O_PATH drops no lock, and the library's
-// own threads have their own fd tables. Thread-safe, lock-free and async-signal-safe.
+// any fd of a file, the kernel drops all POSIX locks of the process on that file. So the library
+// uses this class to close the fds of origin files that it has in the program's fd table. The class
+// leaves such an fd open while the process has a lock on the file. The kernel is asked about locks
+// only after the process has locked a file of the device. If a FUSE server keeps the locks, the
+// kernel does not know all holders, so this class notes the locks that the process takes. Other fds
+// need no such care: closing an fd with O_PATH drops no lock, and the library's own threads have
+// their own fd tables. Thread-safe, lock-free and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -24,9 +24,9 @@ extern constinit std::atomic<std::uint32_t> g_noted_fds;
 
 class PosixLocks {
  public:
-  // Makes the program's call that takes a lock through the fd, and returns its result. Another
-  // thread may close an fd of the library during the call and thereby drop the new lock. In that
-  // case the call is repeated. Repeating it has no effect on a lock that still exists.
+  // Makes the program's call that takes a lock through the fd, and returns its result. During the
+  // call, another thread may close an fd of the library and thereby drop the new lock. In that case
+  // the call is repeated, which has no effect on a lock that still exists.
   template <typename Call>
   static int take(int fd, Call&& call) {
     Closes closes(fd);
@@ -34,7 +34,7 @@ class PosixLocks {
     do {
       closes.look();
       result = call();
-      // From now on, a close finds the lock. An earlier close is noticed below.
+      // From now on, each close finds the lock. The loop notices an earlier close.
       if (result == 0) closes.note_taken(fd);
     } while (result == 0 && closes.have_gone_on());
     return result;

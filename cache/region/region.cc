@@ -103,7 +103,7 @@ base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes)
   std::uint64_t done = 0;
   while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done))
     done += base::Mapping::k_huge_page;
-  // Includes the huge pages in the range, because an emulator may have reported success for an
+  // Covers the range of the huge pages, too, because an emulator may have reported success for an
   // advice that it does not know. The call takes 0.4 us for each page that already exists.
   const long error =
       sys::fallocate(fd, 0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes));
@@ -150,7 +150,7 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     }
     if (!opened) {
       delete region;
-      // Another process has linked its region first. The next iteration uses that region.
+      // EEXIST: another process has linked its region first. The next iteration uses that region.
       if (opened.error().value == EEXIST) continue;
       return base::fail(opened.error().value);
     }

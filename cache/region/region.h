@@ -6,8 +6,9 @@
 // cases: the user wants to keep the region, or the first process of a job has yet to read its
 // report from the region. Invariants: a region with the wrong owner or with a mode other than 0600
 // is refused. The data part is mapped read-only, through an fd that was opened read-only, so even
-// mprotect cannot make it writable. No fd stays open. Only pages that posix_fallocate has reserved
-// are written. Thread safety: attach is called once. Any thread may call all other functions.
+// mprotect cannot make it writable. No fd stays open. Processes write only to pages that were
+// reserved before (fallocate). Thread safety: attach is called once. Any thread may call all other
+// functions.
 #pragma once
 
 #include <array>
@@ -59,11 +60,11 @@ class Region {
   std::uint32_t count_processes(base::Result<base::UniqueFd> fd) const;
   // Frees everything that dead processes have left. Cheap enough to be called from time to time.
   void reap();
-  // Removes the name permanently: attached processes continue to use the region, and the next
-  // process makes a new one.
+  // Removes the name permanently. Attached processes continue to use the region, but the next
+  // process makes a new region.
   base::Result<void> retire();
-  // Like retire(), but does nothing if a process still uses the region, a setting keeps it, or a
-  // report is due. Returns whether it retired the region.
+  // Like retire(), but does nothing if a process still uses the region, a setting keeps the region,
+  // or a report is due. Returns whether it retired the region.
   bool retire_if_unused();
   // Like retire_if_unused(), but spares a young region unless all jobs that have used it are known
   // to be over. The creator of a young region may be about to join it, or a job may be running in
@@ -166,9 +167,9 @@ class Region {
   // Maps a part of the data writable. `at` is an offset from the start of the first segment, and a
   // multiple of the page size.
   base::Result<base::Mapping> window(std::uint64_t at, std::size_t bytes) const;
-  // Returns a writable address of the byte at this offset. Used if the process can have no more
-  // mappings, because this function makes the existing mapping `writable_` accessible. From then
-  // on, a stray store of this process can damage the data. Null: the kernel refuses.
+  // Returns a writable address of the byte at this offset. Makes no new mapping, for a process that
+  // can have no more mappings. Instead, it makes the whole mapping `writable_` accessible, so from
+  // then on a stray store of this process can damage the data. Null: the kernel refuses.
   std::byte* writable_at(std::uint64_t at) const;
   std::uint64_t offset_in_data(const void* at) const {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data_.data());

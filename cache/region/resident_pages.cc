@@ -11,7 +11,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// Threads share the sum, so each thread adds to it only after it has read this many bytes.
+// Threads share the sum, so a thread adds to the sum only after it has read this many bytes.
 constexpr std::uint64_t k_step = 8 << 20;  // bytes
 constinit thread_local std::uint64_t t_read [[gnu::tls_model("initial-exec")]] = 0;
 

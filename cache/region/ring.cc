@@ -141,7 +141,7 @@ bool Ring::is_unread(std::uint32_t segment, std::uint32_t generation, std::uint6
 std::uint32_t Ring::give_up(std::uint32_t segment) {
   const std::uint64_t words = region_->layout().segment_bytes / k_unread_grain / 64;
   std::uint32_t dropped = 0;
-  // Each bit is cleared either here or by a reader, so each record is counted only once.
+  // Either this function or a reader clears a bit, so each record is counted only once.
   for (std::uint64_t i = 0; i < words; ++i) {
     std::atomic<std::uint64_t>& word = region_->unread_bits()[words * segment + i];
     if (word.load(std::memory_order_relaxed) == 0) continue;
@@ -162,8 +162,8 @@ bool Ring::wait_for_room(std::uint64_t at_most_ns) {
   RegionHeader& header = region_->header();
   const std::uint32_t seen = header.ring_wakeups.load(std::memory_order_seq_cst);
   header.ring_waiting.store(1, std::memory_order_seq_cst);
-  // No process notifies the ring when a file is closed. So if pins hold segments, the wait is
-  // short.
+  // No process wakes the leader when it closes a file. So if pins of open files hold segments, the
+  // leader waits only for this time.
   constexpr std::uint64_t k_until_closed_ns = 500'000;
   bool is_pinned = false;
   const bool has_none = room(&is_pinned) == 0;

@@ -17,10 +17,11 @@
 // If the region was full before make(), resident records already occupy the ring's place. Resident
 // segments then join the ring: one segment whenever the ring has no other segment to lease, until
 // the ring has as many segments as a small ring needs. Segments also join if the leader finds the
-// ring too small for its readers (widen). After that, they are reclaimed under the same conditions
-// as the ring's original segments. Two kinds of segments do not join: segments with a record that a
-// program has ever mapped (note_mapped), and segments of a run. A segment can join from anywhere in
-// the region, because the segments in the ring's own place may stay in use for a long time.
+// ring too small for its readers (widen). Segments that have joined are reclaimed under the same
+// conditions as the ring's original segments. Two kinds of segments do not join: segments with a
+// record that a program has ever mapped (note_mapped), and segments of a run. A segment can join
+// from anywhere in the region, because the segments in the ring's own place may stay in use for a
+// long time.
 //
 // Invariants: make() fixes the ring's place permanently. A segment that is pinned or has mapped
 // records keeps its bytes. Thread safety: any thread may call note_opened. note_opened is
@@ -77,9 +78,9 @@ class Ring {
   // resident segment may join the ring for this purpose. ENOSPC: there is currently no such
   // segment.
   base::Result<std::uint32_t> lease();
-  // Lets lease() take one more resident segment into the ring from now on. False: the ring already
-  // has a quarter of the region, or may already take one more segment. The change affects only the
-  // leader's Ring object.
+  // Allows lease() to take one more resident segment into the ring. False: the ring already has a
+  // quarter of the region, or lease() is already allowed to take one more segment. The change
+  // affects only the leader's Ring object.
   bool widen();
   // The segment that all programs fill with the records that they fetch.
   Filling filling() const;
@@ -93,8 +94,8 @@ class Ring {
   // Whether a process writes new records to a disk and makes progress.
   bool has_disk_writer() const;
 
-  // The size in bytes of the segments that lease() would return. Sets `is_pinned` if open files of
-  // programs keep further segments from being leased.
+  // The total size in bytes of the segments that lease() could return now. Sets `is_pinned` if
+  // further segments cannot be leased only because programs have files open.
   std::uint64_t room(bool* is_pinned = nullptr) const;
   // Notes that a prefetched record waits for its first open. Call it before the record can be
   // found.
@@ -144,7 +145,8 @@ class Ring {
   }
 
  private:
-  // Whether all records of the segment have been read and written to the disk.
+  // Whether all prefetched records of the segment have been read, and all records that the disk
+  // must get have been written.
   bool is_spent(std::uint32_t segment) const;
   bool is_used_up(std::uint32_t segment) const;
   // Whether records of the segment must still be written to the disk.

@@ -43,8 +43,8 @@ base::Result<std::uint32_t> Ring::lease() {
     const std::uint32_t segment = lowest + (next_ - lowest + step) % count;
     bool taken = false;
     if (word_of(region_->segment_row(segment)).state == SegmentState::free) {
-      // If a free segment got no memory, tries no further free segment, but only segments that can
-      // be reclaimed.
+      // If one free segment got no memory, skips all other free segments. The loop then reclaims a
+      // segment that has memory.
       if (segment < first_segment() || error != ENOSPC) continue;
       const auto leased = lease_free(*region_, segment);
       if (!leased && leased.error().value != EBUSY) error = leased.error().value;
@@ -65,7 +65,7 @@ base::Result<std::uint32_t> Ring::lease() {
 
 bool Ring::is_used_up(std::uint32_t segment) const {
   if (!is_spent(segment)) return false;
-  // Spares the segment that programs fill, except if the ring has no other segment.
+  // Spares the segment that programs fill, if the ring has other segments.
   const Filling now = filling();
   return !now.is_any || now.segment != segment || !is_open(now) ||
          end_segment() - first_segment() == 1;
@@ -91,15 +91,15 @@ bool Ring::take_used_up(std::uint32_t segment) {
   if (!before.is_closed()) return false;
   const bool joins = row.is_ring.load(std::memory_order_relaxed) == 0;
   const auto may = [&] {
-    // No want_again() can come in between, because its caller has a pin on the record.
+    // No process can call want_again() now, because its caller must have a pin on the record.
     if (row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) ||
         row.is_mapped.load(std::memory_order_acquire) != 0)
       return false;
     if (joins) note_joined(segment);
     return true;
   };
-  // If a resident segment cannot join after all, its state is restored, so that other processes can
-  // use its rest.
+  // If a resident segment cannot join after all, its previous state is restored, so that other
+  // processes can use the rest of the segment.
   const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
   return reclaim_segment(*region_, segment, before, joins ? before : closed, may);
 }

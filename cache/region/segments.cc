@@ -40,16 +40,16 @@ base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t co
   return {};
 }
 
-// Leases a segment that another process has left open, for its rest. Segments of the ring and
-// segments for metadata are left out. A segment in the ring's place that was leased before the ring
-// was made does not belong to the ring, so it is included.
+// Leases a segment that another process has left open, in order to use the rest of it. Excludes
+// segments of the ring and segments for metadata. Includes segments in the ring's place that were
+// leased before the ring was made, because these do not belong to the ring.
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
   for (std::uint32_t i = 0, n = region.layout().segment_count; i < n; ++i) {
     SegmentRow& row = region.segment_row(i);
     const SegmentWord before = word_of(row);
     if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
-    // A segment gets the mark of the ring or of metadata only while a process leases it. So if the
-    // segment gets a mark after these checks, its word has changed, and the swap below fails.
+    // A segment gets the mark of the ring or of metadata only while a process leases the segment.
+    // So if it gets a mark after these checks, its word has changed, and the swap below fails.
     if (row.is_ring.load(std::memory_order_relaxed) != 0) continue;
     if (row.holds_metadata.load(std::memory_order_relaxed) != 0) continue;
     if (region.layout().segment_bytes - row.fill.load(std::memory_order_relaxed) < bytes) continue;
@@ -216,7 +216,7 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
       // not published.
       free_run(region, i);
     } else if (row.fill.load(std::memory_order_acquire) == 0) {
-      // The segment may not have memory yet.
+      // Gives the empty segment back, because it may have no memory yet.
       give_back(region, i);
     } else {
       swap_word(row, before, {SegmentState::open, k_no_owner, before.generation});

@@ -22,7 +22,8 @@ struct SegmentWord {
   std::uint32_t generation = 0;
 
   static SegmentWord of_word(std::uint64_t word) {
-    // In a new region, all words are zero: each segment is free and was never used.
+    // In a new region, all words are zero, which means that each segment is free and was never
+    // used.
     return {static_cast<SegmentState>(word & 0xff),
             static_cast<std::uint32_t>((word >> 8) & 0xffffff),
             static_cast<std::uint32_t>(word >> 32)};
@@ -31,8 +32,9 @@ struct SegmentWord {
     return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) |
            (std::uint64_t{generation} << 32);
   }
-  // Whether the segment is sealed, or is open without an owner. In the second case its owner has
-  // exited or has given it back, or all processes fill it (filling.h).
+  // Whether the segment is sealed, or is open without an owner. An open segment has no owner if its
+  // owner has exited or has given the segment back, or if all processes fill the segment
+  // (filling.h).
   bool is_closed() const {
     return state == SegmentState::sealed || (state == SegmentState::open && owner == k_no_owner);
   }

@@ -120,8 +120,8 @@ SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
   // Fails if another process has ended the flight.
   if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst))
     return {};
-  // Wakes the processes that already wait, because another limit applies to their waits from now
-  // on.
+  // Wakes the processes that already wait, because from now on a different limit applies to their
+  // wait.
   wake(*hold.slot);
   return hold;
 }
@@ -246,8 +246,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     if (!is_overdue) {
       const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_seq_cst);
       slot.waiting.store(k_waited_for, std::memory_order_seq_cst);
-      // If the word has changed, the flight has ended. `wakeups` may then include the end, so that
-      // a wait would be in vain.
+      // If the word has changed, the flight has ended, perhaps before `wakeups` was loaded. A wait
+      // would then miss the end.
       if (slot.word.load(std::memory_order_seq_cst) != flight.seen) continue;
       const std::uint64_t slice_ns =
           is_in_parts ? patience_.between_parts_ns : patience_.look_again_ns;

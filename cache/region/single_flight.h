@@ -2,10 +2,10 @@
 // wait. If the fetching process dies, a waiting process takes over.
 //
 // A flight is overdue when a process has waited for it for one second. From then on, no process
-// waits for it. If the owner of the flight has begun or ended no fetch in that second, the owner
-// may have been stopped (SIGSTOP). In this case all its flights are overdue until it begins or ends
-// a flight. If a file is fetched in parts, processes wait as long as parts arrive. An open with
-// O_NONBLOCK does not wait.
+// waits for it. If the owner of the flight has neither begun nor ended a fetch in that second, the
+// owner may have been stopped (SIGSTOP). All flights of such an owner are overdue until the owner
+// begins or ends a flight. If a file is fetched in parts, processes wait as long as parts arrive.
+// An open with O_NONBLOCK does not wait.
 //
 // A flight occupies one of four slots chosen by the path's hash. Different paths that share those
 // slots do not wait for each other. If other paths hold all four slots, the path is fetched without
@@ -31,7 +31,7 @@ class SingleFlight {
   struct Hold {
     FlightSlot* slot = nullptr;
     std::uint64_t word = 0;
-    // ProcessSlot::flights of the owner; set if there is a slot.
+    // ProcessSlot::flights of the owner. Not null if `slot` is not null.
     std::atomic<std::uint64_t>* flights = nullptr;
     // Ends the flight. Does nothing if there is no flight, or if it has already ended.
     void end();
@@ -41,7 +41,7 @@ class SingleFlight {
     }
     // For a fetch in parts: whether a process has begun to wait since the last progress.
     bool is_waited_for() const;
-    // False: the flight has ended, perhaps because its thread left it by a jump.
+    // False: the flight has ended, perhaps because its thread left the fetch by a jump.
     bool is_held() const {
       return slot != nullptr && slot->word.load(std::memory_order_relaxed) == word;
     }
@@ -98,7 +98,8 @@ class SingleFlight {
   enum class Prefetch { mine, demanded, prefetched };
   Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);
   bool is_under_way(std::uint64_t hash) const;
-  // If there is a flight, waits for its end like begin(), but does not begin a flight afterwards.
+  // Waits for the end of the flight for this hash, if there is one. Waits like begin(), but begins
+  // no flight afterwards.
   void wait_for_end(std::uint64_t hash);
 
  private:

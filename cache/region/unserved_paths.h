@@ -1,4 +1,4 @@
-// For each reason, the first path of a job that was not served, for the job's report. There are few
+// Notes, for a job's report, the first path that was not served for each reason. There are few
 // rows, because hundreds of jobs share a small region. If no row is free, a new job takes the row
 // of an older job, whose report then names no path. Thread-safe, also across processes;
 // async-signal-safe.

@@ -86,11 +86,11 @@ base::ProcessId process_of(const LeftWriter& row) {
   return process;
 }
 
-// Removes the row, and adds to `removals` the name change that the removal counts. False: the row
-// was reused for another writer.
+// Removes the row. Increments RegionHeader::name_changes and, for the caller, `removals`. False:
+// the row was reused for another writer.
 bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals) {
-  // A fetch may have asked for the file's stat before the last byte was written. Such a fetch began
-  // before this increment, so it notices a change.
+  // A fetch may have asked for the file's stat before the last byte was written. Because of this
+  // increment, such a fetch notices that something has changed.
   region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   ++removals;
   if (!row.word.compare_exchange_strong(word, 0, std::memory_order_seq_cst)) return false;
@@ -98,7 +98,7 @@ bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals)
   return true;
 }
 
-// Whether the file had no other writer than the process of this row, and this process is dead.
+// Whether the process of this row was the file's only writer, and is dead.
 bool has_ended(const LeftWriter& row, Word word) {
   return (word & k_left_shared) == 0 && base::liveness_of(process_of(row)) == base::Liveness::dead;
 }
@@ -162,8 +162,8 @@ enum class OpenForWriting : std::uint8_t { nowhere, somewhere, unknown };
 
 // Whether writers are the only reason for which the file's file system refuses a lease. This is
 // true for local file systems and for FUSE. NFS 4 and SMB also refuse a lease with EAGAIN if the
-// server has granted no delegation (oplock). A file system on a block device is local. The type of
-// any other file system decides; the answer for the last device is remembered.
+// server has granted no delegation (oplock). A file system on a block device is local. For any
+// other file system, its type decides. The answer for the last such device is remembered.
 bool refuses_for_writers_alone(int fd, const FileStat& stat) {
   // The last device plus one, shifted left by one bit. The lowest bit is the answer for this
   // device.
@@ -254,7 +254,7 @@ void writing_begins(Region& region, const FileStat& stat) {
   if (!add(stripe.writers, WriterStripe::k_places, hash))
     stripe.others.fetch_add(1, std::memory_order_seq_cst);
   // Adds the process's own note last. If this process is killed in between, the file counts as
-  // written for good and is not cached, which only costs time.
+  // written forever. It is then never cached, which only costs time.
   add(region.own_writers(region.own_slot()), k_own_writers, hash);
 }
 

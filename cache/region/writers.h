@@ -5,10 +5,10 @@
 //
 // The process that opened a file may end or execute another program. The file can still be written
 // after that if the next program or children of the process have inherited the open file. So the
-// file is entered in a separate table (LeftWriter). The file stays there until it has no writer:
-// the process is dead and had not shared the file, or the kernel reports no writer. A file that a
-// program inherits through an exec counts as shared, because this program may have children that
-// the library does not see.
+// file is entered in a separate table (LeftWriter). The file stays in this table until it has no
+// writer: the process is dead and had not shared the file, or the kernel reports that there is no
+// writer. A file that a program inherits through an exec counts as shared, because this program may
+// have children that the library does not see.
 //
 // Invariant: may_be_written returns true from the return of writing_begins to the call of
 // writing_ends, or to the last close by any process that has inherited the open file. A file that
@@ -26,8 +26,8 @@ namespace cube::cache {
 WriterStripe& writer_stripe_of(Region& region, const FileStat& stat);
 
 void writing_begins(Region& region, const FileStat& stat);
-// How a file can be written after the last close: other processes share the open file, or mappings
-// remain that can write to it.
+// How a file can be written after the last close: other processes share the open file, or writable
+// mappings of the file remain.
 enum class Sharing : std::uint8_t { inherited, mapped };
 // Call it between writing_begins and the last close of this process, if the file may still be
 // written after that close. Do not call writing_ends then.
@@ -37,9 +37,10 @@ void writing_ends(Region& region, const FileStat& stat);
 // Whether the file may be open for writing now. `fd`: the file, open for reading, or -1. With an
 // fd, this function also asks the kernel whether any process of the node, even a process without
 // the library, has the file open for writing. The fd must not carry a lease of the program. `stat`
-// must have been taken before this call. So if no process writes the file now, the next write gives
-// the file other times. `removals` counts LeftWriter entries whose writers have stopped. If the
-// count has grown, `stat` may be older than the last write of these writers.
+// must have been taken before this call. If no process is writing the file now, the next writer
+// changes the file's times, so that they differ from `stat`. `removals` counts writers in
+// LeftWriter entries that have stopped. If the count has grown, these writers may have written to
+// the file after `stat` was taken.
 bool may_be_written(Region& region, const FileStat& stat, int fd = -1,
                     std::uint64_t* removals = nullptr);
 

@@ -216,16 +216,15 @@ Chunks::Claim Chunks::seal(std::uint32_t place, const FileKey& key, std::uint32_
   // No process has a pin on the place until it is sealed. So until then, the place can be given
   // back.
   bool is_known = insert(hash_of(key, number), place);
-  // Of two processes that make the same chunk, at least one sees the entry of the other after its
-  // fence.
+  // If two processes make the same chunk, at least one of them sees the entry of the other after
+  // this fence.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   Claim other;
   if (is_known && is_made_by_other(key, number, place, wanted, other)) {
     remove_name(place);
     // The other process seals its place a few instructions later, so this process waits. If the
-    // other process is stopped before it seals, this process keeps its own place, too. It must not
-    // return an empty Claim, which would mean that no place is left: large files would then be
-    // refused for a second.
+    // other process is stopped before that, this process keeps its own place, too. An empty Claim
+    // would mean that no place is left, and large files would then be refused for a second.
     for (int tries = 0; !other && tries < k_tries_for_maker; ++tries) {
       other = find(key, number, wanted);
       if (!other) base::sys::raw(SYS_sched_yield);

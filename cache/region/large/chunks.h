@@ -5,15 +5,15 @@
 // A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file are
 // adjacent if the region has room for this, so that a mapping of the file consists of few pieces.
 // Most chunks stay in their places. So even if the data is larger than the memory, the part that
-// fits still gets hits. A chunk is never replaced while a process has a pin on it, or after a
-// program has mapped it. All other chunks belong to one of four groups. Kept chunks hold parts of
-// files that are not large files, and are replaced first if no place is free (chunks_kept.cc).
-// Chunks of an earlier version of a file may always be replaced by chunks of the same file. Chunks
-// that pass are replaced if no place is free, the oldest first (chunks_passing.cc). They have an
-// eighth of the places, but at least 64 MiB and at most half of the places. The rest is not
-// replaced. Invariants: a page that is present is never written to while the chunk has its place. A
-// writer of an absent page holds the flight for its block (single_flight.h). Thread-safe, also
-// across processes. Async-signal-safe, no allocation.
+// fits still gets hits. No chunk is replaced while a process has a pin on it, or after a program
+// has mapped it. If no place is free, three kinds of chunks can be replaced. Kept chunks, which
+// hold parts of files that are not large files, are replaced first (chunks_kept.cc). Chunks of an
+// earlier version of a file can be replaced by chunks of the same file. Chunks that pass are
+// replaced by each other, the oldest first (chunks_passing.cc). Chunks that pass have an eighth of
+// the places, but at least 64 MiB and at most half of the places. Invariants: a page that is
+// present is never written to while the chunk has its place. A writer of an absent page holds the
+// flight for its block (single_flight.h). Thread-safe, also across processes. Async-signal-safe, no
+// allocation.
 #pragma once
 
 #include <algorithm>
@@ -165,10 +165,10 @@ class Chunks {
   bool free_kept_segments();
   // True if a recent search found no free place.
   bool is_full() const;
-  // How many of this number of places may belong to chunks that pass when no place is free.
-  static std::uint32_t most_passing(std::uint32_t places);
-  // The total size in bytes of the places that may belong to chunks that pass when no place is
+  // The largest number of chunks that pass, if the region has this many places and none of them is
   // free.
+  static std::uint32_t most_passing(std::uint32_t places);
+  // The largest total size of the chunks that pass in this region, in bytes.
   std::uint64_t passing_bytes() const;
   // The total size in bytes of the places that are free or have a kept chunk.
   std::uint64_t free_bytes() const;
@@ -187,8 +187,7 @@ class Chunks {
   // note_present().
   void note_ahead(const Claim& claim, const PageRun& pages) const;
   // For the tiers (tier/block_writer.h, tier/cluster_blocks.h): notes that a block of the chunk has
-  // become whole, so that it can be offered to the tiers. `has_disk`: the disk already has the
-  // block.
+  // become whole and can be offered to the tiers. `has_disk`: the disk already has the block.
   void note_whole(const Claim& claim, bool has_disk = false) const;
   // Notes that these pages must no longer be offered to the tiers. The tiers have these pages, have
   // been offered them, or must not get them.
@@ -224,16 +223,15 @@ class Chunks {
   std::uint32_t offers_ended() const {
     return region_->header().chunks_written.load(std::memory_order_seq_cst);
   }
-  // True if the last make() failed, but would have replaced a chunk whose blocks the tiers are
-  // about to get.
+  // True if the last make() found no place, but found a chunk that can be replaced as soon as the
+  // tiers have its blocks.
   bool waits_for_tiers() const { return waits_for_tiers_; }
   // Waits until offers_ended() differs from `ended`, but for at most `at_most_ns`.
   void wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const;
 
-  // Drops the chunk at this place, and gives its memory back to the machine. Returns how many bytes
-  // the present pages had. A chunk is spared if a process has a pin on it or a program has mapped
-  // it. If `whatever` is false, a chunk is also spared if it has unread pages, or blocks that the
-  // tiers are about to get.
+  // Drops the chunk at this place, and gives its memory back to the machine. Returns the number of
+  // bytes. Spares a chunk if a process has a pin on it or a program has mapped it. If `whatever` is
+  // false, also spares a chunk that has unread pages, or blocks that the tiers are about to get.
   std::uint64_t give_back_memory(std::uint32_t place, bool whatever);
   // Hides the chunk from lookups. The chunk then counts as a chunk of an earlier version of the
   // file.
@@ -245,7 +243,7 @@ class Chunks {
 
  private:
   static inline constinit std::atomic<std::uint32_t> own_epoch{
-      // Counts the forks between the first process and this one.
+      // The number of forks between the first process and this process.
       0};
 
   Claim claim(std::uint32_t place) const;

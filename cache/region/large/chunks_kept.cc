@@ -3,8 +3,8 @@
 // use only places that nothing else needs.
 //
 // Kept chunks may have as many places as chunks that pass. If all these places are taken, a new
-// kept chunk replaces another kept chunk, which the hash of the new chunk selects. If the new chunk
-// always replaced the oldest, a program that reads too many files in rotation would never get a
+// kept chunk replaces another kept chunk, which the hash of the new chunk selects. If the oldest
+// chunk were replaced instead, a program that reads too many files in rotation would never get a
 // hit. If no place is free, a chunk of another kind replaces a kept chunk. If no segment is free,
 // segments that contain only kept chunks are freed for records.
 #include "cache/base/process/block_signals.h"

@@ -41,8 +41,8 @@ bool has_any(const Bits& of, const PageRun& pages) {
   return is_any;
 }
 
-// The available memory is checked only once for this many bytes, because a check reads four files
-// of /proc and /sys.
+// The available memory is checked only once for each 32 MiB, because a check reads four files of
+// /proc and /sys.
 constexpr std::int64_t k_bytes_a_look = 32 << 20;
 constinit std::atomic<std::int64_t> g_looked_for{0};
 
@@ -57,9 +57,9 @@ bool has_memory_for(Region& region, std::uint64_t bytes) {
 
 constexpr int k_madv_populate_write = 23, k_no_advice = 0x5a5a5a;
 
-// Reserves memory for the whole window. Uses no fd, because the program could replace the fd by
-// dup2. Empty: this does not work, because the kernel does not know the advice (Linux before 5.14)
-// or a sandbox refuses it.
+// Reserves memory for the whole window by madvise. Uses no fd, because the program could replace
+// the fd by dup2. Empty: the kernel does not know the advice (Linux before 5.14), or a sandbox
+// refuses it.
 std::optional<base::Result<void>> populate(const base::Mapping& window) {
   // An emulator may report success for an advice that it does not know. So this tries an advice
   // that does not exist.
@@ -186,8 +186,8 @@ std::optional<Chunks::Offer> Chunks::offer_at(std::uint32_t place) const {
 std::optional<Chunks::Offer> Chunks::chunk_at(std::uint32_t place) const {
   const ChunkRow& row = region_->chunk_row(place);
   Offer offer{.claim = claim(place), .key = {}, .number = 0, .whole = 0};
-  // If the chunk is still sealed now that this process has a pin on it, it is not replaced until
-  // the pin ends (see claim_if).
+  // Checks the state under the pin. A chunk that is still sealed now is not replaced until the pin
+  // ends (see claim_if).
   if (word_of(row, std::memory_order_seq_cst).state != SegmentState::sealed) return {};
   offer.whole = row.to_offer.load(std::memory_order_acquire);
   offer.key = {row.path.load(std::memory_order_relaxed),

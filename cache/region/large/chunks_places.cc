@@ -14,8 +14,8 @@ namespace {
 // After a search found no place, no process searches again for this time.
 constexpr std::uint64_t k_full_ns = 1'000'000'000;
 
-// Remembers this many files that have no chunks of an earlier version. Otherwise each new chunk
-// would cost a search of the whole region.
+// How many files without chunks of an earlier version the process remembers. Without this memory,
+// each new chunk would cost a search of the whole region.
 constexpr std::size_t k_known = 64;
 constinit std::atomic<std::uint64_t> g_without_former[k_known]{};
 
@@ -102,7 +102,8 @@ bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_
     return false;
   const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation + 1};
   if (!swap_word(row, before, evicting)) return false;
-  // A chunk with the same path is a chunk of an earlier version, which will not be opened again.
+  // A chunk of another version with the same path may be replaced, because the earlier version will
+  // not be opened again.
   const bool may =
       replaced == Replaced::any ||
       (replaced == Replaced::kept ? is_kept(row)

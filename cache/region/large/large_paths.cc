@@ -56,8 +56,8 @@ bool LargePaths::note(const FileKey& key, std::string_view path, const FileStat&
       return true;
     }
     const std::uint64_t tag = row.tag.load(std::memory_order_relaxed);
-    // If only the tag matches, two processes have written the row at the same time, and its content
-    // is wrong. Such a row is replaced first, like a free row.
+    // The content does not match. If the tag does match, two processes have written the row at the
+    // same time, and the row is replaced first, like a free row.
     const std::uint64_t noted =
         tag == 0 || tag == tag_of(key) ? 0 : row.words[0].load(std::memory_order_relaxed);
     if (noted >= oldest) continue;

@@ -9,8 +9,8 @@ namespace cube::cache {
 
 class Region;
 
-// How to count the view of a process that has left this view (Region::leave_view). The process no
-// longer uses the view, but its threads may still be filling records for it.
+// Whether living_views() counts a view that a living process has left (Region::leave_view). The
+// process no longer uses the view, but its threads may still be filling records for the view.
 enum class LeftViews : std::uint8_t { have_ended, may_be_filled };
 // Returns the bits of all views that living processes have.
 std::uint32_t living_views(const Region& region, LeftViews left);

@@ -8,9 +8,10 @@
 // beat. After seven checks without a beat, a follower takes another mutex and the next number. The
 // previous leader notices the new number at its next beat.
 //
-// Processes compare neither times nor process ids with each other. So namespaces of times or pids,
-// a suspended machine, and a clock that jumps do no harm. Checks count only if they are at least
-// 250 ms apart. For a follower that was itself stopped, the whole stop counts as one check.
+// No process compares its times or process ids with those of another process. So time namespaces,
+// pid namespaces, a suspended machine, and a clock that jumps do no harm. Checks count only if they
+// are at least 250 ms apart. For a follower that was itself stopped, the whole stop counts as one
+// check.
 //
 // Invariants: if two followers see the same word, only one of them gets the lead. If the leader
 // beats between a follower's check and the follower's swap, the leader keeps the lead. A leader

@@ -84,7 +84,8 @@ bool LifeProbe::is_held(std::uint32_t slot, std::uint32_t count) const {
 void close_life_lock_after_fork() {
   const int fd = g_open_fd.exchange(-1, std::memory_order_acquire);
   struct ::stat st {};
-  // At the time of the fork, this number may already have been the fd of another file.
+  // The parent may have closed the fd before the fork, and opened another file under the same
+  // number.
   if (fd < 0 || sys::failed(sys::fstat(fd, &st))) return;
   if (st.st_dev == g_open_device.load(std::memory_order_relaxed) &&
       st.st_ino == g_open_inode.load(std::memory_order_relaxed))

@@ -1,10 +1,10 @@
 // A lock that shows other processes that its owner is alive. Each process slot has one byte of the
 // region's file. A process locks the byte of its slot through an open file that only a memory
 // mapping of the process keeps open. The lock ends when the mapping ends: when the process dies in
-// any way, at an exec, or when the library unmaps the mapping. The lock outlives the end of a
-// thread, the close of any fd, and a fork. The lock works across pid namespaces and does not need
-// /proc. Invariant: a lock that cannot be tested (no fd is left, the region has no name, a sandbox)
-// counts as held. Thread safety: plain values. Async-signal-safe.
+// any way, at an exec, or when the library unmaps the mapping. The end of a thread, the close of an
+// fd, and a fork do not end the lock. The lock works across pid namespaces and does not need /proc.
+// Invariant: a lock that cannot be tested counts as held (because no fd is left, the region has
+// lost its name, or a sandbox refuses the test). Thread safety: plain values. Async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ class LifeProbe {
 
 // For a forked child: drops the mapping, which the parent keeps.
 void drop_life_after_fork(base::Mapping& life);
-// For a forked child: if another thread of the parent was taking the lock at the fork, closes the
-// child's copy of the fd that the thread used.
+// For a forked child. If another thread of the parent was taking the lock during the fork, closes
+// the child's copy of that thread's fd.
 void close_life_lock_after_fork();
 
 }  // namespace cube::cache

@@ -28,11 +28,11 @@ namespace {
 constexpr std::uint32_t k_many = 64;
 constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 
-// Moves the value of one counter to a sum. If this process is killed in between, the value is lost,
-// but is never counted twice.
+// Moves the value of the counter `one` to `sum`. If this process is killed in between, the value is
+// lost, but is never counted twice.
 template <typename Word>
 void move_counter(Word& one, Word& sum) {
-  // Release: a reader that finds the value in `sum` does not find it in `one`, too. Pairs with the
+  // Release: a reader that sees the value in `sum` no longer sees it in `one`. Pairs with the
   // fences in collect_all.
   sum.fetch_add(one.exchange(0, std::memory_order_relaxed), std::memory_order_release);
 }
@@ -107,7 +107,7 @@ std::uint32_t oldest_unused_job(const Region& region, const JobSet& used, std::u
 }
 
 // Returns the oldest unused row whose job is known to have ended. If there is none, returns the
-// oldest unused row whose job may have ended.
+// oldest unused row whose job may have ended, or the number of rows.
 std::uint32_t find_job_that_is_over(const Region& region) {
   const std::uint32_t rows = region.layout().job_rows;
   const JobSet used = jobs_in_use(region);

@@ -35,7 +35,7 @@ bool is_own_socket(const std::string& path, struct ::stat& st) {
          S_ISSOCK(st.st_mode) && st.st_uid == sys::geteuid();
 }
 
-// Whether the socket is so old that its creator is listening by now, or dead.
+// Whether the socket is old. The creator of an old socket is either listening by now, or dead.
 bool is_old(const struct ::stat& st) {
   const std::uint64_t made_ns = static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000ULL +
                                 static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
@@ -132,8 +132,8 @@ base::Result<void> Region::retire() {
 }
 
 Region::Joined Region::join(const RegionOptions& options, std::string& why) {
-  // Determines the process's identity only now that there is a region to join. A program that reads
-  // no covered file may call attach() for the first time at its exit.
+  // Determines the identity of the process only now that there is a region to join, because a
+  // program that reads no covered file may call attach() for the first time at its exit.
   const base::ProcessId self = base::current_process();
   const base::View view =
       options.view.number != base::View::k_free ? options.view : base::current_view();
@@ -216,7 +216,7 @@ std::string Region::why_not_claimed(int error) const {
 std::uint32_t Region::claim_view(const base::View& view) {
   for (std::uint32_t i = 0; i < k_views; ++i) {
     std::uint64_t& known = header().views[i];
-    // The kernel may have reused the ids of an ended view, which then has the same number as this
+    // If the kernel reuses the ids of an ended view, this view can have the number of the ended
     // view.
     if (known == view.number && !view.is_lasting &&
         (living_views(*this, LeftViews::have_ended) >> i & 1) == 0)
@@ -243,7 +243,7 @@ bool Region::is_named() const {
 }
 
 void Region::remove_name() {
-  // Checks this, because the name may belong to another region by now.
+  // Checks is_named(), because the name may belong to another region by now.
   if (is_named()) sys::unlink(path_.c_str());
 }
 

@@ -34,10 +34,10 @@ inline bool is_robust_mutex(const pthread_mutex_t& mutex, const pthread_mutex_t&
   return mutex.__data.__kind == fresh.__data.__kind;
 }
 
-// Holds the mutex for a scope. Blocks signals meanwhile, because a handler that leaves the scope by
+// Holds the mutex for a scope. Also blocks all signals, because a handler that leaves the scope by
 // a jump would leave the mutex locked. The constructor waits for at most `at_most_ms`, so that a
-// stopped process (SIGSTOP, a debugger) does not hold up the others. After a wait in vain, the
-// object converts to false.
+// stopped process (SIGSTOP, a debugger) does not hold up the others. If the constructor could not
+// get the mutex, the object converts to false.
 class RobustLock {
  public:
   explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {

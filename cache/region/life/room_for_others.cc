@@ -19,7 +19,8 @@ enum class Goes : std::uint8_t { empty, read, any };
 
 // Gives the memory of these segments back to the machine. This process must own the segments, and
 // lookups must find nothing in them. Clears the marks first. If the process dies in between, some
-// memory is reserved twice, which does no harm, but no segment without memory has the mark.
+// memory will be reserved twice, which does no harm. But no segment without memory ever has the
+// mark.
 void drop_memory(const Region& region, std::uint32_t first, std::uint32_t count) {
   for (std::uint32_t i = first; i < first + count; ++i)
     region.segment_row(i).has_memory.store(0, std::memory_order_release);
@@ -130,7 +131,8 @@ bool give_back_for(Region& region, std::uint64_t bytes) {
   const auto own = own_bytes(region);
   if (room && own && bytes > room->free + *own) return false;
   const std::uint64_t free = room ? room->free : 0;
-  // Sets the time first, so that no process of the node takes the memory that is given back.
+  // Sets the time first, so that no process of the node takes the memory that is about to be given
+  // back.
   region.header().gave_back_ns.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
   if (give_back(region, bytes > free ? bytes - free : 1) > 0) return true;
   // Checks several times, because another process may be giving memory back now.
@@ -145,9 +147,8 @@ bool give_back_for(Region& region, std::uint64_t bytes) {
 void keep_room_for_others(Region& region) {
   RegionHeader& header = region.header();
   const std::uint64_t now = base::coarse_monotonic_ns();
-  // Each process checks its memory itself, because it may be in another control group than the
-  // other processes. The check is made less often than the check of the room, because it takes
-  // longer.
+  // Each process checks its memory itself, because processes can be in different control groups.
+  // The memory is checked less often than the room, because the check of the memory takes longer.
   static constinit std::atomic<std::uint64_t> memory_looked_ns{0};
   std::uint64_t missing = is_due(memory_looked_ns, now, k_look_at_room_ns) ? missing_memory() : 0;
   // Called each time, because the region may grow to its full size between two checks.

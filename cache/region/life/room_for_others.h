@@ -6,9 +6,9 @@
 //
 // Invariants: a segment or a chunk that a process has a pin on, or that a program has ever mapped,
 // keeps its bytes. A segment or chunk that is given back counts as evicted before its memory is
-// released, so no lookup finds it. A process that dies in between leaves segments that can be
-// leased. Giving back needs no fd, and works even if the region has lost its name. Thread-safe,
-// also across processes. No locks, no allocation.
+// released, so no lookup finds it. If a process dies while it gives segments back, other processes
+// can still lease these segments. Giving back needs no fd, and works even if the region has lost
+// its name. Thread-safe, also across processes. No locks, no allocation.
 #pragma once
 
 #include <cstdint>

@@ -63,8 +63,8 @@ inline Lengths lengths_of(std::uint64_t head) {
           static_cast<std::uint16_t>(head)};
 }
 
-// Writes texts one after another, as words. The words are atomic, because one process may still
-// read a row that another process already writes. The reader detects this by MailRow::word.
+// Writes texts one after another, as words. The words are atomic, because another process may be
+// reading the row of an earlier request. The reader detects this by MailRow::word.
 class TextWriter {
  public:
   explicit TextWriter(std::atomic<std::uint64_t>* words) : words_(words) {}

@@ -115,8 +115,8 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
   RegionHeader& header = region_->header();
   MailRow& row = region_->mail_row(ticket->row);
   // A gateway may still be reading the previous request of this row. If the gateway sees one of the
-  // words that are stored below, it also sees that the row has another owner. Pairs with the fence
-  // in take.
+  // words that this function stores, it also sees that the row has another owner. Pairs with the
+  // fence in take.
   std::atomic_thread_fence(std::memory_order_release);
   // Twice the patience, so that the row becomes overdue only after its owner has given up.
   row.overdue_ns.store(base::coarse_monotonic_ns() + 2 * patience.longest_ns,

@@ -33,7 +33,7 @@ int Mailbox::become_gateway() {
   RegionHeader& header = region_->header();
   const RobustLock lock(&header.gateway_lock);
   if (!lock) return EEXIST;
-  // Because of the lock, no other process changes the gateway rows now.
+  // While this process holds the lock, no other process changes the gateway rows.
   if (GatewayRow* const former = row_of_gateway(); former != nullptr) {
     if (has_gateway()) return EEXIST;
     former->process.store(0, std::memory_order_relaxed);

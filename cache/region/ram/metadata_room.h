@@ -25,9 +25,9 @@ class MetadataRoom {
   // a pin on the segment.
   bool is_open(const Filling& filling) const;
   // Replaces `full` by another segment, unless another process has already replaced it. `may_drop`
-  // decides whether the contents of a segment may be dropped to make room. ENOMEM: no segment holds
-  // metadata yet, and none could be leased. ENOSPC: some segments hold metadata, but none of them
-  // may be dropped, and no further segment could be leased.
+  // decides whether the contents of a segment may be dropped to make room. Fails if no further
+  // segment can be leased and no contents may be dropped. ENOMEM: there is no segment with metadata
+  // yet. ENOSPC: there are such segments.
   base::Result<void> next_filling(const Filling& full, std::uint32_t most,
                                   const std::function<bool(std::uint32_t segment)>& may_drop);
   std::uint32_t count() const;

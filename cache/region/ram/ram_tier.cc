@@ -209,8 +209,8 @@ bool RamTier::knows_device(std::uint64_t device) const {
 
 void RamTier::note_device(std::uint64_t device) {
   for (auto& known : region_->header().devices) {
-    // seq_cst, like the swap: if this load sees that another process has noted the device, that
-    // swap counts as the swap of this process, too (knows_device).
+    // seq_cst, like the swap. If this load sees that another process has already noted the device,
+    // this process relies on the swap of that process (knows_device).
     std::uint64_t word = known.load(std::memory_order_seq_cst);
     if (word == 0 && known.compare_exchange_strong(word, device + 1, std::memory_order_seq_cst))
       return;
@@ -252,7 +252,7 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
                           reservation.plan_.start};
   Pin pin(pin_segment(*region_, place.segment),
           reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
-  // Seals the run before the record can be found. So if a writer dies and its run is still open, no
+  // Seals the run before the record can be found. So if a writer dies while its run is open, no
   // process has found the record. The run is pinned before it is sealed, because a sealed run
   // without a pin may be given back to the machine.
   if (window.count > 1) seal_segment(*region_, window.segment);
@@ -310,8 +310,8 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
 bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
   std::uint32_t before = record.stale.load(std::memory_order_acquire);
   const bool is_marked = (before & Record::k_changed) != 0;
-  // If the file is gone, its inode may belong to another file, and the change may be a change of
-  // that file.
+  // If the file is gone, its inode may belong to another file. The change is then a change of the
+  // other file.
   const bool is_gone = (before & Record::k_unlinked) != 0;
   const std::uint32_t more = is_gone ? how & ~Record::k_in_place : how;
   if (is_marked && (before & more) == more) return false;
@@ -348,7 +348,8 @@ std::size_t RamTier::mark_stale(std::string_view path, std::uint32_t how) {
   return mark_each(base::hash_path(path), [&](const Record& record) -> std::uint32_t {
     // If the record was marked before, its path may lead to another file by now.
     if (record.path() != path || record.has_changed()) return 0;
-    // If the path goes through a link, perhaps the link was removed, and not the file.
+    // If the path goes through a link, the file may still exist, because perhaps only the link was
+    // removed.
     return record.is_physical() ? how : how & ~Record::k_unlinked;
   });
 }

@@ -2,10 +2,10 @@
 // steps: reserve the room, write the bytes, publish. Invariants: a pinned record does not move or
 // change while its Pin lives, except for its marks. A reader never sees an incomplete record. The
 // resident pool keeps its records, except in segments that join the ring (ring.h) or are given back
-// to the machine (room_for_others.h). Otherwise only segments of the ring and of metadata are
-// reclaimed. Thread-safe, also across processes. find is async-signal-safe and allocates nothing.
-// reserve and publish lock a mutex of this process, so a signal handler that interrupts them must
-// not call them.
+// to the machine (room_for_others.h). Apart from these, only segments of the ring and segments with
+// metadata are reclaimed. Thread-safe, also across processes. find is async-signal-safe and
+// allocates nothing. reserve and publish lock a mutex of this process, so a signal handler that
+// interrupts them must not call them.
 #pragma once
 
 #include <pthread.h>
@@ -126,8 +126,8 @@ class RamTier {
   // record that only other views have found by this path.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
-  // The record that has replaced `of` (Record::k_replaced). The result may be stale. Empty: the
-  // index no longer has such a record.
+  // Returns the record that has replaced `of` (Record::k_replaced). The result may be stale. Empty:
+  // the index no longer has such a record.
   Pin find_successor(const Record& of) const;
   // Whether any view has a record of this path.
   bool has_any(std::string_view path, std::uint64_t hash) const;
@@ -138,8 +138,8 @@ class RamTier {
                      std::uint64_t hash) const;
   // The listing of a directory, under any path by which this view has found the directory.
   Pin find_directory(const FileStat& directory) const;
-  // Shares the record of another view with this process's view, after this process has found the
-  // same file under the same path.
+  // Shares a record of another view with this process's view. Call it after this process has found
+  // the same file under the same path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
   // Shares a record with this process's view. The record's origin must show the same files to all
   // views.
@@ -168,7 +168,7 @@ class RamTier {
                                                  const MetadataLimits& limits);
   // Leases the segment for reserve_shared. Call it before the prefetcher takes all segments.
   void prepare_shared();
-  // Whether the index has as many paths of this file as it can hold. Publishing one more path fails
+  // Whether the index has no room for another path of this file. To publish another path would fail
   // with EMLINK.
   bool has_many_names(const FileStat& stat) const;
   // Writes the head of a record whose data follows later. The record is unconfirmed, and the index
@@ -225,8 +225,8 @@ class RamTier {
   bool knows_device(std::uint64_t device) const;
 
   // Whether the region has no room for a fetch. True while the index gets no memory. Also true for
-  // some seconds after the region had no room, if the segment of this process has no room for small
-  // files, too.
+  // some seconds after the region had no room, if the segment that this process has leased cannot
+  // even take small files.
   bool is_full() const;
   // The size of the resident pool in bytes, used or not.
   std::uint64_t resident_bytes() const {
@@ -257,7 +257,7 @@ class RamTier {
   Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
   // Pins the record at this place. Empty: there is no record, or it does not end within the region.
   Pin pin(const RecordPlace& place) const;
-  // `marks_of` returns the marks that a record of this hash gets; 0: none.
+  // Marks all records of this hash. `marks_of` returns the marks that a record gets. 0: no marks.
   template <typename MarksOf>
   std::size_t mark_each(std::uint64_t hash, MarksOf&& marks_of);
   template <typename Change>
@@ -295,8 +295,8 @@ class RamTier {
   Index index_;
   Ring ring_;
   MetadataRoom metadata_room_;
-  // The mutex is error-checking, because a signal handler that exits in the middle of a fetch must
-  // not deadlock with its own thread.
+  // The mutex checks errors (ERRORCHECK), because a signal handler that exits in the middle of a
+  // fetch must not deadlock with its own thread.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
   // The windows of the segments that are being filled. Guarded by mutex_.
   std::shared_ptr<Window> windows_[4];

@@ -18,8 +18,7 @@ namespace {
 // The rest of a segment is worth leasing to another process only if it has room for a small file.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
-// The pause after memory was lacking. The pause is short, because memory may soon be available
-// again.
+// The pause after a lack of memory. It is short, because memory may soon be available again.
 constexpr std::uint32_t k_until_memory_seconds = 3;
 
 std::uint32_t seconds_now() {
@@ -47,9 +46,9 @@ RamTier::Reservation::~Reservation() {
     if (head.state == SegmentState::open) free_run(*tier_->region_, window_->segment);
     return;
   }
-  // Only the last reservation of the segment can be undone, even if another process leases the
-  // segment now. Any other reservation stays as a hole, which does no harm, because readers use the
-  // index.
+  // Only the last reservation in the segment can be undone. This is allowed even if another process
+  // leases the segment now. Any other reservation leaves a hole, which does no harm, because
+  // readers use the index.
   auto last = static_cast<std::uint32_t>(plan_.end);
   row.fill.compare_exchange_strong(last, static_cast<std::uint32_t>(fill_before_),
                                    std::memory_order_acq_rel);
@@ -131,8 +130,8 @@ base::Result<void> RamTier::show_window(Pool pool, std::uint32_t segment) {
 }
 
 base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
-  // Leases the next segment before it gives up the current segment, because small files may still
-  // fit into the current segment if there is no other.
+  // Leases the next segment first. If there is none, the current segment is kept, because small
+  // files may still fit into it.
   const auto next = pool == Pool::ring ? ring_.lease() : lease_segment(*region_, bytes);
   if (!next) return base::fail(next.error().value);
   let_go_of_window(pool);
@@ -334,7 +333,8 @@ bool RamTier::is_full() const {
 }
 
 void RamTier::set_full(int error) {
-  // ENOSPC: a full region usually stays full until a process leaves, so the pause is longer.
+  // After ENOSPC, the pause is longer, because a full region usually stays full until a process
+  // leaves.
   region_->header().full_until.store(
       seconds_now() + (error == ENOSPC ? 30 : k_until_memory_seconds), std::memory_order_relaxed);
 }
