@@ -1,9 +1,9 @@
 // Reads clocks, in nanoseconds. Always calls libc's own clock_gettime, even if a preloaded library
-// (libfaketime) replaces it for the program, because the times are compared with those of the
-// kernel and of other processes. In a time namespace, the kernel shifts the clocks that count from
-// boot. The functions that return nanoseconds undo this shift, because processes outside the
-// namespace read their results. read_clock keeps the shift, because its callers pass deadlines to
-// the kernel. Thread-safe and async-signal-safe (vDSO, no system call).
+// (libfaketime) replaces that function for the program. The reason is that the times are compared
+// with times of the kernel and of other processes. In a time namespace, the kernel shifts the
+// clocks that count from boot. The functions that return nanoseconds undo this shift, because
+// processes outside the namespace read their results. read_clock keeps the shift, because its
+// callers pass deadlines to the kernel. Thread-safe and async-signal-safe (vDSO, no system call).
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ inline constexpr std::uint64_t k_ns_per_ms = 1'000'000, k_ns_per_s = 1000 * k_ns
 extern constinit std::atomic<int (*)(clockid_t, timespec*)> g_clock_gettime;
 
 // How far the process's time namespace shifts each clock. The shifts are modulo 2^64, because a
-// shift can be negative. They are set before the process has a second thread, and are zero if /proc
-// is missing.
+// shift can be negative. The shifts are set before the process has a second thread. All shifts are
+// zero if /proc is missing.
 struct ClockShifts {
   std::uint64_t monotonic_ns = 0, boot_ns = 0;
 };

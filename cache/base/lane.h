@@ -1,7 +1,7 @@
 // A lane is one thread's part of the data that every hit writes. Lanes keep threads that read at
 // the same time from writing to the same cache lines. A thread chooses a lane when it first needs
-// one, and keeps it. A lane can still have two writers at the same time: threads share lanes if
-// there are more threads than lanes, and a signal handler uses the lane of the thread that it
+// one, and keeps it. A lane can still have two writers at the same time. If there are more threads
+// than lanes, threads share lanes. And a signal handler uses the lane of the thread that it
 // interrupts. A thread that ends need not release its lane. Thread-safe and async-signal-safe.
 #pragma once
 

@@ -16,8 +16,8 @@ enum class LogLevel : int { error, warn, info, debug };
 
 void set_log_level(LogLevel level);
 bool log_enabled(LogLevel level);
-// Call it when the library is loaded. It remembers the file of fd 2. If fd 2 later refers to
-// another file, such as a data file of the program, the library does not write to fd 2.
+// Remembers the file of fd 2. Call it when the library is loaded. If fd 2 later refers to another
+// file, such as a data file of the program, the library does not write to fd 2.
 void remember_stderr();
 // Writes the text to stderr with one system call.
 void write_to_stderr(std::string_view text);

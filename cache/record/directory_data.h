@@ -1,9 +1,9 @@
-// The data of records about a directory. DirectoryData is the data of a record of kind directory:
-// the directory's entries in the form of getdents64, and a hash table that finds an entry by its
-// name. StatTable is the data of a record of kind stat: the stats of these entries, in the same
-// order, and the targets of links. Thread safety: the data does not change after it was written.
-// Async-signal-safe, no allocation. No function reads outside the data, even if the data is
-// damaged.
+// The data of records about a directory. DirectoryData is the data of a record of kind directory.
+// It consists of the directory's entries in the form of getdents64, and a hash table that finds an
+// entry by its name. StatTable is the data of a record of kind stat. It consists of the stats of
+// the same entries, in the same order, and the targets of links. Thread safety: the data does not
+// change after it was written. Async-signal-safe, no allocation. No function reads outside the
+// data, even if the data is damaged.
 #pragma once
 
 #include <atomic>

@@ -84,8 +84,8 @@ struct Record {
   std::uint64_t fetched_ns;  // wall clock
   OriginId origin;
   std::uint32_t reserved_word;  // zero
-  // Hashes that identify the job and the node that have read the file. Both are zero except in the
-  // cluster (cache/tier/shared/cluster_tier.h).
+  // Hashes that identify the job and the node that have read the file. Both hashes are zero except
+  // in the cluster (cache/tier/shared/cluster_tier.h).
   std::uint64_t job_tag, node_tag;
   std::uint64_t rights;  // base::current_rights() of a process that has opened the file by this
                          // path; 0: not known

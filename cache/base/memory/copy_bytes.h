@@ -2,9 +2,9 @@
 // record. Uses memcpy, except in a case in which glibc's memcpy is slow. From 2 KiB on, glibc 2.29
 // to 2.38 copies with `rep movsb`. On AMD's Zen 3 and Zen 4, this instruction takes 2 to 8 times as
 // long if the target's offset within its page is 1 to 31 bytes larger than the source's
-// (https://sourceware.org/bugzilla/show_bug.cgi?id=30994). The case is common: a large record
-// begins on a page, and a large buffer from malloc begins 16 bytes after the start of a page.
-// doc/benchmarks/calls.md has the figures. Thread safety: as memcpy; async-signal-safe.
+// (https://sourceware.org/bugzilla/show_bug.cgi?id=30994). This case is common, because a large
+// record begins on a page, and a large buffer from malloc begins 16 bytes after the start of a
+// page. doc/benchmarks/calls.md has the figures. Thread safety: as memcpy; async-signal-safe.
 #pragma once
 
 #include <cstddef>

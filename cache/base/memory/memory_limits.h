@@ -47,8 +47,9 @@ struct SharedRoom {
   std::uint64_t left_to_others() const { return std::max(k_least_left, total / 16); }
   std::uint64_t usable() const { return free - std::min(free, left_to_others()); }
   // The largest size of a new region. A size that is given in bytes may take all usable room. A
-  // size that is given as a share of the memory may take half of the free room, or an eighth in a
-  // small file system, because a container's data loader may need nearly all of it.
+  // size that is given as a share of the memory may take half of the free room. In a small file
+  // system, it may take only an eighth, because a container's data loader may need nearly all the
+  // room.
   std::uint64_t most_for_region(bool is_share) const {
     if (!is_share) return usable();
     return std::min(usable(), total < k_small ? std::max(k_least_region, free / 8) : free / 2);

@@ -1,5 +1,5 @@
 // Chooses addresses for the library's long-lived mappings in the program. The kernel places a
-// mapping in the highest gap that is large enough, so a mapping of the library would often occupy a
+// mapping in the highest gap that is large enough. So a mapping of the library would often occupy a
 // range that the program has just unmapped. A program with a single thread is allowed to unmap such
 // a range a second time, or to map over it. So the library's mappings lie far below the program's.
 // Thread-safe and async-signal-safe.

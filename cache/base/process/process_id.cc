@@ -47,9 +47,10 @@ bool read_stat_line(const char* path, StatLine& line) {
 }
 
 // `process`: the directory of the process in /proc. Reads the line of the process's first thread,
-// which has the same numbers as the line of the process. qemu-user (which runs containers of
-// another architecture) does not pass on the calling process's own line: it makes one up, with
-// another start time. The line of the first thread always comes from the kernel.
+// which has the same numbers as the line of the process. The line of the process cannot be used
+// under qemu-user, which runs containers of another architecture. qemu-user makes up the calling
+// process's own line, with another start time. The line of the first thread always comes from the
+// kernel.
 bool read_stat_of(const char* process, std::uint32_t pid, StatLine& line) {
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/task/{}/stat", process, pid).out = '\0';

@@ -10,8 +10,8 @@ namespace cube::base {
 bool may_be_sandboxed();
 
 // Whether clone(2) is known to be allowed, so that a child process can try out other calls.
-// clone(2) is allowed if the process has other threads. It is also allowed if the parent process
-// has the same number of seccomp filters, because this process was then created under these
+// clone(2) is allowed if the process has other threads. clone(2) is also allowed if the parent
+// process has the same number of seccomp filters, because this process was then created under these
 // filters. The result can change from false to true.
 bool is_clone_known_to_be_allowed();
 

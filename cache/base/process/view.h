@@ -10,15 +10,14 @@ namespace cube::base {
 
 // A hash of the rights that determine which files this process can open: user, groups, capabilities
 // that override file modes, user namespace, security label. The hash covers everything that the
-// kernel checks. It also covers the checks of a server that looks only at user and groups. Never 0.
-// Equal rights have equal hashes on all nodes of a cluster. A process that may be in a Landlock
-// domain shares its hash only with its forked children.
+// kernel checks, and everything that a server can check by user and groups. Never 0. Equal rights
+// have equal hashes on all nodes of a cluster. A process that may be in a Landlock domain shares
+// its hash only with its forked children.
 std::uint64_t current_rights();
 
-// Whether access(2) checks the same rights as open(2). This requires that the real ids equal the
-// effective ids. It also requires that the user is root, or that the process has no capabilities
-// that override file modes. The reason is that access(2) heeds such capabilities only if the real
-// user is root.
+// Whether access(2) checks the same rights as open(2). The result is true if the real ids equal the
+// effective ids, and the user is root or the process has no capabilities that override file modes.
+// The user matters, because access(2) heeds such capabilities only if the real user is root.
 bool access_has_own_rights();
 
 struct View {

@@ -225,8 +225,8 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   for (const auto& bucket : parsed.config.buckets) parsed.config.prefixes.push_back(bucket.prefix);
   keep_outermost(parsed.config.prefixes);
-  // Reports a size that was given without a directory, except if the size is the default, or if an
-  // error in the size or in the directory is already reported.
+  // Reports a size that was given without a directory. Does not report the default size. Also
+  // reports nothing if an error in the size or in the directory is already reported.
   RamSize no_bound;
   Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);
   if (parsed.config.disk_dir.empty() && parsed.config.disk != no_bound) {

@@ -13,7 +13,7 @@ namespace cube::base {
 struct TierKind {
   const char* name;  // in the report
   Counter hits;
-  Counter blocks;  // bytes of large files that were read from the tier
+  Counter blocks;  // counts the bytes of large files that were read from the tier
 };
 inline constexpr TierKind k_tier_kinds[] = {
     {"disk", Counter::hits_disk, Counter::block_disk},
