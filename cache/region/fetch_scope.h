@@ -24,7 +24,8 @@ class FetchScope {
   static void forget();
 
   // False: another open has ended this scope, because it mistook the scope for an abandoned one.
-  // This can happen if a handler continues on another stack. The caller must not publish a record.
+  // This mistake can happen if a handler continues on another stack. The caller must not publish a
+  // record.
   bool is_own() const;
   // Registers the flight. The flight ends if a jump leaves this scope.
   void hold(const SingleFlight::Hold& flight);

@@ -29,8 +29,8 @@ class Index {
  public:
   static constexpr std::uint32_t k_generation_mask = 0xfff;
   // Limits the entries of one hash to those that fit into its buckets in three tables. The later,
-  // large tables do not raise this limit. One hash can have many entries: all paths of a file share
-  // the hash of its inode, and all files of an origin without inode numbers share one hash.
+  // large tables do not raise this limit. A hash can have many entries. All paths of a file share
+  // the hash of its inode. All files of an origin without inode numbers share one hash.
   static constexpr std::uint32_t k_most_of_one = 3 * 2 * IndexBucket::k_slots;
 
   explicit Index(Region& region) : region_(&region) {}

@@ -142,7 +142,8 @@ struct RegionHeader {
   std::atomic<std::uint32_t> has_fetched;
   // 0: no process has read a directory yet in order to cache its listing.
   std::atomic<std::uint32_t> has_metadata;
-  // The number of LeftWriter rows in use. It is too high if a process died between two steps.
+  // The number of LeftWriter rows in use. This number is too high if a process died between two
+  // steps.
   std::atomic<std::uint32_t> left_writers;
   // The order number of the newest LeftWriter row in use.
   std::atomic<std::uint32_t> left_order;

@@ -1,8 +1,8 @@
-// The rows of the tables in the region's control part (layout.h), by subject: tiers and gateways,
-// jobs and processes, segments, writers, flights, directories, requests to gateways, large files,
-// the index. Each change needs a new k_layout_version. Thread safety: most fields are atomics. A
-// plain field is written before other processes can find its row, unless the field's comment says
-// otherwise.
+// The rows of the tables in the region's control part (layout.h). The rows are in this order: tiers
+// and gateways, jobs and processes, segments, writers, flights, directories, requests to gateways,
+// large files, the index. Each change needs a new k_layout_version. Thread safety: most fields are
+// atomics. A plain field is written before other processes can find its row, unless the field's
+// comment says otherwise.
 #pragma once
 
 #include <atomic>
@@ -97,7 +97,7 @@ struct JobRow {
 };
 
 struct alignas(64) ProcessSlot {
-  // Set while a process has the slot. That process may be dead (life_lock.h).
+  // Set while a process has the slot. The process may be dead (life_lock.h).
   std::atomic<std::uint32_t> used;
   // Counts the claims of this slot.
   std::atomic<std::uint32_t> generation;
@@ -217,7 +217,7 @@ struct ListingSlot {
   std::atomic<std::uint32_t> state;
   std::uint32_t length;
   // The hash of the path. If the hash does not match, two processes have written the path at the
-  // same time. This can happen if a process ends while it writes.
+  // same time, because one of them ended while it was writing.
   std::uint64_t hash;
   char path[1008];
 };

@@ -1,7 +1,7 @@
 // Directories that programs of the node have listed, and how many bytes of each directory's files
 // programs have read. If a program lists a directory and then reads the directory's files one after
-// another, the files are fetched ahead. This does not happen if the order of reading is known from
-// a better source (prefetch/order/listing_source.h).
+// another, the files are fetched ahead. Files are not fetched in this way if a better source tells
+// the order of reading (prefetch/order/listing_source.h).
 //
 // Each directory takes one row of the region, no matter how many files it holds. Processes that
 // start later, and processes of other jobs, also find the row. The hash of a directory determines

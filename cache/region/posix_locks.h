@@ -51,8 +51,8 @@ class PosixLocks {
   static bool is_any_noted() { return g_noted_fds.load(std::memory_order_relaxed) != 0; }
   // These functions handle fds that close() has left open. A mark identifies the file of such fds.
   // kept_mark() returns the mark of this fd's file. 0: close() has left open no fd of that file.
-  // Call close_kept() or close_all_kept() when a lock has ended. They close the fds of one mark, or
-  // of all marks, but leave an fd open if its file still has a lock.
+  // Call close_kept() or close_all_kept() when a lock has ended. These functions close the fds of
+  // one mark, or of all marks, but leave an fd open if its file still has a lock.
   static std::uint32_t kept_mark(int fd) { return is_any_noted() ? kept_mark_slow(fd) : 0; }
   static void close_kept(std::uint32_t mark) {
     if (mark != 0) [[unlikely]]
@@ -67,8 +67,9 @@ class PosixLocks {
     if (is_any_noted()) [[unlikely]]
       forget_slow(first, last);
   }
-  // Call it when the program is about to end all its locks on the fd's file: it unlocks the whole
-  // file, closes the fd, or replaces the fd by another (dup2). Returns kept_mark().
+  // Call it when the program is about to unlock the fd's whole file, to close the fd, or to replace
+  // the fd (dup2). Each of these actions ends all locks of the program on the file. Returns
+  // kept_mark().
   static std::uint32_t forget_and_mark(int fd) {
     return is_any_noted() ? forget_and_mark_slow(fd) : 0;
   }

@@ -77,10 +77,9 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   return 0;
 }
 
-// Makes one huge page from a hole in the file, or from existing pages. This works even if
-// shmem_enabled is "never", and costs less than 512 small pages and their faults
-// (doc/benchmarks/calls.md). The kernel requires that one page exists, so this allocates a page
-// first.
+// Makes one huge page from a hole in the file, or from existing pages. Works even if shmem_enabled
+// is "never", and costs less than 512 small pages and their faults (doc/benchmarks/calls.md). The
+// kernel requires that one page exists, so this allocates a page first.
 bool make_huge_page(int fd, std::uint64_t at) {
   constexpr int k_madv_collapse = 25;
   if (sys::failed(sys::fallocate(fd, 0, static_cast<std::int64_t>(at), k_page))) return false;

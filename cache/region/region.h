@@ -2,10 +2,10 @@
 //
 // Lifetime: the first process creates the file without a name (O_TMPFILE), and reserves and fills
 // the control part. Only then does the process link the file to RAM_DIR/cubeshim-UID-NAME, so that
-// no process ever sees an incomplete region. The last process removes the name, except in two
-// cases: the user wants to keep the region, or the first process of a job has yet to read its
-// report from the region. Invariants: a region with the wrong owner or with a mode other than 0600
-// is refused. The data part is mapped read-only, through an fd that was opened read-only, so even
+// no process ever sees an incomplete region. The last process removes the name. It keeps the name
+// if the user wants to keep the region, or if the first process of a job has yet to read its report
+// from the region. Invariants: a region with the wrong owner or with a mode other than 0600 is
+// refused. The data part is mapped read-only, through an fd that was opened read-only, so even
 // mprotect cannot make it writable. No fd stays open. Processes write only to pages that were
 // reserved before (fallocate). Thread safety: attach is called once. Any thread may call all other
 // functions.

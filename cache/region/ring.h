@@ -9,17 +9,17 @@
 // compare-and-swap of `fill` (RamTier::reserve_shared). If the process dies, it leaves only a hole
 // in the segment.
 //
-// A segment of the ring can be reclaimed under three conditions: all its prefetched records have
-// been read, no process has a pin on it, and all its records are on the disk if a disk writer is
-// active. Programs never map records of the ring (RecordShape::compact), because a mapping that a
+// A segment of the ring can be reclaimed when all its prefetched records have been read and no
+// process has a pin on it. If a disk writer is active, all records of the segment must also be on
+// the disk. Programs never map records of the ring (RecordShape::compact), because a mapping that a
 // forked child inherits holds no pin.
 //
 // If the region was full before make(), resident records already occupy the ring's place. Resident
-// segments then join the ring: one segment whenever the ring has no other segment to lease, until
-// the ring has as many segments as a small ring needs. Segments also join if the leader finds the
-// ring too small for its readers (widen). Segments that have joined are reclaimed under the same
-// conditions as the ring's original segments. Two kinds of segments do not join: segments with a
-// record that a program has ever mapped (note_mapped), and segments of a run. A segment can join
+// segments then join the ring. One segment joins whenever the ring has no other segment to lease,
+// until the ring has as many segments as a small ring needs. Segments also join if the leader finds
+// the ring too small for its readers (widen). Segments that have joined are reclaimed under the
+// same conditions as the ring's original segments. Two kinds of segments do not join: segments with
+// a record that a program has ever mapped (note_mapped), and segments of a run. A segment can join
 // from anywhere in the region, because the segments in the ring's own place may stay in use for a
 // long time.
 //
@@ -82,7 +82,7 @@ class Ring {
   // quarter of the region, or lease() is already allowed to take one more segment. The change
   // affects only the leader's Ring object.
   bool widen();
-  // The segment that all programs fill with the records that they fetch.
+  // The shared segment, which all programs fill with records that they fetch.
   Filling filling() const;
   // Whether the segment is still open to all processes. The answer stays valid while the caller has
   // a pin on the segment.

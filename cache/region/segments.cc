@@ -61,8 +61,8 @@ base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes)
 
 }  // namespace
 
-// The segment must be FREE. It gets the given state and the next generation, and belongs to this
-// process. The caller must reserve its memory.
+// Gives a FREE segment the state `state` and the next generation, and makes this process its owner.
+// The caller must reserve the segment's memory.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord before = word_of(row);
@@ -212,8 +212,8 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
       if (before.state == SegmentState::evicting)
         swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
     } else if (row.run_length.load(std::memory_order_acquire) > 1) {
-      // A run is sealed before its record is published. This run is still open, so its record is
-      // not published.
+      // A run is sealed before its record is published. Because this run is still open, its record
+      // is not published.
       free_run(region, i);
     } else if (row.fill.load(std::memory_order_acquire) == 0) {
       // Gives the empty segment back, because it may have no memory yet.

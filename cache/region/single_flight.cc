@@ -17,8 +17,8 @@ constexpr std::uint64_t k_tag_mask = ~0x3ffffffULL, k_in_parts = 1 << 25, k_is_p
 
 std::uint64_t tag_of(std::uint64_t hash) { return hash & k_tag_mask; }
 
-// The bits that identify the owner. They include the generation of the owner's slot, because the
-// slot may belong to another process when the bits are checked. They contain the slot number plus
+// The bits that identify the owner. These bits include the generation of the owner's slot, because
+// the slot may belong to another process when the bits are checked. The slot number is stored plus
 // one, so that the word of a flight is never 0.
 std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
@@ -234,7 +234,7 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
       flights_before = flights;
     }
     if (now >= deadline) {
-      // The owner has neither begun nor ended a fetch in that time. It may have been stopped
+      // The owner has neither begun nor ended a fetch in that time. The owner may have been stopped
       // (SIGSTOP), so all its fetches count as stuck.
       if (owner != nullptr && owner == waited_for && flights == flights_before)
         owner->stuck_at.store(flights + 1, std::memory_order_relaxed);

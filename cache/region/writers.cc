@@ -160,8 +160,8 @@ void take_lease_signal(int signal, int fd) {
 // The kernel's answer to the question whether a file is open for writing.
 enum class OpenForWriting : std::uint8_t { nowhere, somewhere, unknown };
 
-// Whether writers are the only reason for which the file's file system refuses a lease. This is
-// true for local file systems and for FUSE. NFS 4 and SMB also refuse a lease with EAGAIN if the
+// Whether writers are the only reason for which the file's file system refuses a lease. The answer
+// is yes for local file systems and for FUSE. NFS 4 and SMB also refuse a lease with EAGAIN if the
 // server has granted no delegation (oplock). A file system on a block device is local. For any
 // other file system, its type decides. The answer for the last such device is remembered.
 bool refuses_for_writers_alone(int fd, const FileStat& stat) {
@@ -254,7 +254,7 @@ void writing_begins(Region& region, const FileStat& stat) {
   if (!add(stripe.writers, WriterStripe::k_places, hash))
     stripe.others.fetch_add(1, std::memory_order_seq_cst);
   // Adds the process's own note last. If this process is killed in between, the file counts as
-  // written forever. It is then never cached, which only costs time.
+  // written forever and is never cached, which only costs time.
   add(region.own_writers(region.own_slot()), k_own_writers, hash);
 }
 

@@ -5,17 +5,17 @@
 //
 // The process that opened a file may end or execute another program. The file can still be written
 // after that if the next program or children of the process have inherited the open file. So the
-// file is entered in a separate table (LeftWriter). The file stays in this table until it has no
-// writer: the process is dead and had not shared the file, or the kernel reports that there is no
-// writer. A file that a program inherits through an exec counts as shared, because this program may
-// have children that the library does not see.
+// file is entered in a separate table (LeftWriter). The file leaves this table when the process is
+// dead and had not shared the file, or when the kernel reports that the file has no writer. A file
+// that a program inherits through an exec counts as shared, because this program may have children
+// that the library does not see.
 //
-// Invariant: may_be_written returns true from the return of writing_begins to the call of
-// writing_ends, or to the last close by any process that has inherited the open file. A file that
-// is not written can count as written in three cases: more than seven files of a stripe are written
-// at the same time; a process that wrote more than 64 files at the same time has died; the file was
-// shared, and the kernel does not report its writers. Thread-safe, also across processes.
-// Async-signal-safe, no allocation.
+// Invariant: may_be_written returns true after writing_begins has returned. It may return false
+// only after writing_ends was called, or after the last process that had inherited the open file
+// has closed it. A file that is not written can count as written in three cases. First, if more
+// than seven files of a stripe are written at the same time. Second, if a process has died that
+// wrote more than 64 files at the same time. Third, if the file was shared and the kernel does not
+// report its writers. Thread-safe, also across processes. Async-signal-safe, no allocation.
 #pragma once
 
 #include "cache/record/file_stat.h"

@@ -61,8 +61,8 @@ constexpr int k_madv_populate_write = 23, k_no_advice = 0x5a5a5a;
 // the fd by dup2. Empty: the kernel does not know the advice (Linux before 5.14), or a sandbox
 // refuses it.
 std::optional<base::Result<void>> populate(const base::Mapping& window) {
-  // An emulator may report success for an advice that it does not know. So this tries an advice
-  // that does not exist.
+  // An emulator may report success for an advice that it does not know. To find out, populate()
+  // first tries an advice that does not exist.
   static constinit std::atomic<int> cannot_ask{-1};
   if (cannot_ask.load(std::memory_order_relaxed) < 0) {
     const bool follows_any =

@@ -34,7 +34,7 @@ void release_process_slot(Region& region, std::uint32_t slot);
 // Frees the slots of dead processes, and everything that these processes held. Returns how many
 // processes are left, not counting the process of the slot `except` (k_nobody: counts all
 // processes). If there are many processes and `thoroughly` is false, the function checks each
-// process only once a second. But it always notices if no process is left.
+// process only once a second, but always notices if no process is left.
 std::uint32_t reap_dead_processes(Region& region, std::uint32_t except, bool thoroughly = false);
 
 }  // namespace cube::cache

@@ -132,8 +132,8 @@ base::Result<void> Region::retire() {
 }
 
 Region::Joined Region::join(const RegionOptions& options, std::string& why) {
-  // Determines the identity of the process only now that there is a region to join, because a
-  // program that reads no covered file may call attach() for the first time at its exit.
+  // Determines the identity of the process only when there is a region to join, because a program
+  // that reads no covered file may call attach() only at its exit.
   const base::ProcessId self = base::current_process();
   const base::View view =
       options.view.number != base::View::k_free ? options.view : base::current_view();

@@ -141,7 +141,7 @@ void RamTier::show_to_own_view(const Record& record) {
 
 const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset) const {
   const std::byte* const at = region_->segment(segment) + offset;
-  // There may be a hole at this place, or another process may be writing to it. So this reads each
+  // This place may be a hole, or another process may be writing to it. So published_at() reads each
   // field only once, and reads no part of the path outside the region.
   if (reinterpret_cast<const Record*>(at)->magic != Record::k_magic) return nullptr;
   Record head;
@@ -177,8 +177,8 @@ bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim)
 
 base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
                                    const Record& record) {
-  // A dead record is useless to all processes. It may be a record of another file, because a new
-  // file often gets the inode of a removed file.
+  // A dead record is useless to all processes. A record of another file can have the same hash,
+  // because a new file often gets the inode of a removed file.
   const auto is_dead = [&](const Record& old) { return old.has_changed(); };
   const auto with_record = [&](const RecordPlace& other, auto&& says) {
     const Pin old = pin(other);

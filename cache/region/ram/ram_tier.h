@@ -5,7 +5,7 @@
 // to the machine (room_for_others.h). Apart from these, only segments of the ring and segments with
 // metadata are reclaimed. Thread-safe, also across processes. find is async-signal-safe and
 // allocates nothing. reserve and publish lock a mutex of this process, so a signal handler that
-// interrupts them must not call them.
+// interrupts one of these functions must call neither of them.
 #pragma once
 
 #include <pthread.h>
@@ -186,8 +186,8 @@ class RamTier {
   bool is_within_region(const Record& record) const;
 
   // These functions mark records: all records of this path, this record, all records of this device
-  // and inode, or all records below this directory. They return how many records they have marked.
-  // `how`: Record::k_changed, possibly with k_in_place or k_removed.
+  // and inode, or all records below this directory. The functions return how many records they have
+  // marked. `how`: Record::k_changed, possibly with k_in_place or k_removed.
   std::size_t mark_stale(std::string_view path, std::uint32_t how = Record::k_changed);
   void mark_record_stale(const Record& record, std::uint32_t how = Record::k_changed);
   std::size_t mark_stale_inode(const FileStat& stat, std::uint32_t how = Record::k_changed);

@@ -18,7 +18,7 @@ namespace {
 // The rest of a segment is worth leasing to another process only if it has room for a small file.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
-// The pause after a lack of memory. It is short, because memory may soon be available again.
+// The pause after a lack of memory. The pause is short, because memory may soon be available again.
 constexpr std::uint32_t k_until_memory_seconds = 3;
 
 std::uint32_t seconds_now() {
@@ -46,9 +46,9 @@ RamTier::Reservation::~Reservation() {
     if (head.state == SegmentState::open) free_run(*tier_->region_, window_->segment);
     return;
   }
-  // Only the last reservation in the segment can be undone. This is allowed even if another process
-  // leases the segment now. Any other reservation leaves a hole, which does no harm, because
-  // readers use the index.
+  // Only the last reservation in the segment can be undone, even by a process that no longer leases
+  // the segment. Any other reservation leaves a hole, which does no harm, because readers use the
+  // index.
   auto last = static_cast<std::uint32_t>(plan_.end);
   row.fill.compare_exchange_strong(last, static_cast<std::uint32_t>(fill_before_),
                                    std::memory_order_acq_rel);
@@ -81,7 +81,7 @@ void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
 void RamTier::Reservation::lose() {
   if (window_ == nullptr) return;
   // Keeps the mapping and the pin until this process dies. While there is a pin, detach() keeps the
-  // slot and all leases. They are reaped when the kernel has freed the memory of this process.
+  // slot and all leases. The slot is reaped when the kernel has freed the memory of this process.
   if (!has_claim_) pin_segment(*tier_->region_, window_->segment);
   keep_for_ever(std::move(window_));
   claim_.forget();
