@@ -64,8 +64,8 @@ void find_clock_shifts() {
   if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time", &own, 0)) ||
       own.st_ino == k_first_namespace)
     return;
-  // timens_offsets describes the time namespace that future children will have. After an unshare,
-  // the process itself is in another time namespace.
+  // timens_offsets describes the time namespace that future children will have. If the process has
+  // called unshare, it is not in that namespace itself.
   if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time_for_children", &for_children, 0)) ||
       own.st_ino != for_children.st_ino) {
     return;

@@ -15,8 +15,8 @@ namespace cube::base {
 
 inline constexpr std::uint64_t k_ns_per_ms = 1'000'000, k_ns_per_s = 1000 * k_ns_per_ms;
 
-// libc's clock_gettime. Until a constructor has found it, this is a function that makes the system
-// call.
+// libc's clock_gettime. Until a constructor has found libc's function, the pointer leads to a
+// function that makes the system call.
 extern constinit std::atomic<int (*)(clockid_t, timespec*)> g_clock_gettime;
 
 // How far the process's time namespace shifts each clock. The shifts are modulo 2^64, because a

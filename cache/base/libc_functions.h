@@ -1,8 +1,8 @@
 // libc's own functions, even if a preloaded library interposes them. Some threads of the library
-// have their own fd table. Code of the host program must not run in such a thread, because it would
-// open its files in the wrong table. In a program with ThreadSanitizer, these pointers lead to the
-// interceptors of ThreadSanitizer, because it must see each lock. Thread safety: a constructor sets
-// the pointers before the process has a second thread.
+// have their own fd table. Code of the host program must not run in such a thread, because this
+// code would open its files in the wrong table. In a program with ThreadSanitizer, these pointers
+// lead to its interceptors, because ThreadSanitizer must see each lock. Thread safety: a
+// constructor sets the pointers before the process has a second thread.
 #pragma once
 
 #include <pthread.h>

@@ -7,7 +7,7 @@ namespace cube::base {
 namespace {
 
 // The number of edits that turn `a` into `b`. An edit changes, adds or removes a character, or
-// swaps it with the next character.
+// swaps two adjacent characters.
 std::size_t distance(std::string_view a, std::string_view b) {
   // Each row contains the distances from one prefix of `a` to all prefixes of `b`: `row` for the
   // current prefix, `old` and `older` for the two prefixes before it.

@@ -18,8 +18,8 @@ namespace cube::base {
 // needs.
 inline constexpr std::uint64_t k_one_readahead = 128 << 10;  // bytes
 
-// Whether the kernel caches the pages of the file. If it does not, it refuses a shared mapping of
-// the file.
+// Whether the kernel caches the pages of the file. The kernel refuses a shared mapping of a file
+// that it does not cache.
 inline bool keeps_pages(int fd) {
   const long page = sys::mmap(nullptr, 1, PROT_READ, MAP_SHARED, fd, 0);
   if (sys::failed(page)) return false;

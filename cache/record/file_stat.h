@@ -32,8 +32,8 @@ struct FileStat {
   static FileStat from(const struct ::stat& st);
   void copy_to(struct ::stat& st) const;
   // Whether a statx with this mask can be answered exactly as the kernel would answer it. The mask
-  // must request both mtime and ctime. If it does not, newer kernels omit these times, but older
-  // kernels fill them in.
+  // must request both mtime and ctime. If a time is not requested, newer kernels omit the time, but
+  // older kernels fill it in.
   static bool answers(unsigned requested) {
     constexpr unsigned k_times = STATX_MTIME | STATX_CTIME;
     return (requested & ~k_request) == 0 && (requested & k_times) == k_times;

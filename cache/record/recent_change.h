@@ -11,9 +11,9 @@ namespace cube::cache {
 inline constexpr std::int64_t k_racy_seconds = 2;
 
 // Whether the file's times have steps of a millisecond or more (ext4 with inodes of 128 bytes, FAT,
-// HFS+, many servers). The ctime shows this, because no program can set it. If the steps are finer,
-// one ctime in a million is a whole number of milliseconds by chance, and the result is wrongly
-// true.
+// HFS+, many servers). The ctime shows the step, because no program can set the ctime. If the steps
+// are finer, one ctime in a million is a whole number of milliseconds by chance, and the result is
+// wrongly true.
 inline bool has_coarse_clock(const FileStat& stat) {
   return stat.changed.nanoseconds % 1'000'000 == 0;
 }

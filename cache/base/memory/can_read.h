@@ -9,8 +9,8 @@
 namespace cube::base {
 
 // Checks 8 bytes with the cheapest system call that reads memory. rt_sigprocmask fails with EFAULT
-// if it cannot read the signal set. If it can, rt_sigprocmask still changes nothing, because its
-// argument `how` is invalid.
+// if it cannot read the signal set. If the signal set can be read, the call still changes nothing,
+// because the argument `how` is invalid.
 inline bool can_read(const void* at) {
   constexpr long k_no_how = -1;
   return sys::raw(SYS_rt_sigprocmask, k_no_how, sys::arg(at), 0, 8) != -EFAULT;

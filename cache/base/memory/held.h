@@ -1,11 +1,11 @@
 // Tracks the resources (pieces of memory, fds) that objects on this thread's stack hold. Each
 // object has a row in a table of the thread. If a signal handler leaves a call by siglongjmp, no
 // destructor runs. Therefore the thread's next tracked object searches the table for objects that
-// no longer exist, and frees their resources. An object no longer exists if a new object has its
-// address, or if it lies below the stack pointer while no handler runs. Thread safety: each thread
-// has its own table. Async-signal-safe. Invariants: a row belongs to at most one object. An object
-// that is not on the stack of its caller has no row. Known limit: a jump in the few instructions
-// between taking and noting a resource still leaks the resource.
+// no longer exist, and frees their resources. An object no longer exists if a new object has the
+// same address. It also no longer exists if its address is below the stack pointer while no handler
+// runs. Thread safety: each thread has its own table. Async-signal-safe. Invariants: a row belongs
+// to at most one object. An object that is not on the stack of its caller has no row. Known limit:
+// a jump in the few instructions between taking and noting a resource still leaks the resource.
 #pragma once
 
 #include <cstddef>

@@ -8,9 +8,9 @@
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 
-// ThreadSanitizer does not see raw system calls, so it mistakes a new mapping at an earlier
-// mapping's address for the same memory. note_unmapping and note_mapping tell it that the unmapping
-// happens first.
+// ThreadSanitizer does not see raw system calls. So if a new mapping has the address of an earlier
+// mapping, ThreadSanitizer takes both for the same memory. note_unmapping and note_mapping tell
+// ThreadSanitizer that the unmapping happens first.
 #if CUBE_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
@@ -92,8 +92,8 @@ class Mapping {
     auto room = make(-1, 0, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
     return duplicate_at(room ? std::move(*room) : Mapping(), of, bytes, protection);
   }
-  // Like duplicate, but the addresses of the copy and of `of` are equal modulo 2 MiB. The file's
-  // huge pages are then mapped as huge pages, which cost one page fault each instead of 512.
+  // Like duplicate, but the addresses of the copy and of `of` are equal modulo 2 MiB. The kernel
+  // can then map each huge page of the file with one page fault instead of 512.
   static Result<Mapping> duplicate_for_huge_pages(const std::byte* of, std::size_t bytes,
                                                   int protection) {
     auto room =

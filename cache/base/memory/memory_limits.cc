@@ -134,7 +134,8 @@ void take_limits_of(std::string_view root, std::string_view group, const GroupFi
     // "max" in v2, and a huge number in v1, mean that there is no limit.
     if (most < k_unknown / 4) {
       const std::uint64_t used = number_in(GroupPath(root, group, files.usage).c_str());
-      // The group's page cache counts as used, but the kernel frees it when it needs memory.
+      // The group's page cache counts as used, but the kernel frees the cache when memory is
+      // needed.
       const std::uint64_t cached = sum_in_stat(root, group, files.inactive, files.active);
       const std::uint64_t left =
           left_of(most, used == k_unknown ? used : used - std::min(used, cached));

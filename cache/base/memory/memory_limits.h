@@ -48,8 +48,8 @@ struct SharedRoom {
   std::uint64_t usable() const { return free - std::min(free, left_to_others()); }
   // The largest size of a new region. A size that is given in bytes may take all usable room. A
   // size that is given as a share of the memory may take half of the free room. In a small file
-  // system, it may take only an eighth, because a container's data loader may need nearly all the
-  // room.
+  // system, such a size may take only an eighth, because a container's data loader may need nearly
+  // all the room.
   std::uint64_t most_for_region(bool is_share) const {
     if (!is_share) return usable();
     return std::min(usable(), total < k_small ? std::max(k_least_region, free / 8) : free / 2);

@@ -1,6 +1,6 @@
 // Tells whether this process is in a Landlock domain. No system call answers this question, but the
 // kernel allows at most 16 domains for a process. So a child process enters domains until the
-// kernel refuses. If the child could enter fewer than 16, it has inherited a domain from this
+// kernel refuses. If the child can enter fewer than 16 domains, it has inherited a domain from this
 // process. Thread-safe and async-signal-safe.
 #pragma once
 

@@ -97,10 +97,10 @@ class LiftedFdLimit {
     }
   };
 
-  // Makes a change of `users` and the change of the limit one step. Without this lock, a thread
-  // could rely on a lifted limit that the last user is about to restore. The lock is held only for
-  // a few system calls that do not block. While a thread holds the lock, it blocks signals, so no
-  // handler waits for a lock that its own thread holds.
+  // Makes a change of `users` and a change of the limit atomic. Without this lock, a thread could
+  // rely on a lifted limit that the last user is about to restore. The lock is held only for a few
+  // system calls that do not block. While a thread holds the lock, it blocks signals, so no handler
+  // waits for a lock that its own thread holds.
   class Lock {
    public:
     explicit Lock(Lift& lift) : locked_(lift.locked) {

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int k_signals = 64;
 
-// The structure of the kernel's own call. On aarch64 it has a restorer, too, but libc does not set
-// it.
+// The structure of the kernel's own call. On aarch64, the structure also has a restorer, but libc
+// does not set the restorer.
 struct KernelAction {
   std::uintptr_t handler;
   unsigned long flags;
@@ -92,9 +92,9 @@ __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
   return stack.end - at <= k_mask_at || (candidates.signals & ~at[k_mask_at]) != 0;
 }
 #else
-// The return address is in a register, and the handler may store it in signed form (PAC). So a
-// frame is recognized by the SIMD registers, which the kernel puts right after the context. The
-// signal mask from before the signal is stored at a fixed distance before these registers.
+// The return address is in a register, and the handler may store this address in signed form (PAC).
+// So a frame is recognized by the SIMD registers, which the kernel puts right after the context.
+// The signal mask from before the signal is stored at a fixed distance before these registers.
 __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
                                                       const StackWords& stack,
                                                       const Candidates& candidates) {
@@ -138,8 +138,8 @@ __attribute__((no_sanitize("address"))) bool may_be_in_handler() {
   auto at = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   // The current call runs on another stack, which lies above the thread's own.
   if (at >= end) return true;
-  // The current call may run on another stack below the thread's own. Then some memory in between
-  // may be unreadable.
+  // The current call may run on another stack, which lies below the thread's own. Some memory
+  // between the two stacks may be unreadable.
   std::uintptr_t known = at;
   StackWords stack{.begin = reinterpret_cast<const std::uintptr_t*>(at)};
   while (at < end) {

@@ -1,12 +1,12 @@
 // Tells whether a signal handler runs on this thread. Some libc calls (pthread_create) use locks
 // and memory that the interrupted code may be using, so the library must not make them while a
-// handler runs. A check costs about a hundred system calls, so only code that runs rarely makes it.
-// Thread-safe and async-signal-safe. may_be_in_handler() also returns true if the answer cannot be
-// determined. The result can be wrong in two cases. First, a handler that unblocks its own signal
-// is not detected if it was installed without SA_NODEFER. Second, the result is wrongly true if a
-// signal that has a handler is blocked and the stack holds a stale word of a signal frame. On
-// x86-64, such a word is the address of a signal restorer. On aarch64, it is a return address into
-// the vdso.
+// handler runs. A check costs about a hundred system calls, so only code that runs rarely makes
+// this check. Thread-safe and async-signal-safe. may_be_in_handler() also returns true if the
+// answer cannot be determined. The result can be wrong in two cases. First, a handler that unblocks
+// its own signal is not detected if it was installed without SA_NODEFER. Second, the result is
+// wrongly true if a signal that has a handler is blocked and the stack holds a stale word of a
+// signal frame. On x86-64, such a word is the address of a signal restorer. On aarch64, such a word
+// is a return address into the vdso.
 #pragma once
 
 namespace cube::base {

@@ -46,7 +46,8 @@ struct OriginSetting {
   std::string prefix, file;
 };
 
-// HOST:PORT of each server, as the user wrote it; a missing port is added.
+// Each server as the user wrote it: HOST:PORT, or the path of a Unix socket. A missing port is
+// added.
 struct ServerList {
   std::vector<std::string> texts;
 };
@@ -102,8 +103,8 @@ struct ParsedConfig {
 };
 
 using Lookup = std::function<const char*(const char* variable)>;
-// How the caller reacts to a wrong value: it uses the default, or it exits. If it uses the default,
-// the line about the value names the default.
+// How the caller reacts to a wrong value: by using the default, or by exiting. If the caller uses
+// the default, the line about the value names the default.
 enum class IfWrong { use_default, end };
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
 
