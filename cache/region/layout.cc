@@ -73,7 +73,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.mail, sizeof(MailRow), layout.mail_rows());
   table(layout.unserved, sizeof(UnservedRow), k_unserved_rows);
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
-    // Each table begins on a page, because it gets its memory later than the preceding parts.
+    // Each table begins on a page, because a table gets its memory later than the parts before it.
     at = (at + k_page - 1) / k_page * k_page;
     layout.bucket_count[i] = static_cast<std::uint32_t>(
         std::max<std::uint64_t>(units * k_table_half_slots[i] / 2 / IndexBucket::k_slots, 64));

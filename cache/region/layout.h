@@ -103,7 +103,8 @@ struct RegionHeader {
   // The time of the next search for a segment, if the last search found none (monotonic clock,
   // seconds). 0: a search can begin now.
   std::atomic<std::uint32_t> full_until;
-  // How many tables of the index have memory. Only a holder of lifecycle changes this number.
+  // How many tables of the index have memory. Only a process that holds lifecycle changes this
+  // number.
   std::atomic<std::uint32_t> index_tables;
 
   // For the other users of the file system (room_for_others.h): the times at which their room was
@@ -120,7 +121,7 @@ struct RegionHeader {
   // known.
   std::atomic<std::uint64_t> devices[8];
   // k_for_good: the last table of the index is full. Any other value is a time (monotonic clock,
-  // seconds) until which the index requests no memory. 0: it can request memory now.
+  // seconds) until which the index requests no memory. 0: the index can request memory now.
   std::atomic<std::uint32_t> index_full;
   // How many renames, removals and similar changes there have been.
   std::atomic<std::uint64_t> name_changes;

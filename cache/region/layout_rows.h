@@ -156,14 +156,15 @@ struct SegmentRow {
   std::atomic<std::uint32_t> unread;
   // Bytes that records use.
   std::atomic<std::uint64_t> used_bytes;
-  // Set if the segment belongs to the ring: the ring has leased it, or it has joined the ring.
+  // Set if the segment belongs to the ring, because the ring has leased the segment or the segment
+  // has joined the ring.
   std::atomic<std::uint32_t> is_ring;
   // Set while the segment has memory. Cleared when the memory is given back to the machine
   // (room_for_others.h).
   std::atomic<std::uint32_t> has_memory;
   // The number of confirmed records that did not come from the disk.
   std::atomic<std::uint32_t> fresh;
-  // How many of the `fresh` records are on the disk by now, or will never be written to it.
+  // How many of the `fresh` records are on the disk by now, or will never be written to the disk.
   std::atomic<std::uint32_t> flushed;
   // Set if a program has mapped pages of this segment. The mark stays set when the program unmaps
   // the pages, because a forked child may still have the mapping.
@@ -230,8 +231,8 @@ struct ListedRow {
   // 0: the row is free.
   std::atomic<std::uint64_t> hash;
   // Total sizes of files of the directory, in KiB. read_kib: files that programs have opened for
-  // the first time since the listing. early_kib: those of these files that had been fetched ahead.
-  // fetched_kib: files that were fetched because of the listing.
+  // the first time since the listing. early_kib: the part of these files that had been fetched
+  // ahead. fetched_kib: files that were fetched because of the listing.
   std::atomic<std::uint32_t> read_kib, early_kib, fetched_kib;
   // The number of files that read_kib covers.
   std::atomic<std::uint32_t> files;

@@ -30,7 +30,7 @@ class Listings {
 
   void note_listed(std::string_view directory);
 
-  // Notes that a file is opened for the first time since it was put into memory. True: the
+  // Notes that a file is opened for the first time since the file was put into memory. True: the
   // directory of the file was listed, is read file by file, and has not been posted to the leader.
   bool note_read(std::string_view file, std::uint64_t bytes, bool was_fetched_ahead);
   // Notes further bytes that were read of a file whose first open has been noted.

@@ -27,7 +27,7 @@ namespace sys = base::sys;
 // file with a lease.
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
-// After the region has given memory back, it leases no segment for this time. Other programs
+// After the region has given memory back, no process leases a segment for this time. Other programs
 // allocate and free memory batch by batch, so they will soon need the memory again.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
@@ -79,7 +79,7 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
 
 // Makes one huge page from a hole in the file, or from existing pages. Works even if shmem_enabled
 // is "never", and costs less than 512 small pages and their faults (doc/benchmarks/calls.md). The
-// kernel requires that one page exists, so this allocates a page first.
+// kernel requires that one page exists, so make_huge_page() allocates a page first.
 bool make_huge_page(int fd, std::uint64_t at) {
   constexpr int k_madv_collapse = 25;
   if (sys::failed(sys::fallocate(fd, 0, static_cast<std::int64_t>(at), k_page))) return false;

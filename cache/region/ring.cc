@@ -162,8 +162,8 @@ bool Ring::wait_for_room(std::uint64_t at_most_ns) {
   RegionHeader& header = region_->header();
   const std::uint32_t seen = header.ring_wakeups.load(std::memory_order_seq_cst);
   header.ring_waiting.store(1, std::memory_order_seq_cst);
-  // No process wakes the leader when it closes a file. So if pins of open files hold segments, the
-  // leader waits only for this time.
+  // A process that closes a file does not wake the leader. So if pins of open files hold segments,
+  // the leader waits only for this time.
   constexpr std::uint64_t k_until_closed_ns = 500'000;
   bool is_pinned = false;
   const bool has_none = room(&is_pinned) == 0;

@@ -49,7 +49,8 @@ base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes)
     const SegmentWord before = word_of(row);
     if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
     // A segment gets the mark of the ring or of metadata only while a process leases the segment.
-    // So if it gets a mark after these checks, its word has changed, and the swap below fails.
+    // So if the segment gets a mark after these checks, its word has changed, and the swap below
+    // fails.
     if (row.is_ring.load(std::memory_order_relaxed) != 0) continue;
     if (row.holds_metadata.load(std::memory_order_relaxed) != 0) continue;
     if (region.layout().segment_bytes - row.fill.load(std::memory_order_relaxed) < bytes) continue;

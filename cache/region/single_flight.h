@@ -7,9 +7,9 @@
 // begins or ends a flight. If a file is fetched in parts, processes wait as long as parts arrive.
 // An open with O_NONBLOCK does not wait.
 //
-// A flight occupies one of four slots chosen by the path's hash. Different paths that share those
-// slots do not wait for each other. If other paths hold all four slots, the path is fetched without
-// a flight, at worst twice. Thread-safe. A thread that holds a flight must not call begin() again;
+// A flight occupies one of four slots chosen by the path's hash. Paths that share these slots do
+// not wait for each other. If other paths hold all four slots, the path is fetched without a
+// flight, at worst twice. Thread-safe. A thread that holds a flight must not call begin() again;
 // FileCache prevents this.
 #pragma once
 
@@ -47,7 +47,7 @@ class SingleFlight {
     }
     void tell_progress() const;
   };
-  // Holds the flight. When the flight ends, the processes that wait for it wake up.
+  // Holds the flight. The end of the flight wakes all processes that wait for it.
   class Ticket {
    public:
     Ticket() = default;

@@ -145,7 +145,7 @@ bool hides_mappings(int fd) {
 }
 
 // Takes the signal of a broken lease if this signal is pending in this thread. If the pending
-// signal is not from the lease, it was meant for the program, so this sends it again.
+// signal does not come from the lease, the signal was meant for the program, and is sent again.
 void take_lease_signal(int signal, int fd) {
   const std::uint64_t set = std::uint64_t{1} << (signal - 1);
   const struct ::timespec now {};

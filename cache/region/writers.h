@@ -10,12 +10,13 @@
 // that a program inherits through an exec counts as shared, because this program may have children
 // that the library does not see.
 //
-// Invariant: may_be_written returns true after writing_begins has returned. It may return false
-// only after writing_ends was called, or after the last process that had inherited the open file
-// has closed it. A file that is not written can count as written in three cases. First, if more
-// than seven files of a stripe are written at the same time. Second, if a process has died that
-// wrote more than 64 files at the same time. Third, if the file was shared and the kernel does not
-// report its writers. Thread-safe, also across processes. Async-signal-safe, no allocation.
+// Invariant: may_be_written returns true after writing_begins has returned. may_be_written may
+// return false only after writing_ends was called, or after the last process that had inherited the
+// open file has closed the file. A file that is not written can count as written in three cases.
+// First, if more than seven files of a stripe are written at the same time. Second, if a process
+// has died that wrote more than 64 files at the same time. Third, if the file was shared and the
+// kernel does not report its writers. Thread-safe, also across processes. Async-signal-safe, no
+// allocation.
 #pragma once
 
 #include "cache/record/file_stat.h"

@@ -186,8 +186,8 @@ bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uin
     if (at == k_none) return false;
     if (other = find(key, number, wanted); other) return true;
     is_lower = at < place;
-    // The process with the higher place gives way. But if it has not seen the lower place yet, it
-    // may be about to seal the higher place, so this process looks again.
+    // The process with the higher place gives way. But a process that has not seen the lower place
+    // yet may be about to seal the higher place, so this process looks again.
     if (!is_lower) base::sys::raw(SYS_sched_yield);
   }
   return is_lower;

@@ -111,7 +111,8 @@ class Chunks {
       std::uint32_t epoch;
     };
     Words words() const { return {counter_, epoch_}; }
-    // Ends a pin. Does nothing if the pin was made before a fork, because it belongs to the parent.
+    // Ends a pin. Does nothing if the pin was made before a fork, because such a pin belongs to the
+    // parent.
     static void give_up(std::atomic<std::uint32_t>* counter, std::uint32_t epoch) {
       if (epoch == own_epoch.load(std::memory_order_relaxed))
         counter->fetch_sub(1, std::memory_order_release);
@@ -202,8 +203,8 @@ class Chunks {
   }
   // True if any of these pages was noted as offered.
   bool is_offered(const Claim& claim, const PageRun& pages) const;
-  // Returns the chunk at this place if some of its blocks have become whole since it was last
-  // offered.
+  // Returns the chunk at this place if some of its blocks have become whole since the chunk was
+  // last offered.
   struct Offer {
     Claim claim;
     FileKey key;

@@ -4,12 +4,12 @@
 // A search visits all places in a circle, starting after the place that was taken last. The search
 // skips a place of the limited part if half of the part's places are older. Otherwise, if pins hold
 // the older chunks, the search would evict a recent chunk too early. The search adds places to the
-// limited part until it has its full size. Places never leave the part. The places of the part are
-// counted again whenever the region turns out to be full. So if a process dies between two steps,
-// the count is wrong for only a second.
+// limited part until the part has its full size. Places never leave the part. The places of the
+// part are counted again whenever the region turns out to be full. So if a process dies between two
+// steps, the count is wrong for only a second.
 //
 // The search spares a chunk with blocks that the tiers are about to get, so that all data reaches
-// the disk even if it is larger than the memory.
+// the disk even if the data is larger than the memory.
 #include <algorithm>
 
 #include "cache/base/clock.h"

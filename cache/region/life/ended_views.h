@@ -1,6 +1,6 @@
-// Frees the bits of views that no process has any longer. When no record has such a bit any longer,
-// another view can get the bit. Thread safety: the caller must hold RegionHeader::lifecycle, so
-// that no process with such a view can attach in between.
+// Frees the bits of views that no process has any longer. When no record has the bit of such a view
+// any longer, another view can get the bit. Thread safety: the caller must hold
+// RegionHeader::lifecycle, so that no process with such a view can attach in between.
 #pragma once
 
 #include <cstdint>

@@ -64,8 +64,8 @@ void clear_slot(Region& region, std::uint32_t index) {
   forget_chunks_of(region, index);
   forget_writers_of(region, index);
   forget_pins_of(region, index);
-  // If the process has executed another program, it has lost its lock together with its memory, but
-  // its job continues.
+  // If the process has executed another program, the process has lost its lock together with its
+  // memory, but the job continues.
   if (slot.job < region.layout().job_rows && region.job_row(slot.job).leader == slot.process &&
       base::liveness_of(slot.process) != base::Liveness::alive)
     region.job_row(slot.job).reported.store(1, std::memory_order_relaxed);

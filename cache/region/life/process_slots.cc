@@ -63,8 +63,8 @@ bool report_is_due(Region& region, const base::ProcessId& except) {
     if (row.leader.pid == 0 || row.leader == except ||
         row.reported.load(std::memory_order_relaxed) != 0)
       continue;
-    // If the job's first process runs as another user, it has another region, and reads no report
-    // from this region.
+    // If the job's first process runs as another user, the first process uses another region, and
+    // reads no report here.
     if (base::liveness_of(row.leader) == base::Liveness::alive && base::is_of_this_user(row.leader))
       return true;
   }

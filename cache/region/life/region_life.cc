@@ -143,7 +143,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     return Joined::no;
   }
   // `left_over`: the last processes of the region were killed, and no setting keeps the region. If
-  // `dead` is set, the region has ended, but its last process may have died before it removed the
+  // `dead` is set, the region has ended, but its last process may have died before removing the
   // name.
   const bool unused =
       options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});

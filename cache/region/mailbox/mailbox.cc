@@ -36,8 +36,8 @@ bool free_row(const Region& region, std::uint32_t row, std::uint64_t word) {
   return true;
 }
 
-// Measures how long this process has waited. Each count() adds at most one slice, so a time in
-// which the process was stopped or the machine was suspended counts as only one slice.
+// Measures how long this process has waited. Each count() adds at most one slice. So if the process
+// was stopped or the machine was suspended, this time counts as only one slice.
 class Waited {
  public:
   explicit Waited(std::uint64_t slice_ns) : slice_ns_(slice_ns), last_ns_(base::monotonic_ns()) {}
@@ -114,8 +114,8 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
   if (!ticket) return ETIMEDOUT;
   RegionHeader& header = region_->header();
   MailRow& row = region_->mail_row(ticket->row);
-  // A gateway may still be reading the previous request of this row. If the gateway sees one of the
-  // words that this function stores, it also sees that the row has another owner. Pairs with the
+  // A gateway may still be reading the previous request of this row. If the gateway sees a word
+  // that this function stores, the gateway also sees that the row has another owner. Pairs with the
   // fence in take.
   std::atomic_thread_fence(std::memory_order_release);
   // Twice the patience, so that the row becomes overdue only after its owner has given up.

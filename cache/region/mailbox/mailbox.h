@@ -1,7 +1,7 @@
-// The mailbox is a fixed table of requests in the region. Processes use it to ask a gateway, the
-// only process of the node that talks to an object store. Each store with its credentials has its
-// own gateway. An asker posts a request and waits for the answer. The gateway takes the request,
-// does the work, and finishes the request:
+// The mailbox is a fixed table of requests in the region. Processes use the mailbox to ask a
+// gateway, the only process of the node that talks to an object store. Each store with its
+// credentials has its own gateway. An asker posts a request and waits for the answer. The gateway
+// takes the request, does the work, and finishes the request:
 //   free -> writing -> posted -> taken -> done -> free
 // The bytes do not pass through the mailbox: the gateway puts the requested data into RAM, and the
 // answer is an errno.
@@ -50,8 +50,8 @@ static_assert(sizeof(MailPart) == MailRow::k_part_words * sizeof(std::uint64_t))
 struct MailQuery {
   MailKind kind = MailKind::object;
   bool is_prefetch = false;  // no program waits for the answer
-  // The bucket `url` appears at `prefix`. `below` is the path below both; it is empty for the root
-  // itself.
+  // The bucket `url` appears at `prefix`. `below` is the path below both. `below` is empty for the
+  // root itself.
   std::string_view prefix, url, below;
   // base::boot_ns: a record that was verified at or after this time is fresh enough.
   std::uint64_t since_ns = UINT64_MAX;
@@ -84,7 +84,7 @@ class Mailbox {
     // The longest wait without progress, and the interval at which the asker checks that the
     // gateway lives.
     std::uint64_t longest_ns = 35'000'000'000, look_again_ns = 50'000'000;
-    // True: a signal handler ends the wait if it would end a blocking call
+    // True: a signal handler ends the wait if the handler would end a blocking call
     // (interrupting_handlers.h).
     bool ends_on_signal = false;
   };

@@ -15,7 +15,8 @@
 namespace cube::cache {
 namespace {
 
-// The rest of a segment is worth leasing to another process only if it has room for a small file.
+// The rest of a segment is worth leasing to another process only if the rest has room for a small
+// file.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
 // The pause after a lack of memory. The pause is short, because memory may soon be available again.
@@ -276,8 +277,8 @@ base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_leng
                                 [&](const Filling& full) { return ring_.next_filling(full); });
 }
 
-// True if the segment has no living record, if more than half of it is dead, or if none of its
-// records was verified since `used_since_ns`.
+// True if the segment has no living record, if more than half of the segment is dead, or if no
+// living record was verified since `used_since_ns`.
 bool RamTier::may_drop_metadata(std::uint32_t segment, std::uint64_t used_since_ns) const {
   Pin claim;
   std::uint32_t generation = 0;
