@@ -19,8 +19,8 @@ inline bool has_coarse_clock(const FileStat& stat) {
 }
 
 // Whether another change at `wall_ns` could get the same time as a change at `time`. Also true if
-// `time` is in the future, because the file system's clock runs ahead. A clock that runs behind
-// cannot be detected.
+// `time` is in the future. The file system's clock then runs ahead. A clock that runs behind cannot
+// be detected.
 inline bool is_within_step(const FileTime& time, std::uint64_t wall_ns) {
   return static_cast<std::int64_t>(wall_ns / 1'000'000'000ULL) - time.seconds < k_racy_seconds;
 }

@@ -1,7 +1,7 @@
 // Keeps the library from dropping POSIX locks of the program (fcntl, lockf). When a process closes
 // any fd of a file, the kernel drops all POSIX locks of the process on that file. So the library
 // uses this class to close the fds of origin files that it has in the program's fd table. The class
-// leaves such an fd open while the process has a lock on the file. The kernel is asked about locks
+// leaves an fd open while the process has a lock on the fd's file. The kernel is asked about locks
 // only after the process has locked a file of the device. If a FUSE server keeps the locks, the
 // kernel does not know all holders, so this class notes the locks that the process takes. Other fds
 // need no such care: closing an fd with O_PATH drops no lock, and the library's own threads have

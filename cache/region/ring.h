@@ -27,7 +27,7 @@
 // records keeps its bytes. Thread safety: any thread may call note_opened. note_opened is
 // async-signal-safe, and its only possible system call wakes a waiting leader. Only one thread of a
 // process at a time may call lease, filling and next_filling. Only one thread of the leading
-// process may call the rest.
+// process may call the other functions.
 #pragma once
 
 #include <algorithm>
