@@ -29,8 +29,9 @@ Since since(const std::atomic<std::uint64_t>& change, std::uint64_t hash, const 
   return word >> k_time_bits == hash >> k_time_bits ? Since::changed : Since::unknown;
 }
 
-// A record, or the one that has replaced it in the index and gets further marks. If the index has
-// lost that one, too, the table knows the changes since the record was verified.
+// The record that gets further marks: the given record, or the record that has replaced it in the
+// index. If the index has lost the successor, too, the given record still tells when it was
+// verified, and the table knows the later changes.
 class MarkedRecord {
  public:
   MarkedRecord(const RamTier& ram, const Record& record)
