@@ -39,8 +39,7 @@ void Changes::changed(std::string_view key, const FileStat* stat, std::uint32_t 
 void Changes::doubt_identity(std::string_view key, const FileStat* now) {
   const Pin record =
       parts_.ram.find_of_origin(k_mounts, RecordKind::file, key, base::hash_path(key));
-  if (record && (now == nullptr || !now->same_file(record->stat)))
-    name_changed(key, &record->stat, /*is_moved=*/false);
+  if (record && (now == nullptr || !now->same_file(record->stat))) name_lost(key, record->stat);
 }
 
 void Changes::entries_changed(const FileStat& directory) {

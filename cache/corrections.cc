@@ -82,8 +82,7 @@ void Corrections::drop_name(std::string_view key, const FileStat& stat, bool is_
   // Makes a copy, because the record that contains the stat may be reclaimed.
   const FileStat copy = stat;
   if (is_same_file) return changes_.content_changed(key, &copy);
-  // Its other links may be gone by now, too.
-  changes_.name_changed(key, &copy, /*is_moved=*/false);
+  changes_.name_lost(key, copy);
 }
 
 Pin Corrections::prover_of_negative_entries(std::string_view key, bool& is_certain) const {

@@ -24,7 +24,7 @@ PAUSE_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class RowPlan:
-    """One row of the comparison, which is to be measured."""
+    """A row of the comparison, before it is measured."""
 
     key: str
     name: str

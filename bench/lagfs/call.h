@@ -1,5 +1,5 @@
 // One request on its way through the origin. The request is counted on arrival, and might be
-// refused. Its work is done on arrival as well; only the reply is delayed by its latency.
+// refused. The work is also done on arrival; only the reply is delayed.
 //
 // A handler creates a Call, returns if refused() is true, does its work, and ends with finish(), or
 // with wait() and its own reply.

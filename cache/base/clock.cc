@@ -15,8 +15,8 @@ int ask_kernel(clockid_t id, timespec* t) {
 }
 
 __attribute__((constructor)) void find_clock() {
-  // Looks up clock_gettime in libc by libc's name, because RTLD_NEXT may find the function of
-  // another library. libc is already loaded, so nothing is opened.
+  // Looks up clock_gettime in libc itself, because RTLD_NEXT may find the function of another
+  // library. dlopen opens no file, because libc is already loaded.
   void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
   if (libc == nullptr) return;
   if (void* const found = dlsym(libc, "clock_gettime"); found != nullptr)
@@ -58,14 +58,14 @@ void find_clock_shifts() {
   if (is_found.exchange(true, std::memory_order_relaxed)) return;
   struct ::stat own {
   }, for_children{};
-  // The inode of the machine's own time namespace. This inode never changes, and the clocks of this
-  // namespace are not shifted.
+  // The inode of the machine's first time namespace, which is the same on every machine. The clocks
+  // of this namespace are not shifted.
   constexpr std::uint64_t k_first_namespace = 0xeffffffa;
   if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time", &own, 0)) ||
       own.st_ino == k_first_namespace)
     return;
-  // timens_offsets describes the time namespace of future children. After an unshare, this
-  // namespace differs from that of the process.
+  // timens_offsets describes the time namespace that future children will have. If the process has
+  // called unshare, it is not in that namespace itself.
   if (sys::failed(sys::fstatat(AT_FDCWD, "/proc/self/ns/time_for_children", &for_children, 0)) ||
       own.st_ino != for_children.st_ino) {
     return;

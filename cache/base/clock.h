@@ -1,9 +1,9 @@
-// Clocks, in nanoseconds. The clocks call libc's own functions, even if a preloaded library
-// (libfaketime) replaces those functions for the program. Other processes and the kernel use the
-// same times. In a time namespace the kernel shifts the clocks that count from boot. monotonic_ns
-// and boot_ns undo the shift, because other processes of the node read their times. read_clock
-// keeps the shift, for deadlines that are passed to the kernel. Thread-safe and async-signal-safe
-// (vDSO, no system call).
+// Reads clocks, in nanoseconds. Always calls libc's own clock_gettime, even if a preloaded library
+// (libfaketime) replaces that function for the program. The reason is that the times are compared
+// with times of the kernel and of other processes. In a time namespace, the kernel shifts the
+// clocks that count from boot. The functions that return nanoseconds undo this shift, because
+// processes outside the namespace read their results. read_clock keeps the shift, because its
+// callers pass deadlines to the kernel. Thread-safe and async-signal-safe (vDSO, no system call).
 #pragma once
 
 #include <atomic>
@@ -15,18 +15,20 @@ namespace cube::base {
 
 inline constexpr std::uint64_t k_ns_per_ms = 1'000'000, k_ns_per_s = 1000 * k_ns_per_ms;
 
-// Points to a function that makes a system call, until a constructor has found libc's function.
+// libc's clock_gettime. Until a constructor has found libc's function, the pointer leads to a
+// function that makes the system call.
 extern constinit std::atomic<int (*)(clockid_t, timespec*)> g_clock_gettime;
 
-// The shifts are modulo 2^64, because a shift can be negative. The shifts are set before the
-// process has a second thread, and are zero if /proc is missing.
+// How far the process's time namespace shifts each clock. The shifts are modulo 2^64, because a
+// shift can be negative. The shifts are set before the process has a second thread. All shifts are
+// zero if /proc is missing.
 struct ClockShifts {
   std::uint64_t monotonic_ns = 0, boot_ns = 0;
 };
 extern constinit ClockShifts g_clock_shifts;
 // The first call, at the start of the process, sets g_clock_shifts. Later calls do nothing.
 void find_clock_shifts();
-// Parses lines as in /proc/self/timens_offsets. A line that cannot be parsed shifts nothing.
+// Parses the text of /proc/self/timens_offsets. A line that cannot be parsed shifts nothing.
 ClockShifts parse_clock_shifts(std::string_view text);
 
 inline timespec read_clock(clockid_t id) {
@@ -45,7 +47,7 @@ inline std::uint64_t monotonic_ns() {
 inline std::uint64_t coarse_monotonic_ns() {
   return read_clock_ns(CLOCK_MONOTONIC_COARSE) - g_clock_shifts.monotonic_ns;
 }
-// The time since boot, including sleep. Nobody can set this clock.
+// The time since boot, including the time that the machine was suspended. This clock cannot be set.
 inline std::uint64_t boot_ns() { return read_clock_ns(CLOCK_BOOTTIME) - g_clock_shifts.boot_ns; }
 inline std::uint64_t wall_ns() { return read_clock_ns(CLOCK_REALTIME); }
 

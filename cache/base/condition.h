@@ -1,5 +1,5 @@
-// A condition variable for Mutex, built on a futex only. std::condition_variable calls pthread
-// functions, which a library can interpose. Thread-safe.
+// A condition variable for Mutex that uses only a futex. std::condition_variable would call pthread
+// functions, which a preloaded library can interpose. Thread-safe.
 #pragma once
 
 #include <mutex>
@@ -13,17 +13,16 @@ class Condition {
  public:
   using Lock = std::unique_lock<Mutex>;
 
-  // May return without a notify.
+  // Waits for a notify, for at most `at_most_ns`. The wait can also end without a notify.
   void wait(Lock& lock, std::uint64_t at_most_ns = UINT64_MAX) {
-    // Loads the count before the mutex is unlocked. A notify after that changes the count, so the
-    // kernel returns immediately.
+    // Loads the count before unlocking the mutex. If a notify follows, it changes the count, and
+    // the futex call returns immediately.
     const std::uint32_t seen = count_.load(std::memory_order_relaxed);
     lock.unlock();
     sys::futex_wait(&count_, seen, at_most_ns);
     lock.lock();
   }
-  // Waits until `is_true` returns true, but at most `at_most_ns`. Returns whether the predicate is
-  // true.
+  // Waits until is_true() returns true, but for at most `at_most_ns`. False: the time ran out.
   template <typename Predicate>
   bool wait_until(Lock& lock, Predicate is_true, std::uint64_t at_most_ns = UINT64_MAX) {
     const std::uint64_t now = monotonic_ns(),

@@ -1,12 +1,12 @@
-// The text of an errno. Thread safety: pure. Async-signal-safe from glibc 2.32 on.
+// The message for an errno. Thread safety: pure. Async-signal-safe from glibc 2.32 on.
 #pragma once
 
 #include "cache/base/newer_libc.h"
 
 namespace cube::base {
 
-// The result is never null. A FUSE server may answer with an unknown errno, and fmt throws on a
-// null pointer.
+// Never returns null, even for an errno that libc does not know (a FUSE server can return one). fmt
+// throws on a null pointer.
 inline const char* text_of_error(int error) {
   const char* const unknown = "unknown error";
   if (&strerrordesc_np == nullptr) {

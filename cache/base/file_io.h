@@ -1,5 +1,5 @@
-// Reads and writes whole ranges of a file, and visits the entries of a directory, by raw calls.
-// Thread-safe and async-signal-safe.
+// Reads and writes whole ranges of a file, and visits the entries of a directory, by raw system
+// calls. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <cerrno>
@@ -25,7 +25,7 @@ inline Result<std::size_t> read_at(int fd, void* to, std::size_t n, std::uint64_
   return got;
 }
 
-// EIO: the kernel wrote nothing, but reported no error.
+// Writes all `n` bytes. EIO: the kernel wrote nothing, but reported no error.
 inline Result<void> write_at(int fd, const void* from, std::size_t n, std::uint64_t at) {
   while (n != 0) {
     const long part = sys::pwrite(fd, from, n, static_cast<std::int64_t>(at));
@@ -38,20 +38,20 @@ inline Result<void> write_at(int fd, const void* from, std::size_t n, std::uint6
   return {};
 }
 
-// The layout in which getdents64 returns an entry.
+// An entry of a directory, as getdents64 returns it.
 struct DirectoryEntry {
   std::uint64_t inode;
   std::int64_t next;
   unsigned short length;
   unsigned char type;
-  char name[1];  // extends beyond the structure; ends with a zero
+  char name[1];  // continues beyond the structure, up to a zero byte
   const char* c_str() const {
     return reinterpret_cast<const char*>(this) + offsetof(DirectoryEntry, name);
   }
 };
 
-// Calls visit(entry) for each entry of a directory, beginning at the fd's position. `block`: memory
-// for the entries, aligned to 8 bytes.
+// Calls visit(entry) for each entry of a directory, starting at the fd's position. `block`: a
+// buffer for entries, aligned to 8 bytes.
 template <typename Visit>
 Result<void> visit_entries(int fd, std::span<std::byte> block, Visit&& visit) {
   while (true) {

@@ -1,7 +1,7 @@
 // Compiles {fmt} once for the library and the command, instead of once in every file that formats a
-// line. {fmt}'s shared library cannot be used, because the host may load another version of it.
-// Locales are left out, because std::locale would add 2,000 relocations and their pages, and each
-// program of a job would load these at its start.
+// line. The shared library of {fmt} cannot be used, because the host may load another version of
+// it. Locales are left out. std::locale would add 2,000 relocations and their pages, which would
+// slow down the start of each program of a job.
 #define FMT_STATIC_THOUSANDS_SEPARATOR ','
 #include <fmt/format-inl.h>
 

@@ -13,7 +13,7 @@ std::size_t fold_lines(std::span<char> room, std::size_t size, std::size_t colum
       column = space = 0;
       continue;
     }
-    if ((static_cast<unsigned char>(room[i]) & 0xc0) == 0x80) continue;  // within a character
+    if ((static_cast<unsigned char>(room[i]) & 0xc0) == 0x80) continue;  // inside a UTF-8 character
     if (room[i] == ' ' && column > k_indent) space = i;
     if (++column <= columns || space == 0) continue;
     if (size + k_indent > room.size()) return size;

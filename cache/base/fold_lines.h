@@ -1,4 +1,4 @@
-// Folds lines for a terminal, in the buffer that holds them. Thread-safe. It allocates nothing.
+// Folds long lines for a terminal, in place. Thread-safe. Allocates nothing.
 #pragma once
 
 #include <cstddef>
@@ -6,10 +6,10 @@
 
 namespace cube::base {
 
-// Breaks the first `size` bytes of `room` between words, into lines of at most `columns` columns; a
-// longer word has a line of its own. Continued text is indented to the first letter after
-// "cubeshim: ". Returns the new size. A line is left unbroken if `room` has no space for a break,
-// or if the terminal is too narrow.
+// Breaks the text in the first `size` bytes of `room` into lines of at most `columns` columns.
+// Breaks lines only between words, so a line with a long word can be longer. Indents each
+// continuation line by the width of "cubeshim: ". Returns the new size. Breaks no line if the
+// terminal is too narrow, and no further line if `room` is full.
 std::size_t fold_lines(std::span<char> room, std::size_t size, std::size_t columns);
 
 }  // namespace cube::base

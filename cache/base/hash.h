@@ -1,5 +1,5 @@
-// The one hash of the project: xxh3 with 64 bits. Record headers, record data and index keys use
-// it, so it is part of the format (doc/FORMAT.md). Thread safety: pure functions.
+// The only hash function of the project: xxh3, 64 bits. Record headers, record data and index keys
+// use it, so it is part of the format (doc/FORMAT.md). Thread safety: pure functions.
 #pragma once
 
 #define XXH_INLINE_ALL
@@ -15,7 +15,8 @@ inline std::uint64_t hash_path(std::string_view path) {
   return XXH3_64bits(path.data(), path.size());
 }
 
-// The hash of bytes that are added in parts; it equals hash_bytes of the whole.
+// Computes the hash of bytes that are added in parts. The result equals hash_bytes of all bytes
+// together.
 class Hasher {
  public:
   Hasher() { XXH3_64bits_reset(&state_); }
@@ -26,7 +27,7 @@ class Hasher {
   XXH3_state_t state_;
 };
 
-// The hash of a file's device and inode. These hashes form a separate key space in the same index.
+// The hash of a file's device and inode. The index contains both these hashes and hashes of paths.
 inline std::uint64_t hash_inode(std::uint64_t device, std::uint64_t inode) {
   const std::uint64_t key[3] = {0x696e6f6465ULL, device, inode};
   return XXH3_64bits(key, sizeof key);

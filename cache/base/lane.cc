@@ -10,7 +10,7 @@ namespace {
 constinit std::atomic<std::uint32_t> g_chosen{0};
 }  // namespace
 
-// A signal handler can choose another lane at this point. Both lanes are valid.
+// A signal handler that interrupts this function can choose another lane. Both lanes are valid.
 [[gnu::noinline, gnu::cold]] std::uint32_t choose_lane() {
   const std::uint32_t lane = g_chosen.fetch_add(1, std::memory_order_seq_cst) % k_lanes;
   t_lane = lane + 1;

@@ -1,8 +1,8 @@
-// A lane is a thread's part of the data that every hit writes. Because of lanes, threads that read
-// at the same time do not write to the same cache lines. A thread takes a lane at its first use and
-// keeps it. If there are more threads than lanes, several threads share a lane, and a signal
-// handler uses the lane of its thread. So two writers can store to the same part at the same time.
-// Nothing needs to be done when a thread ends. Thread-safe and async-signal-safe.
+// A lane is one thread's part of the data that every hit writes. Lanes keep threads that read at
+// the same time from writing to the same cache lines. A thread chooses a lane when it first needs
+// one, and keeps it. A lane can still have two writers at the same time. If there are more threads
+// than lanes, threads share lanes. And a signal handler uses the lane of the thread that it
+// interrupts. A thread that ends need not release its lane. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,7 @@ inline constexpr std::uint32_t k_lanes = 64;
 inline constexpr std::size_t k_cache_line = 64;
 
 extern constinit thread_local std::uint32_t t_lane
-    [[gnu::tls_model("initial-exec")]];  // plus one; 0: none yet
+    [[gnu::tls_model("initial-exec")]];  // the lane plus one; 0: not chosen yet
 std::uint32_t choose_lane();
 // The lane of this thread, less than k_lanes.
 inline std::uint32_t own_lane() {

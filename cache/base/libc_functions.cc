@@ -28,8 +28,8 @@ void take(void* library, const char* name, Function*& function) {
 
 __attribute__((constructor)) void find_functions() {
   if (&__tsan_init != nullptr) return;
-  // Before glibc 2.34, the pthread functions are in a separate library. Both libraries are already
-  // loaded, so nothing is opened.
+  // Before glibc 2.34, the pthread functions are in a separate library. dlopen opens no file,
+  // because both libraries are already loaded.
   for (const char* const name : {"libc.so.6", "libpthread.so.0"}) {
     void* const library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD);
     if (library == nullptr) continue;

@@ -96,7 +96,7 @@ bool is_stderr_a_terminal() {
 }
 
 void write_lines_to_terminal(std::span<char> room, std::size_t size) {
-  // The stderr of the process's first thread.
+  // Opens the stderr of the process's first thread.
   const ProcFdName name(STDERR_FILENO, ProcFdName::Table::process);
   const auto terminal = open_fd(name.c_str(), O_WRONLY | O_NOCTTY | O_NONBLOCK);
   if (terminal && is_terminal(terminal->get()) && is_stderr_of_load(terminal->get()))
@@ -135,7 +135,8 @@ void write_to_stderr(std::string_view text) {
 
 void write_lines_to_stderr(std::span<char> room, std::size_t size) {
   if (!is_stderr_of_load(STDERR_FILENO)) return;
-  // A sandbox may kill the process for this ioctl, so it is made only for a character device.
+  // A sandbox may kill the process for an ioctl, so write_folded() is called only for a character
+  // device.
   if (g_stderr_is_device.load(std::memory_order_relaxed))
     return write_folded(STDERR_FILENO, room, size);
   write_quietly(STDERR_FILENO, {room.data(), size});

@@ -1,6 +1,6 @@
-// A mutex of this process, built on a futex only. Unlike a pthread mutex, it cannot be interposed
-// by a library (libc_functions.h). Use it with std::lock_guard, std::scoped_lock and
-// std::unique_lock. Thread-safe.
+// A mutex for the threads of this process. The mutex uses only a futex, because a preloaded library
+// can interpose the functions of a pthread mutex (libc_functions.h). Use it with std::lock_guard,
+// std::scoped_lock and std::unique_lock. Thread-safe.
 #pragma once
 
 #include <atomic>

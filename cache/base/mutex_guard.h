@@ -1,7 +1,7 @@
-// Holds a pthread mutex of this process for a scope. All signals are blocked, because a handler
-// that jumps out would leave the mutex locked. The guard converts to false if the mutex could not
-// be locked, for instance because the thread already holds it (PTHREAD_MUTEX_ERRORCHECK).
-// Thread-safe. Not async-signal-safe.
+// Holds a pthread mutex of this process for a scope. Also blocks all signals, because a handler
+// that jumps out (siglongjmp) would leave the mutex locked. The guard converts to false if the
+// mutex could not be locked, for instance because the thread already holds it
+// (PTHREAD_MUTEX_ERRORCHECK). Thread-safe. Not async-signal-safe.
 #pragma once
 
 #include "cache/base/libc_functions.h"

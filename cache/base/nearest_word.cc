@@ -6,11 +6,11 @@
 namespace cube::base {
 namespace {
 
-// How many characters must be changed, added, removed, or swapped with the next character to turn
-// `a` into `b`.
+// The number of edits that turn `a` into `b`. An edit changes, adds or removes a character, or
+// swaps two adjacent characters.
 std::size_t distance(std::string_view a, std::string_view b) {
-  // The distances of the prefixes of `b` from three prefixes of `a`: the current prefix and the two
-  // shorter prefixes before it.
+  // Each row contains the distances from one prefix of `a` to all prefixes of `b`: `row` for the
+  // current prefix, `old` and `older` for the two prefixes before it.
   std::vector<std::size_t> older, old, row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -35,7 +35,7 @@ std::string_view nearest_word(std::string_view word,
   std::size_t least = k_far;
   for (const std::string_view candidate : candidates) {
     const std::size_t longer = std::max(word.size(), candidate.size());
-    // The distance is at least the difference of the lengths.
+    // The distance cannot be smaller than the difference of the lengths.
     if (longer - std::min(word.size(), candidate.size()) >= least) continue;
     const std::size_t d = distance(word, candidate);
     if (d >= least || 2 * d >= candidate.size()) continue;

@@ -7,9 +7,9 @@
 
 namespace cube::base {
 
-// The candidate with the smallest edit distance from `word`; if several are equally near, the
-// first. Empty if the distance of every candidate is at least three, or at least half the
-// candidate's length.
+// Returns the candidate with the smallest edit distance from `word`; if several are equally near,
+// the first of them. A candidate is too far if its distance is three or more, or at least half its
+// length. Empty: every candidate is too far.
 std::string_view nearest_word(std::string_view word,
                               const std::vector<std::string_view>& candidates);
 

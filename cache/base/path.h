@@ -1,5 +1,5 @@
-// Functions on the text of paths. Paths are absolute and normalized: without "//", "." and "..",
-// and without a slash at the end, except for "/" itself. Thread safety: pure functions.
+// Functions for the text of paths. All paths are absolute and normalized: they contain no "//", "."
+// or "..", and only "/" itself ends with a slash. Thread safety: pure functions.
 #pragma once
 
 #include <string_view>

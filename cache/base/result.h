@@ -1,5 +1,5 @@
-// The error type of the library: an errno value, or the result. Thread safety: plain values. Only
-// the shim (shim/) turns an Errno into -1 and errno.
+// The result type of the library: a value, or the errno of a failure. Thread safety: plain values.
+// Only the shim (shim/) turns an Errno into -1 and errno.
 #pragma once
 
 #include <tl/expected.hpp>

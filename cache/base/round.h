@@ -1,4 +1,4 @@
-// Sizes and offsets in multiples of a unit. Thread safety: pure functions.
+// Rounds sizes and offsets to multiples of a unit. Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>

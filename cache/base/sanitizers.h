@@ -13,7 +13,8 @@
 #define CUBE_TSAN 0
 #endif
 
-// Each function is not null if the host program has that sanitizer.
+// The address of each function is not null if the host program is built with the function's
+// sanitizer.
 extern "C" __attribute__((weak)) void __tsan_init();  // NOLINT(bugprone-reserved-identifier)
 extern "C" __attribute__((weak)) void
 __lsan_do_leak_check();  // NOLINT(bugprone-reserved-identifier)

@@ -184,7 +184,8 @@ inline long futex_wake_all(const void* word) {
   return raw(SYS_futex, arg(word), FUTEX_WAKE, 0x7fffffff);
 }
 
-// Reads a file up to its end or the buffer's, whichever comes first; for /proc and the like.
+// Reads a small file, such as a file in /proc, up to the end of the file or of the buffer. Returns
+// the number of bytes, or -errno.
 inline long read_small_file(const char* path, char* to, std::size_t capacity) {
   const long fd = open(path, O_RDONLY | O_CLOEXEC);
   if (failed(fd)) return fd;

@@ -1,5 +1,6 @@
-// Reads a whole file of known size. Every read asks for one byte more than the file should have,
-// and so detects a file that has grown or whose size is wrong. Thread safety: plain values.
+// Reads a whole file of known size. Each read also asks for the byte after the expected end of the
+// file. If the kernel returns this byte, the file has grown, or the known size was wrong. Thread
+// safety: plain values.
 #pragma once
 
 #include <sys/uio.h>

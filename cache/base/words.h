@@ -18,7 +18,8 @@ inline std::string_view take_word(std::string_view& line) {
   return word;
 }
 
-// The number in the text. Empty if the text contains anything else, or if the number is too large.
+// The number that the text consists of. Empty: the text is not a number, or the number is too
+// large.
 template <typename Number = std::uint64_t>
 std::optional<Number> number_of(std::string_view text, int base = 10) {
   Number value = 0;

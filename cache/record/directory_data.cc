@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
 static_assert(k_name_at == 19);
-// This limit keeps a place within 31 bits, and a value of begins_ within 32 bits.
+// With this limit, a place fits into 31 bits, and a value of begins_ into 32 bits.
 constexpr std::uint32_t k_most = 1U << 26;
 
 // Parses the entry at the start of these bytes and sets `length` to its length. Empty: there is no
@@ -26,8 +26,8 @@ std::optional<DirectoryData::Entry> entry_in(std::span<const std::byte> bytes,
   std::uint16_t own = 0;
   std::memcpy(&own, bytes.data() + offsetof(struct ::dirent, d_reclen), sizeof own);
   if (own <= k_name_at || own % 8 != 0 || own > bytes.size()) return std::nullopt;
-  // Refuses names longer than NAME_MAX, for which a program's structure for readdir_r has no room.
-  // Some file systems have such names (FUSE: up to 1,024 bytes).
+  // Refuses names that are longer than NAME_MAX, because the structure that a program passes to
+  // readdir_r has no room for them. Some file systems have such names (FUSE: up to 1,024 bytes).
   if (own > sizeof(struct ::dirent)) return std::nullopt;
   std::memcpy(&entry.inode, bytes.data() + offsetof(struct ::dirent, d_ino), sizeof entry.inode);
   std::memcpy(&entry.type, bytes.data() + offsetof(struct ::dirent, d_type), sizeof entry.type);

@@ -1,8 +1,9 @@
-// The data of records about directories. DirectoryData is the data of a record of kind directory:
-// the entries in the form of getdents64, and a table that finds an entry by its name. StatTable is
-// the data of a record of kind stat: the stats of these entries, each at the place of its entry,
-// and the targets of links. Thread safety: immutable after it was written. Async-signal-safe, no
-// allocation. Functions read nothing outside the data, even if the data is damaged.
+// The data of records about a directory. DirectoryData is the data of a record of kind directory.
+// It consists of the directory's entries in the form of getdents64, and a hash table that finds an
+// entry by its name. StatTable is the data of a record of kind stat. It consists of the stats of
+// the same entries, in the same order, and the targets of links. Thread safety: the data does not
+// change after it was written. Async-signal-safe, no allocation. No function reads outside the
+// data, even if the data is damaged.
 #pragma once
 
 #include <atomic>
@@ -28,7 +29,8 @@ class DirectoryData {
     bool is_dots() const { return name == "." || name == ".."; }
   };
 
-  // Reads the entries in the order of the directory. Ends at the first bytes that are not an entry.
+  // Reads the entries in the order of the directory. Stops at the first bytes that are not an
+  // entry.
   class Reader {
    public:
     explicit Reader(std::span<const std::byte> entries) : rest_(entries) {}
@@ -39,12 +41,13 @@ class DirectoryData {
     std::span<const std::byte> rest_;
   };
 
-  // The number of entries in these bytes. Empty: the bytes are not whole entries.
+  // The number of entries in these bytes. Empty: the bytes do not consist of whole entries.
   static std::optional<std::uint32_t> count_of(std::span<const std::byte> entries);
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t entries_bytes);
-  // `to` begins on a multiple of 8 and has room for bytes_for(). `proves_negative_entries`: a name
-  // does not exist if no entry equals it in upper or lower case. `has_true_times`: every change of
-  // the entries also changes the directory's stat.
+  // Writes the data. `to` must be a multiple of 8 and must have room for bytes_for().
+  // `proves_negative_entries`: a name does not exist in the directory if it equals no entry,
+  // regardless of case. `has_true_times`: every change of the entries also changes the directory's
+  // stat.
   struct Proves {
     bool proves_negative_entries = false, has_true_times = false;
   };
@@ -90,14 +93,15 @@ class StatTable {
   static std::uint64_t bytes_for(std::uint32_t count, std::uint64_t target_bytes) {
     return sizeof(Head) + std::uint64_t{count} * sizeof(Entry) + (target_bytes + 7) / 8 * 8;
   }
-  // Identifies the listing whose places a table uses. The hash covers the times of the directory.
-  // The entries alone do not suffice: a file that replaces another file may have the same inode.
+  // Identifies the listing to which a table belongs. The hash covers the entries and the times of
+  // the directory. The entries alone do not suffice, because a file that replaces another file can
+  // get the same inode.
   static std::uint64_t hash_of_listing(const Record& listing);
   // `targets`: the targets of links, each followed by a zero.
   static void write(std::byte* to, std::uint64_t listing_hash, std::span<const Entry> entries,
                     std::string_view targets);
-  // Null: the record is not a table of this listing or has no such place, or nothing is known about
-  // the entry.
+  // Null: the record is not a table of this listing, the table has no such place, or nothing is
+  // known about the entry.
   static const Entry* find(const Record& record, std::uint64_t listing_hash, std::uint32_t place);
   // The target of an entry that was found in this record. Empty: nothing is known.
   static std::string_view target_of(const Record& record, const Entry& entry);

@@ -31,7 +31,7 @@ base::Result<FileStat> stat_any(int dir, const char* path, int flags) {
   long error = base::sys::statx(dir, path, flags, FileStat::k_request, &x);
   if (!base::sys::failed(error)) return FileStat::from(x);
   if (error == -ENOSYS || error == -EPERM || error == -EACCES) {
-    // Sandboxes that are older than statx refuse it (Docker before 20.10).
+    // A sandbox that is older than statx refuses this call (Docker before 20.10).
     struct ::stat st {};
     error = base::sys::fstatat(dir, path, &st,
                                flags & (AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT));

@@ -25,14 +25,15 @@ struct FileStat {
   std::uint32_t block_size, mask;
   FileTime accessed, modified, changed, born;
 
-  // Everything that a later fstat or statx of the program may ask for.
+  // All fields that a later fstat or statx of the program can request.
   static constexpr unsigned k_request = STATX_BASIC_STATS | STATX_BTIME | STATX_MNT_ID;
 
   static FileStat from(const struct ::statx& x);
   static FileStat from(const struct ::stat& st);
   void copy_to(struct ::stat& st) const;
   // Whether a statx with this mask can be answered exactly as the kernel would answer it. The mask
-  // must ask for both times. Otherwise newer kernels omit them, and older kernels fill them in.
+  // must request both mtime and ctime. If a time is not requested, newer kernels omit the time, but
+  // older kernels fill it in.
   static bool answers(unsigned requested) {
     constexpr unsigned k_times = STATX_MTIME | STATX_CTIME;
     return (requested & ~k_request) == 0 && (requested & k_times) == k_times;
@@ -51,19 +52,20 @@ struct FileStat {
   }
   bool has_births(const FileStat& other) const { return (mask & other.mask & STATX_BTIME) != 0; }
   bool same_birth(const FileStat& other) const { return has_births(other) && born == other.born; }
-  // True if both describe the same file with the same attributes. Ignores attributes that differ
-  // from mount to mount or from read to read.
+  // True if both describe the same file with the same attributes. Ignores the mount id, which
+  // differs between mounts, and the atime, which changes with each read.
   bool looks_like(FileStat other) const;
   // Whether both have the same mode, owners and number of links.
   bool same_rights(const FileStat& other) const {
     return mode == other.mode && user == other.user && group == other.group && links == other.links;
   }
-  // True if the bytes are the same, as far as a file system can tell.
+  // True if the bytes are the same, judging by device, inode, size and mtime.
   bool same_content(const FileStat& other) const {
     return same_file(other) && size == other.size && modified == other.modified;
   }
-  // True if the file is unchanged since `other` was taken. The mtime can be set back after a write
-  // (rsync -t, cp -p, touch -r). The ctime cannot be set, and changes when the mtime is set.
+  // True if the file has not changed since `other` was taken. Compares the ctime, too, because a
+  // program can set the mtime back after a write (rsync -t, cp -p, touch -r). No program can set
+  // the ctime, and setting the mtime changes the ctime.
   bool is_unchanged_since(const FileStat& other) const {
     return same_content(other) && same_rights(other) && changed == other.changed;
   }
@@ -71,13 +73,13 @@ struct FileStat {
 
 // A flag for stat_fd and stat_path that makes the kernel ask the file's server. Without the flag
 // the kernel may answer with attributes that the mount keeps (FUSE's attr_timeout, NFS's acregmin),
-// although a read would return newer bytes. This flag is needed for a stat that must prove a
-// record, or prove that nothing has changed. On a local file system the flag has no effect.
+// although a read would return newer bytes. A stat needs this flag if it must prove that a record
+// is right or that nothing has changed. On a local file system the flag has no effect.
 inline constexpr int k_ask_server = AT_STATX_FORCE_SYNC;
 
-// Whether an open file may be the file of an earlier stat with the same inode. `now` is the stat of
-// the open file. False if the birth times differ. On overlayfs birth times are ignored, because it
-// changes the birth time of a file that it copies up.
+// Whether the open file `fd`, with the stat `now`, can be the file of the earlier stat `then`,
+// which has the same inode. False if the birth times differ. Birth times are ignored on overlayfs,
+// because overlayfs changes the birth time of a file that it copies up.
 bool is_same_life(int fd, const FileStat& now, const FileStat& then);
 
 // The stat of an open file, or of a path (relative to `dir`).

@@ -17,8 +17,8 @@ base::Result<Listing*> Listing::make(std::string_view prefix, std::string_view b
                                      const FileStat& stat, std::uint64_t bytes) {
   const std::size_t length = prefix.size() + (below.empty() ? 0 : 1 + below.size());
   if (length >= PATH_MAX) return base::fail(ENAMETOOLONG);
-  // Leaves room for a whole dirent at the end, because some programs copy the whole structure
-  // regardless of the name's length.
+  // Leaves room for a whole dirent at the end, because some programs copy the whole structure even
+  // if the name is short.
   const std::uint64_t mapped = sizeof(Listing) + bytes + sizeof(struct ::dirent);
   const long at = sys::mmap(base::own_place(mapped), mapped, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -45,7 +45,7 @@ void Listing::add(std::string_view name, std::uint64_t inode, std::uint8_t type)
   entry->d_off = static_cast<off_t>(end_);
   entry->d_reclen = static_cast<std::uint16_t>(entry_bytes(name.size()));
   entry->d_type = type;
-  // The memory already contains zeros.
+  // The name needs no terminating zero, because the memory already contains zeros.
   std::memcpy(reinterpret_cast<char*>(entry) + k_name_at, name.data(), name.size());
 }
 

@@ -1,7 +1,7 @@
 // A directory's listing: its path, its stat, and its entries in the form of getdents64 ("." and
-// ".." first), all in one mapping. A position is the byte offset of an entry among the entries, so
-// that d_off, telldir and the offset of an fd are the same number. Thread safety: immutable after
-// the last add(). All functions are async-signal-safe and never call malloc.
+// ".." first), all in one mapping. A position is the offset of an entry among the entries, in
+// bytes. add() uses positions as d_off; add_all() keeps the d_off of the origin. Thread safety:
+// immutable after the last add(). All functions are async-signal-safe and never call malloc.
 #pragma once
 
 #include <dirent.h>
@@ -26,19 +26,19 @@ class Listing {
   }
 
   // Makes an empty listing with room for `bytes` bytes of entries. The path of the listing is
-  // prefix/below, or the prefix alone. The caller ends the listing by release(). Errors:
-  // ENAMETOOLONG, ENOMEM.
+  // prefix/below, or the prefix if `below` is empty. The caller must call release() at the end.
+  // Errors: ENAMETOOLONG, ENOMEM.
   static base::Result<Listing*> make(std::string_view prefix, std::string_view below,
                                      const FileStat& stat, std::uint64_t bytes);
   void release();
   // Adds an entry, for which there must be room. `type`: as in dirent (DT_REG ...).
   void add(std::string_view name, std::uint64_t inode, std::uint8_t type);
-  // Fills an empty listing with entries from the kernel. The entries keep the offsets that their
+  // Fills an empty listing with entries from the kernel. The entries keep the d_off that their
   // origin gave them.
   void add_all(std::span<const std::byte> entries);
 
   const FileStat& stat() const { return stat_; }
-  // The absolute path, without links below the prefix. A zero byte follows the path.
+  // The absolute path, which contains no links below the prefix. A zero byte follows the path.
   std::string_view path() const { return {path_, path_length_}; }
 
   // The position at the end of the directory.
@@ -60,8 +60,8 @@ class Listing {
   std::uint64_t end_of(std::uint64_t position, std::size_t n);
 
  private:
-  // The offset of the name in the structure of getdents64, and in libc's structure if file offsets
-  // have 64 bits.
+  // The offset of the name in an entry of getdents64. If file offsets have 64 bits, libc's
+  // structure has the same offset.
   static constexpr std::size_t k_name_at = offsetof(struct ::dirent, d_name);
   static_assert(sizeof(ino_t) == 8 && sizeof(off_t) == 8 && k_name_at == 19);
 

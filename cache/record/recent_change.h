@@ -1,5 +1,5 @@
 // Decides what the times of a file prove: whether two stats describe the same version, and whether
-// the file may change again without a change of its times. Thread safety: pure functions.
+// another change of the file could leave its times as they are. Thread safety: pure functions.
 #pragma once
 
 #include "cache/record/file_stat.h"
@@ -7,20 +7,20 @@
 
 namespace cube::cache {
 
-// The longest tick of a file system's clock (FAT).
+// The longest step between two times that a file system can store (FAT).
 inline constexpr std::int64_t k_racy_seconds = 2;
 
-// Whether the file's clock counts in milliseconds or coarser units: ext4 with inodes of 128 bytes,
-// FAT, HFS+, many servers. The ctime reveals the unit, because no program can set it. With a finer
-// clock, one ctime in a million is a whole number of milliseconds by chance; the clock then wrongly
-// counts as coarse.
+// Whether the file's times have steps of a millisecond or more (ext4 with inodes of 128 bytes, FAT,
+// HFS+, many servers). The ctime shows the step, because no program can set the ctime. If the steps
+// are finer, one ctime in a million is a whole number of milliseconds by chance, and the result is
+// wrongly true.
 inline bool has_coarse_clock(const FileStat& stat) {
   return stat.changed.nanoseconds % 1'000'000 == 0;
 }
 
-// Whether another change at `wall_ns` could fall into the same tick of the clock as `time`. Also
-// true for a time in the future, which comes from a clock that runs ahead. A clock that runs behind
-// cannot be detected.
+// Whether another change at `wall_ns` could get the same time as a change at `time`. Also true if
+// `time` is in the future. The file system's clock then runs ahead. A clock that runs behind cannot
+// be detected.
 inline bool is_within_step(const FileTime& time, std::uint64_t wall_ns) {
   return static_cast<std::int64_t>(wall_ns / 1'000'000'000ULL) - time.seconds < k_racy_seconds;
 }
@@ -39,7 +39,7 @@ inline bool is_same_version(const FileStat& a, const FileStat& b) {
 }
 
 // Whether the record was fetched so soon after a write that another write may have left the file's
-// times unchanged. A later stat of the origin then proves nothing. Never true for objects: their
+// times unchanged. If so, a later stat of the origin proves nothing. Never true for objects: their
 // stat contains a mark of the ETag, which differs after each write.
 inline bool may_be_racy(const Record& record) {
   return record.is_in_kernel() && (is_within_step(record.stat.modified, record.fetched_ns) ||

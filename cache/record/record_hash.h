@@ -1,12 +1,13 @@
 // The two checksums of a record in memory, on the disk, in a pack and in the cluster. The first
-// covers the header and the path, the second covers the data. Thread safety: pure functions.
+// checksum covers the header and the path, the second covers the data. Thread safety: pure
+// functions.
 #pragma once
 
 #include "cache/record/record.h"
 
 namespace cube::cache {
 
-// xxh3 of the header, without the marks and this hash, and of the path.
+// xxh3 of the path and of the header, but not of the marks and of the header hash itself.
 std::uint64_t header_hash_of(const Record& record);
 
 // Whether the header is undamaged and the record ends within `available` bytes. Does not read the

@@ -20,8 +20,8 @@ constinit thread_local ThreadFetch t_fetch [[gnu::tls_model("initial-exec")]];
 
 void before_next_store() { std::atomic_signal_fence(std::memory_order_seq_cst); }
 
-// A jump can happen between any two stores. A flight without a slot counts as no flight, so the
-// slot is written last and cleared first.
+// A jump can happen between any two stores. So the slot is written last and cleared first: without
+// a slot, there is no flight.
 void set_flight(const SingleFlight::Hold& flight) {
   t_fetch.flight.word = flight.word;
   t_fetch.flight.flights = flight.flights;
@@ -45,7 +45,7 @@ void end_wait_of_thread() {
                                std::memory_order_relaxed);
 }
 
-// Signals are blocked, because after a jump out of this function nothing would own the flight.
+// Blocks signals, because nothing would own the flight after a jump out of this function.
 void end_left_fetch() {
   const base::BlockSignals block;
   if (const int fd = std::exchange(t_fetch.fd, -1); fd >= 0) PosixLocks::close(fd);

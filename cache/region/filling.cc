@@ -13,7 +13,7 @@ Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word)
 }
 
 bool is_open_to_all(const Region& region, const Filling& filling) {
-  // seq_cst, as in RamTier::pin: a process that takes the segment away first changes the word, then
+  // seq_cst, as in RamTier::pin: a process that reclaims the segment first changes the word, then
   // checks the pins.
   const SegmentWord word = word_of(region.segment_row(filling.segment), std::memory_order_seq_cst);
   return word.state == SegmentState::open && word.owner == k_no_owner &&
@@ -30,8 +30,8 @@ void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t
   const bool is_ours = word.compare_exchange_strong(
       before, Filling{leased, own.generation, true}.as_word(), std::memory_order_seq_cst);
   if (!is_ours) swap_word(row, shared, {SegmentState::sealed, k_no_owner, own.generation});
-  // No process fills the full segment any longer, so it may be sealed. If it has been reclaimed,
-  // its generation differs and the swap fails.
+  // No process fills the full segment any longer, so this process seals it. If the full segment has
+  // been reclaimed, its generation differs, and the swap fails.
   if (is_ours && full.is_any) {
     swap_word(region.segment_row(full.segment), {SegmentState::open, k_no_owner, full.generation},
               {SegmentState::sealed, k_no_owner, full.generation});

@@ -1,6 +1,6 @@
-// A segment that all processes of the node fill: it is in the state `open` and has no owner. One
-// word in the region's header names it. Thread safety: Filling is a plain value. The functions use
-// the atomics that are passed to them.
+// A Filling names a segment that all processes of the node fill. Such a segment is in the state
+// `open` and has no owner. A word in the region's header stores the Filling. Thread safety: a
+// Filling is a plain value. The functions use the atomics that are passed to them.
 #pragma once
 
 #include <atomic>
@@ -28,9 +28,9 @@ Filling filling_in(const Region& region, const std::atomic<std::uint64_t>& word)
 // Whether the segment is still open to all. The answer stays valid while the caller has a pin on
 // the segment.
 bool is_open_to_all(const Region& region, const Filling& filling);
-// Closes the segment `full`, and opens the segment `leased`, which this process has leased, to all
-// processes. If another process was faster, `word` names the segment of that process, and `leased`
-// is closed.
+// Opens the segment `leased`, which this process has leased, to all processes, and closes the
+// segment `full`. If another process was faster, `word` names the segment of the other process, and
+// `leased` is closed instead.
 void open_to_all(Region& region, std::atomic<std::uint64_t>& word, std::uint32_t leased,
                  const Filling& full);
 

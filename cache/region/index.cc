@@ -9,8 +9,8 @@ bool Index::is_living(std::uint64_t word) const {
   if (place.segment >= region_->layout().segment_count) return false;
   const SegmentWord segment = SegmentWord::of_word(
       region_->segment_row(place.segment).word.load(std::memory_order_acquire));
-  // A segment that is being evicted may be kept after all. Changes must find its records, because
-  // programs may have them open.
+  // A segment in the state `evicting` may be kept after all, and programs may have its records
+  // open. So a change must still find these records.
   return (segment.is_readable() || segment.state == SegmentState::evicting) &&
          (segment.generation & k_generation_mask) == place.generation;
 }

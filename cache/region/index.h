@@ -1,10 +1,11 @@
-// An index from a 64-bit hash to records: tables of buckets of one cache line each, with two
-// candidate buckets per table for every hash. Only the first table is used until it is full; then
-// the second table gets memory, and so on. A slot is one word: tag:16 | generation:12 | segment:18
-// | offset:18, in units of 64 bytes. 0 is an empty slot. One compare-and-swap publishes a slot, so
-// readers find only complete entries. A slot whose generation differs from that of its segment is
-// dead and may be reused. Dead slots are swept before a segment's generations wrap around.
-// Thread-safe, also across processes. Async-signal-safe, no allocation.
+// Maps 64-bit hashes to records. The index consists of tables, and a table consists of buckets of
+// one cache line each. Every hash has two candidate buckets in each table. Only the first table is
+// used until it is full; then the second table gets memory, and so on. A bucket has eight slots. A
+// slot is one word: tag:16 | generation:12 | segment:18 | offset:18 (in units of 64 bytes). An
+// empty slot is 0. One compare-and-swap publishes a slot, so readers find only complete entries. A
+// slot is dead, and may be reused, if its segment now has another generation. Dead slots are swept
+// before a segment's generations wrap around. Thread-safe, also across processes.
+// Async-signal-safe, no allocation.
 #pragma once
 
 #include <algorithm>
@@ -27,16 +28,15 @@ struct RecordPlace {
 class Index {
  public:
   static constexpr std::uint32_t k_generation_mask = 0xfff;
-  // The number of entries for which a hash finds room, if entries of other hashes do not fill its
-  // buckets. The later, large tables do not raise this number, which limits the entries of one
-  // hash. All paths of a file share the hash of its inode, and so do all files of an origin without
-  // inode numbers.
+  // Limits the entries of one hash to those that fit into its buckets in three tables. The later,
+  // large tables do not raise this limit. A hash can have many entries. All paths of a file share
+  // the hash of its inode. All files of an origin without inode numbers share one hash.
   static constexpr std::uint32_t k_most_of_one = 3 * 2 * IndexBucket::k_slots;
 
   explicit Index(Region& region) : region_(&region) {}
 
-  // Calls visit(place) for each entry that may have this hash, until visit returns true. The
-  // `generation` of the place has only 12 bits here.
+  // Calls visit(place) for each entry that may have this hash, until visit returns true. Here,
+  // place.generation has only the low 12 bits.
   template <typename Visit>
   bool visit(std::uint64_t hash, Visit&& visit) const {
     const std::uint64_t tag = tag_of(hash);
@@ -55,10 +55,11 @@ class Index {
     return false;
   }
 
-  // ENOSPC: all buckets of this hash are full of living entries. EMLINK: they are full of this
-  // hash's own entries. EAGAIN: other writers won the race too many times. `may_replace(place)`
-  // returns whether the new entry makes an entry with the same tag useless. `is_dead(place)`
-  // returns whether an entry with any tag is useless to all processes.
+  // ENOSPC: all buckets of this hash are full of living entries. EMLINK: the buckets are full, and
+  // this hash has k_most_of_one entries. EAGAIN: other writers were faster too many times.
+  // `may_replace` is called for entries with the same tag, and returns whether the new entry makes
+  // such an entry useless. `is_dead` is called for entries with any tag, and returns whether such
+  // an entry is useless to all processes.
   template <typename MayReplace, typename IsDead>
   base::Result<void> insert(std::uint64_t hash, const RecordPlace& place, MayReplace&& may_replace,
                             IsDead&& is_dead) {
@@ -111,7 +112,7 @@ class Index {
  private:
   using Slot = std::atomic<std::uint64_t>;
 
-  // Never 0, so that no slot's word is 0.
+  // Never 0, so that the word of a slot in use is never 0.
   static std::uint64_t tag_of(std::uint64_t hash) {
     return (hash & 0xffff) != 0 ? hash & 0xffff : 1;
   }
@@ -183,7 +184,7 @@ class Index {
   }
 
   // Returns the slot of an entry whose record is dead. Called only if all buckets are full, because
-  // it inspects each record.
+  // this function must inspect each record.
   template <typename IsDead>
   Slot* dead_slot_for(std::uint64_t hash, std::uint32_t tables, IsDead& is_dead,
                       std::uint64_t& expected) {

@@ -5,7 +5,7 @@
 namespace cube::cache {
 namespace {
 
-// Calls see(word) for each pin word of the process's lanes.
+// Calls see(word) for each word of the process's lanes that counts pins.
 template <typename See>
 void for_each_pin_word(const Region& region, std::uint32_t process, See&& see) {
   for (std::uint32_t lane = 0, n = lanes_reached(region, process); lane < n; ++lane) {

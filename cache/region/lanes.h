@@ -1,8 +1,8 @@
-// The words of the region that a process writes on a hit, separate for each lane of its threads
-// (cache/base/lane.h): pins on segments, and counters. A lane has room for pins on a few segments.
-// Further pins are counted in the process's row for all segments. Each step is one atomic
-// operation, so a process that dies leaves valid words, which the reaper clears (process_reaper.h).
-// Thread-safe, also across processes; async-signal-safe.
+// The words of the region that a process writes on a hit: pins on segments, and counters. Each lane
+// of the process's threads (cache/base/lane.h) has its own words. A lane has room for pins on a few
+// segments. Further pins are counted in a row of the process that has a word for each segment. Each
+// step is one atomic operation, so a process that dies leaves valid words, which the reaper clears
+// (process_reaper.h). Thread-safe, also across processes; async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ void reach_lane(std::atomic<std::uint32_t>& reached, std::uint32_t lane);
 inline LaneRow& own_lane_row(const Region& region) {
   // process_lanes is a power of two, like base::k_lanes.
   const std::uint32_t lane = base::own_lane() & (region.layout().process_lanes - 1);
-  // seq_cst: if an evictor does not see this lane, it has already marked its segment, so the
-  // process that pins sees the mark.
+  // seq_cst: an evictor that does not see this lane has already marked the segment that it evicts.
+  // So this process sees the mark when it pins that segment.
   if (region.own_lanes_reached().load(std::memory_order_seq_cst) <= lane) [[unlikely]]
     reach_lane(region.own_lanes_reached(), lane);
   return region.own_lanes()[lane];
@@ -34,8 +34,8 @@ inline void count_served(const Region& region, std::uint64_t bytes, std::uint64_
 }
 
 inline constexpr std::uint32_t k_pin_bits = 14, k_pin_mask = (1U << k_pin_bits) - 1;
-// The maximum number of pins that opens may add to a word. Pin::duplicate does not check this
-// limit, so mappings (at most 4,096) and files that wait for the cluster may exceed it.
+// Opens add pins to a word only up to this number. Pin::duplicate does not check this limit, so the
+// pins of mappings (at most 4,096) and of files that wait for the cluster can exceed it.
 inline constexpr std::uint32_t k_most_pins = 1U << 12;
 // False: the word has no room for the pin.
 inline bool pin_in(std::atomic<std::uint32_t>& word, std::uint32_t segment) {
@@ -49,9 +49,9 @@ inline bool pin_in(std::atomic<std::uint32_t>& word, std::uint32_t segment) {
 }
 std::atomic<std::uint32_t>* pin_segment_slow(const Region& region, LaneRow& row,
                                              std::uint32_t segment);
-// Adds a pin of this process on the segment. seq_cst: the caller first adds its pin, then checks
-// that the segment is still the same. To end the pin, call fetch_sub(1) with release on the
-// returned word.
+// Adds a pin of this process on the segment. seq_cst: the caller first adds the pin, then checks
+// that the segment still has the same generation. To end the pin, call fetch_sub(1) with release on
+// the returned word.
 inline std::atomic<std::uint32_t>* pin_segment(const Region& region, std::uint32_t segment) {
   LaneRow& row = own_lane_row(region);
   return pin_in(row.pins[0], segment) ? &row.pins[0] : pin_segment_slow(region, row, segment);
@@ -63,8 +63,8 @@ std::uint32_t pins_of(const Region& region, std::uint32_t process, std::uint32_t
 std::uint64_t pins_of(const Region& region, std::uint32_t process);
 void forget_pins_of(Region& region, std::uint32_t process);
 
-// Counts the lanes that have ever been used in the process's slot. The result is within bounds even
-// if the region is corrupt.
+// Returns how many lanes have ever been used in the process's slot. The result is within bounds
+// even if the region is corrupt.
 std::uint32_t lanes_reached(const Region& region, std::uint32_t process);
 // Adds the counters of a process, summed over all its lanes.
 void add_stats_of(const Region& region, std::uint32_t process, base::Totals& totals);

@@ -16,35 +16,45 @@ std::uint64_t inode_hash_of(const FileStat& stat) {
   return base::hash_inode(stat.device(), stat.inode);
 }
 
-// Words of one file differ only in their times. Changes within the same unit of time count as
-// later.
-bool is_since(const std::atomic<std::uint64_t>& change, std::uint64_t hash, const Record& record) {
+// What a word says about a file since its record was last verified. `unknown`: a change of another
+// inode has overwritten the word since then.
+enum class Since : std::uint8_t { unchanged, changed, unknown };
+
+Since since(const std::atomic<std::uint64_t>& change, std::uint64_t hash, const Record& record) {
   const std::uint64_t word = change.load(std::memory_order_acquire),
-                      verified = word_of(hash, record.verified_ns.load(std::memory_order_relaxed));
-  return word >> k_time_bits == hash >> k_time_bits && word >= verified;
+                      verified = record.verified_ns.load(std::memory_order_relaxed),
+                      time_mask = (std::uint64_t{1} << k_time_bits) - 1;
+  // Changes within the same unit of time count as later.
+  if (word == 0 || (word & time_mask) < verified >> k_unit_bits) return Since::unchanged;
+  return word >> k_time_bits == hash >> k_time_bits ? Since::changed : Since::unknown;
 }
 
-bool has_gone(const Region& region, const Record& record) {
-  const std::uint64_t hash = inode_hash_of(record.stat);
-  return record.may_be_gone() || is_since(region.last_change(hash).gone, hash, record);
-}
-
-// The record, or the one that has replaced it in the index and gets further marks. False: that one
-// is gone.
+// The record that gets further marks: the given record, or the record that has replaced it in the
+// index. If the index has lost the successor, too, the given record still tells when it was
+// verified, and the table knows the later changes.
 class MarkedRecord {
  public:
   MarkedRecord(const RamTier& ram, const Record& record)
       : successor_(record.was_replaced() ? ram.find_successor(record) : Pin()),
-        record_(!record.was_replaced() ? &record
-                : successor_           ? &*successor_
-                                       : nullptr) {}
-  explicit operator bool() const { return record_ != nullptr; }
-  const Record& operator*() const { return *record_; }
-  const Record* operator->() const { return record_; }
+        record_(successor_ ? *successor_ : record),
+        hash_(inode_hash_of(record.stat)),
+        row_(ram.region().last_change(hash_)) {}
+  bool may_be_gone() const {
+    return record_.may_be_gone() || since(row_.gone, hash_, record_) == Since::changed;
+  }
+  bool was_changed_in_place() const {
+    if (record_.was_changed_in_place()) return true;
+    const Since in_place = since(row_.in_place, hash_, record_);
+    // Nobody has reported that the file was removed, so its inode still belongs to it.
+    const bool is_there = since(row_.gone, hash_, record_) == Since::unchanged;
+    return in_place == Since::changed || (in_place == Since::unknown && is_there);
+  }
 
  private:
-  Pin successor_;
-  const Record* record_;
+  const Pin successor_;
+  const Record& record_;
+  const std::uint64_t hash_;
+  const LastChange& row_;
 };
 
 }  // namespace
@@ -58,16 +68,12 @@ void note_last_change(Region& region, const FileStat& stat, std::uint32_t how) {
 }
 
 bool may_be_gone(const RamTier& ram, const Record& record) {
-  const MarkedRecord marked(ram, record);
-  return !marked || has_gone(ram.region(), *marked);
+  return MarkedRecord(ram, record).may_be_gone();
 }
 
 bool was_changed_and_kept(const RamTier& ram, const Record& record) {
   const MarkedRecord marked(ram, record);
-  if (!marked || has_gone(ram.region(), *marked)) return false;
-  const std::uint64_t hash = inode_hash_of(marked->stat);
-  return marked->was_changed_in_place() ||
-         is_since(ram.region().last_change(hash).in_place, hash, *marked);
+  return !marked.may_be_gone() && marked.was_changed_in_place();
 }
 
 }  // namespace cube::cache

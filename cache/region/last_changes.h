@@ -1,7 +1,8 @@
-// The last changes that processes of the node have reported, by device and inode. An open file
-// needs them if its record has lost its place in the index, where marks no longer find it. A new
-// change can overwrite the row of another inode. Then only the marks of the record tell what has
-// happened to the file. Thread-safe, across processes too. Async-signal-safe, no allocation.
+// The last changes of files that processes of the node have reported, by device and inode. If a
+// record is no longer in the index, it gets no more marks. If a file is open with such a record,
+// this table tells whether the file has changed. A new change can overwrite the row of another
+// inode. The file of the other inode then counts as changed, but only if no process can have
+// removed it. Thread-safe, across processes too. Async-signal-safe, no allocation.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +14,11 @@ namespace cube::cache {
 
 // `how`: marks of Record; only k_in_place and k_unlinked are noted.
 void note_last_change(Region& region, const FileStat& stat, std::uint32_t how);
-// Whether the file may have been removed since the record was last verified. Its inode may then
+// Whether the file may have been removed since the record was last verified. If so, its inode may
 // belong to another file.
 bool may_be_gone(const RamTier& ram, const Record& record);
-// Whether the file was changed in place since then, and still has a name, perhaps another one.
+// Whether the file may have been changed in place since the record was last verified, and still has
+// a name, perhaps a new one.
 bool was_changed_and_kept(const RamTier& ram, const Record& record);
 
 }  // namespace cube::cache

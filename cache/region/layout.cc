@@ -8,32 +8,32 @@ namespace cube::cache {
 namespace {
 
 constexpr std::uint64_t k_mib = 1 << 20;
-// Twice the number of slots that each table of the index has for each 32 KiB of segments. A file
-// takes two slots, for its path and for its inode, and two-choice hashing needs some spare room.
-// The first table suffices for files with an average size of 45 KiB or more, the first four for
-// files of 4 KiB, and all five for label files of 200 bytes.
+// For each 32 KiB of segments, a table of the index has half of the number given here as slots. A
+// file needs two slots, one for its path and one for its inode, and two-choice hashing needs some
+// spare room. The first table suffices for files with an average size of 45 KiB or more. The first
+// four tables suffice for files of 4 KiB, and all five for label files of 200 bytes.
 constexpr std::uint64_t k_table_half_slots[k_index_tables] = {3, 3, 6, 28, 288};
 
-// Each mail row belongs to a thread that waits for an object store, so the number of rows limits
-// the requests in flight. A row takes 2 KiB.
+// Each thread that waits for an object store has a mail row, so the number of rows limits the
+// requests in flight. A row has 2 KiB.
 constexpr std::uint32_t k_most_mail_rows = 256;
 constexpr std::uint32_t k_fewest_large_paths = 32, k_most_large_paths = 4096;
 
 std::uint32_t segment_bytes_for(std::uint64_t bytes) {
-  // A process leases a whole segment, so a small region needs small segments. All sizes are
-  // multiples of a huge page.
+  // A small region needs small segments, because each process leases a whole segment. All sizes are
+  // multiples of the size of a huge page.
   if (bytes >= 2048 * k_mib) return 16 * k_mib;
   if (bytes >= 256 * k_mib) return 4 * k_mib;
   return 2 * k_mib;
 }
 
-// The number of rows. Hundreds of jobs (one for each rank) can share a node, but a small region
-// cannot spare room for so many rows.
+// The number of rows of a table that has `most` rows in a large region. Hundreds of jobs (one for
+// each rank) can share a node, but a small region has no room for so many rows.
 std::uint32_t rows_for(std::uint32_t segment_bytes, std::uint32_t most) {
   return segment_bytes >= 16 * k_mib ? most : segment_bytes >= 4 * k_mib ? most / 2 : most / 4;
 }
 
-// The factor for tables that need far fewer rows in a small region.
+// The divisor for tables that need far fewer rows in a small region.
 std::uint32_t share_of_rows(std::uint32_t segment_bytes) {
   return segment_bytes >= 16 * k_mib ? 1 : segment_bytes >= 4 * k_mib ? 4 : 16;
 }
@@ -73,7 +73,7 @@ RegionLayout place(std::uint32_t segment_bytes, std::uint32_t segment_count) {
   table(layout.mail, sizeof(MailRow), layout.mail_rows());
   table(layout.unserved, sizeof(UnservedRow), k_unserved_rows);
   for (std::uint32_t i = 0; i < k_index_tables; ++i) {
-    // Each table begins on a page, because it gets its memory later than the preceding parts.
+    // Each table begins on a page, because a table gets its memory later than the parts before it.
     at = (at + k_page - 1) / k_page * k_page;
     layout.bucket_count[i] = static_cast<std::uint32_t>(
         std::max<std::uint64_t>(units * k_table_half_slots[i] / 2 / IndexBucket::k_slots, 64));
@@ -92,7 +92,7 @@ std::uint32_t RegionLayout::chunk_bucket_count() const {
   return chunk_count() * 2 / ChunkBucket::k_slots + 1;
 }
 
-// One row for each chunk suffices, because a file without chunks needs no row.
+// There is one row for each chunk, because only files with chunks need a row.
 std::uint32_t RegionLayout::large_path_rows() const {
   return std::clamp(chunk_count(), k_fewest_large_paths, k_most_large_paths);
 }
@@ -106,7 +106,7 @@ std::uint32_t RegionLayout::listed_rows() const {
   return k_most_listed_rows / share_of_rows(segment_bytes);
 }
 
-// Another segment fits into a region of 8 MiB if this table is small.
+// This table is small in a region of 8 MiB, so that one more segment fits into the region.
 std::uint32_t RegionLayout::last_change_rows() const {
   return segment_count < 4 ? k_most_last_changes / 16 : k_most_last_changes;
 }

@@ -18,8 +18,8 @@ namespace cube::cache {
 
 inline constexpr std::uint64_t k_region_magic = 0x6e6f696765723143ULL;  // "C1region"
 inline constexpr std::uint32_t k_layout_version = 31;
-// The maximum numbers. A smaller region has half or a quarter of these
-// (RegionLayout::process_slots, job_rows).
+// The numbers of process slots and of job rows in a large region. A smaller region has half or a
+// quarter of them (RegionLayout::process_slots, job_rows).
 inline constexpr std::uint32_t k_most_process_slots = 1024;
 inline constexpr std::uint32_t k_most_job_rows = 1024;
 inline constexpr std::uint32_t k_flight_slots = 4096;
@@ -27,24 +27,27 @@ inline constexpr std::uint32_t k_writer_stripes = 256;
 inline constexpr std::uint32_t k_own_writers = 64;
 inline constexpr std::uint32_t k_left_writers = 256;
 inline constexpr std::uint32_t k_recent_misses = 4096;
-// The maximum number. The smallest regions have a sixteenth of it.
+// The number of rows for last changes. A region with fewer than four segments has a sixteenth of
+// this number.
 inline constexpr std::uint32_t k_most_last_changes = 2048;
 inline constexpr std::uint32_t k_listing_slots = 64;
-// The maximum number. A smaller region has a quarter or a sixteenth of it.
+// The number of rows for listed directories in a large region. A smaller region has a quarter or a
+// sixteenth of this number.
 inline constexpr std::uint32_t k_most_listed_rows = 32768;
-// A record has one bit for each view.
+// The number of views that a region can have. A record has one bit for each view.
 inline constexpr std::uint32_t k_views = 32;
 
-// One lock is for the current leader, the others are for previous leaders that are stopped.
+// One lock is for the current leader. The other locks are for previous leaders that are stopped.
 inline constexpr std::uint32_t k_lead_locks = 8;
-// Each word has 64 bits. Each bit represents the files of this node whose hash selects the bit.
+// The number of words in RegionHeader::cluster_changed. Each bit of these words represents all
+// files of this node whose hash selects the bit.
 inline constexpr std::uint32_t k_changed_words = 32;
 
 // The index consists of tables. A table gets its memory when the earlier tables are full.
 inline constexpr std::uint32_t k_index_tables = 5;
 
 // The start of each table, in bytes from the start of the file. The two sizes (segment_bytes,
-// segment_count) determine all starts.
+// segment_count) determine all other fields.
 struct RegionLayout {
   std::uint32_t segment_bytes = 0, segment_count = 0;
   std::uint32_t process_slots = 0, job_rows = 0, process_lanes = 0;
@@ -70,14 +73,14 @@ struct RegionLayout {
 };
 // The largest region that fits into `bytes`, control tables included.
 RegionLayout layout_for(std::uint64_t bytes);
-// The only layout with these two sizes. All zero: no region can have these sizes.
+// The layout that these two sizes determine. All zero: no region can have these sizes.
 RegionLayout layout_of(std::uint32_t segment_bytes, std::uint32_t segment_count);
 
 struct RegionHeader {
   static constexpr std::uint32_t k_for_good = 1;
   static constexpr std::uint32_t k_to_prefetch = 1, k_to_look_at_room = 2;
 
-  // The creator writes it last, before the file gets its name.
+  // The creator of the region writes this field last, before the file gets its name.
   std::uint64_t magic;
   std::uint32_t version;
   std::uint32_t header_bytes;
@@ -89,7 +92,7 @@ struct RegionHeader {
   // Guards attaching, detaching and reaping. The mutex is robust, so the death of its holder frees
   // it.
   pthread_mutex_t lifecycle;
-  // The last process has removed the name. Guarded by lifecycle.
+  // Set when the last process has removed the region's name. Guarded by lifecycle.
   std::atomic<std::uint32_t> dead;
   // All slots that have ever been claimed are below this number.
   std::atomic<std::uint32_t> slots_reached;
@@ -97,10 +100,11 @@ struct RegionHeader {
   std::atomic<std::uint32_t> kept;
   // Monotonic clock: the time of the last search for dead processes.
   std::atomic<std::uint64_t> reaped_ns;
-  // Monotonic clock, seconds: the time of the next search for a segment, after a search found none;
-  // 0: now.
+  // The time of the next search for a segment, if the last search found none (monotonic clock,
+  // seconds). 0: a search can begin now.
   std::atomic<std::uint32_t> full_until;
-  // How many tables have memory. Guarded by lifecycle.
+  // How many tables of the index have memory. Only a process that holds lifecycle changes this
+  // number.
   std::atomic<std::uint32_t> index_tables;
 
   // For the other users of the file system (room_for_others.h): the times at which their room was
@@ -113,10 +117,11 @@ struct RegionHeader {
   std::atomic<std::uint64_t> records;
   // Bytes that records use.
   std::atomic<std::uint64_t> used_bytes;
-  // Devices of cached files, plus one. If all entries are taken, any device counts as known.
+  // The devices of cached files, each plus one. If all entries are taken, any device counts as
+  // known.
   std::atomic<std::uint64_t> devices[8];
-  // k_for_good: the last table is full. Otherwise the time (monotonic clock, seconds) before which
-  // no memory is requested, or 0.
+  // k_for_good: the last table of the index is full. Any other value is a time (monotonic clock,
+  // seconds) until which the index requests no memory. 0: the index can request memory now.
   std::atomic<std::uint32_t> index_full;
   // How many renames, removals and similar changes there have been.
   std::atomic<std::uint64_t> name_changes;
@@ -127,32 +132,35 @@ struct RegionHeader {
 
   // Metadata (metadata_room.h).
 
-  // Bytes of metadata in segments that keep their records, dropped records included.
+  // The size of all metadata in segments that keep their records. Includes dropped records.
   std::atomic<std::uint64_t> metadata_bytes;
   // generation:32 | segment + 1:32 of the segment that is being filled; 0: none yet.
   std::atomic<std::uint64_t> metadata_filling;
-  // base::boot_ns: the time of the next check, after a check found no segment to drop; 0: now.
+  // The time of the next check for a segment to drop, if the last check found none (base::boot_ns).
+  // 0: a check can begin now.
   std::atomic<std::uint64_t> metadata_full_until;
   // 0: no fetch has begun yet, so changes do not matter.
   std::atomic<std::uint32_t> has_fetched;
-  // 0: no directory has been read yet to keep its listing.
+  // 0: no process has read a directory yet in order to cache its listing.
   std::atomic<std::uint32_t> has_metadata;
-  // The number of rows in use; too high if a process ended between two steps.
+  // The number of LeftWriter rows in use. This number is too high if a process died between two
+  // steps.
   std::atomic<std::uint32_t> left_writers;
-  // The order of the newest row in use.
+  // The order number of the newest LeftWriter row in use.
   std::atomic<std::uint32_t> left_order;
 
   // Large files (chunks.h).
 
   // 0: there has never been a chunk.
   std::atomic<std::uint32_t> has_chunks;
-  // The next large file is placed below this segment; 0: below the ring.
+  // The chunks of the next large file are placed below this segment. 0: below the ring.
   std::atomic<std::uint32_t> chunk_hint;
-  // Coarse monotonic clock: the time of the next search for a place, after a search found none.
+  // The time of the next search for a place, if the last search found none (coarse monotonic
+  // clock).
   std::atomic<std::uint64_t> chunks_full_until;
-  // The order of the newest chunk that passes.
+  // The order number of the newest chunk that passes.
   std::atomic<std::uint64_t> passing_order;
-  // The place at which the search for the oldest chunk that passes starts.
+  // The place at which the next search for the oldest chunk that passes starts.
   std::atomic<std::uint32_t> passing_hand;
   // How many chunks pass, according to the last count, and how many chunks may pass.
   std::atomic<std::uint32_t> passing, most_passing;
@@ -164,11 +172,11 @@ struct RegionHeader {
   std::atomic<std::uint64_t> blocks_whole;
 
   // Prefetching (lead_claim.h, ring.h). The leader holds one of these mutexes. lead_word contains
-  // the index of this mutex.
+  // the index of the mutex that it holds.
   pthread_mutex_t lead_locks[k_lead_locks];
   std::atomic<std::uint64_t> lead_word;
-  // k_to_prefetch: every process offers to lead. k_to_look_at_room: the library's threads check the
-  // room for others.
+  // Tasks for the library's threads, as bits. k_to_prefetch: offer to lead the prefetching.
+  // k_to_look_at_room: check the room for other programs.
   std::atomic<std::uint32_t> threads_wanted;
   // How many times a process has begun to lead.
   std::atomic<std::uint32_t> leads;
@@ -176,34 +184,35 @@ struct RegionHeader {
   std::atomic<std::uint32_t> lead_depth;
   // The number of first reads of files of listed directories (listings.h).
   std::atomic<std::uint32_t> listed_reads;
-  // The number of last segments that form the ring; 0: there is none.
+  // How many of the region's last segments form the ring. 0: there is no ring.
   std::atomic<std::uint32_t> ring_segments;
-  // The distance in segments from the ring's own start down to the lowest segment that has joined
-  // the ring; 0: no segment has joined.
+  // The distance in segments between the ring's own start and the lowest segment that has joined
+  // the ring. 0: no segment below the ring's own start has joined.
   std::atomic<std::uint32_t> ring_reach;
   // Futex: changes when the ring gets room.
   std::atomic<std::uint32_t> ring_wakeups;
-  // The leader waits for room.
+  // Set while the leader waits for room in the ring.
   std::atomic<std::uint32_t> ring_waiting;
   // generation:32 | segment + 1:32 of the segment that programs' own fetches fill; 0: none yet.
   std::atomic<std::uint64_t> ring_filling;
 
   // The tiers (tier_writer.h). The process that writes to the tiers holds the mutex, and reports
-  // from time to time that it still writes.
+  // from time to time that it is still writing.
   pthread_mutex_t disk_writer;
   // Coarse monotonic clock: the time of the writer's last report; 0: no process writes.
   std::atomic<std::uint64_t> disk_alive_ns;
-  // Futex: changes when a segment has got its last record, or a process has leased another segment.
+  // Futex: changes when a segment has received its last record, or a process has leased another
+  // segment.
   std::atomic<std::uint32_t> disk_news;
-  // The writer waits for disk_news to change.
+  // Set while the writer waits for disk_news to change.
   std::atomic<std::uint32_t> disk_sleeps;
 
-  // The cluster (cluster_tier.h). Only one process shares the node's data with other nodes. This
-  // process holds the mutex.
+  // The cluster (cluster_tier.h). Only one process shares the node's data with other nodes: the
+  // process that holds this mutex.
   pthread_mutex_t cluster_writer;
   // 1: paths of directories have changed on this node.
   std::atomic<std::uint32_t> cluster_distrusted;
-  // The files that this node has changed, as bits that a hash selects.
+  // The files that this node has changed. The hash of a file selects the file's bit.
   std::atomic<std::uint64_t> cluster_changed[k_changed_words];
   // pid:32 | pid namespace:32 of programs that have attached and have not been reaped yet
   // (process_slots.h).
@@ -216,15 +225,15 @@ struct RegionHeader {
   GatewayRow gateways[k_gateways];
   // Futexes: how many requests have been posted, and how many rows have become free.
   std::atomic<std::uint32_t> mail_news, mail_freed;
-  // A process may be waiting for a free row.
+  // Set if a process may be waiting for a free row.
   std::atomic<std::uint32_t> mail_waiting;
 
-  // For the report.
+  // Fields for the report.
 
-  // The disk's failure has been reported.
+  // Set when the disk's failure has been reported.
   std::atomic<std::uint32_t> disk_told;
   TierRow tiers[base::k_tiers];
-  // base::View::number of the views that have attached. Guarded by lifecycle.
+  // base::View::number of each view whose processes have attached. Guarded by lifecycle.
   std::uint64_t views[k_views];
 
   // Whether a file of this device has ever been cached. May wrongly return true.

@@ -9,8 +9,9 @@
 namespace cube::cache {
 namespace {
 
-// A program that has listed a directory, but opened only one or two of its files, may not read the
-// rest.
+// A program that has listed a directory may open only a few of its files. So files are fetched
+// ahead only after k_files_that_tell first reads in the directory, and k_reads_that_tell first
+// reads in all listed directories together.
 constexpr std::uint32_t k_reads_that_tell = 8, k_files_that_tell = 2;
 
 // The values of ListingSlot::state.
@@ -30,7 +31,8 @@ void start_over(ListedRow& row) {
     count->store(0, std::memory_order_relaxed);
 }
 
-// A directory from which files are read is worth more than a directory that is only listed.
+// How little a row is worth. A directory from which files are read is worth more than a directory
+// that is only listed.
 std::uint32_t uselessness(const ListedRow& row) {
   if (row.hash.load(std::memory_order_relaxed) == 0) return UINT32_MAX;
   const std::uint32_t age = std::min(age_of(row), UINT32_MAX / 2);
@@ -61,7 +63,7 @@ void Listings::note_listed(std::string_view directory) {
   const std::uint64_t hash = base::hash_path(directory);
   if (hash == 0) return;
   if (ListedRow* const known = find(hash); known != nullptr) {
-    // Old counts do not predict further reads.
+    // If the counts are old, they do not predict further reads.
     if (is_old(*known)) start_over(*known);
     known->used.store(listing_second(), std::memory_order_relaxed);
     return;
@@ -71,16 +73,16 @@ void Listings::note_listed(std::string_view directory) {
     ListedRow& other = row(hash, way);
     if (uselessness(other) > uselessness(*least)) least = &other;
   }
-  // Frees the row before its counts are reset for another directory. A death in between then leaves
-  // a free row, not a row with wrong counts.
+  // Frees the row before its counts are reset for the new directory. If this process dies in
+  // between, it leaves a free row, not a row with wrong counts.
   std::uint64_t former = least->hash.load(std::memory_order_relaxed);
   if (former != 0 && !least->hash.compare_exchange_strong(former, 0, std::memory_order_acq_rel))
     return;
   start_over(*least);
   least->used.store(listing_second(), std::memory_order_relaxed);
   std::uint64_t free = 0;
-  // Release: a process that finds the row does not see the counts of the previous directory. Pairs
-  // with the acquire in find.
+  // Release: a process that finds the row does not see counts of the previous directory. Pairs with
+  // the acquire in find.
   least->hash.compare_exchange_strong(free, hash, std::memory_order_release,
                                       std::memory_order_relaxed);
 }
@@ -126,13 +128,14 @@ bool Listings::post(std::string_view directory) {
     slot.hash = hash;
     slot.length = static_cast<std::uint32_t>(directory.size());
     std::memcpy(slot.path, directory.data(), directory.size());
-    // Fails if the slot has been taken back. Pairs with the acquire in take.
+    // The swap fails if the slot was freed in the meantime. Release: pairs with the acquire in
+    // take.
     state = mine;
     if (!slot.state.compare_exchange_strong(state, k_posted, std::memory_order_release,
                                             std::memory_order_relaxed))
       return false;
-    // Notes the post only now. If the note came first and the process died before the post, the
-    // directory would never be posted. Posting it twice does no harm.
+    // Notes the post only now. If the note came first and this process died before the post, no
+    // process would ever post the directory. To post a directory twice does no harm.
     listed->lead.store(lead, std::memory_order_relaxed);
     return true;
   }

@@ -1,16 +1,17 @@
 // Directories that programs of the node have listed, and how many bytes of each directory's files
-// programs have read. If a program lists a directory and then reads one file of it after another,
-// the directory's files are fetched ahead. Files are not fetched in this way if better information
-// is available (prefetch/order/listing_source.h).
+// programs have read. If a program lists a directory and then reads the directory's files one after
+// another, the files are fetched ahead. Files are not fetched in this way if a better source tells
+// the order of reading (prefetch/order/listing_source.h).
 //
 // Each directory takes one row of the region, no matter how many files it holds. Processes that
 // start later, and processes of other jobs, also find the row. The hash of a directory determines
 // eight candidate rows. If all of them are taken, the directory that has not been listed or read
-// from for the longest time loses its row. Its files are then fetched on demand. A directory is
-// posted by its path to the leader, which then fetches its files. Invariants: no process owns a
-// row, so a death leaves at worst wrong counts, which are reset when the row is reused. A slot that
-// a dead process was writing is freed together with everything else that the process held.
-// Thread-safe, and async-signal-safe, except take, which only the leader calls.
+// from for the longest time loses its row. The files of that directory are then fetched on demand.
+// A process posts the path of a directory to the leader, which then fetches the directory's files.
+// Invariants: no process owns a row, so a death leaves at worst wrong counts, which are reset when
+// the row is reused. If a process dies while it writes a ListingSlot, the slot is freed together
+// with everything else that the process held. Thread-safe, and async-signal-safe, except take,
+// which only the leader calls.
 #pragma once
 
 #include <string>
@@ -29,7 +30,7 @@ class Listings {
 
   void note_listed(std::string_view directory);
 
-  // Notes that a file is opened for the first time since it was put into memory. True: the
+  // Notes that a file is opened for the first time since the file was put into memory. True: the
   // directory of the file was listed, is read file by file, and has not been posted to the leader.
   bool note_read(std::string_view file, std::uint64_t bytes, bool was_fetched_ahead);
   // Notes further bytes that were read of a file whose first open has been noted.
@@ -43,12 +44,12 @@ class Listings {
   bool take(std::string& directory);
   // Null: the directory has no row, or has lost it.
   ListedRow* find(std::uint64_t hash) const;
-  // Notes that the leader handles the directory, so that it need not be posted. give_back removes
-  // the note.
+  // Notes that the leader handles the directory, so that no process posts the directory. give_back
+  // removes the note.
   void take_charge(ListedRow& row);
   void give_back(ListedRow& row) { row.lead.store(0, std::memory_order_relaxed); }
   bool is_old(const ListedRow& row) const;
-  // A count that each first read of a file of a listed directory increments.
+  // The number of first reads of files of listed directories.
   std::uint32_t reads() const {
     return region_->header().listed_reads.load(std::memory_order_relaxed);
   }

@@ -1,5 +1,5 @@
-// A path in the region that is noted only once, for the report of a job. Thread safety: any thread
-// and signal handler of any process may use it.
+// A path in the region, for the report of a job. Only the first path is noted. Thread safety: any
+// thread and signal handler of any process may use it.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@ struct NotedPath {
   char text[Bytes - sizeof(std::uint32_t)];
 };
 
-// Writes the path and a terminating zero. Only the end of a long path is kept, because it says more
-// than the beginning.
+// Writes the path and a terminating zero. Keeps only the end of a long path, because the end says
+// more than the beginning.
 void write_noted_path(std::span<char> text, std::string_view path);
 
 // Notes the path if no path has been noted yet.
@@ -34,8 +34,8 @@ void note_path(NotedPath<Bytes>& noted, std::string_view path) {
   noted.state.store(2, std::memory_order_release);
 }
 
-// Copies the path to `text`. Another process has written the path, so characters that a terminal
-// should not get are replaced by '?'. Returns an empty text if there is no path.
+// Copies the path to `text`. Replaces all characters except printable ASCII by '?', because another
+// process has written the path. If there is no path, the text is empty.
 template <std::size_t Bytes>
 void copy_noted_path(const NotedPath<Bytes>& noted, std::span<char> text) {
   text[0] = '\0';

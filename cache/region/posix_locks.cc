@@ -28,30 +28,33 @@ namespace {
 namespace sys = base::sys;
 using Counter = std::atomic<std::uint64_t>;
 
-// The devices (each plus 1) of the files that the process has locked; 0: free.
+// The devices (each plus 1) on which the process has locked files. 0: the entry is free.
 constinit std::array<Counter, 16> g_devices{};
-// The devices (each plus 1) whose locks /proc shows, because the kernel keeps these locks.
+// The devices (each plus 1) on which the kernel keeps the locks itself, so that /proc shows them.
 constinit std::array<Counter, 16> g_shown{};
 // `all`: every device counts as noted, because there are more devices than entries.
 enum class Noted : std::uint8_t { none, some, all };
 constinit std::atomic<Noted> g_noted{Noted::none};
 
-// The lower half of a counter counts the closes in progress, the upper half the closes that have
-// ended. The orders are seq_cst: a thread that closes first counts the close and then asks about
-// locks. A thread that locks first takes the lock and then checks the closes.
+// The lower half of a counter counts closes in progress, the upper half counts closes that have
+// ended. All accesses are seq_cst. A thread that closes an fd first counts the close, then asks
+// about locks. A thread that takes a lock first takes the lock, then checks the closes. So at least
+// one of the two threads notices the other.
 constexpr std::uint64_t k_ended = std::uint64_t{1} << 32;
-// g_early: the closes that began before the process had taken any lock. The other counters: the
-// closes of the files with the same hash.
+// g_early counts closes that began before the process had taken any lock. Each counter in g_closes
+// counts the closes of all files whose hash selects it.
 constinit Counter g_early{0};
 // The number of early closes that never end, because a handler has jumped out of them.
 constinit std::atomic<std::uint32_t> g_left{0};
 constinit std::array<Counter, 64> g_closes{};
 
-// Fds that were left open: the fd in the lower half, the mark of its file in the upper half.
+// Fds that were left open. The lower half of a word is the fd, the upper half is the mark of its
+// file.
 constinit std::array<Counter, 1024> g_kept{};
-// Locks that /proc does not show, in the same form: the fd through which the lock was taken.
+// Locks that /proc does not show. The words have the same form as in g_kept, with the fd through
+// which the lock was taken.
 constinit std::array<Counter, 256> g_hidden{};
-// There are more such locks than fit.
+// Set if g_hidden had no room for such a lock.
 constinit std::atomic<bool> g_hides_more{false};
 
 std::uint32_t going_on(const Counter& closes) {
@@ -86,7 +89,7 @@ std::uint64_t noted_word(int fd, const FileStat& stat) {
 std::uint32_t mark_in(std::uint64_t noted) { return static_cast<std::uint32_t>(noted >> 32); }
 int fd_in(std::uint64_t noted) { return static_cast<int>(static_cast<std::uint32_t>(noted)); }
 
-// The file of a noted fd. Empty: the fd refers to another file by now.
+// The file of a noted fd. Empty: by now, the fd is closed or refers to another file.
 std::optional<FileStat> noted_file(std::uint64_t noted) {
   if (noted == 0) return std::nullopt;
   const auto stat = stat_fd(fd_in(noted), AT_STATX_DONT_SYNC);
@@ -104,7 +107,7 @@ bool note_fd(std::array<Counter, k_size>& rows, std::uint64_t word) {
   return is_noted;
 }
 
-// Empties each row for whose word is_wanted(word) is true, and calls visit(word).
+// For each word for which is_wanted(word) is true: empties the word's row, then calls visit(word).
 template <std::size_t k_size, typename Wanted, typename Visit>
 void take_noted(std::array<Counter, k_size>& rows, Wanted&& is_wanted, Visit&& visit) {
   for (Counter& row : rows) {
@@ -146,8 +149,8 @@ void note_device(std::uint64_t device) {
   }
 }
 
-// Calls visit(fd, stat) for each open regular file, until visit returns true. Returns true if visit
-// has returned true, or if /proc is missing.
+// Calls visit(fd, stat) for each open regular file, until visit returns true. Returns whether visit
+// has returned true. Also returns true if /proc cannot be read.
 template <typename Visit>
 bool is_any_file(Visit&& visit) {
   const auto directory = base::open_fd("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY);
@@ -173,8 +176,8 @@ bool has_taken(int fd) {
                                 std::string_view::npos;
 }
 
-// Whether the fd's file is on FUSE. A FUSE server may manage the locks itself, so that the kernel
-// does not know them.
+// Whether the fd's file is on FUSE. A FUSE server may manage locks itself, and the kernel then does
+// not know these locks.
 bool is_of_fuse(int fd) {
   struct ::statfs fs {};
   constexpr int k_fuse = 0x65735546;
@@ -183,8 +186,8 @@ bool is_of_fuse(int fd) {
 
 enum class Holder : std::uint8_t { nobody, own, other, unknown };
 
-// The holder of one of the locks on the file. The kernel is asked on behalf of this open file,
-// which has no lock, so it also reports locks of this process.
+// The holder of one of the locks on the file. F_OFD_GETLK asks on behalf of the open file, which
+// has no lock itself. So the kernel also reports locks of this process.
 Holder holder_of_one(int fd) {
   struct ::flock lock {};
   lock.l_type = F_WRLCK;
@@ -267,7 +270,8 @@ bool PosixLocks::Closes::have_gone_on() {
   return !have_rested && may_wait();
 }
 
-// Whether a close may wait for the server.
+// Yields the processor. Returns whether the caller may continue to wait for a close, which can
+// itself wait for a server.
 bool PosixLocks::Closes::may_wait() {
   constexpr std::uint64_t k_longest_ns = 2'000'000'000;
   sys::raw(SYS_sched_yield);
@@ -304,8 +308,8 @@ bool PosixLocks::may_hold(int fd) {
 }
 
 void PosixLocks::close(int fd) {
-  // POSIX locks belong to an fd table, and the program's locks do not belong to this thread's
-  // table.
+  // POSIX locks belong to an fd table. A close in this thread's own table does not affect the
+  // program's locks.
   if (base::t_has_own_fds) return static_cast<void>(sys::close(fd));
   {
     const Closing closing(g_early);
@@ -325,8 +329,8 @@ void PosixLocks::become_child() {
   take_noted(g_kept, is_any, [](std::uint64_t kept) {
     if (noted_file(kept)) sys::close(fd_in(kept));
   });
-  // Resets the count, because another thread of the parent may have incremented it without filling
-  // a row.
+  // Resets the count, because at the fork, another thread of the parent may have incremented it,
+  // but not filled a row yet.
   g_noted_fds.store(0, std::memory_order_relaxed);
 }
 

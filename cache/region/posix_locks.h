@@ -1,11 +1,11 @@
-// POSIX locks of the program (fcntl, lockf) and fds of the library. The kernel drops all POSIX
-// locks of a process on a file as soon as the process closes any fd of that file. So the library
-// closes fds of origin files in the program's fd table only through this class. This class leaves
-// such an fd open while the process has a lock on the file. The kernel is asked about locks only
-// after the process has locked a file of the device. If a FUSE server keeps the locks, the kernel
-// does not know all holders, so this class notes the locks that the process takes. Other fds need
-// no such care: closing an fd with O_PATH drops no lock, and the library's own threads have their
-// own fd tables. Thread-safe, lock-free and async-signal-safe.
+// Keeps the library from dropping POSIX locks of the program (fcntl, lockf). When a process closes
+// any fd of a file, the kernel drops all POSIX locks of the process on that file. So the library
+// uses this class to close the fds of origin files that it has in the program's fd table. The class
+// leaves an fd open while the process has a lock on the fd's file. The kernel is asked about locks
+// only after the process has locked a file of the device. If a FUSE server keeps the locks, the
+// kernel does not know all holders, so this class notes the locks that the process takes. Other fds
+// need no such care: closing an fd with O_PATH drops no lock, and the library's own threads have
+// their own fd tables. Thread-safe, lock-free and async-signal-safe.
 #pragma once
 
 #include <atomic>
@@ -17,16 +17,16 @@
 
 namespace cube::cache {
 
-// How many fds are noted: those that PosixLocks::close() has left open, and those of locks that a
-// server keeps. The count is incremented before such an fd is noted, and decremented after it is
-// forgotten.
+// How many fds are noted: fds that PosixLocks::close() has left open, and fds through which the
+// program has taken a lock that a server keeps. The count is incremented before such an fd is
+// noted, and decremented after it is forgotten.
 extern constinit std::atomic<std::uint32_t> g_noted_fds;
 
 class PosixLocks {
  public:
-  // Makes the program's call that takes a lock through the fd, and returns its result. Another
-  // thread may close an fd of the library during the call and thereby drop the new lock. In that
-  // case the call is repeated. Repeating it has no effect on a lock that still exists.
+  // Makes the program's call that takes a lock through the fd, and returns its result. During the
+  // call, another thread may close an fd of the library and thereby drop the new lock. In that case
+  // the call is repeated, which has no effect on a lock that still exists.
   template <typename Call>
   static int take(int fd, Call&& call) {
     Closes closes(fd);
@@ -34,7 +34,7 @@ class PosixLocks {
     do {
       closes.look();
       result = call();
-      // A close either finds the lock or is noticed below.
+      // From now on, each close finds the lock. The loop notices an earlier close.
       if (result == 0) closes.note_taken(fd);
     } while (result == 0 && closes.have_gone_on());
     return result;
@@ -47,12 +47,12 @@ class PosixLocks {
   static bool may_hold(int fd);
 
   static void close(int fd);
-  // False: there is nothing to forget, and no fd to close.
+  // False: no fd is noted, so there is nothing to forget or to close.
   static bool is_any_noted() { return g_noted_fds.load(std::memory_order_relaxed) != 0; }
   // These functions handle fds that close() has left open. A mark identifies the file of such fds.
-  // kept_mark() returns the mark of this fd's file; 0: no such fd of that file is left open. When a
-  // lock has ended, close_kept() closes the fds of the mark, and close_all_kept() those of all
-  // files, unless the file has another lock.
+  // kept_mark() returns the mark of this fd's file. 0: close() has left open no fd of that file.
+  // Call close_kept() or close_all_kept() when a lock has ended. These functions close the fds of
+  // one mark, or of all marks, but leave an fd open if its file still has a lock.
   static std::uint32_t kept_mark(int fd) { return is_any_noted() ? kept_mark_slow(fd) : 0; }
   static void close_kept(std::uint32_t mark) {
     if (mark != 0) [[unlikely]]
@@ -67,8 +67,9 @@ class PosixLocks {
     if (is_any_noted()) [[unlikely]]
       forget_slow(first, last);
   }
-  // Call it before all locks on the fd's file end: the program unlocks the whole file, closes the
-  // fd, or puts another file over it. Returns kept_mark().
+  // Call it when the program is about to unlock the fd's whole file, to close the fd, or to replace
+  // the fd (dup2). Each of these actions ends all locks of the program on the file. Returns
+  // kept_mark().
   static std::uint32_t forget_and_mark(int fd) {
     return is_any_noted() ? forget_and_mark_slow(fd) : 0;
   }
@@ -86,15 +87,16 @@ class PosixLocks {
   [[gnu::cold]] static void forget_slow(unsigned first, unsigned last);
   [[gnu::cold]] static std::uint32_t forget_and_mark_slow(int fd);
 
-  // The closes of all files that share a counter with the fd's file.
+  // Watches the closes of all files that share a counter with the fd's file.
   class Closes {
    public:
     explicit Closes(int fd);
     void look();
-    // Whether a close was in progress at look(), or has ended since then. If true, it also yields
-    // the processor.
+    // Whether a close was in progress at look(), or has ended since then. If so, also yields the
+    // processor.
     bool have_gone_on();
-    // Notes the lock that the program has taken through this fd, or that /proc shows such locks.
+    // Called after the program has taken a lock through this fd. If /proc shows the lock, notes
+    // that /proc shows the locks of this device. Otherwise notes the lock.
     void note_taken(int fd) const;
 
    private:

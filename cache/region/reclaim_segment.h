@@ -12,7 +12,7 @@
 
 namespace cube::cache {
 
-// A slot of the index has 12 bits for a generation. Dead slots are swept before these bits wrap
+// A slot of the index has 12 bits for a generation. Dead slots must be swept before these bits wrap
 // around.
 inline constexpr std::uint32_t k_generations_between_sweeps = Index::k_generation_mask / 4;
 

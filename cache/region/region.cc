@@ -23,18 +23,16 @@ namespace {
 
 namespace sys = base::sys;
 
-// The open must not block if another program has put a FIFO, or a file with a lease, under the
-// region's name.
+// With these flags, the open does not block even if the region's name belongs to a FIFO or to a
+// file with a lease.
 constexpr int k_open_name = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
 
-// If other programs have just needed memory, they will soon need it again, because they allocate
-// and free it batch by batch. So for this time no segment is leased: it would soon have to be given
-// back.
+// After the region has given memory back, no process leases a segment for this time. Other programs
+// allocate and free memory batch by batch, so they will soon need the memory again.
 constexpr std::uint64_t k_rest_ns = 5'000'000'000;
 
-// Whether robust mutexes work. Without robust mutexes, no process would learn of the death of
-// another process. glibc requests them from the kernel once, and a sandbox may have refused the
-// request.
+// Whether robust mutexes work. Without them, no process would learn that the holder of a mutex has
+// died. glibc asks the kernel for them once, and a sandbox may have refused.
 bool has_robust_mutexes() {
   void* head = nullptr;
   std::size_t bytes = 0;
@@ -42,7 +40,7 @@ bool has_robust_mutexes() {
          head != nullptr;
 }
 
-// Returns how large the region may be. 0: even the smallest region is too large.
+// Returns the size of the new region. 0: no region can be created, for the reason `why`.
 std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   const auto room = base::shared_room(options.directory.c_str());
   if (!room) {
@@ -79,9 +77,9 @@ std::uint64_t wanted_bytes(const RegionOptions& options, std::string& why) {
   return 0;
 }
 
-// Makes one huge page from a hole in the file, or from existing pages. This works even if
-// shmem_enabled is "never", and costs less than 512 pages and their faults
-// (doc/benchmarks/calls.md). The kernel requires one existing page.
+// Makes one huge page from a hole in the file, or from existing pages. Works even if shmem_enabled
+// is "never", and costs less than 512 small pages and their faults (doc/benchmarks/calls.md). The
+// kernel requires that one page exists, so make_huge_page() allocates a page first.
 bool make_huge_page(int fd, std::uint64_t at) {
   constexpr int k_madv_collapse = 25;
   if (sys::failed(sys::fallocate(fd, 0, static_cast<std::int64_t>(at), k_page))) return false;
@@ -91,21 +89,21 @@ bool make_huge_page(int fd, std::uint64_t at) {
          !sys::failed(sys::madvise(mapping->data(), base::Mapping::k_huge_page, k_madv_collapse));
 }
 
-// Whether the machine has this much memory left. If a tmpfs page cannot be allocated, the kernel
-// calls the OOM killer.
+// Whether the machine has this much memory left. If the kernel cannot allocate a page of a tmpfs,
+// it calls the OOM killer.
 bool machine_has(std::uint64_t bytes) {
   const std::uint64_t memory = base::available_memory();
   return memory == UINT64_MAX || memory >= bytes + base::k_memory_left_alone;
 }
 
-// Reserves memory for this part of the file. Uses huge pages as long as the kernel has any.
+// Reserves memory for this part of the file, in huge pages as long as the kernel has any.
 base::Result<void> reserve_memory(int fd, std::uint64_t at, std::uint64_t bytes) {
   if (at + bytes > base::file_size_limit()) return base::fail(EFBIG);
   std::uint64_t done = 0;
   while (done + base::Mapping::k_huge_page <= bytes && make_huge_page(fd, at + done))
     done += base::Mapping::k_huge_page;
-  // fallocate also covers the huge pages, because an emulator may report success for an advice that
-  // it does not know. The call takes 0.4 us for each page that already exists.
+  // Covers the range of the huge pages, too, because an emulator may have reported success for an
+  // advice that it does not know. The call takes 0.4 us for each page that already exists.
   const long error =
       sys::fallocate(fd, 0, static_cast<std::int64_t>(at), static_cast<std::int64_t>(bytes));
   if (sys::failed(error)) return base::fail(static_cast<int>(-error));
@@ -144,13 +142,14 @@ base::Result<Region*> Region::attach(const RegionOptions& options, std::string& 
     auto opened = region->open_existing(why);
     const bool is_existing = opened.has_value();
     if (!opened && opened.error().value == ENOENT && options.create) {
-      // Sweeps first, because a new region may need the memory that dead jobs have left behind.
+      // Sweeps first, because the new region may need the memory of regions that dead jobs have
+      // left behind.
       sweep_once();
       opened = region->create(options, why);
     }
     if (!opened) {
       delete region;
-      // Another process has linked its region first. The next iteration uses that region.
+      // EEXIST: another process has linked its region first. The next iteration uses that region.
       if (opened.error().value == EEXIST) continue;
       return base::fail(opened.error().value);
     }
@@ -204,7 +203,7 @@ base::Result<void> Region::open_existing(std::string& why) {
   if (!writable) return complain(writable.error().value);
   struct ::stat st {};
   if (sys::failed(sys::fstat(writable->get(), &st))) return base::fail(EIO);
-  // The region has ended between the two calls. There may be a new region.
+  // The region has ended between the two calls. A new region may exist by now.
   if (st.st_nlink == 0) return base::fail(EEXIST);
   const bool is_ours =
       S_ISREG(st.st_mode) && st.st_uid == static_cast<uid_t>(sys::raw(SYS_geteuid));
@@ -213,7 +212,7 @@ base::Result<void> Region::open_existing(std::string& why) {
         "{} is refused: it must be a file of this user with mode 0600 and no other name", path_);
     return base::fail(EPERM);
   }
-  // Uses an OffStack, because a thread may have a stack of only 16 KB.
+  // The header is in an OffStack, because a thread may have a stack of only 16 KB.
   base::OffStack room;
   static_assert(sizeof(RegionHeader) <= base::OffStack::k_bytes);
   if (!room) return complain(ENOMEM);
@@ -266,7 +265,7 @@ base::Result<void> Region::create(const RegionOptions& options, std::string& why
   auto writable = base::open_fd(options.directory.c_str(), O_TMPFILE | O_RDWR, 0600);
   if (!writable) return complain("open", writable.error().value);
   const int fd = writable->get();
-  // Sets the mode again, because it must not depend on the umask.
+  // Sets the mode again, because the umask may have changed it.
   sys::raw(SYS_fchmod, fd, 0600);
   if (const long e = sys::ftruncate(fd, static_cast<std::int64_t>(layout_.file_bytes));
       sys::failed(e)) {
@@ -316,8 +315,8 @@ base::Result<void> Region::map(int read_write_fd, int read_only_fd) {
   auto writable = base::Mapping::shared_for_huge_pages(
       read_write_fd, layout_.data, layout_.file_bytes - layout_.data, PROT_NONE);
   if (!writable) return base::fail(writable.error().value);
-  // Keeps the region out of core dumps. Otherwise a core dump would contain the whole cache if the
-  // region has lost its name.
+  // Keeps the region out of core dumps. Otherwise, if the region has lost its name, a core dump
+  // would contain the whole cache.
   for (const base::Mapping* part : {&*control, &*data, &*writable})
     sys::madvise(part->data(), part->size(), MADV_DONTDUMP);
   control_ = std::move(*control);
@@ -340,14 +339,14 @@ base::Result<base::Mapping> Region::window(std::uint64_t at, std::size_t bytes) 
                              : base::Mapping::duplicate_for_huge_pages;
   auto window = duplicate(writable_.data() + at, bytes, PROT_READ | PROT_WRITE);
   if (window) return window;
-  // valgrind and some sandboxes do not support this mremap.
+  // Under valgrind and in some sandboxes, this use of mremap fails.
   const auto fd = reopen(O_RDWR);
   if (!fd) return base::fail(window.error().value);
   return base::Mapping::shared(fd->get(), layout_.data + at, bytes, PROT_READ | PROT_WRITE);
 }
 
-// The rights of the whole mapping change, so the kernel does not split it, and this needs no free
-// mapping.
+// Changes the rights of the whole mapping. So the kernel does not split the mapping, and the
+// process does not exceed its limit of mappings.
 std::byte* Region::writable_at(std::uint64_t at) const {
   const long error = base::sys::raw(SYS_mprotect, base::sys::arg(writable_.data()),
                                     static_cast<long>(writable_.size()), PROT_READ | PROT_WRITE);
@@ -374,8 +373,8 @@ base::Result<void> Region::reserve_segments(std::uint32_t first, std::uint32_t c
 
 bool Region::leaves_room_for_others(std::uint64_t bytes) const {
   const auto room = base::shared_room(path_.c_str());
-  // If the region has lost its name, statfs cannot find its file system. The kernel itself then
-  // refuses memory that it does not have.
+  // If the region has lost its name, statfs cannot find its file system. The result is then true,
+  // because the kernel itself refuses memory that it does not have.
   if (!room) return true;
   const std::uint64_t gave = header().gave_back_ns.load(std::memory_order_relaxed);
   return room->usable() >= bytes && (gave == 0 || base::coarse_monotonic_ns() - gave >= k_rest_ns);
@@ -404,8 +403,8 @@ base::Result<void> Region::add_index_table(std::uint32_t known) {
                                     static_cast<std::int64_t>(end - layout_.index[known]));
   // ENOSPC becomes ENOMEM, because a file system that is full now may soon have room again.
   if (sys::failed(error)) return base::fail(error == -ENOSPC ? ENOMEM : static_cast<int>(-error));
-  // Release: a process that sees the count finds memory in the table. Pairs with the acquire in
-  // Index::tables.
+  // Release: a process that sees the new count finds memory in the new table. Pairs with the
+  // acquire in Index::tables.
   header().index_tables.store(known + 1, std::memory_order_release);
   return {};
 }

@@ -1,13 +1,14 @@
 // The shared-memory file that all processes of the node map.
 //
 // Lifetime: the first process creates the file without a name (O_TMPFILE), and reserves and fills
-// the control part. Then it links the file to RAM_DIR/cubeshim-UID-NAME, so that no process ever
-// sees an incomplete region. The last process removes the name, except in two cases: the user wants
-// to keep the region, or the first process of a job has yet to read its report from the region.
-// Invariants: a region with the wrong owner or with a mode other than 0600 is refused. The data
-// part is mapped read-only, through an fd that was opened read-only, so even mprotect cannot make
-// it writable. No fd stays open. Only pages that posix_fallocate has reserved are written. Thread
-// safety: attach is called once. Any thread may call everything else.
+// the control part. Only then does the process link the file to RAM_DIR/cubeshim-UID-NAME, so that
+// no process ever sees an incomplete region. The last process removes the name. It keeps the name
+// if the user wants to keep the region, or if the first process of a job has yet to read its report
+// from the region. Invariants: a region with the wrong owner or with a mode other than 0600 is
+// refused. The data part is mapped read-only, through an fd that was opened read-only, so even
+// mprotect cannot make it writable. No fd stays open. Processes write only to pages that were
+// reserved before (fallocate). Thread safety: attach is called once. Any thread may call all other
+// functions.
 #pragma once
 
 #include <array>
@@ -41,16 +42,16 @@ struct RegionOptions {
 
 class Region {
  public:
-  // Maps the region and claims a process slot. On failure, `why` is one line for the user. But
-  // `why` is empty if there is no region and `create` is false.
+  // Maps the region and claims a process slot. On failure, `why` is one line for the user, or empty
+  // if there is no region and `create` is false.
   static base::Result<Region*> attach(const RegionOptions& options, std::string& why);
   // Maps an existing region to inspect it. The result has no process slot, so only counters, rows
   // and retire() may be used. ENOENT with an empty `why`: there is no region. The caller owns the
   // result.
   static base::Result<Region*> look(const RegionOptions& options, std::string& why);
   static std::string path_of(const std::string& directory, const std::string& name);
-  // Returns, without attaching, whether a region exists in which a file of this device has ever
-  // been cached. May wrongly return true.
+  // Whether a region exists in which a file of this device has ever been cached. Does not attach.
+  // May wrongly return true.
   static bool may_hold(const std::string& directory, const std::string& name, std::uint64_t device);
   // Counts the living processes that are attached.
   std::uint32_t count_processes() const;
@@ -59,15 +60,15 @@ class Region {
   std::uint32_t count_processes(base::Result<base::UniqueFd> fd) const;
   // Frees everything that dead processes have left. Cheap enough to be called from time to time.
   void reap();
-  // Removes the name permanently: attached processes continue to use the region, and the next
-  // process makes a new one.
+  // Removes the name permanently. Attached processes continue to use the region, but the next
+  // process makes a new region.
   base::Result<void> retire();
-  // Like retire(), but does nothing if a process still uses the region, a setting keeps it, or a
-  // report is due. Returns whether it retired the region.
+  // Like retire(), but does nothing if a process still uses the region, a setting keeps the region,
+  // or a report is due. Returns whether it retired the region.
   bool retire_if_unused();
-  // Like retire_if_unused(), but also does nothing in two cases: the region is young, so its
-  // creator may be about to join it; or a job of the region may be running in another pid
-  // namespace.
+  // Like retire_if_unused(), but spares a young region unless all jobs that have used it are known
+  // to be over. The creator of a young region may be about to join it, or a job may be running in
+  // another pid namespace.
   bool retire_if_left();
   // Calls retire_if_left() for all regions of this user in a directory, and removes sockets on
   // which no process listens.
@@ -166,8 +167,9 @@ class Region {
   // Maps a part of the data writable. `at` is an offset from the start of the first segment, and a
   // multiple of the page size.
   base::Result<base::Mapping> window(std::uint64_t at, std::size_t bytes) const;
-  // Returns the byte at this offset, writable, for a process that can have no more mappings. From
-  // then on, a stray store of this process can reach the data. Null if the kernel refuses.
+  // Returns a writable address of the byte at this offset. Makes no new mapping, for a process that
+  // can have no more mappings. Instead, it makes the whole mapping `writable_` accessible, so from
+  // then on a stray store of this process can damage the data. Null: the kernel refuses.
   std::byte* writable_at(std::uint64_t at) const;
   std::uint64_t offset_in_data(const void* at) const {
     return static_cast<std::uint64_t>(static_cast<const std::byte*>(at) - data_.data());
@@ -211,7 +213,7 @@ class Region {
   static constexpr std::string_view k_socket_suffix = ".sock";
 
   Region() = default;
-  // Claims a slot, unless this region has ended or must end now.
+  // Claims a slot. `gone`: this region has ended, or must end now.
   Joined join(const RegionOptions& options, std::string& why);
   std::string why_not_claimed(int error) const;
   // Returns the bit of this view; 0 if all bits are taken.
@@ -231,8 +233,8 @@ class Region {
   base::Result<void> map(int read_write_fd, int read_only_fd);
 
   base::Mapping control_, data_;
-  // A second, inaccessible mapping of the data part. Windows are duplicates of its parts, so they
-  // need no fd and no name.
+  // A second, inaccessible mapping of the data part. Windows are duplicates of parts of this
+  // mapping, so they need neither an fd nor a name.
   base::Mapping writable_;
   ResidentPages resident_;
   // Keeps this process's life lock (life_lock.h).

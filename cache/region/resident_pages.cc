@@ -11,7 +11,7 @@ namespace {
 
 namespace sys = base::sys;
 
-// Threads share the sum, so each thread should write to it only rarely.
+// Threads share the sum, so a thread adds to the sum only after it has read this many bytes.
 constexpr std::uint64_t k_step = 8 << 20;  // bytes
 constinit thread_local std::uint64_t t_read [[gnu::tls_model("initial-exec")]] = 0;
 
@@ -25,8 +25,8 @@ void ResidentPages::note_read(std::uint64_t bytes, const base::Mapping& data,
   const std::uint64_t bound = bound_.load(std::memory_order_relaxed);
   if (bound == 0 || read_.fetch_add(own, std::memory_order_relaxed) + own < bound) return;
   read_.store(0, std::memory_order_relaxed);
-  // This drops page table entries of a shared mapping, but not its bytes. EINVAL: the program has
-  // locked its memory.
+  // The mappings are shared, so this drops their entries in the page table, but not their bytes.
+  // EINVAL: the program has locked its memory.
   for (const base::Mapping* part : {&data, &writable})
     sys::madvise(part->data(), part->size(), MADV_DONTNEED);
 }

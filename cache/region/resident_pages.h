@@ -1,7 +1,7 @@
 // Limits the part of the region that the kernel counts as this process's own memory (RSS). Pages
-// that a process has read stay in its page table, so a monitor that sums or limits the RSS of
-// processes would count the cache once for each process. Dropping pages from the table frees no
-// memory and loses no data. After that, the next read has one minor fault for each 64 KB.
+// that a process has read stay in its page table. So a monitor that sums or limits the RSS of
+// processes would count the cache once for each process. When a process drops pages from its table,
+// no memory is freed and no data is lost. The next read then causes one minor fault for each 64 KB.
 // Thread-safe and async-signal-safe.
 #pragma once
 

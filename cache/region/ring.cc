@@ -9,9 +9,10 @@
 #include "cache/region/segments.h"
 
 namespace cube::cache {
-// A bit is cleared before the count is decremented, and set after the count is incremented. So if a
-// process is killed in between, the count is too high, never too low (see settle_count). The count
-// does not fall below 0, even if give_up has already settled it. True: no unread record is left.
+// Decrements the count of unread records. True: no unread record is left. A bit is cleared before
+// the count is decremented, and set after the count is incremented. So if a process is killed in
+// between, the count is too high, never too low (see settle_count). The count does not fall below
+// 0, even if give_up has already set it to 0.
 bool Ring::count_down(std::uint32_t segment) {
   std::atomic<std::uint32_t>& unread = region_->segment_row(segment).unread;
   std::uint32_t left = unread.load(std::memory_order_relaxed);
@@ -28,8 +29,8 @@ bool Ring::clear_bit(const Record& record) {
   if ((word.fetch_and(~bit, std::memory_order_acq_rel) & bit) == 0) return false;
   const bool was_last = count_down(segment_of(record));
   RegionHeader& header = region_->header();
-  // seq_cst: either this load sees that the leader waits, or the leader sees that the segment is
-  // used up.
+  // seq_cst: either this load sees that the leader waits, or the leader sees that all records of
+  // the segment have been read.
   if (was_last && header.ring_waiting.load(std::memory_order_seq_cst) != 0) wake();
   return true;
 }
@@ -37,7 +38,7 @@ bool Ring::clear_bit(const Record& record) {
 bool Ring::note_opened(const Record& record) { return clear_bit(record); }
 
 bool Ring::want_again(const Record& record) {
-  // Only the first open of a prefetched record is noted.
+  // Other records have no bit, because only the first open of a prefetched record is noted.
   if (!holds(record) || !record.is_prefetched()) return false;
   const std::uint64_t place = region_->offset_in_data(&record) / k_unread_grain;
   std::atomic<std::uint64_t>& word = region_->unread_bits()[place / 64];
@@ -61,13 +62,14 @@ bool Ring::settle_count(std::uint32_t segment) {
 void Ring::note_published(const Record& record) {
   const std::uint64_t place = region_->offset_in_data(&record) / k_unread_grain;
   region_->segment_row(segment_of(record)).unread.fetch_add(1, std::memory_order_relaxed);
-  // Release: pairs with clear_bit. The caller of clear_bit has found the record through the index.
+  // Release: pairs with the fetch_and in clear_bit, whose caller has found the record through the
+  // index.
   region_->unread_bits()[place / 64].fetch_or(1ULL << (place % 64), std::memory_order_release);
 }
 
 std::uint32_t Ring::segments_for(const RegionLayout& layout, std::uint64_t bytes) {
-  // One segment is filled while others are read, so the ring has at least four segments if the
-  // region is large enough.
+  // The ring has at least four segments if the region is large enough, so that one segment can be
+  // filled while others are read.
   const std::uint32_t most = layout.segment_count / 2, fewest = std::min(most, 4U);
   return static_cast<std::uint32_t>(
       std::clamp<std::uint64_t>(bytes / layout.segment_bytes, fewest, most));
@@ -111,8 +113,8 @@ base::Result<void> Ring::next_filling(const Filling& full) {
     tell_tier_writer(header);
   }
   auto leased = lease();
-  // Leases the same segment again, because the ring's other segments may wait for their readers for
-  // a long time.
+  // If no other segment can be leased, leases the same segment again, because the ring's other
+  // segments may wait for their readers for a long time.
   if (!leased && full.is_any && is_spent(full.segment) && take_used_up(full.segment))
     leased = full.segment;
   if (!leased) {
@@ -139,7 +141,7 @@ bool Ring::is_unread(std::uint32_t segment, std::uint32_t generation, std::uint6
 std::uint32_t Ring::give_up(std::uint32_t segment) {
   const std::uint64_t words = region_->layout().segment_bytes / k_unread_grain / 64;
   std::uint32_t dropped = 0;
-  // Each bit is cleared either here or by its reader, so each record is counted once.
+  // Either this function or a reader clears a bit, so each record is counted only once.
   for (std::uint64_t i = 0; i < words; ++i) {
     std::atomic<std::uint64_t>& word = region_->unread_bits()[words * segment + i];
     if (word.load(std::memory_order_relaxed) == 0) continue;
@@ -160,7 +162,8 @@ bool Ring::wait_for_room(std::uint64_t at_most_ns) {
   RegionHeader& header = region_->header();
   const std::uint32_t seen = header.ring_wakeups.load(std::memory_order_seq_cst);
   header.ring_waiting.store(1, std::memory_order_seq_cst);
-  // The ring is not notified when a file is closed.
+  // A process that closes a file does not wake the leader. So if pins of open files hold segments,
+  // the leader waits only for this time.
   constexpr std::uint64_t k_until_closed_ns = 500'000;
   bool is_pinned = false;
   const bool has_none = room(&is_pinned) == 0;

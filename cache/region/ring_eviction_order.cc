@@ -13,15 +13,16 @@
 namespace cube::cache {
 namespace {
 
-// The number of segments that the ring needs to fill, read and reclaim segments at the same time.
-// No more segments join, because each of them takes room from resident records.
+// With this many segments, the ring can fill, read and reclaim segments at the same time. No
+// further segments join, because each of them takes room from resident records.
 constexpr std::uint32_t k_enough = 8;
-// Limits the checks: checking all pins on a segment takes a cache miss for each process.
+// Limits the number of segments that are checked, because a check of all pins on a segment costs a
+// cache miss for each process.
 constexpr std::uint32_t k_most_looks = 32;
 
 }  // namespace
 
-// Searches from the end, where the ring's own place is.
+// Searches from the end of the region, where the ring has its own place.
 template <typename Take>
 std::optional<std::uint32_t> Ring::join(Take&& take) const {
   if (!is_short()) return {};
@@ -42,7 +43,8 @@ base::Result<std::uint32_t> Ring::lease() {
     const std::uint32_t segment = lowest + (next_ - lowest + step) % count;
     bool taken = false;
     if (word_of(region_->segment_row(segment)).state == SegmentState::free) {
-      // If a new segment gets no memory, a segment that has memory is reclaimed.
+      // If one free segment got no memory, skips all other free segments. The loop then reclaims a
+      // segment that has memory.
       if (segment < first_segment() || error != ENOSPC) continue;
       const auto leased = lease_free(*region_, segment);
       if (!leased && leased.error().value != EBUSY) error = leased.error().value;
@@ -63,7 +65,7 @@ base::Result<std::uint32_t> Ring::lease() {
 
 bool Ring::is_used_up(std::uint32_t segment) const {
   if (!is_spent(segment)) return false;
-  // Spares the segment that programs fill, unless it is the only segment.
+  // Spares the segment that programs fill, if the ring has other segments.
   const Filling now = filling();
   return !now.is_any || now.segment != segment || !is_open(now) ||
          end_segment() - first_segment() == 1;
@@ -76,7 +78,7 @@ bool Ring::is_spent(std::uint32_t segment) const {
 }
 
 bool Ring::is_awaited(const SegmentRow& row) const {
-  // Acquire: pairs with the release in the process that has written the records (TierWriter).
+  // Acquire: pairs with the release in TierWriter, in the process that has written the records.
   return row.fresh.load(std::memory_order_seq_cst) != row.flushed.load(std::memory_order_acquire) &&
          has_disk_writer();
 }
@@ -89,14 +91,15 @@ bool Ring::take_used_up(std::uint32_t segment) {
   if (!before.is_closed()) return false;
   const bool joins = row.is_ring.load(std::memory_order_relaxed) == 0;
   const auto may = [&] {
-    // A prefetcher calls want_again() only while it has a pin on the record.
+    // No process can call want_again() now, because its caller must have a pin on the record.
     if (row.unread.load(std::memory_order_seq_cst) != 0 || is_awaited(row) ||
         row.is_mapped.load(std::memory_order_acquire) != 0)
       return false;
     if (joins) note_joined(segment);
     return true;
   };
-  // Other processes can use the rest of a resident segment.
+  // If a resident segment cannot join after all, its previous state is restored, so that other
+  // processes can use the rest of the segment.
   const SegmentWord closed{SegmentState::sealed, k_no_owner, before.generation};
   return reclaim_segment(*region_, segment, before, joins ? before : closed, may);
 }
@@ -137,8 +140,8 @@ bool Ring::can_join() const {
   return join([&](std::uint32_t segment) { return !is_pinned(segment); }).has_value();
 }
 
-// Called before the segment's word changes. If the process is killed in between, the ring still
-// finds the segment.
+// Call it before the segment's word changes, so that the ring finds the segment even if this
+// process is killed in between.
 void Ring::note_joined(std::uint32_t segment) {
   const std::uint32_t first = first_segment(), reach = segment < first ? first - segment : 0;
   std::atomic<std::uint32_t>& known = region_->header().ring_reach;
@@ -161,7 +164,7 @@ std::uint64_t Ring::room(bool* is_pinned) const {
       }
     }
   }
-  // Counts at most one segment, because segments join one at a time.
+  // Counts at most one segment that could join, because segments join one at a time.
   if (segments == 0 && can_join()) segments = 1;
   return segments * region_->layout().segment_bytes;
 }

@@ -9,7 +9,8 @@
 namespace cube::cache {
 namespace {
 
-// A writer that has not reported for this time was killed, or is waiting for a disk that hangs.
+// If the tiers' writer has not reported for this time, it was killed, or waits for a disk that
+// hangs.
 constexpr std::uint64_t k_writer_is_gone_ns = 2'000'000'000;
 
 void set_free(Region& region, std::uint32_t segment) {
@@ -26,7 +27,8 @@ void give_back(Region& region, std::uint32_t segment) {
 base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t count) {
   bool has_memory = true;
   for (std::uint32_t i = first; i < first + count; ++i) {
-    // Pairs with the release below: another process's reservation is complete.
+    // Pairs with the release below: if another process has set the mark, its reservation is
+    // complete.
     has_memory =
         has_memory && region.segment_row(i).has_memory.load(std::memory_order_acquire) != 0;
   }
@@ -38,15 +40,17 @@ base::Result<void> reserve(Region& region, std::uint32_t first, std::uint32_t co
   return {};
 }
 
-// Leases a segment in the ring's place that was leased before the ring was made. The ring does not
-// own such a segment, and would never lease it. Segments for metadata are left out.
+// Leases a segment that another process has left open, in order to use the rest of it. Excludes
+// segments of the ring and segments for metadata. Includes segments in the ring's place that were
+// leased before the ring was made, because these do not belong to the ring.
 base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes) {
   for (std::uint32_t i = 0, n = region.layout().segment_count; i < n; ++i) {
     SegmentRow& row = region.segment_row(i);
     const SegmentWord before = word_of(row);
     if (before.state != SegmentState::open || before.owner != k_no_owner) continue;
-    // A segment gets the mark of the ring or of metadata only during a lease. So the mark belongs
-    // to this word, and the swap below fails if the word has changed.
+    // A segment gets the mark of the ring or of metadata only while a process leases the segment.
+    // So if the segment gets a mark after these checks, its word has changed, and the swap below
+    // fails.
     if (row.is_ring.load(std::memory_order_relaxed) != 0) continue;
     if (row.holds_metadata.load(std::memory_order_relaxed) != 0) continue;
     if (region.layout().segment_bytes - row.fill.load(std::memory_order_relaxed) < bytes) continue;
@@ -58,8 +62,8 @@ base::Result<std::uint32_t> lease_left_over(Region& region, std::uint64_t bytes)
 
 }  // namespace
 
-// Changes a segment that is FREE or was never used to OPEN, owned by this process, in the next
-// generation. The caller must reserve its memory.
+// Gives a FREE segment the state `state` and the next generation, and makes this process its owner.
+// The caller must reserve the segment's memory.
 bool take_free(Region& region, std::uint32_t segment, SegmentState state) {
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord before = word_of(row);
@@ -85,8 +89,8 @@ std::uint32_t resident_segments(const Region& region) {
 }
 
 base::Result<void> take_for_chunks(Region& region, std::uint32_t segment) {
-  // If this process dies before the segment belongs to the chunks, the segment is open and empty,
-  // so it is given back.
+  // If this process dies before the second swap, the segment is open and empty, so it is given
+  // back.
   if (!take_free(region, segment, SegmentState::open)) return base::fail(EBUSY);
   SegmentRow& row = region.segment_row(segment);
   const SegmentWord own = word_of(row);
@@ -146,8 +150,9 @@ base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead) {
     }
     if (!take_free(region, segment, SegmentState::open)) continue;
     const auto reserved = reserve(region, segment, 1);
-    // While the segment was leased, another process may have found no segment. That process may try
-    // again, unless memory was the reason.
+    // While this process leased the segment, another process may have searched for a segment in
+    // vain. give_back() lets that process search again. set_free() does not, because there is no
+    // memory.
     if (!reserved) {
       set_free(region, segment);
       return base::fail(reserved.error().value);
@@ -160,7 +165,7 @@ base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead) {
 
 void tell_tier_writer(RegionHeader& header) {
   // seq_cst: either this load sees that the writer sleeps, or the writer sees the new count and
-  // does not sleep.
+  // does not go to sleep.
   header.disk_news.fetch_add(1, std::memory_order_seq_cst);
   if (header.disk_sleeps.load(std::memory_order_seq_cst) != 0)
     base::sys::futex_wake_all(&header.disk_news);
@@ -172,8 +177,8 @@ bool is_tier_writer_alive(const RegionHeader& header) {
 }
 
 void seal_segment(Region& region, std::uint32_t segment) {
-  // Seals the tails first: while the head is open, the run belongs to its writer, and is freed if
-  // the writer dies.
+  // Seals the head last. While the head is open, the whole run belongs to its writer, and is freed
+  // if the writer dies.
   const std::uint32_t count = run_length_of(region, segment);
   for (std::uint32_t i = count; i-- > 0;) {
     SegmentRow& row = region.segment_row(segment + i);
@@ -184,7 +189,7 @@ void seal_segment(Region& region, std::uint32_t segment) {
 }
 
 void free_run(Region& region, std::uint32_t first) {
-  // Gives back the head last, for the same reason as in seal_segment.
+  // Gives back the head last, so that the run is freed even if this process dies in between.
   for (std::uint32_t i = run_length_of(region, first); i-- > 0;) give_back(region, first + i);
 }
 
@@ -202,16 +207,17 @@ void release_leases_of(Region& region, std::uint32_t process_slot) {
     const SegmentWord before = word_of(row);
     if (before.owner != process_slot || before.state == SegmentState::free) continue;
     if (before.state != SegmentState::open) {
-      // The head of this tail was never made, or has already been given back.
+      // The run of this tail was never complete, or its head has already been given back.
       if (before.state == SegmentState::tail) give_back(region, i);
       // Another process may have a pin on the segment, so its bytes must stay.
       if (before.state == SegmentState::evicting)
         swap_word(row, before, {SegmentState::sealed, k_no_owner, before.generation});
     } else if (row.run_length.load(std::memory_order_acquire) > 1) {
-      // A run is sealed before its record is published, so this run has published nothing.
+      // A run is sealed before its record is published. Because this run is still open, its record
+      // is not published.
       free_run(region, i);
     } else if (row.fill.load(std::memory_order_acquire) == 0) {
-      // The segment may not have memory yet.
+      // Gives the empty segment back, because it may have no memory yet.
       give_back(region, i);
     } else {
       swap_word(row, before, {SegmentState::open, k_no_owner, before.generation});

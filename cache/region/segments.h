@@ -1,10 +1,10 @@
 // The life of a segment: FREE -> OPEN (leased by one process, which alone writes to it) -> SEALED
-// (immutable). A process that leaves a half-full segment makes it OPEN without an owner, so that
-// another process can lease the rest. A ring segment (ring.h) is also reclaimed: SEALED -> EVICTING
-// -> OPEN, in the next generation. In the ring, all processes may fill a segment that is OPEN
-// without an owner. A record larger than a segment takes a run: a first segment, and the TAIL
-// segments after it. Invariants: one compare-and-swap changes the state, the owner and the
-// generation. A generation is never 0. Thread-safe, also across processes.
+// (immutable). If a process leaves a segment that is not full, the segment stays OPEN without an
+// owner, so that another process can lease the rest. A ring segment (ring.h) is also reclaimed:
+// SEALED -> EVICTING -> OPEN, in the next generation. In the ring, all processes may fill a segment
+// that is OPEN without an owner. A record that is larger than a segment occupies a run: a first
+// segment, and the TAIL segments after it. Invariants: one compare-and-swap changes the state, the
+// owner and the generation. A generation is never 0. Thread-safe, also across processes.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ struct SegmentWord {
   std::uint32_t generation = 0;
 
   static SegmentWord of_word(std::uint64_t word) {
-    // A new region contains only zeros: each segment is free and was never used.
+    // In a new region, all words are zero, which means that each segment is free and was never
+    // used.
     return {static_cast<SegmentState>(word & 0xff),
             static_cast<std::uint32_t>((word >> 8) & 0xffffff),
             static_cast<std::uint32_t>(word >> 32)};
@@ -31,8 +32,9 @@ struct SegmentWord {
     return static_cast<std::uint64_t>(state) | (std::uint64_t{owner} << 8) |
            (std::uint64_t{generation} << 32);
   }
-  // Whether the segment is sealed, or is open without an owner. In the second case its owner has
-  // exited or has given it back, or all processes fill it (filling.h).
+  // Whether the segment is sealed, or is open without an owner. An open segment has no owner if its
+  // owner has exited or has given the segment back, or if all processes fill the segment
+  // (filling.h).
   bool is_closed() const {
     return state == SegmentState::sealed || (state == SegmentState::open && owner == k_no_owner);
   }
@@ -61,9 +63,9 @@ base::Result<std::uint32_t> lease_segment(Region& region, std::uint64_t bytes);
 base::Result<std::uint32_t> lease_run(Region& region, std::uint32_t count);
 // Leases exactly this segment, and reserves its memory. EBUSY: the segment is not free.
 base::Result<void> lease_free(Region& region, std::uint32_t segment);
-// Reserves memory for one of the next `ahead` free segments. The process that leases the segment
-// then does not wait for the memory (4-10 ms if a virtual machine has to ask its host). False: all
-// these segments already have memory.
+// Reserves memory for one of the next `ahead` free segments. The process that leases this segment
+// later then does not wait for memory (4-10 ms if a virtual machine has to ask its host). False:
+// all these segments already have memory.
 base::Result<bool> prepare_segment(Region& region, std::uint32_t ahead);
 // Takes exactly this segment and puts it into `state`. The segment may have no memory. False: the
 // segment is not free.

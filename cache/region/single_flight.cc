@@ -17,9 +17,9 @@ constexpr std::uint64_t k_tag_mask = ~0x3ffffffULL, k_in_parts = 1 << 25, k_is_p
 
 std::uint64_t tag_of(std::uint64_t hash) { return hash & k_tag_mask; }
 
-// The bits that identify the owner. The bits include the generation, because the slot may belong to
-// another process when they are checked. The slot number plus one is used, so that a word is never
-// 0.
+// The bits that identify the owner. These bits include the generation of the owner's slot, because
+// the slot may belong to another process when the bits are checked. The slot number is stored plus
+// one, so that the word of a flight is never 0.
 std::uint64_t owner_bits(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
       region.process_slot(process).generation.load(std::memory_order_relaxed);
@@ -34,7 +34,7 @@ void wake(FlightSlot& slot) {
   base::sys::futex_wake_all(&slot.wakeups);
 }
 
-// The number of slots in which the flight for a hash can be held.
+// The number of candidate slots for the flight of a hash.
 constexpr std::uint32_t k_ways = 4;
 
 FlightSlot& slot_of(const Region& region, std::uint64_t hash, std::uint32_t way) {
@@ -48,7 +48,7 @@ struct Claimed {
   std::uint64_t seen = 0;
 };
 
-// Returns the holder of the flight, but ignores the slot `but`.
+// Returns the slot and the word of the flight for this hash, but ignores the slot `but`.
 Claimed find_flight(const Region& region, std::uint64_t hash, const FlightSlot* but) {
   for (std::uint32_t way = 0; way < k_ways; ++way) {
     FlightSlot& slot = slot_of(region, hash, way);
@@ -70,13 +70,14 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
       if (slot.word.compare_exchange_strong(seen, mine, std::memory_order_seq_cst)) {
         taken = &slot;
       } else if ((seen & k_tag_mask) == tag_of(hash)) {
-        // Another process was first, so this process waits for it. Otherwise both processes could
-        // repeatedly take a slot and give way.
+        // Another process was faster, so this process waits for that process's flight. If this
+        // process took another slot instead, both processes could take slots and give way again and
+        // again.
         return {&slot, seen};
       }
     }
     if (taken == nullptr) return {};
-    // Another process may have taken another slot at the same time. At least one of the two
+    // Another process may have taken another slot for the same hash. At least one of the two
     // processes sees the slot of the other and gives way.
     if (find_flight(region, hash, taken).slot == nullptr) return {taken, 0};
     taken->word.store(0, std::memory_order_seq_cst);
@@ -89,8 +90,8 @@ Claimed claim_flight(const Region& region, std::uint64_t hash, std::uint64_t min
 
 void SingleFlight::Hold::end() {
   FlightSlot* const own = std::exchange(slot, nullptr);
-  // Release: waiters that wake see the published record. Pairs with the acquire in begin. If
-  // another process has taken over this flight, the flight of that process stays.
+  // Release: waiters that wake see the published record. Pairs with the acquire in begin. The swap
+  // fails if another process has taken over this flight, which then continues.
   if (own == nullptr || !own->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel))
     return;
   flights->fetch_add(1, std::memory_order_relaxed);
@@ -119,7 +120,8 @@ SingleFlight::Hold SingleFlight::Ticket::come_in_parts() {
   // Fails if another process has ended the flight.
   if (!hold.slot->word.compare_exchange_strong(before, hold.word, std::memory_order_seq_cst))
     return {};
-  // Wakes processes that already wait, because they must switch to the rule for parts.
+  // Wakes the processes that already wait, because from now on a different limit applies to their
+  // wait.
   wake(*hold.slot);
   return hold;
 }
@@ -160,10 +162,10 @@ bool SingleFlight::is_owner_gone(std::uint64_t word) const {
 SingleFlight::Prefetch SingleFlight::begin_prefetch(std::uint64_t hash, Ticket& ticket) {
   const std::uint64_t mine = word_of(hash, true);
   Claimed flight = claim_flight(*region_, hash, mine);
-  // There is no slot, so the caller fetches without a flight.
+  // Other paths hold all slots, so the caller fetches without a flight.
   if (flight.slot == nullptr) return Prefetch::mine;
-  // Takes over the fetches of a killed leader. Otherwise each demand open would have to discover
-  // for its own file that the leader is dead.
+  // Takes over the flight of a killed leader. Otherwise each open by a program would have to
+  // discover for its own file that the leader is dead.
   if (flight.seen != 0 &&
       !(is_owner_gone(flight.seen) &&
         flight.slot->word.compare_exchange_strong(flight.seen, mine, std::memory_order_acq_rel))) {
@@ -221,8 +223,8 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
     if (waited_for_prefetch != nullptr && (flight.seen & k_is_prefetch) != 0)
       *waited_for_prefetch = true;
     const bool is_in_parts = (flight.seen & k_in_parts) != 0;
-    // If this process owns the flight, the waiting thread may be the thread that must continue
-    // reading.
+    // If this process itself owns the flight, the calling thread may be the thread that must read
+    // the next part.
     const bool is_own = (flight.seen & k_owner_mask) == (mine & k_owner_mask);
     if (!may_wait || (is_in_parts && is_own)) return Outcome::too_long;
     const std::uint64_t now = base::monotonic_ns();
@@ -232,20 +234,20 @@ SingleFlight::Outcome SingleFlight::begin(std::uint64_t hash, Ticket& ticket,
       flights_before = flights;
     }
     if (now >= deadline) {
-      // The owner has begun and ended no fetch in that time. The owner may have been stopped
+      // The owner has neither begun nor ended a fetch in that time. The owner may have been stopped
       // (SIGSTOP), so all its fetches count as stuck.
       if (owner != nullptr && owner == waited_for && flights == flights_before)
         owner->stuck_at.store(flights + 1, std::memory_order_relaxed);
-      // The fetch hangs, or its thread has left it (siglongjmp). Because of the mark, later
-      // processes do not wait for it.
+      // The fetch hangs, or its thread has left it (siglongjmp). The mark keeps further processes
+      // from waiting for the fetch.
       slot.waiting.store(k_overdue, std::memory_order_seq_cst);
       return Outcome::too_long;
     }
     if (!is_overdue) {
       const std::uint32_t wakeups = slot.wakeups.load(std::memory_order_seq_cst);
       slot.waiting.store(k_waited_for, std::memory_order_seq_cst);
-      // If the word has changed, the flight has ended, and `wakeups` may be the count after its
-      // end.
+      // If the word has changed, the flight has ended, perhaps before `wakeups` was loaded. A wait
+      // would then miss the end.
       if (slot.word.load(std::memory_order_seq_cst) != flight.seen) continue;
       const std::uint64_t slice_ns =
           is_in_parts ? patience_.between_parts_ns : patience_.look_again_ns;

@@ -1,15 +1,15 @@
 // Allows one fetch for each path on a node: the first process that misses fetches, and the others
 // wait. If the fetching process dies, a waiting process takes over.
 //
-// A flight is overdue when a process has waited for it for one second; from then on no process
-// waits for it. If the owner of the flight began and ended no fetch in that second, it may have
-// been stopped (SIGSTOP). All flights of a stopped owner are overdue until the owner begins or ends
-// a flight. Processes wait for a fetch in parts as long as parts arrive. An open with O_NONBLOCK
-// does not wait.
+// A flight is overdue when a process has waited for it for one second. From then on, no process
+// waits for it. If the owner of the flight has neither begun nor ended a fetch in that second, the
+// owner may have been stopped (SIGSTOP). All flights of such an owner are overdue until the owner
+// begins or ends a flight. If a file is fetched in parts, processes wait as long as parts arrive.
+// An open with O_NONBLOCK does not wait.
 //
-// A flight occupies one of four slots chosen by the path's hash. Different paths that share those
-// slots do not wait for each other. If other paths hold all four slots, the path is fetched without
-// a flight, at worst twice. Thread-safe. A thread that holds a flight must not call begin() again;
+// A flight occupies one of four slots chosen by the path's hash. Paths that share these slots do
+// not wait for each other. If other paths hold all four slots, the path is fetched without a
+// flight, at worst twice. Thread-safe. A thread that holds a flight must not call begin() again;
 // FileCache prevents this.
 #pragma once
 
@@ -31,9 +31,9 @@ class SingleFlight {
   struct Hold {
     FlightSlot* slot = nullptr;
     std::uint64_t word = 0;
-    // ProcessSlot::flights of the owner; set if there is a slot.
+    // ProcessSlot::flights of the owner. Not null if `slot` is not null.
     std::atomic<std::uint64_t>* flights = nullptr;
-    // Ends the flight, if there is one and it has not ended yet.
+    // Ends the flight. Does nothing if there is no flight, or if it has already ended.
     void end();
     void end_copy() const {
       Hold copy = *this;
@@ -41,13 +41,13 @@ class SingleFlight {
     }
     // For a fetch in parts: whether a process has begun to wait since the last progress.
     bool is_waited_for() const;
-    // False: the flight has ended, perhaps because its thread left it by a jump.
+    // False: the flight has ended, perhaps because its thread left the fetch by a jump.
     bool is_held() const {
       return slot != nullptr && slot->word.load(std::memory_order_relaxed) == word;
     }
     void tell_progress() const;
   };
-  // Holds the flight. Ending the flight wakes its waiters.
+  // Holds the flight. The end of the flight wakes all processes that wait for it.
   class Ticket {
    public:
     Ticket() = default;
@@ -73,8 +73,8 @@ class SingleFlight {
     Hold hold_;
   };
 
-  // How often a waiting process checks whether the owner of the flight still lives, and how long it
-  // waits at most.
+  // How often a waiting process checks whether the owner of the flight still lives, and the longest
+  // time that the process waits.
   struct Patience {
     std::uint64_t look_again_ns = 50'000'000, longest_ns = 1'000'000'000;
     // The longest wait for the next part of a fetch in parts.
@@ -89,16 +89,17 @@ class SingleFlight {
     const void* of;
   };
   // Begins a flight, or waits for the flight of another process. `waited_for_prefetch` is set if
-  // that flight was a prefetch. If `may_wait` is false, begin does not wait. The wait also ends as
-  // soon as `wanted` is true.
+  // that flight was a prefetch. If `may_wait` is false, begin() does not wait. The wait also ends
+  // as soon as wanted->is_here() returns true.
   Outcome begin(std::uint64_t hash, Ticket& ticket, bool* waited_for_prefetch = nullptr,
                 bool may_wait = true, const Wanted* wanted = nullptr);
-  // Begins the flight of a prefetch, which does not wait for other fetches. If another fetch has
-  // the flight, the result is the kind of that fetch.
+  // Begins the flight of a prefetch. Never waits. If another fetch has the flight, returns the kind
+  // of that fetch.
   enum class Prefetch { mine, demanded, prefetched };
   Prefetch begin_prefetch(std::uint64_t hash, Ticket& ticket);
   bool is_under_way(std::uint64_t hash) const;
-  // If there is a flight, waits for its end like begin(), but does not begin a flight afterwards.
+  // Waits for the end of the flight for this hash, if there is one. Waits like begin(), but begins
+  // no flight afterwards.
   void wait_for_end(std::uint64_t hash);
 
  private:
@@ -114,8 +115,8 @@ class SingleFlight {
   Patience patience_;
 };
 
-// Ends the flights of a process that has ended, and makes the waiting processes check again. (A
-// waiting process may also take over a flight.)
+// Ends the flights of a process that has ended, and wakes the processes that wait for them. (A
+// waiting process can also take over a flight itself.)
 void forget_flights_of(Region& region, std::uint32_t process);
 
 }  // namespace cube::cache

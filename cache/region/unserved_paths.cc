@@ -10,7 +10,8 @@ UnservedRow& row_for(const Region& region, std::uint64_t job) {
   return region.unserved_row(static_cast<std::uint32_t>(job % k_unserved_rows));
 }
 
-// False: the row belongs to a newer job, or another thread is just taking it.
+// Gives the row to the job. False: the row belongs to a newer job, or another thread is just taking
+// it.
 bool take(UnservedRow& row, std::uint64_t job) {
   std::uint64_t owner = row.job.load(std::memory_order_acquire);
   if (owner == job) return true;

@@ -1,7 +1,7 @@
-// For each reason, the first path that was not served, for the reports of jobs. There are few rows,
-// because hundreds of jobs share a small region. If no row is free, a new job takes the row of an
-// older job, whose report then names no path. Thread-safe, also across processes;
-// async-signal-safe.
+// Notes paths that were not served, for the report of a job. For each reason, only the first path
+// is noted. There are few rows, because hundreds of jobs share a small region. If no row is free, a
+// new job takes the row of an older job, whose report then names no path. Thread-safe, also across
+// processes; async-signal-safe.
 #pragma once
 
 #include <cstddef>

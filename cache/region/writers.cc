@@ -18,8 +18,9 @@ namespace {
 
 namespace sys = base::sys;
 
-// hash of the file:48 | shared:1 | mapped:1 | how often the file is open for writing:14. The last
-// field saturates. `shared` and `mapped` are used only in the words of a process.
+// hash of the file:48 | shared:1 | mapped:1 | how often the file is open for writing:14. The count
+// stops at its largest value. `shared` and `mapped` are used only in the words of a process, not in
+// those of a stripe.
 using Word = std::uint64_t;
 constexpr Word k_times = 0x3fff, k_mapped = 0x4000, k_shared = 0x8000, k_not_hash = 0xffff;
 
@@ -33,8 +34,8 @@ std::uint32_t stripe_index(Word word) {
 bool is_of(Word word, Word hash) { return (word & k_times) != 0 && (word & ~k_not_hash) == hash; }
 Word one_more(Word word) { return (word & k_times) == k_times ? word : word + 1; }
 
-// Counts one more writer of this file, in the file's place or in a free place. False: there is no
-// place.
+// Counts one more writer of this file, in the file's place or in a free place. False: no place is
+// free.
 bool add(std::atomic<Word>* places, std::uint32_t count, Word hash) {
   for (const bool take_free : {false, true}) {
     for (std::uint32_t i = 0; i < count; ++i) {
@@ -50,7 +51,7 @@ bool add(std::atomic<Word>* places, std::uint32_t count, Word hash) {
   return false;
 }
 
-// False: the file was not counted here.
+// Subtracts `n` writers of this file. False: no place counts that many writers of the file.
 bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n) {
   for (std::uint32_t i = 0; i < count; ++i) {
     Word word = places[i].load(std::memory_order_seq_cst);
@@ -66,7 +67,8 @@ bool subtract(std::atomic<Word>* places, std::uint32_t count, Word hash, Word n)
 
 void end(WriterStripe& stripe, Word hash, Word n) {
   if (subtract(stripe.writers, WriterStripe::k_places, hash, n)) return;
-  // A file may be counted in `others`, and in several places if two writers began at the same time.
+  // Some writers of the file may be counted in `others`. If two writers began at the same time, the
+  // file can also have several places.
   for (; n > 0; --n) {
     if (!subtract(stripe.writers, WriterStripe::k_places, hash, 1))
       stripe.others.fetch_sub(1, std::memory_order_seq_cst);
@@ -84,11 +86,11 @@ base::ProcessId process_of(const LeftWriter& row) {
   return process;
 }
 
-// False: the row has been reused for another writer. Adds to `removals` how many name changes the
-// removal has counted.
+// Removes the row. Increments RegionHeader::name_changes and, for the caller, `removals`. False:
+// the row was reused for another writer.
 bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals) {
-  // A fetch may have asked for the file's stat before the last byte was written. Such a fetch began
-  // before this increment, so it sees a change.
+  // A fetch may have asked for the file's stat before the last byte was written. Because of this
+  // increment, such a fetch notices that something has changed.
   region.header().name_changes.fetch_add(1, std::memory_order_seq_cst);
   ++removals;
   if (!row.word.compare_exchange_strong(word, 0, std::memory_order_seq_cst)) return false;
@@ -96,7 +98,7 @@ bool remove(Region& region, LeftWriter& row, Word word, std::uint64_t& removals)
   return true;
 }
 
-// Whether only the process of the row had the file open, and that process is dead.
+// Whether the process of this row was the file's only writer, and is dead.
 bool has_ended(const LeftWriter& row, Word word) {
   return (word & k_left_shared) == 0 && base::liveness_of(process_of(row)) == base::Liveness::dead;
 }
@@ -133,8 +135,8 @@ bool leave(Region& region, Word own, const base::ProcessId& process) {
   return true;
 }
 
-// Whether the kernel does not see mappings of the file. On these file systems, a mapping maps a
-// file of the lower file system, so the kernel believes that the upper file is closed.
+// Whether the kernel cannot see mappings of the file. On a stacked file system, a mapping maps the
+// file of the lower file system, and the kernel believes that the upper file is closed.
 bool hides_mappings(int fd) {
   constexpr long k_overlay = 0x794c7630, k_ecryptfs = 0xf15f;
   struct ::statfs fs {};
@@ -142,8 +144,8 @@ bool hides_mappings(int fd) {
          fs.f_type == k_ecryptfs;
 }
 
-// Discards the pending signal of a broken lease in this thread. If the pending signal was meant for
-// the program, sends it again.
+// Takes the signal of a broken lease if this signal is pending in this thread. If the pending
+// signal does not come from the lease, the signal was meant for the program, and is sent again.
 void take_lease_signal(int signal, int fd) {
   const std::uint64_t set = std::uint64_t{1} << (signal - 1);
   const struct ::timespec now {};
@@ -158,13 +160,13 @@ void take_lease_signal(int signal, int fd) {
 // The kernel's answer to the question whether a file is open for writing.
 enum class OpenForWriting : std::uint8_t { nowhere, somewhere, unknown };
 
-// Whether the file's file system refuses a lease only because of writers. Local file systems and
-// FUSE do. NFS 4 and SMB also refuse a lease with EAGAIN if the server has granted no delegation
-// (oplock). A file system of a block device is local. Any other file system is asked for its type,
-// but only once, not at each refusal.
+// Whether writers are the only reason for which the file's file system refuses a lease. The answer
+// is yes for local file systems and for FUSE. NFS 4 and SMB also refuse a lease with EAGAIN if the
+// server has granted no delegation (oplock). A file system on a block device is local. For any
+// other file system, its type decides. The answer for the last such device is remembered.
 bool refuses_for_writers_alone(int fd, const FileStat& stat) {
-  // The device plus one, shifted left by one bit. The lowest bit is set if the device refuses a
-  // lease only because of writers.
+  // The last device plus one, shifted left by one bit. The lowest bit is the answer for this
+  // device.
   static constinit std::atomic<std::uint64_t> last{0};
   if (stat.device_major != 0) return true;
   const std::uint64_t known = last.load(std::memory_order_relaxed), device = (stat.device() + 1)
@@ -181,15 +183,15 @@ bool refuses_for_writers_alone(int fd, const FileStat& stat) {
   return does;
 }
 
-// Asks for a read lease. The kernel grants it only if no process on this node has the file open or
-// mapped for writing. The answer is `unknown` on file systems without leases (NFS 3, Ceph, 9p). It
-// is also `unknown` if the process does not own the file and lacks CAP_LEASE. Asking costs no
-// request to a server.
+// Asks for a read lease. The kernel grants the lease only if no process on this node has the file
+// open or mapped for writing. The answer is `unknown` on file systems without leases (NFS 3, Ceph,
+// 9p), and if the process neither owns the file nor has CAP_LEASE. Asking causes no request to a
+// server.
 OpenForWriting ask_kernel(int fd, const FileStat& stat) {
-  // The lease is returned immediately, but an open for writing in between breaks it. The kernel
-  // sends the signal of the break to this thread, which blocks it. So the program never sees the
-  // signal, and no handler can jump out while the lease exists. By default, a process ignores this
-  // signal.
+  // This thread returns the lease immediately, but an open for writing in between breaks the lease,
+  // and the kernel then sends a signal. The signal goes to this thread, which blocks all signals.
+  // So the program never sees the signal, and no handler can jump out while the lease exists. By
+  // default, a process ignores this signal.
   constexpr int k_signal = SIGURG;
   const base::BlockSignals block;
   ::f_owner_ex owner{.type = F_OWNER_TID, .pid = static_cast<int>(sys::raw(SYS_gettid))};
@@ -210,7 +212,8 @@ OpenForWriting ask_kernel(int fd, const FileStat& stat) {
                                                                  : OpenForWriting::unknown;
 }
 
-// Whether the file may be written by processes that have inherited it, or that bypass the library.
+// Whether the file may be written by a process that has inherited it, or by a process without the
+// library.
 bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uint64_t& removals) {
   const Word hash = hash_of(stat);
   const bool are_any_left = region.header().left_writers.load(std::memory_order_seq_cst) != 0;
@@ -229,7 +232,7 @@ bool is_written_by_others(Region& region, const FileStat& stat, int fd, std::uin
     rows[found] = &row;
     words[found++] = word;
   }
-  // Reads the rows first, so that the kernel's answer is newer than all rows.
+  // Asks the kernel after all rows were read, so that the kernel's answer is newer than the rows.
   const OpenForWriting is_open = fd >= 0 ? ask_kernel(fd, stat) : OpenForWriting::unknown;
   if (found == 0) return is_open == OpenForWriting::somewhere;
   if (is_open != OpenForWriting::nowhere || (is_mapped && hides_mappings(fd))) return true;
@@ -250,8 +253,8 @@ void writing_begins(Region& region, const FileStat& stat) {
   WriterStripe& stripe = writer_stripe_of(region, stat);
   if (!add(stripe.writers, WriterStripe::k_places, hash))
     stripe.others.fetch_add(1, std::memory_order_seq_cst);
-  // Adds the process's own note last. If the process is killed in between, the file stays out of
-  // the cache, which only costs time.
+  // Adds the process's own note last. If this process is killed in between, the file counts as
+  // written forever and is never cached, which only costs time.
   add(region.own_writers(region.own_slot()), k_own_writers, hash);
 }
 
@@ -288,8 +291,8 @@ bool may_be_written(Region& region, const FileStat& stat, int fd, std::uint64_t*
   for (const auto& place : stripe.writers) {
     if (is_of(place.load(std::memory_order_seq_cst), hash)) return true;
   }
-  // Reads the rows after the stripe, because a writer gets its row before it is removed from the
-  // stripe.
+  // Reads the LeftWriter rows after the stripe, because a writer gets its row before it is removed
+  // from the stripe.
   return is_written_by_others(region, stat, fd, removals != nullptr ? *removals : uncounted);
 }
 
@@ -302,14 +305,15 @@ void forget_writers_of(Region& region, std::uint32_t process_slot) {
     if ((word & k_times) == 0) continue;
     const bool is_shared = (word & k_shared) != 0;
     if (!liveness) liveness = base::liveness_of(process);
-    // A living process that has lost its lock has executed another program, or is about to end.
+    // If the process has lost its lock but is alive, it has executed another program, or is about
+    // to end.
     const bool may_go_on = is_shared || *liveness != base::Liveness::dead;
     const bool is_kept = may_go_on && !leave(region, word, process);
     own[i].store(0, std::memory_order_seq_cst);
     if (is_kept) continue;  // the file then counts as written as long as the region exists
     WriterStripe& stripe = region.writer_stripe(stripe_index(word));
-    // A change by these writers may have gone unnoticed. The new epoch makes processes check the
-    // stripe's files again if they are fetching them now.
+    // A change by these writers may have gone unnoticed. Because of the new epoch, processes that
+    // are now fetching files of this stripe check these files again.
     stripe.epoch.fetch_add(1, std::memory_order_seq_cst);
     end(stripe, word & ~k_not_hash, word & k_times);
   }

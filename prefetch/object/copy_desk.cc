@@ -28,8 +28,8 @@ void CopyDesk::drop_unwanted() {
   std::erase_if(copies_, [&](const auto& row) { return !mailbox_.is_wanted(row.second.ticket); });
 }
 
-// The words of asker and gateway differ in their state bits. So a ticket matches if it names this
-// row and the asker still owns the row.
+// A ticket matches if it names this row and the asker still owns the row. The whole words cannot be
+// compared: those of the asker and the gateway differ in their state bits.
 std::shared_ptr<const base::UniqueFd> CopyDesk::take(const cache::MailTicket& ticket) {
   const std::scoped_lock lock(mutex_);
   if (!mailbox_.is_wanted(ticket)) return nullptr;

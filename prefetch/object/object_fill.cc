@@ -53,8 +53,8 @@ void ObjectFill::forget_listing_unless(const cache::ObjectInfo& object) const {
       mount_.origin_id(), cache::RecordKind::directory, directory, base::hash_path(directory));
   const auto names = listing ? cache::ObjectNames::of(*listing) : std::nullopt;
   const auto entry = names ? names->find(name) : std::nullopt;
-  // Size aside, the object has changed only if both ETag and time differ: a store's listings can
-  // have another ETag or another fraction of a second.
+  // If the sizes are equal, the object has changed only if both ETag and time differ: in a store's
+  // listings, either the ETag or the fraction of the second can differ for the same object.
   const bool has_changed =
       entry && (entry->object.size != object.size || (entry->object.etag_mark != object.etag_mark &&
                                                       entry->object.modified != object.modified));

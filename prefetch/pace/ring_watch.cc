@@ -24,7 +24,7 @@ void RingWatch::add(const cache::RamTier::PlaceInRegion& place, std::uint32_t re
   const std::lock_guard lock(mutex_);
   Segment& segment = segments_[place.segment];
   if (segment.generation != place.generation) {
-    // The segment was reclaimed after the last look, so all its old records had been opened.
+    // The segment was reclaimed after the last look, so all its old records count as opened.
     for (const UnreadRecord& entry : segment.unread) note_opened(entry);
     segment = {.generation = place.generation};
   }

@@ -174,8 +174,8 @@ BlockReader* BlockReader::start(cache::FileCache& cache, FdOf fd_of) {
     return nullptr;
   }
   auto* const reader = ThreadCrew::start<BlockReader>(k_threads, cache, fd_of, is_sandboxed);
-  // Waits until the threads have left the program's fd table, because after that they share no lock
-  // that the program takes.
+  // Waits until the threads have left the program's fd table. After that, they share no lock with
+  // the program.
   if (reader != nullptr) reader->wait_for_tables(k_start_patience_ns);
   return reader;
 }

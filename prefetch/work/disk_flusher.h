@@ -13,7 +13,7 @@ namespace cube::prefetch {
 class DiskFlusher final : public ThreadCrew {
  public:
   // Returns true if no process of the node writes to the disk, so this process must start a thread.
-  // In a signal handler, it can return false even in this case.
+  // In a signal handler, the result can be false although no process writes.
   static bool is_wanted(cache::FileCache& cache);
   // Returns null if no thread can be started; the log says why.
   static DiskFlusher* start(cache::FileCache& cache);

@@ -25,8 +25,8 @@ std::uint64_t mark_of(const std::string& list) { return base::hash_path(list) & 
 
 }  // namespace
 
-// Each file under way needs one of the limited fds of the process. The socket, lists and rings need
-// some more.
+// Each file in flight needs an fd, and the number of fds of the process is limited. The socket, the
+// lists, and the rings need a few more fds.
 unsigned LeaderWork::most_in_flight(unsigned wanted) {
   constexpr std::uint64_t k_others = 12;
   struct ::rlimit limit {};

@@ -79,7 +79,7 @@ bool MappedFiles::is_all_present(const Row& row) {
 // Copies those bytes of the mapping that the kernel has. Returns how many it copied.
 std::uint64_t MappedFiles::keep(Row& row, int region_fd) {
   if (!row.claim(ClaimedRow::Is::filled)) return 0;
-  // If the program unmapped its mapping before this look, this look is the last.
+  // If the program has already removed its mapping, this look is the last.
   const bool is_last = row.is_left.load(std::memory_order_acquire);
   // Does not look while a thread brings a part: that thread would leave out the blocks that this
   // look is copying, although the look might have seen only a few of their pages.

@@ -55,9 +55,9 @@ class MappedFiles {
   // Notes that the program has unmapped these pages. Bytes that were read before are still copied.
   void unmapped(const void* at, std::size_t length);
   // Tells whether the kernel has read at least a twentieth of the file for mappings that the
-  // program unmapped after a few reads each. A program that continues like this will read the whole
-  // file, and the kernel may have dropped these pages. `begins`: the caller should have the whole
-  // file fetched. `goes_on`: an earlier call has returned `begins`.
+  // program unmapped after a few reads each. If the program continues like this, it will read the
+  // whole file, and the kernel may have dropped these pages. `begins`: the caller should have the
+  // whole file fetched. `goes_on`: an earlier call has returned `begins`.
   enum class AllOver : std::uint8_t { no, begins, goes_on };
   AllOver all_over(const LargeFile& file);
   // Notes that the program has given this advice for these pages. MADV_WILLNEED: the pages are read
@@ -90,7 +90,7 @@ class MappedFiles {
                                            // user
     std::atomic<std::uint64_t> before{0};  // Added::before, less what looks have found
     std::atomic<int> advice{0};            // MADV_NORMAL, SEQUENTIAL or RANDOM
-    // Offsets within the mapping: the rest of the range that MADV_WILLNEED named.
+    // The rest of the range that MADV_WILLNEED named, as offsets within the mapping.
     std::atomic<std::uint64_t> wanted{0}, wanted_end{0};
     LargeFile* file = nullptr;
     base::Mapping own;

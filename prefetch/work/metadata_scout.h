@@ -29,7 +29,7 @@ class MetadataScout final : public ThreadCrew {
     list,  // list the directory
     // list the directories that the program will list next, because it had to wait for this one
     next,
-    gather,  // gather the stats of its entries, if one has the name that was asked for
+    gather,  // gather the entries' stats, if an entry has the requested name
     follow   // gather stats in the next directories, because the program reached this one
   };
   // Returns false if too many requests are waiting already.

@@ -12,8 +12,8 @@ constexpr unsigned k_few = 8;
 // The most unwanted bytes between two files of one request.
 constexpr std::uint64_t k_most_between = 64 << 10;
 constexpr std::size_t k_most_files = 64;
-// The maximum number of requests in flight, and of files in all of them. Each request holds room
-// for its bytes, and each file occupies one of the region's 4,096 flights.
+// The limits on the requests in flight and on the total number of their files. Each request holds
+// room for its bytes, and each file occupies one of the region's 4,096 flights.
 constexpr unsigned k_most_requests = 16;
 constexpr std::size_t k_most_under_way = 1024;
 // While this many requests are in flight, the next request may wait until it is full.

@@ -16,7 +16,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// Bounded, because another program may take the memory each time the region gives some back.
+// The number of tries is bounded, because another program may take the memory each time the region
+// gives some back.
 constexpr int k_most_tries = 32;
 
 // Returns the region if it lies in this file system. Attaches to an existing region if necessary,
@@ -46,8 +47,8 @@ bool Allocation::make_room() {
     return false;
   cache::Region* const region = region_in(file.st_dev);
   if (region == nullptr) return false;
-  // At the second try, either another program has taken the memory that was given back, or the file
-  // has holes.
+  // If the first try was not enough, either another program has taken the memory that was given
+  // back, or the file has holes.
   const off_t has = tries_++ > 0 ? 0 : allocated(file, at_, bytes_);
   return cache::give_back_for(*region, static_cast<std::uint64_t>(bytes_ - has));
 }

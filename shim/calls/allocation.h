@@ -1,7 +1,7 @@
 // An allocation (fallocate) in a file on the file system that holds the region. If that file system
 // is full, the region gives back the missing memory, and the call is repeated. So a call that
-// succeeds without the library also succeeds with it. Nothing is done until an allocation fails.
-// Thread-safe and async-signal-safe.
+// succeeds without the library also succeeds with it. The library does nothing until an allocation
+// fails. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/types.h>

@@ -22,7 +22,7 @@ Answer close(int fd) {
   const OpenFileRef file = g_fds.take(fd);
   if (!file) return {};
   if (!file->is_placeholder() || file->kind != OpenFile::Kind::served) {
-    // Before the close, no other file can get the fd.
+    // Until the close, no other file can get this fd.
     if (file->fill != nullptr && file->refs.load(std::memory_order_acquire) == 1)
       file->fill->finish_at_close(fd);
     const std::uint32_t kept = cache::PosixLocks::forget_and_mark(fd);
@@ -66,8 +66,8 @@ Answer dup_to(int fd, int to, int flags, bool same_is_error) {
     return same_is_error ? -EINVAL : to;
   }
   bool from_served = g_fds.kind(fd) == RowKind::served;
-  // libc's streams may be reading the fd `to` with internal calls that bypass this library. Then
-  // the fd must get a kernel file.
+  // libc's streams may be reading the fd `to` with internal calls that bypass this library. In that
+  // case, the fd must get a kernel file.
   if (from_served && (to <= STDERR_FILENO || (g_fds.kind(to) != RowKind::served &&
                                               !sys::failed(sys::fcntl(to, F_GETFD))))) {
     placeholder::unpark_if(to);

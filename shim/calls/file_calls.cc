@@ -147,7 +147,7 @@ Answer fcntl(int fd, int command, long argument) {
 
 Answer advise(int fd) {
   const OpenFileRef file = g_fds.acquire(fd);
-  // If the kernel reads the file, it can use the advice.
+  // If the kernel reads the file, the kernel can use the advice.
   if (!file || file->is_origin()) return {};
   file->count(0);
   return 0;

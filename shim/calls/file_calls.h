@@ -1,7 +1,7 @@
 // Calls on served files, with the meaning that POSIX gives them. Each function looks up its fd.
-// Each returns a value or -errno, as the kernel would. If the fd is not served or has just been
-// materialized, the function returns nothing, and the caller calls libc. A read, a seek or a stat
-// makes no system call. Thread-safe and async-signal-safe.
+// Each function returns a value or -errno, as the kernel would. If the fd is not served or has just
+// been materialized, the function returns nothing, and the caller calls libc. A read, a seek or a
+// stat makes no system call. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <optional>
@@ -26,7 +26,8 @@ Answer stat(int fd, struct ::stat* st);
 Answer statx(int fd, unsigned mask, struct ::statx* x);
 // The fd to pass to the stat of the next library. It is needed if stat and statx above have no
 // answer, or if another library replaces libc's stat (real::stat_is_anothers). For a served file,
-// it is an O_PATH fd of the origin's own file, which costs a lookup but not an open.
+// the fd refers to the origin's own file and was opened with O_PATH, which costs a lookup but not
+// an open.
 class StatFd {
  public:
   explicit StatFd(int fd) : fd_(fd) {
@@ -51,8 +52,8 @@ Answer fcntl(int fd, int command, long argument);
 Answer advise(int fd);  // posix_fadvise, readahead: 0
 Answer map(int fd, void* at, std::size_t n, int protection, int flags, std::int64_t offset);
 
-// close_and_dup.cc. `close` closes parked and served fds. For all others, call `note_close` before
-// libc closes the fd.
+// close_and_dup.cc. `close` closes parked and served fds. Before libc closes any other fd, call
+// `note_close`.
 Answer close(int fd);
 // The scope of libc's close of an fd. The destructor ends the file's writer and counts the fd as
 // free.
@@ -71,7 +72,7 @@ class ClosingFd {
   OpenFileRef file_;
 };
 ClosingFd note_close(int fd);
-// The scope of a dup of `fd` that puts it over `to`.
+// The scope of a dup2 or dup3 of `fd` over `to`.
 ClosingFd note_replaced(int fd, int to);
 Answer dup(int fd);
 // Call this after a dup. Another thread may have materialized the file after the lookup and before

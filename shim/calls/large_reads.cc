@@ -19,7 +19,8 @@ namespace sys = base::sys;
 
 constexpr std::size_t k_most_bytes = 0x7ffff000;  // the kernel's maximum for one call
 
-// A reference on its user's stack, which is dropped even if a signal handler jumps out of the read.
+// A reference that lives on the stack of the reading function. It is dropped even if a signal
+// handler jumps out of the read.
 class KeptFile {
  public:
   explicit KeptFile(int fd) {
@@ -117,7 +118,7 @@ void fetch_other_blocks(cache::FileCache& cache, cache::LargeFile& file, int fd,
 }
 
 // Copies the bytes [at, at + n) of the file into the parts, which must have room for them. Returns
-// how many bytes were copied, or -errno if no byte was.
+// how many bytes were copied, or -errno if none could be copied.
 long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t n) {
   cache::FileCache* const cache = attachment::cache();
   cache::LargeFile& large = *file.large;
@@ -154,8 +155,8 @@ long copy(OpenFile& file, int fd, const Parts& to, std::uint64_t at, std::size_t
     if (!range.is_empty()) {
       if (auto* const reader = own_threads::reader(); reader != nullptr)
         reader->submit(large, fd, fds_left, range);
-      // An open would also make this offer, but the program may read this file for a long time
-      // before its next open.
+      // Each open also offers to lead, but the program may read this file for a long time before
+      // its next open.
       own_threads::offer(*cache);
     }
   }
@@ -167,7 +168,8 @@ Answer read_at_offset(int fd, const Parts& to) {
   if (!file) return {};
   const auto total = total_of(to);
   if (!total || *total == 0 || !may_be_shown(*file, fd)) return {};
-  // This check precedes the move of the offset, because another thread would see the move.
+  // If the kernel would refuse the read, the offset must not move at all, because another thread
+  // would see the move. So check first.
   if (!is_accepted(*file->large, to, 0)) return {};
   const auto n = static_cast<std::int64_t>(*total);
   const std::int64_t size = static_cast<std::int64_t>(file->large->size());

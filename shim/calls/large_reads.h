@@ -1,7 +1,8 @@
 // Reads of a large file, whose fd is the origin's own (cache/fill/large/large_file.h). The kernel
-// keeps the offset. One lseek claims the bytes of a read, even against other processes that share
-// the open file. A function returns nothing if libc must make the call: the fd is not a large file,
-// the read begins at the file's end, or the arguments are wrong. Thread-safe and async-signal-safe.
+// keeps the offset. One lseek claims the bytes of a read, so that no other process that shares the
+// open file reads the same bytes. A function returns nothing if libc must make the call: the fd is
+// not a large file, the read begins at the file's end, or the arguments are wrong. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <sys/uio.h>
@@ -21,9 +22,10 @@ Answer pread_slow(int fd, void* to, std::size_t n, std::int64_t at);
 Answer readv_slow(int fd, const struct ::iovec* parts, int count);
 Answer preadv_slow(int fd, const struct ::iovec* parts, int count, std::int64_t at);
 
-// Handles POSIX_FADV_WILLNEED for the bytes [at, at + n) of a file; n = 0 means up to its end.
-// Returns true if their pages are present or will be fetched ahead. If so, do not pass the advice
-// to the kernel, which would read the pages from the origin again.
+// Handles POSIX_FADV_WILLNEED for the bytes [at, at + n) of a file, or from `at` to the end of the
+// file if n is 0. Returns true if their pages are present or will be fetched ahead. In that case,
+// do not pass the advice to the kernel, because the kernel would read the pages from the origin
+// again.
 bool bring_wanted(int fd, std::int64_t at, std::int64_t n);
 // Call this after the kernel has accepted this advice (POSIX_FADV_*, except WILLNEED) for the file.
 void note_advice(int fd, int advice);

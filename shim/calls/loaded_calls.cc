@@ -94,7 +94,7 @@ struct Look {
   unsigned long long unloaded = 0;
   std::vector<Target> targets;   // functions of other libraries, which must be tested
   Target past_us{};              // a call that leads directly to libc
-  bool is_unbound_seen = false;  // another thread's dlopen has mapped but not bound a library
+  bool is_unbound_seen = false;  // another thread's dlopen has not bound its library yet
 };
 
 // The function that a program's call of read() reaches. The order of the libraries before libc
@@ -203,7 +203,7 @@ int visit(::dl_phdr_info* info, std::size_t, void* data) {
   auto known = std::find_if(g_libraries->begin(), g_libraries->end(), of_range);
   if (known == g_libraries->end()) {
     Library made{range, {}};
-    // The calls of libc and of the loader rightly stay in libc: there is no other libc in this
+    // The calls of libc and of the loader may stay in libc, because there is no other libc in this
     // namespace. The calls of the profiler's libunwind lead to libc because this library redirected
     // them.
     const bool is_own = range.begin == look.libc.begin || range.begin == look.ours.begin ||
@@ -316,14 +316,14 @@ void tell(const Target& target) {
   past_libc::end(base::LogLevel::warn, target.library, target.call->name);
 }
 
-// Returns true if a call may bypass this library. Reports a call that does.
+// Returns true if a call may bypass this library. Reports such a call.
 bool look_at_all() {
   static const Range k_libc = library_with(reinterpret_cast<const void*>(&gnu_get_libc_version));
   static const Range k_ours = library_with(reinterpret_cast<const void*>(&visit));
   Look look{k_libc, k_ours, reinterpret_cast<std::uintptr_t>(profile::native::library()),
             0,      {},     {}};
   // If read() leads to libc, this library was loaded by dlopen, and no other library's calls are
-  // bound to it.
+  // bound to this library.
   if (k_libc.end == 0 || g_first_read == 0 || k_libc.has(g_first_read)) return false;
   if (g_libraries == nullptr) g_libraries = new std::vector<Library>;
   dl_iterate_phdr(visit, &look);

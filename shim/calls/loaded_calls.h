@@ -5,9 +5,9 @@
 // placeholder (EBADF). So if the check finds such a call, the process is served as in mode real,
 // and a log line names the library. For read, mmap and similar functions, the address in a table
 // belongs to this library, to the calling library (if the call is not bound yet), to libc, or to
-// some other library. To test a function of some other library, the check calls it on a test fd,
-// and sees whether the call reaches this library. Thread-safe; one thread checks at a time. Not
-// async-signal-safe, because the check takes the loader's lock.
+// some other library. To test a function of some other library, the check calls the function on a
+// test fd and observes whether the call reaches this library. Thread-safe; one thread checks at a
+// time. Not async-signal-safe, because the check takes the loader's lock.
 #pragma once
 
 namespace cube::shim::loaded_calls {

@@ -1,11 +1,11 @@
-// Locks on served files (flock, lockf, fcntl). The kernel keeps them on the origin's own file,
+// Locks on served files (flock, lockf, fcntl). The kernel keeps the locks on the origin's own file,
 // which replaces the placeholder. Reads are still answered from memory, so a program that locks its
-// files still reads the origin only once. While the lock waited, another process may have written
-// to the file. So after each lock the file is revalidated, and if it has changed, the kernel
-// answers its reads from then on. A large file already has an fd of the origin's own file. A lock
-// that belongs to the open file must end when the program closes its last fd of the file. So the
-// library must not keep such a file open (cache/fill/large/large_file.h). Thread-safe and
-// async-signal-safe.
+// files still reads the origin only once. While the program waited for the lock, another process
+// may have written to the file. So the file is revalidated after each lock. If the file has
+// changed, the kernel answers all later reads of it. A large file already has an fd of the origin's
+// own file. A lock that belongs to the open file must end when the program closes its last fd of
+// the file. So the library must not keep such a file open (cache/fill/large/large_file.h).
+// Thread-safe and async-signal-safe.
 #pragma once
 
 #include <fcntl.h>
@@ -63,8 +63,8 @@ inline bool releases(Owner owner) { return ends_of_process(owner) || owner == Ow
 void before_lock_of_large(int fd, Owner owner);
 void after_lock_of_large(int fd, Owner owner);
 
-// Makes libc's call, after giving the fd a kernel file that can be locked. Returns the result of
-// the call.
+// Gives the fd a kernel file that can be locked, then makes libc's call. Returns the result of the
+// call.
 template <typename Call>
 int made(int fd, Owner owner, Call&& call) {
   placeholder::unpark_if(fd);

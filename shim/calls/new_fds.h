@@ -1,6 +1,6 @@
-// For calls that make unserved fds. Before the call, the shim closes parked fds, because the new fd
-// must be the lowest free fd. After the call, it clears the row of the new fd. Thread-safe and
-// async-signal-safe.
+// Functions to call around a call that makes an unserved fd. Before such a call, the shim closes
+// parked fds, because the new fd must be the lowest free fd. After the call, the shim clears the
+// row of the new fd. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "shim/fd/fd_table.h"

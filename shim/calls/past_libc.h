@@ -9,8 +9,8 @@
 
 namespace cube::shim::past_libc {
 
-// From now on, opens return kernel files. Returns false if opens already return kernel files, or if
-// the process serves nothing.
+// Makes all later opens return kernel files. Returns false if opens already do so, or if the
+// process serves nothing.
 bool begin();
 void undo();
 // After doubt(), opens return kernel files until a check decides: trust() if all calls reach this

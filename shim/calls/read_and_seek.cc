@@ -88,8 +88,8 @@ long scatter(OpenFile& file, const struct ::iovec* parts, std::uint64_t at, std:
   return static_cast<long>(done);
 }
 
-// Returns the result for the case that nothing fits before the first part with a bad address: an
-// error if bytes are left in the file, otherwise 0.
+// Returns the result if nothing fits before the first part with a bad address: an error if bytes
+// are left in the file, otherwise 0.
 long nothing_fits(const OpenFile& file, std::uint64_t at, bool faults) {
   return faults && at < file.size ? -EFAULT : 0;
 }
@@ -225,8 +225,8 @@ Answer preadv2(int fd, const struct ::iovec* parts, int count, std::int64_t at, 
 }
 
 Answer lseek(int fd, std::int64_t offset, int whence) {
-  // A memfd has no holes, and another limit for offsets. Its end is the end that the file had when
-  // it was copied.
+  // A memfd has no holes, and its limit for offsets differs. Its end is the end that the file had
+  // when it was copied.
   const bool is_for_origin = whence > SEEK_END || offset > k_sure_offset;
   while (OpenFileRef file = readable(fd, Copies::too)) {
     if (file->is_copy()) [[unlikely]] {

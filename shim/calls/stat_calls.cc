@@ -22,8 +22,8 @@ bool is_copy_of_object(int fd, cache::FileStat& stat) {
   return process::has_buckets() && !real::stat_is_anothers() && cache::stat_of_copy(fd, stat);
 }
 
-// `mask` is the mask of a statx. Only statx reports a mount id, so the check of the view is only
-// for statx.
+// `mask` is the mask of a statx. Only statx reports a mount id, so the view is checked only for
+// statx.
 template <typename To, typename... Mask>
 Answer answer(int fd, To* to, Mask... mask) {
   OpenFileRef file = g_fds.acquire(fd);

@@ -122,8 +122,8 @@ constexpr SyscallRow k_syscalls[] = {
     {SYS_epoll_create, SyscallKind::makes_fd, -1},
     {SYS_pipe, SyscallKind::makes_fd, -1},
 #endif
-    // This call gets its fd from a structure. It accepts O_PATH fds, and so would accept a
-    // placeholder.
+    // This call takes its fd from a structure. The call accepts O_PATH fds, so it would also accept
+    // a placeholder.
     {k_landlock_add_rule, SyscallKind::everything},
     {SYS_ppoll, SyscallKind::everything},
     {SYS_pselect6, SyscallKind::everything},

@@ -96,7 +96,7 @@ Done clear_socket(const std::string& path) {
   return Done::removed;
 }
 
-// A wildcard as long as the word that it replaces, so that socket_path_of() shortens the same
+// The wildcard is as long as the word that it replaces, so that socket_path_of() shortens the same
 // paths.
 constexpr const char* k_any_socket = "????????";
 

@@ -1,11 +1,11 @@
 // A table with one row for each fd. The RowKind in the row says what the fd refers to. `none` means
-// a file that only the kernel knows, `directory` a directory that may lead to a prefix, and
-// `mount_stream` a directory of a mount whose listing is in memory. A row is one 64-bit word:
+// a file that only the kernel knows. `directory` means a directory that may lead to a prefix.
+// `mount_stream` means a directory of a mount whose listing is in memory. A row is one 64-bit word:
 //   kind:3 | close-on-exec:1 | generation of the OpenFile:28 | index of the OpenFile:32
 // Invariants: A row holds one reference on its OpenFile. A row is set only after the kernel has
 // given us the fd, and cleared before the fd is closed. While a row is BUSY, one thread is changing
-// what the fd is, and all others wait. Thread safety: lock-free except for BUSY; async-signal-safe.
-// Only the process that owns the table changes it (process.h).
+// the file of the fd, and all other threads wait. Thread safety: lock-free except for BUSY;
+// async-signal-safe. Only the process that owns the table changes it (process.h).
 #pragma once
 
 #include <sched.h>
@@ -29,7 +29,7 @@ enum class RowKind : std::uint8_t {
   mount_stream = 7
 };
 
-// True if the kernel also has the file open under an fd of this kind, and so can dup it.
+// True if the kernel also has the file open under an fd of this kind, and so can dup the fd.
 inline bool is_of_kernel(RowKind kind) {
   return kind == RowKind::writer || kind == RowKind::unmounted_directory || kind == RowKind::large;
 }
@@ -54,8 +54,8 @@ class FdTable {
       if (kind_of(row) != kind || !process::owns_table()) return {};
       OpenFile* const file = open_files::at(static_cast<std::uint32_t>(row));
       if (!open_files::try_acquire(file)) continue;
-      // The object may have been reused since the load. Then the row has changed, because it holds
-      // the generation of the object.
+      // The object may have been reused since the load. In that case the row has changed, because a
+      // row holds the generation of its object.
       if (row_of(fd).load(std::memory_order_acquire) == row) [[likely]]
         return OpenFileRef::adopt(file);
       OpenFileRef::adopt(file).reset();
@@ -75,7 +75,7 @@ class FdTable {
   // Returns false if the fd is not served. Waits while the row is BUSY.
   bool set_close_on_exec(int fd, bool on);
 
-  // The fd must be ours and have no row.
+  // The kernel must have given us the fd, and the fd must have no row.
   void set(int fd, RowKind kind, OpenFileRef file, bool close_on_exec);
   void set_directory(int fd);
   // Empties the row, and returns the reference that it held. Waits while the row is BUSY.
@@ -86,9 +86,9 @@ class FdTable {
       take(fd);
   }
 
-  // For a forked child: empties the rows that other threads of the parent were changing. If the fd
-  // of such a row is a placeholder, closes it. Also marks every file as not being replaced by a
-  // thread (ReplacesFds).
+  // Call this in a forked child. Empties the rows that other threads of the parent were changing.
+  // If the fd of such a row is a placeholder, closes it. Also notes that no thread is replacing the
+  // fds of any file (ReplacesFds).
   void end_busy_rows();
 
   // Waits until no other thread holds the row, makes it BUSY, and returns its previous value.

@@ -133,7 +133,8 @@ int open_or_copy(const OpenFile& file, Accept accept) {
   if (file.large != nullptr) return copy_of_object(file);
   const int fd = open_origin(file, accept);
   if (fd >= 0 || fd == -EMFILE || fd == -ENFILE) return fd;
-  // The origin still has the file. A lock or a change of a copy would not affect that file.
+  // The origin still has the file. A lock on a copy, or a change of the copy, would not affect that
+  // file.
   if (accept == Accept::same_file && file.record->is_in_kernel() && !leads_elsewhere(fd)) return fd;
   return looking_like(made_read_only(write_memfd(*file.record), file.flags & k_status),
                       file.record->stat);
@@ -159,9 +160,9 @@ bool has_other_threads() {
          x.stx_nlink != k_alone;
 }
 
-// At the fd limit, the placeholder and the new file cannot be open at the same time, so this closes
-// the placeholder first. The process must have only one thread, because another thread could open a
-// file under the free fd, or fork a child without the file.
+// At the fd limit, the placeholder and the new file cannot be open at the same time, so this
+// function closes the placeholder first. The process must have only one thread, because another
+// thread could open a file under the free fd, or fork a child without the file.
 int open_at_limit(const OpenFile& file, Accept accept, int fd) {
   // A copy by the gateway needs two fds, so it could still fail after the close.
   if (file.large != nullptr || has_other_threads()) return -EMFILE;

@@ -1,6 +1,6 @@
 // Opens a kernel file for a served file: the origin's own, if the record's path still leads to the
-// same file, otherwise a copy of the bytes. All functions return an fd or -errno. Call them with
-// signals blocked. Thread-safe and async-signal-safe.
+// same file, otherwise a copy of the bytes. All functions return an fd or -errno. Call these
+// functions with signals blocked. Thread-safe and async-signal-safe.
 #pragma once
 
 #include "shim/fd/open_file.h"
@@ -8,8 +8,8 @@
 namespace cube::shim::kernel_file {
 
 // same_file accepts the origin's file even if its bytes have changed. With same_file, a copy is
-// accepted only if the origin no longer has the file, because a lock or a change of a copy would
-// not affect the file.
+// accepted only if the origin no longer has the file, because a lock on a copy, or a change of the
+// copy, would not affect the origin's file.
 enum class Accept : bool { same_content, same_file };
 
 // Opens the origin's own file, if it is still the file that the program opened.

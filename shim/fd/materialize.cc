@@ -110,8 +110,8 @@ void count_materialized(const char* call) {
 
 // Leaves the fds of a file, which refer to the origin's own file, to the kernel. Clears their rows
 // one by one. Does not use dup3, which would drop the program's record locks. A child opens the
-// file again, because a seek on the shared fd would also move the parent's offset, and the parent
-// may already have left the file to the kernel.
+// file again: a seek on the shared fd would also move the parent's offset, although the parent may
+// already have left the file to the kernel.
 void hand_over(OpenFile& file, int fd, std::uint64_t row, ForkSide side) {
   const std::uint64_t offset = file.offset.fetch_or(OpenFile::k_moved, std::memory_order_acq_rel);
   base::UniqueFd own;
@@ -169,8 +169,8 @@ int show_origin(int fd) {
     if (cache::FileCache* const cache = attachment::attached_cache(); cache != nullptr)
       cache->stats().count(base::Counter::locked);
     sys::lseek(kernel_fd, static_cast<std::int64_t>(offset), SEEK_SET);
-    // Stored before the fds change, so that a thread that dups the placeholder in between sees the
-    // new kind.
+    // The kind is stored before the fds change, so that a thread that dups the placeholder in
+    // between sees the new kind.
     file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
     put_over_all(kernel_fd, *file, fd, own_row);
     cache::PosixLocks::close(kernel_fd);
@@ -194,7 +194,8 @@ void tell_offset(int fd) {
   if (!file) return;
   const ReplacesFds replaces(*file);
   std::uint64_t row = 0;
-  // If the row has changed, the fd was closed, or the file was materialized with the right offset.
+  // A changed row means that the fd was closed, or that the file was materialized with the right
+  // offset.
   if (!g_fds.lock_if(fd, file.get(), row)) return;
   const std::uint64_t offset = file->offset.load(std::memory_order_acquire);
   if (file->is_origin() && (offset & OpenFile::k_moved) == 0)
@@ -297,8 +298,8 @@ void share_offset(int fd) {
   const int keeper = make_offset_keeper();
   if (keeper < 0) return g_fds.unlock(fd, own_row);
   sys::lseek(keeper, static_cast<std::int64_t>(take_offset(*file, fd)), SEEK_SET);
-  // Stored before the fds change, so that a thread that dups the placeholder in between sees the
-  // new kind.
+  // The kind is stored before the fds change, so that a thread that dups the placeholder in between
+  // sees the new kind.
   file->fd_kind.store(OpenFile::FdKind::copy, std::memory_order_seq_cst);
   file->offset.fetch_and(~OpenFile::k_moved, std::memory_order_acq_rel);
   put_over_all(keeper, *file, fd, own_row);

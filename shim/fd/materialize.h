@@ -14,8 +14,8 @@ namespace cube::shim {
 
 // Returns 0, or -errno if no kernel file could be opened (EMFILE ...); the file then stays served.
 // If the fd is not served, materialize() returns 0 at the cost of one load. `call` names, for the
-// report, the call that needs the kernel file. By default it is the calling function, which has the
-// name of libc's function.
+// report, the call that needs the kernel file. By default, `call` is the name of the calling
+// function, which is also the name of libc's function.
 int materialize_slow(int fd, const char* call = __builtin_FUNCTION());
 inline int materialize(int fd, const char* call = __builtin_FUNCTION()) {
   placeholder::unpark_if(fd);
@@ -44,7 +44,8 @@ void materialize_if_changed(int fd);
 // shim.
 void tell_offset(int fd);
 // Call this after `copy` was made by a dup of `from` and has a row. If another thread put the
-// origin's file over `from` after the dup and before `copy` had a row, puts it over `copy`, too.
+// origin's file over `from` after the dup and before `copy` had a row, puts that file over `copy`,
+// too.
 void follow_origin(int from, int copy);
 // Materializes every served file, or only the files whose fds survive an exec. Closes the parked
 // placeholders.
@@ -60,9 +61,9 @@ void materialize_for_child(ForkSide side);
 // Call this before the process enters a sandbox, which may refuse later opens. Replaces the
 // placeholders under directory streams by the origin's own directories.
 void materialize_streams();
-// For the child of a fork. Copies files that could not be materialized into the child's own memory,
-// which serves them from then on, because the child is about to lose the parent's region. This
-// memory is never freed.
+// Call this in the child of a fork, before it loses the parent's region. Copies files that could
+// not be materialized into the child's own memory, which serves them from then on. This memory is
+// never freed.
 void keep_own_copies();
 
 // Materializes the open files at or below this path.

@@ -19,8 +19,8 @@ struct Room {
 };
 alignas(64) constinit Room g_room{};
 
-// pid << 32 | tid of the thread that has the room. A pid other than this process's was stored
-// before a fork.
+// pid << 32 | tid of the thread that has the room. If the pid is not that of this process, it was
+// stored before a fork.
 constinit std::atomic<std::uint64_t> g_owner{0};
 
 std::uint64_t this_thread() {

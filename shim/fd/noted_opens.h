@@ -1,8 +1,8 @@
 // The paths that one thread of the process opens, for a program that wants to know which files
 // belong to which item (cubeshim.h). Invariants: The library owns the buffer of the paths and never
-// frees it, so it never writes to memory of the program. One thread at a time owns the buffer; in a
-// forked child, no thread owns it. Thread safety: any thread may call claim(). note() is
-// async-signal-safe, but a handler can spoil the text of one path.
+// frees it, so the library never writes to memory of the program. One thread at a time owns the
+// buffer; in a forked child, no thread owns it. Thread safety: any thread may call claim(). note()
+// is async-signal-safe, but a handler can spoil the text of one path.
 #pragma once
 
 #include <cstddef>

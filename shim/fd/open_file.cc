@@ -13,8 +13,9 @@ namespace {
 
 // Not destroyed at exit, because destructors of other libraries may still read files.
 constinit base::LazyPool<OpenFile, open_files::k_capacity> g_pool;
-// Free lists: count of pops:32 | index + 1:32. The count shows a pop that other pops came in
-// between. The thread that drops the last reference of an object puts the object into its own list.
+// Free lists: count of pops:32 | index + 1:32. The count makes a pop fail if other pops have come
+// in between. The thread that drops the last reference of an object puts the object into its own
+// list.
 constinit base::Lane<std::atomic<std::uint64_t>> g_free[base::k_lanes];
 constinit std::atomic<std::uint32_t> g_fresh{0};
 
@@ -113,7 +114,7 @@ void forget_pins() {
   const std::uint32_t n = std::min(g_fresh.load(std::memory_order_relaxed), k_capacity);
   for (std::uint32_t i = 0; i < n; ++i) {
     at(i)->pin.forget();
-    at(i)->users_of_copy.store(0, std::memory_order_relaxed);  // they count threads of the parent
+    at(i)->users_of_copy.store(0, std::memory_order_relaxed);  // counts threads of the parent
     at(i)->bytes_served.store(0, std::memory_order_relaxed);
     at(i)->calls_saved.store(0, std::memory_order_relaxed);
   }

@@ -44,9 +44,9 @@ struct alignas(64) OpenFile {
       0};                                 // calls that may move the offset of a copy (CopyUse)
   int flags = 0;                          // the program's, for F_GETFL
   std::atomic<bool> is_replacing{false};  // a thread is replacing the file's fds (ReplacesFds)
-  // For the report only. Added to the region's counts at the last close, or by tell_counts(). If
-  // several threads read one file at the same time, a count may be lost or reported twice. A locked
-  // add for each call would prevent this, but costs too much.
+  // These counts are only for the report. The last close or tell_counts() adds them to the region's
+  // counts. If several threads read one file at the same time, a count may be lost or reported
+  // twice. A locked add for each call would prevent this, but costs too much.
   std::atomic<std::uint32_t> calls_saved{0};
   std::atomic<std::uint64_t> bytes_served{0};
   [[gnu::always_inline]] void count(std::uint64_t bytes) {
@@ -78,13 +78,13 @@ struct alignas(64) OpenFile {
   cache::Pin pin;
   cache::FileStat written;              // of a writer
   cache::Listing* directory = nullptr;  // of a directory
-  // Set for a large file, whose fd refers to the origin's own file, and for an object that is
-  // served in blocks.
+  // Null except in two cases: a large file, whose fd refers to the origin's own file, and an object
+  // that is served in blocks.
   cache::LargeFile* large = nullptr;
 };
 
 // The scope of a call that moves the offset of a copy, which the kernel keeps (mode real). A thread
-// that sets k_moved waits for all scopes that began earlier before it transfers the offset to
+// that sets k_moved waits for all scopes that began earlier. Then it transfers the offset to
 // another file. The memory orders of users_of_copy and of k_moved pair with await_users_of_copy.
 class CopyUse {
  public:
@@ -122,7 +122,7 @@ class OpenFileRef {
   OpenFile* operator->() const { return file_; }
   OpenFile& operator*() const { return *file_; }
   OpenFile* get() const { return file_; }
-  // Defined here because it is on the path of a hit.
+  // Defined in the header so that it can be inlined on the path of a hit.
   void reset() {
     OpenFile* const file = std::exchange(file_, nullptr);
     // acq_rel: the thread that drops the last reference sees all earlier uses of the file.
@@ -147,7 +147,7 @@ namespace open_files {
 
 inline constexpr std::uint32_t k_capacity = 1 << 16;
 
-// Call this for a writer that a child or a mapping may still use after its last close here.
+// Call this for a writer that a child or a mapping may still use after this process has closed it.
 void let_writing_last(OpenFile& file, cache::Sharing how);
 // Returns an empty reference if all objects are in use or memory is exhausted. The caller then
 // leaves the call to the kernel.
@@ -159,9 +159,9 @@ OpenFile* at(std::uint32_t index);
 bool reserve();
 // Returns the memory of all objects. Empty before the first make().
 std::span<const std::byte> memory();
-// For a forked child: forgets the pins and the counts, which belong to the parent.
+// Call this in a forked child. Forgets the pins and the counts, which belong to the parent.
 void forget_pins();
-// Adds a reference and returns true, unless the last reference was already dropped.
+// Adds a reference. Returns false if the last reference was already dropped.
 bool try_acquire(OpenFile* file);
 
 }  // namespace open_files

@@ -34,8 +34,7 @@ void raise_bound(std::uint64_t before, int fd) {
 // lowered the limit may lie above it.
 constinit std::atomic<int> g_limit{INT_MAX};
 
-// The fd that was returned last. If it is still a placeholder, a dup of it costs a fifth of an
-// open.
+// The fd that was returned last. If it is still a placeholder, its dup costs a fifth of an open.
 constinit std::atomic<int> g_model{-1};
 
 int dup_model(int least) {

@@ -12,8 +12,8 @@ namespace cube::shim::region_fd {
 int kept();
 // Like kept(), but opens an fd if there is none. Returns a negative number if that fails.
 int get(cache::Region& region);
-// Keeps a duplicate of `fd`, unless an fd is already kept. Returns the kept fd, or a negative
-// number if the duplicate cannot be made.
+// Keeps a duplicate of `fd` if no fd is kept yet. Returns the kept fd, or a negative number if the
+// duplicate cannot be made.
 int keep(int fd);
 // Forgets `fd`, which no longer refers to the region.
 void forget(int fd);

@@ -1,4 +1,4 @@
-// The right to replace the fds of a served file. Thread-safe. Call it with signals blocked.
+// The right to replace the fds of a served file. Thread-safe. Make the object with signals blocked.
 #pragma once
 
 #include <sched.h>
@@ -15,7 +15,7 @@ class ReplacesFds {
  public:
   explicit ReplacesFds(OpenFile& file) : file_(file) {
     while (file_.is_replacing.exchange(true, std::memory_order_acquire)) {
-      process::owns_table();  // released in a child whose fork was not noticed
+      process::owns_table();  // ends the wait in a child of an unnoticed fork
       sched_yield();
     }
   }

@@ -19,7 +19,7 @@ using cube::shim::to_c;
 
 namespace {
 
-// lockf begins at the fd's position, which matters only if there is a lock to forget.
+// lockf counts from the position of the fd. The position matters only if there is a lock to forget.
 shim::locks::Owner owner_of_lockf(int fd, int command, std::int64_t n) {
   using enum shim::locks::Owner;
   if (command != F_ULOCK) return command == F_TEST ? nobody : process;

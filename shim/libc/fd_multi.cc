@@ -17,7 +17,7 @@ namespace real = cube::shim::real;
 namespace {
 
 // False before the first file is served. Afterwards, an fd may be a placeholder: of a served file,
-// or parked. The program has closed a parked fd.
+// or parked. To the program, a parked fd is closed.
 bool may_have_placeholders() { return shim::g_fds.end() != 0; }
 
 }  // namespace

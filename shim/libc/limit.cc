@@ -1,5 +1,5 @@
-// Limits of the process. The program has closed a parked fd. So after the program lowers the limit
-// of fds, no open may return a parked fd above the limit.
+// Limits of the process. To the program, a parked fd is closed. So after the program lowers the
+// limit of fds, no open may return a parked fd above the limit.
 #include <sys/resource.h>
 
 #include "cache/base/memory/can_read.h"
@@ -17,8 +17,8 @@ namespace real = cube::shim::real;
 
 namespace {
 
-// Materializes open files that could not be materialized under the new limit, which may forbid
-// another fd or the size of a copy.
+// The new limit may forbid another fd, or a copy as large as a file. Materializes the open files
+// that could then no longer be materialized.
 void before_limit(int resource, std::uint64_t soft, std::uint64_t hard) {
   if (resource == RLIMIT_NOFILE) shim::expect_new_fd();
   const bool may_be_too_low =
@@ -37,7 +37,7 @@ bool is_readable(const Limit* limit) {
          cube::base::can_read_around(begin + sizeof *limit - 1);
 }
 
-// `process`: 0 is the calling one.
+// If `process` is 0, sets the limit of the calling process.
 template <typename Limit, typename Call>
 int set_limit(pid_t process, int resource, const Limit* limit, Call&& call) {
   const bool matters = resource == RLIMIT_NOFILE || resource == RLIMIT_FSIZE;

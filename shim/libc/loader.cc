@@ -47,8 +47,8 @@ bool may_be_overwritten(const void* function) {
 // library. Returns null if libc must answer.
 //
 // libc finds the next definition only for the library that calls dlsym. So this code looks up the
-// function that the caller would call through the libraries that it needs. If this is the
-// definition after ours, it is also the next definition for the caller, which comes after this
+// function in the caller's library and the libraries that it needs. If the result is the definition
+// after ours, it is also the next definition for the caller's library, which comes after this
 // library.
 void* ours_instead_of_next(const char* name, const void* caller) {
   const void* const next = real::symbol_of_caller(name, caller);

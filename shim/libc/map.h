@@ -1,6 +1,6 @@
 // mmap, munmap, mremap and mlockall for callers of syscall(). These functions make the system call
-// by number. They must not call the function named mmap, which may be tcmalloc's: tcmalloc's mmap
-// calls syscall(), so the recursion would never end. Thread safety: as libc's.
+// by number. A call of the function named mmap could reach tcmalloc's mmap, which calls syscall(),
+// so the recursion would never end. Thread safety: as libc's.
 #pragma once
 
 namespace cube::shim {

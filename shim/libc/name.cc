@@ -28,8 +28,8 @@ using cube::shim::refuse;
 
 namespace {
 
-// For calls with two paths. The two changes are kept off the stack, because they would not fit on
-// the smallest stacks.
+// Makes a call with two paths, and reports both changes. The changes are kept off the stack,
+// because they would not fit on the smallest stacks.
 template <typename Call>
 int change_both(int from_dir, const char* from, int to_dir, const char* to, unsigned flags,
                 Call&& call) {
@@ -141,7 +141,7 @@ CUBE_LINKS(linkat, from_dir, to_dir, (flags & AT_SYMLINK_FOLLOW) != 0,
            (int from_dir, const char* from, int to_dir, const char* to, int flags), from_dir, from,
            to_dir, to, flags)
 
-// For calls that make a new name, which is impossible below our paths.
+// Makes a call that makes a new name. No name can be made below our paths.
 #define CUBE_MAKES(name, dir, declaration, ...)                                          \
   int export_##name declaration {                                                        \
     shim::placeholder::unpark_if(dir);                                                   \

@@ -1,4 +1,4 @@
-// open and its variants, which hooks.def lists. Each asks the shim first, then libc.
+// open and its variants, which hooks.def lists. Each function asks the shim first, then libc.
 #include <cstdarg>
 #include <cstdlib>
 

@@ -40,8 +40,8 @@ void before_exec() {
   if (auto* const cache = shim::attachment::attached_cache(); cache != nullptr) cache->note_exec();
 }
 
-// Corrects the cache about the path after a failed exec. ENOENT may also mean that a script's
-// interpreter does not exist.
+// After a failed exec, corrects the cached facts about the path. ENOENT may also mean that a
+// script's interpreter does not exist.
 int exec_has_failed(int result, int dir, const char* path, bool no_follow = false) {
   return shim::told(result,
                     {.dir = dir, .path = path, .no_follow = no_follow, .has_other_reasons = true});

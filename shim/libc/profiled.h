@@ -1,7 +1,7 @@
-// Wraps calls that the profiler records (shim/profile). While the profiler is off, this costs a
-// call one load and an untaken jump. If the call is a cancellation point, it costs nothing more,
-// because the check for a cancellation also covers the profiler. Only for files in this folder.
-// Thread safety: as libc's.
+// Wraps calls that the profiler records (shim/profile). While the profiler is off, a wrapped call
+// costs one more load and one untaken jump. If the call is a cancellation point, it costs nothing
+// more, because the check for a cancellation also covers the profiler. Only for files in this
+// folder. Thread safety: as libc's.
 #pragma once
 
 #include "cache/base/process/went_out.h"
@@ -60,8 +60,8 @@ inline Result by_kernel(Result result) {
 
 }  // namespace cube::shim
 
-// CUBE_PLAIN makes the lambda `plain` from a body in braces. CUBE_PROFILED calls it and, if the
-// profiler is on, records it as `kind_of` with the fields that follow.
+// CUBE_PLAIN makes the lambda `plain` from a body in braces. CUBE_PROFILED calls `plain`. If the
+// profiler is on, it also records the call as `kind_of` with the fields that follow.
 #define CUBE_PLAIN(type, ...) \
   const auto plain = [&]() __attribute__((always_inline))->type __VA_ARGS__
 #define CUBE_SUBJECT(kind_of, ...)                                                                 \

@@ -17,7 +17,7 @@ ssize_t export___read(int fd, void* to, size_t n) {
   CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read(fd, to, n), .fd = fd,
                            .wanted = n);
 }
-// The fortified variants end the program if the buffer is too small. libc does this.
+// If the buffer is too small, the fortified variants end the program. This is left to libc.
 ssize_t export___read_chk(int fd, void* to, size_t n, size_t room) {
   if (n > room) return real::__read_chk(fd, to, n, room);
   CUBE_CANCEL_OR_ANSWER_OR(ssize_t, calls::read(fd, to, n), real::__read_chk(fd, to, n, room),

@@ -28,7 +28,7 @@ namespace {
 // The path of a socket. Empty if the address is abstract (begins with a zero byte), or if the
 // kernel must choose an address.
 struct SocketPath {
-  // One byte more, because an address may lack the terminating null.
+  // The text has one more byte than an address, because an address may lack the terminating null.
   char text[sizeof(::sockaddr_un::sun_path) + 1] = {};
 
   SocketPath() = default;

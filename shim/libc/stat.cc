@@ -40,8 +40,8 @@ std::optional<long> known_stat(int dir, const char* path, bool no_follow, struct
   return 0;
 }
 
-// Returns `st` if it holds the kernel's unchanged answer, by which the cache may be corrected,
-// otherwise null.
+// Returns `st` if it holds the kernel's unchanged answer, by which the cache may be corrected.
+// Otherwise returns null.
 const struct ::stat* kernels_stat(bool is_known_form, const struct ::stat* st) {
   return is_known_form && !real::stat_is_anothers() ? st : nullptr;
 }

@@ -28,8 +28,9 @@ namespace {
 
 int fd_of(void* cookie) { return static_cast<int>(reinterpret_cast<std::intptr_t>(cookie)); }
 
-// For a stream over a file, libc reads a block of the file at a time; for a cookie stream, BUFSIZ
-// bytes. The program can see the difference in the fd's offset, so this reads a block.
+// libc reads a block of the file at a time for a stream over a file, but BUFSIZ bytes for a cookie
+// stream. The program can see the difference in the fd's offset, so this stream reads a block at a
+// time.
 ssize_t cookie_read(void* cookie, char* to, size_t n) {
   constexpr std::size_t k_block = 4096;
   return export_read(fd_of(cookie), to, n == BUFSIZ ? k_block : n);
@@ -151,7 +152,7 @@ FILE* open_stream(const char* path, const char* mode, FILE* (*libcs)(const char*
 }
 
 // libc's freopen crashes on cookie streams, and callers expect the same FILE to remain valid. So
-// this opens the new file, puts it over the old fd, and clears the buffer of the stream.
+// this function opens the new file, puts it over the old fd, and clears the buffer of the stream.
 FILE* reopen_ours(const char* path, int flags, FILE* stream) {
   const int old_fd = stream->_fileno;
   const cube::base::ProcFdName own_path(old_fd);

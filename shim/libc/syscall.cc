@@ -218,8 +218,8 @@ long export_syscall(long number, ...) {
   va_end(list);
   long forwarded = 0;
   if (shim::process::tells()) {
-    // syscall() is not a cancellation point. A function of libc to which it forwards a call may be
-    // one, so disable cancellation for such calls.
+    // syscall() is not a cancellation point. But a function of libc to which it forwards a call may
+    // be a cancellation point, so disable cancellation for such calls.
     const bool is_point = may_be_cancelled_in_libc(number);
     const std::optional<shim::NoCancel> no_cancel =
         is_point ? std::optional<shim::NoCancel>(std::in_place) : std::nullopt;

@@ -79,7 +79,8 @@ long cache_of_file(const long (&a)[6]) {
   }
   const int before = errno;
   const long result = real::syscall(shim::k_cachestat, a[0], a[1], a[2], a[3], 0L, 0L);
-  // EBADF is for the placeholder. So the kernel has this call, and no filter forbids it.
+  // EBADF means that the kernel refused only the placeholder. So the kernel has this call, and no
+  // filter forbids it.
   if (!file || file->is_copy() || result == 0 || errno != EBADF) return result;
   const auto* const range = reinterpret_cast<const RangeArguments*>(a[1]);
   auto* const pages = reinterpret_cast<Pages*>(a[2]);
@@ -199,7 +200,7 @@ bool forward_change(long number, const long (&a)[6], long& result) {
     case SYS_fchownat: return by(export_fchownat);
     case SYS_utimensat:
       if (path(1) != nullptr) return by(export_utimensat);
-      // Without a path, the call means futimens. libc's utimensat refuses a null path.
+      // Without a path, the call is the same as futimens. libc's utimensat refuses a null path.
       return a[3] == 0 && number_at(0) >= 0 &&
              is(export_futimens(number_at(0), reinterpret_cast<const struct ::timespec*>(a[2])));
 #if defined(SYS_open)

@@ -1,7 +1,7 @@
 // Wide characters. A cookie stream has no room for wide characters. If the program read a wide
 // character, libc would follow a bad pointer. So the first wide call on a cookie stream
-// materializes its file, and gives the stream the same room as fdopen. libc then makes it an
-// ordinary wide stream, which reads the kernel file through _fileno.
+// materializes its file, and gives the stream the same room as fdopen. libc then makes the stream
+// an ordinary wide stream, which reads the kernel file through _fileno.
 #include <malloc.h>
 
 #include <array>

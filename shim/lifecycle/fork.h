@@ -24,8 +24,8 @@ void become_child();
 
 // The handlers for pthread_atfork: prepare, parent and child. If another library registered its
 // handlers earlier, its `prepare` runs after ours, and its `child` runs before ours. So a thread
-// marks itself as forking. While the mark is set, the kernel answers the thread's opens, and a
-// child that is noticed before our handler runs is known to come from libc's fork.
+// marks itself as forking. While the mark is set, the kernel answers the thread's opens. If a child
+// is noticed before our handler runs, the mark shows that the child comes from libc's fork.
 void before_libc_fork();
 void after_libc_fork();
 void in_libc_fork_child();

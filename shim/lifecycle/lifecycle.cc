@@ -23,7 +23,7 @@ namespace {
 
 // Completes process::disable().
 void end_serving(const char* why) {
-  // This process no longer reports that its view is in use.
+  // From now on, this process does not report that its view is in use.
   cache::FileCache* const cache = attachment::attached_cache();
   if (cache != nullptr && process::owns_table()) cache->region().leave_view();
   own_threads::end_for_good();
@@ -79,8 +79,8 @@ void seal() {
   materialize_all(/*only_inherited=*/false, "seccomp");
   region_fd::drop();
   leave();
-  // Set last, because in a sealed process owns_table() may return false, and the steps above need
-  // it.
+  // g_sealed is set last, because owns_table() may return false in a sealed process, and the steps
+  // above need owns_table().
   process::g_sealed.store(true, std::memory_order_relaxed);
 }
 
@@ -91,11 +91,11 @@ void report() {
   cache::FileCache* const cache = attachment::cache_to_report_by();
   if (cache != nullptr) {
     flush_counters();
-    // The job has a cache, so its programs use the spelling of the prefix in the settings. There is
-    // no line about processes that opened nothing below the prefix.
+    // The job has a cache, so its programs use the spelling of the prefix in the settings. The
+    // report has no line about processes that opened nothing below the prefix.
     cache::write_last_report(cache->region(), cache->region().own_job(), *process::g_config);
   } else if (process::is_active()) {
-    // Without a cache, the opened files are unknown.
+    // There is no cache, so the report cannot say which files were opened.
     cache::write_empty_report(*process::g_config, process::job().pid,
                               spelling::has_opened_many() && !attachment::has_failed());
   }

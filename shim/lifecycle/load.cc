@@ -160,9 +160,9 @@ void complain(const base::ParsedConfig& parsed, const std::vector<std::string>& 
 bool host_has_memory_sanitizer() { return dlsym(RTLD_DEFAULT, "__msan_init") != nullptr; }
 
 // If a thread is cancelled, or an exception of the program passes through our frames, the program's
-// libgcc unwinds these frames. It calls our copy of the C++ personality routine, which sets
-// registers through our copy of libgcc. Our copy of libgcc aborts if it has never walked a stack.
-// So this function walks a stack.
+// libgcc unwinds these frames. The program's libgcc calls our copy of the C++ personality routine,
+// which sets registers through our copy of libgcc. Our copy of libgcc aborts if it has never walked
+// a stack. So this function walks a stack.
 void ready_unwinder() {
   _Unwind_Backtrace([](_Unwind_Context*, void*) { return _URC_END_OF_STACK; }, nullptr);
 }

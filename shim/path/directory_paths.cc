@@ -26,14 +26,14 @@ long read_fd_path(int fd, char* to) {
     return static_cast<long>(path.size());
   }
   const long n = sys::readlink(base::ProcFdName(fd).c_str(), to, PATH_MAX - 1);
-  // The text may be that of a removed directory, or not a path in this mount namespace.
+  // The text may be the path of a removed directory, or may not be a path in this mount namespace.
   return n <= 0 || to[0] != '/' ? -1 : n;
 }
 
-// True if the path that the kernel reports for an open directory still leads to this directory. It
-// may not: a mount may now cover the path, or another directory may have replaced the directory at
-// the origin. A path that ends in " (deleted)" may be valid. Each check is a request to the origin,
-// so the answer is kept for a second, except if every open asks the origin anyway.
+// True if the path that the kernel reports for an open directory still leads to this directory. A
+// mount may now cover the path, or another directory may have replaced the directory at the origin.
+// A path that ends in " (deleted)" may be valid. Each check is a request to the origin, so the
+// answer is kept for a second. It is not kept if every open asks the origin anyway.
 bool leads_to(std::string_view path, int dir) {
   const auto open = cache::stat_path(dir, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC);
   if (!open) return false;

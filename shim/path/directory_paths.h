@@ -13,8 +13,8 @@ namespace cube::shim::path_filter {
 std::string_view working_directory(char* buffer);
 
 // Returns the null-terminated path of the directory in which paths relative to `dir` begin. Empty
-// if there is no such path, or if the path may lead elsewhere. For changes, which must not be
-// missed, the path that the kernel reports suffices.
+// if there is no such path, or if the path may lead elsewhere. With Care::thorough, does not check
+// whether the path may lead elsewhere.
 std::string_view directory_of(int dir, char* buffer, Care care);
 
 }  // namespace cube::shim::path_filter

@@ -78,8 +78,8 @@ void materialize_named_slow(const char* path, int dir) {
   if (const int bare = fd < 0 ? bare_fd(path) : -1; g_fds.kind(bare) == RowKind::served) {
     struct ::statfs fs {};
     constexpr decltype(fs.f_type) k_proc = 0x9fa0;
-    // Must not open an fd. If a signal handler parked a higher fd at that time, the next open would
-    // return the parked fd although a lower fd is free again.
+    // This function must not open an fd. If a signal handler parked a higher fd while that fd was
+    // open, the next open would return the parked fd although a lower fd is free again.
     const long error = dir == AT_FDCWD ? sys::raw(SYS_statfs, sys::arg("."), sys::arg(&fs))
                                        : sys::raw(SYS_fstatfs, dir, sys::arg(&fs));
     if (!sys::failed(error) && fs.f_type == k_proc) fd = bare;

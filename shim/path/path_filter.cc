@@ -47,9 +47,9 @@ bool covered_by_prefix(std::string_view path) {
   return any_prefix([&](std::string_view prefix) { return base::is_below(path, prefix); });
 }
 
-// True if the path could be under a prefix after "." and "//" and ".." are resolved. True may be
-// wrong, but false never is. Written so that the compiler vectorizes it, because every open outside
-// the prefixes executes this code.
+// True if the path could be under a prefix after "." and "//" and ".." are resolved. A result of
+// true may be wrong; false is always right. The loop is written so that the compiler vectorizes it,
+// because every open outside the prefixes executes this code.
 #if defined(__GNUC__) && !defined(__clang__)
 __attribute__((optimize("O3")))
 #endif

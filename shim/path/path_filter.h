@@ -50,7 +50,7 @@ bool spells_up(int dir, const char* path, CoveredPath& spelled);
 bool join(std::string_view prefix, std::string_view below, CoveredPath& joined);
 // If the path is a prefix, sets `prefix` to it and returns true.
 bool is_prefix(int dir, const char* path, std::string_view& prefix);
-// True if the path is a prefix or a directory above a prefix, so that a rename of it affects the
+// True if the path is a prefix or a directory above a prefix. A rename of such a path affects the
 // prefix. Sets `prefix` to that prefix.
 bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
 // Returns the prefix that the path names, or an empty view. The path may end in a slash. Compares
@@ -58,9 +58,8 @@ bool is_prefix_or_above(int dir, const char* path, std::string_view& prefix);
 std::string_view prefix_named(const char* path);
 // True if a prefix covers an absolute path that was assembled from cached metadata.
 bool covers_found(std::string_view path);
-// True if the text alone proves that the path is not covered, is not a prefix or a directory above
-// a prefix, and does not name an fd. Such a path is absolute, has no ".", ".." or "//", and lies
-// elsewhere.
+// True if the text alone proves that the path lies outside all prefixes, is not above a prefix, and
+// names no fd. Such a path is absolute, has no ".", ".." or "//", and lies elsewhere.
 bool passes_by(const char* path);
 // True if paths relative to this directory may lead under a prefix: the directory is a prefix, lies
 // below a prefix, or contains a prefix.

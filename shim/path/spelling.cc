@@ -50,7 +50,7 @@ PathKind kind_of(int fd) {
 }
 
 // Returns the real path of a prefix, or an empty view if the kernel has not cached the path. After
-// an open of a file below the prefix, the kernel has cached it.
+// an open of a file below the prefix, the kernel has cached the path.
 std::string_view known_path(const std::string& prefix, char (&path)[PATH_MAX]) {
   const long opened = startup_directory::open_known(prefix.c_str());
   const std::string_view found = path_and_close(opened, path);

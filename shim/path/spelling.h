@@ -1,11 +1,11 @@
 // Detects a program that opens files of a prefix by another path, for example through a symbolic
 // link. Such a program is not served, because prefixes are compared with the text of a path. Until
-// a process attaches to the cache, it compares the real paths of the files that it opens outside
-// the prefixes. The first process that finds such a file notes its path for the report of the job.
-// No server is asked: a prefix that may be on a server is looked up only in the kernel's caches,
-// after an open of a file that may be below the prefix. In a process without the cache, each of the
-// first opens costs a readlink, and later every 64th open does. In a process with the cache, each
-// open costs a load. Thread-safe. Async-signal-safe, except start().
+// a process attaches to the cache, it compares the real paths of the files that it opens elsewhere
+// with the prefixes. The first process that finds such a file notes its path for the report of the
+// job. No server is asked: a prefix that may be on a server is looked up only in the kernel's
+// caches, after an open of a file that may be below the prefix. In a process without the cache,
+// each of the first opens costs a readlink. Later, every 64th open costs a readlink. In a process
+// with the cache, each open costs a load. Thread-safe. Async-signal-safe, except start().
 #pragma once
 
 #include <atomic>
@@ -24,8 +24,8 @@ inline constexpr std::uint32_t k_done = ~0U;
 extern constinit std::atomic<std::uint32_t> g_opens;
 
 // Call this at the start of a process. In the first process of a job, `looks` holds the real paths
-// of the prefixes, if this machine knows them. In all others, `looks` is empty, and paths are
-// compared with the spelling of the prefixes.
+// of the prefixes, if this machine knows them. In all other processes, `looks` is empty, and paths
+// are compared with the spelling of the prefixes.
 void start(const base::Config& config, std::vector<startup_directory::DirectoryLook> looks);
 void look(int fd, const char* path);
 

@@ -47,7 +47,7 @@ std::size_t unescape(char* text, std::size_t n) {
 // The mount points along a path, found by comparisons of text.
 struct Way {
   bool is_local = true;
-  std::size_t mount_length = 0;  // of the path's last mount point; 0: none
+  std::size_t mount_length = 0;  // the length of the path's last mount point; 0: none
 };
 
 // Evaluates one line: "36 35 98:0 /root /mount/point options - ext4 ...".

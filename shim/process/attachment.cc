@@ -132,8 +132,8 @@ cache::FileCache* attach(bool create) {
 
 }  // namespace
 
-// owns_table() is called first. If it notices a fork that bypassed the shim, it switches serving
-// off.
+// owns_table() is called first, because it switches serving off if it notices a fork that bypassed
+// the shim.
 cache::FileCache* attach_to_serve() {
   if (!process::owns_table() || !process::is_active()) return nullptr;
   // before_attaching() is called before anything is served. A report at the end of the process does

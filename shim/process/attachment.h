@@ -5,9 +5,9 @@
 
 namespace cube::shim::attachment {
 
-// cache() attaches at its first call. It returns null if attaching failed (which is logged once),
-// if a caller further up the stack is attaching, or if the process has left the cache or serves
-// nothing.
+// cache() attaches at its first call. cache() returns null if attaching failed (which is logged
+// once) or if a caller further up the stack is attaching. It also returns null if the process has
+// left the cache or serves nothing.
 extern constinit std::atomic<cache::FileCache*> g_cache;
 inline cache::FileCache* attached_cache() { return g_cache.load(std::memory_order_acquire); }
 cache::FileCache* attach_to_serve();
@@ -19,14 +19,14 @@ inline cache::FileCache* cache() {
 // its changes may also call this.
 cache::FileCache* existing_cache();
 // Returns the attached cache, for a call that changes a file of this device under any name. If the
-// process is not attached, attaches to a region in which others have cached files of this device,
-// because a process must report its changes even if it has cached nothing.
+// process is not attached, attaches to a region in which other processes have cached files of this
+// device. A process must report its changes even if it has cached nothing.
 cache::FileCache* cache_of_device(std::uint64_t device);
 // Reports the end of a child that may have changed metadata silently. `pid` is 0 if it is unknown.
 // If the process is not attached yet, it makes the report when it attaches.
 void note_child_ended(std::uint32_t pid);
 // Returns the cache for reading buckets: cache() or, if cache() is null and buckets are set, the
-// spare cache. The spare cache holds requests to the gateway and listings, but no files. Returns
+// spare cache. The spare cache holds listings and requests to the gateway, but no files. Returns
 // null if neither exists.
 cache::FileCache* cache_for_buckets();
 // True if attaching was tried and failed.
@@ -46,7 +46,7 @@ bool may_have_cache_to_look_at();
 cache::FileCache* cache_to_report_by();
 // Detaches for good, at the end of the process.
 void leave();
-// For the child of a fork: abandons the parent's cache.
+// Call this in the child of a fork. Abandons the parent's cache.
 void become_child();
 
 }  // namespace cube::shim::attachment

@@ -1,8 +1,9 @@
 // Cancellation points (pthread_cancel). A call that is a cancellation point in libc is also a
-// cancellation point when the shim answers it. A check for a pending request is a call, which a hit
-// cannot afford. So pthread_cancel first sets a mark in the process, and threads check only if the
-// mark is set. A hit then costs one more load. If a pthread_cancel bypasses the shim (dlvsym), the
-// next call that libc answers notices the request. Thread-safe and async-signal-safe.
+// cancellation point when the shim answers it. A check for a pending request costs a function call,
+// which is too slow for a hit. So pthread_cancel first sets a mark in the process, and threads
+// check only if the mark is set. A hit then costs one more load. If a pthread_cancel bypasses the
+// shim (dlvsym), the next call that libc answers notices the request. Thread-safe and
+// async-signal-safe.
 #pragma once
 
 #include <pthread.h>

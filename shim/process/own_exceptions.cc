@@ -1,7 +1,7 @@
 // The functions that the C++ runtime calls to throw an exception, for this library only (the
-// version script hides them). They use the library's own heap and libc's list of loaded libraries,
-// even if a preloaded library interposes malloc or dl_iterate_phdr. The library's threads throw
-// when memory is exhausted, and must not run code of the program. Thread-safe.
+// version script hides them). The functions use the library's own heap and libc's list of loaded
+// libraries, even if a preloaded library interposes malloc or dl_iterate_phdr. The library's
+// threads throw when memory is exhausted, and must not run code of the program. Thread-safe.
 #include <dlfcn.h>
 #include <link.h>
 

@@ -1,10 +1,10 @@
 // Memory of the library's own objects: operator new and delete, for this library only (the version
 // script hides them). A signal handler that has interrupted the program's malloc may open a file.
 // So an open, a stat, a read or a close must not call malloc. Blocks of up to 64 KiB come from
-// lists by size, larger blocks from mmap. A list holds freed blocks; if it is empty, a block is cut
-// from a chunk. Chunks are never unmapped. Invariants: Before each block is a header of 16 bytes
-// that names the block's list. A list changes by one compare-and-swap. Thread-safe, lock-free and
-// async-signal-safe. A forked child can use the blocks that it inherits.
+// lists by size. Larger blocks come from mmap. A list holds freed blocks; if it is empty, a block
+// is cut from a chunk. Chunks are never unmapped. Invariants: Before each block is a header of 16
+// bytes that names the block's list. A list changes by one compare-and-swap. Thread-safe, lock-free
+// and async-signal-safe. A forked child can use the blocks that it inherits.
 #include <atomic>
 #include <bit>
 #include <cstdint>
@@ -25,8 +25,8 @@ struct alignas(k_alignment) Header {
   // The index of the block's list, or the length of the block's own mapping, which is larger than
   // any index.
   std::uint64_t kind;
-  // The next block of the list, or the beginning of the mapping. Atomic, because a thread that
-  // loses a race for the block also reads this.
+  // The next block of the list, or the beginning of the mapping. The word is atomic, because a
+  // thread that loses a race for the block also reads it.
   std::atomic<std::uint64_t> link;
 };
 static_assert(sizeof(Header) == k_alignment);

@@ -82,8 +82,8 @@ bool owns_table_slow() {
     return true;
   }
   if (sys::getpid() != g_owner.load(std::memory_order_relaxed)) return false;
-  // The mark stays if the thread blocks further signals: a signal handler, which blocks its own
-  // signal, may run before the child exists.
+  // The mark stays if the thread blocks further signals. A signal handler blocks its own signal,
+  // and may run before the child exists.
   if (t_vforked && (base::blocked_signals() & ~t_blocked_at_vfork) == 0) t_vforked = false;
   return true;
 }

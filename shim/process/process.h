@@ -24,15 +24,15 @@ bool owns_table_slow();
 // removes the mark.
 void expect_vfork();
 
-// True if prefixes are set, the mode is not off, and no call (setuid, chroot ...) has changed what
-// a path means. The acquire pairs with start(), so that a thread that another library started
-// before our constructor sees the settings.
+// True if this process serves files. It does so if prefixes are set and the mode is not `off`,
+// until a call (setuid, chroot ...) changes what a path means. The acquire pairs with start(), so
+// that a thread that another library started before our constructor sees the settings.
 inline bool is_active() { return g_active.load(std::memory_order_acquire); }
 // True after our constructor has run. Constructors of other libraries may run earlier.
 extern constinit std::atomic<bool> g_is_loaded;
 inline bool is_loaded() { return g_is_loaded.load(std::memory_order_acquire); }
-// True if this process reports its changes to processes that have a file cached. It reports them
-// even after it stopped serving files (setuid, chroot ...).
+// True if this process reports its changes to processes that have a file cached. The process
+// reports its changes even after it has stopped serving files (setuid, chroot ...).
 inline bool tells() { return g_tells.load(std::memory_order_acquire); }
 // Makes this process serve nothing from now on. `why` is for the log. Calls Upcalls::disabled at
 // the end, for the parts of the shim that depend on serving.
@@ -78,9 +78,9 @@ void make_fork_mark();
 void note_owner();
 extern constinit std::atomic<bool> g_speaks;  // this process writes the job's report at its exit
 extern constinit std::atomic<bool> g_sealed;  // in a sandbox: every call is left to libc
-// Also returns false before the library's constructor has run, because constructors of other
-// libraries may call this earlier. Also returns false in a sandbox, which may kill the process for
-// a system call that looks for copies of objects.
+// True if the settings name buckets. False before the library's constructor has run, because
+// constructors of other libraries may call this earlier. False in a sandbox, which may kill the
+// process for a system call that looks for copies of objects.
 inline bool has_buckets() {
   return g_config != nullptr && !g_config->buckets.empty() &&
          !g_sealed.load(std::memory_order_relaxed);

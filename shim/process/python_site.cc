@@ -53,8 +53,8 @@ class TrustedOwners {
   uid_t owner_;
 };
 
-// Returns the real path of `place`. Empty if it is not a directory with a sitecustomize, or if an
-// untrusted user may have made it.
+// Returns the real path of `place`. Returns an empty path if `place` is not a directory with a
+// sitecustomize, or if an untrusted user may have made it.
 std::string real_site(const std::string& place, const TrustedOwners& owners) {
   const long opened = sys::open(place.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (sys::failed(opened)) return {};

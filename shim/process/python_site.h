@@ -1,7 +1,7 @@
-// The directory `site` of the Python package. Python runs the sitecustomize in it if PYTHONPATH
-// names the directory. This sitecustomize makes data loaders announce which files they will read.
-// Thread safety: find_beside and is_interpreter only read the file system; add and start change the
-// environment.
+// The directory `site` of the Python package. If PYTHONPATH names this directory, Python runs the
+// sitecustomize in the directory. This sitecustomize makes data loaders announce which files they
+// will read. Thread safety: find_beside and is_interpreter only read the file system; add and start
+// change the environment.
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace cube::shim::python_site {
 
 // Returns the real path of the site directory that belongs to the library at this path. Empty if
-// there is no such directory, or if PYTHONPATH cannot hold its name. Also empty if a user other
-// than this user, root and the owner of the library may have made the directory.
+// there is no such directory, or if PYTHONPATH cannot hold its name. Also empty if the directory
+// may have been made by a user other than this user, root or the owner of the library.
 std::string find_beside(const char* library);
 // The log line for an empty result, with the library's path.
 inline constexpr std::string_view k_is_missing =

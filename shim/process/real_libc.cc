@@ -96,8 +96,8 @@ void* JumpTarget::find() {
 void* dlsym_target() {
   static constinit std::atomic<void*> g_known{nullptr};
   void* known = g_known.load(std::memory_order_relaxed);
-  // A call of dlsym would reach our dlsym, so this calls dlvsym. Newer libcs still have the first
-  // version of the symbol.
+  // A call of dlsym would reach our dlsym, so this function calls dlvsym. Newer libcs still have
+  // the first version of the symbol.
   if (known == nullptr) {
     // libc's dlsym can also find the dlsym of a library after ours.
     auto* const libcs = reinterpret_cast<void* (*)(void*, const char*)>(
@@ -163,8 +163,9 @@ LoadedLibrary library_of(const void* address) {
   return wanted.found;
 }
 
-// The libraries other than libc that provide functions after ours in the lookup order. Written
-// before main. If threads of other constructors also look up functions, they write the same values.
+// The libraries other than libc that provide functions after ours in the lookup order. The table is
+// written before main. If threads of other constructors also look up functions, they write the same
+// values.
 constinit LoadedLibrary g_behind[8] = {};
 
 void note_behind(const void* function, const LoadedLibrary& libc) {

@@ -1,8 +1,8 @@
 // The functions that come after ours in the lookup order, usually libc's: real::NAME(...) for each
-// row of hooks.def. The constructor resolves all of them. Earlier, a function with a stand-in
-// (stand_ins.h) is a raw system call, because allocators and other constructors call it when dlsym
-// cannot be called yet. Any other function is resolved by its first call. Thread safety: all
-// threads write the same value to a pointer.
+// row of hooks.def. The constructor resolves all of them. Before that, a function with a stand-in
+// (stand_ins.h) is a raw system call, because allocators and other constructors call such functions
+// when dlsym cannot be called yet. Any other function is resolved by its first call. Thread safety:
+// all threads write the same value to a pointer.
 #pragma once
 
 #include <atomic>
@@ -47,8 +47,8 @@ void* next_symbol(const char* name);
 void* symbol_of_caller(const char* name, const void* caller);
 
 // The address of libc's function for a hook that is a jump (jumps.S). find() does not use
-// next_symbol(), which calls dlopen. It needs no version, because libc has only one version of each
-// such function.
+// next_symbol(), which calls dlopen. find() needs no version, because libc has only one version of
+// each such function.
 class JumpTarget {
  public:
   constexpr explicit JumpTarget(NameOffset name) : name_(name) {}
@@ -113,8 +113,8 @@ class Function {
 #define CUBE_HOOK(result, name, parameters) extern Function<result parameters> name;
 #include "shim/hooks.def"
 
-// Finds all functions, and the libraries after ours. The constructor calls this, or an earlier
-// lookup by a library whose constructor runs before ours.
+// Finds all functions, and the libraries after ours. The constructor calls this. If a library whose
+// constructor runs before ours looks up a function, that lookup calls resolve_all() first.
 void resolve_all();
 
 // True if this code belongs to a library that comes after ours in the lookup order.

@@ -49,7 +49,7 @@ int statx(int dir, const char* path, int flags, unsigned mask, struct ::statx* x
 }
 ssize_t preadv2(int fd, const struct ::iovec* parts, int count, off_t at, int flags) {
   // The system call has two parameters for the offset. On 64-bit machines, the kernel reads only
-  // the first.
+  // the first parameter.
   return to_c(sys::raw(SYS_preadv2, fd, sys::arg(parts), count, at, 0, flags));
 }
 int close_range(unsigned first, unsigned last, int flags) {

@@ -18,7 +18,7 @@ namespace {
 constinit const pthread_mutex_t* g_lock = nullptr;
 
 struct Search {
-  std::uintptr_t begin, end;  // of the loader's data
+  std::uintptr_t begin, end;  // the bounds of the loader's data
   int thread;
   const pthread_mutex_t* found;
 };

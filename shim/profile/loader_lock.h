@@ -13,7 +13,7 @@ void find();
 // Waits up to 10 ms for the lock to become free, and returns true if it does. If the lock stays
 // held, later calls no longer wait.
 bool is_free_soon();
-// For the child of a fork: true if a thread that exists only in the parent holds the lock.
+// Call this in the child of a fork. True if a thread that exists only in the parent holds the lock.
 bool is_held_for_good();
 
 }  // namespace cube::shim::profile::loader_lock

@@ -179,8 +179,8 @@ class Undisturbed {
 bool may_walk() {
   if (t_thread == Thread::walking || g_is_broken.load(std::memory_order_relaxed)) return false;
   if (t_thread == Thread::is_new) {
-    // The first walk makes the loader allocate libunwind's thread-local data, which a handler must
-    // not do.
+    // In the first walk, the loader allocates libunwind's thread-local data. A signal handler must
+    // not allocate.
     if (base::may_be_in_handler()) return false;
     note_own_stack();
     t_thread = Thread::ready;

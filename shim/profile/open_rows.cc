@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::uint32_t k_soon = 3;        // a file that is opened again after at most this many
                                            // opens belongs to the same item
-constexpr std::uint32_t k_few_opens = 16;  // reads with so few opens between: one epoch
+constexpr std::uint32_t k_few_opens = 16;  // reads with this few opens between are one epoch
 constexpr std::uint64_t k_large_bytes = 16 << 20;  // the default of CUBESHIM_MAX_FILE
 
 void make_empty(FdRow& row, std::uint32_t site, std::uint32_t flags) {
@@ -195,7 +195,8 @@ void end_open(Tables& tables, FdRow& row) {
 
 void end_all(Tables& tables) {
   if (tables.opens.load(k_relaxed) == 0) return;
-  // In reverse order, so that copies, which usually have higher fds, end first.
+  // The rows end in reverse order, so that copies, which usually have higher fds, end before their
+  // originals.
   for (auto row = tables.fds.rbegin(); row != tables.fds.rend(); ++row) {
     if (row->file.load(k_relaxed) != 0) end_open(tables, *row);
   }

@@ -1,5 +1,5 @@
 // Redirects the libc calls of one library to our functions, by changing that library's table of
-// addresses. This is done to libunwind, which tests whether memory is readable by writing a byte of
+// addresses. The library is libunwind, which tests whether memory is readable by writing a byte of
 // the memory to a pipe. If the program closed the pipe's fd and opened a file under it, the byte
 // would be written to that file. In addition, libunwind must use libc's own locks. Not thread-safe:
 // call it at the start of the process.

@@ -40,7 +40,7 @@ void start(const base::Config& config);
 void leave();
 // Call this before an exec. Writes the file, and empties the tables in case the exec fails.
 void before_exec();
-// Call these before a fork, after it in the parent, and in the child.
+// Call before_fork() before a fork, after_fork() in the parent, and become_child() in the child.
 void before_fork();
 void after_fork();
 void become_child();
@@ -58,8 +58,8 @@ struct Subject {
   const struct ::stat* st = nullptr;  // the answer of a stat
 };
 
-// The recording of one call. It has no destructor, because a thread may be cancelled in the call or
-// jump out of it.
+// The recording of one call. The class has no destructor, because a thread may be cancelled in the
+// call or jump out of it.
 class Call {
  public:
   // Returns false if the call is not recorded.

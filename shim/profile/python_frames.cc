@@ -12,11 +12,11 @@ namespace {
 // Offsets in the interpreter's structures.
 struct Layout {
   std::uint32_t version;       // 0x030b: 3.11
-  std::uint16_t frame;         // in a thread state: the innermost frame, or a structure with it
+  std::uint16_t frame;         // in a thread state: the innermost frame, or a structure that has it
   bool is_behind_structure;    // _PyCFrame
   std::uint16_t in_structure;  // the innermost frame in that structure
-  std::uint16_t code, previous, owner;              // of a frame; owner 0: there is none
-  std::uint16_t first_line, file, name, qualified;  // of a code; qualified 0: there is none
+  std::uint16_t code, previous, owner;              // in a frame; 0 in `owner`: absent
+  std::uint16_t first_line, file, name, qualified;  // in a code object; 0 in `qualified`: absent
   std::uint16_t ascii, compact;                     // header sizes of strings
 };
 constexpr Layout k_layouts[] = {
@@ -113,8 +113,8 @@ std::string_view text_of(Address text, char (&room)[512]) {
   return {room, n};
 }
 
-// Returns the row of a code object, plus 1, or 0 if the table is full. The key includes the name
-// and the line, because another code object may reuse the memory of a freed code object.
+// Returns the row of a code object plus 1. Returns 0 if the table is full. The key includes the
+// name and the line, because another code object may reuse the memory of a freed code object.
 std::uint32_t row_of(Tables& tables, Address code) {
   const auto name =
       read<Address>(code + (g_layout.qualified != 0 ? g_layout.qualified : g_layout.name));

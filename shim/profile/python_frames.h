@@ -10,7 +10,7 @@
 
 namespace cube::shim::profile::python {
 
-// Determines whether the program is a Python interpreter, and its version.
+// Determines whether the program is a Python interpreter, and if so, of which version.
 void start();
 // Stores the innermost frames in `stack`, as rows of the code table.
 void walk(Tables& tables, Stack& stack);

@@ -52,20 +52,20 @@ enum SiteCount : std::size_t {
 enum OpenCount : std::size_t {
   k_closed,          // files
   k_unread,          // files that were neither read nor mapped nor listed
-  k_whole,           // read to their end, each byte at least once
+  k_whole,           // files read to their end, each byte at least once
   k_whole_again,     // files read whole that had also been read whole shortly before
-  k_whole_again_ns,  // cost of those files: the open and the reads
-  k_stat_first,      // opened after a stat by path
-  k_stat_first_us,   // time of the stats by path
-  k_opened_again,    // opened again shortly after another open, but not read whole both times
+  k_whole_again_ns,  // time of the open and the reads of these files
+  k_stat_first,      // files opened after a stat by path
+  k_stat_first_us,   // time of these stats
+  k_opened_again,    // files opened again shortly after another open, but not read whole twice
   k_opened_again_ns,
   k_storms,      // files with 4 or more seeks and 8 or more reads; a pread at another offset counts
                  // as a seek
-  k_storm_ns,    // their reads and seeks
+  k_storm_ns,    // time of the reads and seeks of these files
   k_tiny_files,  // files without a seek storm and with 16 or more reads, most of them tiny
   k_tiny_ns,
-  k_large,         // seen to be larger than 16 MiB
-  k_large_random,  // large files with 8 or more reads, a third of which do not
+  k_large,         // files that were seen to exceed 16 MiB
+  k_large_random,  // large files with 8 or more reads; a third of the reads do not
                    // begin where the last read ended
   k_large_random_ns,
   k_reads,
@@ -103,11 +103,11 @@ enum CostCount : std::size_t {
   k_stacks,         // native stacks that were walked
   k_stacks_timed,
   k_stack_ns,
-  // The cost of one clock reading. The time of one reading is subtracted from a call's time, or of
-  // two readings if there was a walk.
+  // The cost of one clock reading. The time of one reading is subtracted from a call's time. If
+  // there was a walk, the time of two readings is subtracted.
   k_clock_ns,
-  k_start_ns,  // start of the profiler in this process
-  k_write_ns,  // writing of the raw file
+  k_start_ns,  // time to start the profiler in this process
+  k_write_ns,  // time to write the raw file
   k_cost_counts
 };
 inline constexpr std::uint64_t k_cost_sample = 16;

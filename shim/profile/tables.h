@@ -58,7 +58,7 @@ struct FdRow {
   std::atomic<std::uint64_t> file;  // the hash of its path; 0: not watched
   std::atomic<std::uint32_t> site;  // the call site of its open
   std::atomic<std::uint32_t> flags;
-  std::atomic<std::uint32_t> copy_of;  // an fd + 1; 0: no copy
+  std::atomic<std::uint32_t> copy_of;  // the copied fd + 1; 0: this fd is no copy
   std::atomic<std::uint32_t> reads, seeks, tiny, jumps;
   Count bytes, position, last_end, size, ns, open_ns;
 };
@@ -82,16 +82,16 @@ struct Tables {
                                k_strings = 4 << 20;
   static constexpr std::size_t k_quick = 8192, k_buffer = 1 << 16;
 
-  std::atomic<std::uint32_t> magic;  // 0: a fork has wiped this
+  std::atomic<std::uint32_t> magic;  // 0: a fork has wiped the tables
   std::atomic<std::uint32_t> string_end;
-  std::atomic<std::uint32_t> opens;  // opens of watched files so far
+  std::atomic<std::uint32_t> opens;  // the number of opens of watched files so far
   std::uint64_t start_ns;
   std::array<Count, k_drop_counts> dropped;  // DropCount
   std::array<Count, k_cost_counts> cost;     // CostCount
   std::array<SiteRow, k_sites> sites;
   std::array<CodeRow, k_codes> codes;
   std::array<std::atomic<std::uint64_t>, k_quick>
-      quick;  // high half: from the key; low half: row of the site + 1
+      quick;  // high half: from the key; low half: the site's row + 1
   std::array<std::array<Bin, k_bins>, k_bin_levels> bins;
   std::array<FdRow, k_fds> fds;
   std::array<FileRow, k_files> files;
@@ -116,8 +116,8 @@ inline const char* text_at(const Tables& tables, std::uint32_t at) {
   return at != 0 ? &tables.strings[at] : "";
 }
 
-// site_of and file_of return the row of this site or file, which they make if necessary, or null if
-// the table is full.
+// site_of and file_of return the row of this site or file, and make the row if necessary. They
+// return null if the table is full.
 SiteRow* site_of(Tables& tables, std::uint32_t kind, const Stack& stack);
 FileRow* file_of(Tables& tables, std::uint64_t path_hash);
 

@@ -166,7 +166,8 @@ void put_all(RawWriter& out, Tables& tables, const base::Config& config) {
 }
 
 // Containers that share a directory may have processes with the same PID that end at the same time.
-// So this locks the file. Returns 0 if the file is now locked, or if the file system has no locks.
+// So this function locks the file. Returns 0 if the file is now locked, or if the file system has
+// no locks.
 int take_turn(int fd) {
   constexpr std::uint64_t k_longest_ns = 1'000'000'000;
   constexpr timespec k_pause{0, 2'000'000};

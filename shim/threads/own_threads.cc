@@ -32,9 +32,9 @@ constinit std::atomic<int> g_starting{0};
 constinit prefetch::EventCount g_started;
 constinit thread_local bool t_is_starting [[gnu::tls_model("initial-exec")]] = false;
 
-// The scope of a start. It begins before the check whether a start is allowed, and ends after the
-// started object is stored. end() first forbids new starts and then waits for the current starts.
-// Signals are blocked in the scope.
+// The scope of a start. The scope begins before the check whether a start is allowed, and ends
+// after the started object is stored. end() first forbids new starts and then waits for the current
+// starts. Signals are blocked in the scope.
 class Starting {
  public:
   Starting() : is_outermost_(!std::exchange(t_is_starting, true)) {
@@ -71,7 +71,7 @@ class OnDemand {
  public:
   // Returns null if there is no crew, or while it is being started or ended.
   Crew* get() const { return crew_.load(std::memory_order_acquire); }
-  // Returns the crew. If start() was not called before, calls it, which may return null.
+  // Returns the crew, or null if there is none. Starts the crew at most once, by start().
   // `may_be_tried` returns false if it is too early for a start.
   template <typename MayBeTried, typename Start>
   Crew* get_or_start(MayBeTried may_be_tried, Start start) {
@@ -134,7 +134,7 @@ static bool start_threads() {
       cache != nullptr ? prefetch::Sidecar::start(*cache, process::config(), progress_to_show())
                        : nullptr;
   g_sidecar = sidecar;
-  // If attaching failed, it is not tried again.
+  // If attaching failed, this process does not try again.
   auto busy = State::busy;
   const State next = sidecar != nullptr ? State::running : State::over;
   if (!g_state.compare_exchange_strong(busy, next, std::memory_order_acq_rel) &&
@@ -167,12 +167,13 @@ bool may_start_cluster() {
 
 // A miss calls this in the middle of a fetch.
 void start_cluster(cache::ClusterClient& client, cache::OfferSource& source) {
-  // A try is not counted if the thread is not allowed to start, so that the first allowed try is
-  // not delayed.
+  // A try counts only if the thread is allowed to start. Otherwise, earlier tries would delay the
+  // first allowed try.
   if (!may_start_cluster()) return;
-  // may_be_in_handler() is expensive, as in start_if_due. This check must not run with all signals
-  // blocked, because stale words on the stack could then look like the frame of a handler. So it
-  // precedes the Starting object, which blocks all signals.
+  // may_be_in_handler() is expensive, so only some of the tries call it, as in start_if_due. This
+  // check must not run with all signals blocked, because stale words on the stack could then look
+  // like the frame of a handler. So the check precedes the Starting object, which blocks all
+  // signals.
   static constinit std::atomic<std::uint32_t> tries{0};
   const std::uint32_t n = tries.fetch_add(1, std::memory_order_relaxed) + 1;
   if ((!std::has_single_bit(n) && n % 1024 != 0) || base::may_be_in_handler()) return;
@@ -259,8 +260,8 @@ void allow_cluster() {
   const bool is_due = std::has_single_bit(n) || n % 1024 == 0;
   if (!is_due || base::may_be_in_handler()) return;
   const cache::FetchAhead& ahead = cache.ahead();
-  // If the thread is only needed to keep room free for other users, it does not prefetch until a
-  // process wants it to.
+  // A thread that is only needed to keep room free for other users does not prefetch until a
+  // process wants prefetching.
   const bool is_for_room = process::config().prefetch && ahead.wants_thread() &&
                            !ahead.is_wanted() && !process::has_list();
   is_for_room ? start_threads() : start();
@@ -336,7 +337,7 @@ void become_child() {
   g_sidecar = nullptr;
   if (auto* const reader = g_reader.take(); reader != nullptr) reader->forget();
   g_scout.take();
-  // Also forgets the users of files, because threads of the parent may have been users.
+  // Also forget the users of files, because threads of the parent may have been users.
   cache::LargeFile::forget_users();
   prefetch::forget_background_threads();
   Starting::forget_others();

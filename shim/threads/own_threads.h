@@ -37,7 +37,7 @@ prefetch::BlockReader* reader();
 using Wish = prefetch::MetadataScout::Wish;
 void wish_for(cache::FileCache& cache, Wish wish, std::string_view directory,
               std::string_view asked = {});
-// Gathers the stats of all entries in the directory of `key`, if `key` is one of them.
+// If the directory of `key` has an entry of that name, gathers the stats of all its entries.
 void gather_metadata_near(cache::FileCache& cache, std::string_view key);
 // If the metadata threads run, they gather the stats of the directories that the program will visit
 // after the directory of `key`.

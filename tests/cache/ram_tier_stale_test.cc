@@ -169,6 +169,32 @@ TEST_F(RamTierTest, LastChangesAreKnownOfARecordThatIsNoLongerInTheIndex) {
   EXPECT_FALSE(may_be_gone(tier, *held)) << "the record is of the new file";
 }
 
+// Returns the stat of a file whose changes overwrite the row of this file.
+FileStat stat_in_row_of(Region& region, const FileStat& stat) {
+  const auto row_of = [&](const FileStat& of) {
+    return &region.last_change(base::hash_inode(of.device(), of.inode));
+  };
+  FileStat other = stat;
+  do ++other.inode;
+  while (row_of(other) != row_of(stat));
+  return other;
+}
+
+TEST_F(RamTierTest, LastChangesMayBeOverwrittenByThoseOfAnotherFile) {
+  ASSERT_TRUE(put(tier, "/a", "old"));
+  const Pin held = tests::find(tier, "/a");
+  const FileStat other = stat_in_row_of(*region, held->stat);
+  note_last_change(*region, other, k_in_place);
+  EXPECT_TRUE(was_changed_and_kept(tier, *held)) << "a change may have been overwritten";
+  note_last_change(*region, other, k_unlinked);
+  EXPECT_FALSE(was_changed_and_kept(tier, *held)) << "so may a removal";
+  EXPECT_FALSE(may_be_gone(tier, *held));
+  note_last_change(*region, held->stat, k_in_place);
+  EXPECT_TRUE(was_changed_and_kept(tier, *held));
+  tier.mark_verified(*held, base::boot_ns() + 1'000'000);
+  EXPECT_FALSE(was_changed_and_kept(tier, *held)) << "both came before";
+}
+
 // Marking must need neither an fd nor the name of the region, because otherwise old bytes could be
 // served.
 TEST_F(RamTierTest, MarkStaleWorksWithoutAFreeFd) {

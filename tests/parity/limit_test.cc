@@ -237,7 +237,7 @@ PARITY(Limit, ChainsOfLinks) {
   t.link("l0", "a");
   for (int i = 1; i < 45; ++i) t.link("l" + std::to_string(i), "l" + std::to_string(i - 1));
   // If a directory changes during a walk, the kernel restarts the walk and counts the links twice.
-  // So a call can fail with ELOOP by chance.
+  // The call can then fail with ELOOP.
   const auto settled = [](auto&& call) {
     int result = call();
     for (int again = 0; again < 20 && result < 0 && errno == ELOOP; ++again) result = call();

@@ -153,7 +153,7 @@ PARITY(Signal, HandlerAndInterruptedReadGetNoByteTwice) {
 }
 
 PARITY(Signal, HandlerThatLeavesByALongJump) {
-  // If the library held a lock or a mark during the jump, it would keep it forever.
+  // A lock or mark that the library held during the jump would never be released.
   t.in_child([&] {
     static sigjmp_buf back;
     struct sigaction action {};

@@ -258,7 +258,7 @@ class Rights(Cluster):
                 node = self.node(f"first{trust}", self.source, CUBESHIM_CLUSTER_TRUST=trust)
                 for file in ("secret", "hidden/inside", *self.files):
                     node.ask("open", self.source / file)
-                # These two were read first, and would have been shared first.
+                # The first two files were read first, so they would have been shared first.
                 found = wait_until(
                     lambda: values if len(values := self.values()) >= FILES + more else None,
                     "the others are shared")

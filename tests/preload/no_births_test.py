@@ -54,13 +54,15 @@ def end_if_inode_is_not_used_again(name):
 """
 
 
-class NoBirths(unittest.TestCase):
+class Births(unittest.TestCase):
+    keeps_names = False
+
     def setUp(self):
         scratch = Path(self.enterContext(tempfile.TemporaryDirectory(prefix="cubeshim-births-")))
         (scratch / "origin").mkdir()
         self.origin = scratch / "origin"
         self.mount = self.enterContext(
-            SlowMount(Path(LAGFS), self.origin, scratch, 0, keeps_names=False))
+            SlowMount(Path(LAGFS), self.origin, scratch, 0, keeps_names=self.keeps_names))
 
     def check(self, code: str, **settings: str):
         clean = {
@@ -77,6 +79,8 @@ class NoBirths(unittest.TestCase):
             self.skipTest("inodes are not used again here")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
+
+class NoBirths(Births):
     def test_file_removed_and_made_again_keeps_its_bytes(self):
         self.check("""
 there(f"os.unlink({D!r} + '/f'); " + make(D + "/f", "b"))
@@ -87,7 +91,7 @@ assert os.read(os.open(D + "/f", os.O_RDONLY), 4) == b"bbbb"
 """)
 
     def test_file_that_was_mapped_and_made_again_keeps_its_bytes(self):
-        for change in ("removed", "in place"):
+        for change in ("removed", "in place", "in place and opened"):
             with self.subTest(change):
                 self.check('''
 import mmap
@@ -100,7 +104,9 @@ wanted = b"aaaa"
 ''' if change == "removed" else '''
 there(make(D + "/f", "b", "r+"))
 wanted = b"bbbb"
-''') + '''
+''') + ('''
+there(f"assert open({D!r} + '/f').read(4) == 'bbbb'")
+''' if change == "in place and opened" else "") + '''
 assert os.pread(fd, 4, 0) == wanted, os.pread(fd, 4, 0)
 assert os.pread(mapped, 4, 0) == wanted, os.pread(mapped, 4, 0)
 ''')
@@ -251,6 +257,32 @@ there(f"os.unlink({D!r} + '/f')")
 assert os.pread(fd, 4, 0) == b"bbbb", os.pread(fd, 4, 0)
 """)
 
+    def test_file_that_loses_one_of_two_names_shows_its_new_bytes(self):
+        changes = "rm f", "echo other > new && mv new f"
+        found = {
+            "by an open": "open(f)",
+            "by a stat": "os.stat(f)",
+            "by a truncation": "os.truncate(f, 2)",
+            "by an exclusive open": "open(f, 'x')"
+        }
+        for change, call in itertools.product(changes, found):
+            with self.subTest(change, found=call):
+                self.check(f"""
+there(f"import contextlib; f = {{D!r}} + '/f'")
+there(f"os.link(f, {{D!r}} + '/g')")
+start_stranger({change!r} + "; echo")
+there("assert open(f).read(4) == 'aaaa'")
+os.close(fd)
+fd = os.open(D + "/g", os.O_RDONLY)
+assert os.read(fd, 4) == b"aaaa"
+line_of_stranger()
+there({f"with contextlib.suppress(FileNotFoundError, FileExistsError): {found[call]}"!r})
+there(make(D + "/g", "b", "r+"))
+assert os.pread(fd, 4, 0) == b"bbbb", os.pread(fd, 4, 0)
+stranger.communicate("\\n")
+os.unlink(D + "/g")
+""", CUBESHIM_CONSISTENCY="open")
+
     def test_fifo_in_the_files_place_is_not_opened(self):
         self.check("""
 there(f"os.unlink({D!r} + '/f'); os.mkfifo({D!r} + '/f')")
@@ -261,6 +293,25 @@ os.fsync(fd)
 assert writer.poll() is None
 assert open(ORIGIN + "/f").read() == "message\\n"
 assert writer.wait() == 0
+""")
+
+
+class KeptAttributes(Births):
+    keeps_names = True
+
+    def test_removed_file_keeps_its_bytes_though_the_mount_shows_another_name(self):
+        self.check("""
+there(f"os.link({D!r} + '/f', {D!r} + '/g')")
+start_stranger(f"rm {ORIGIN}/g; echo")
+there(f"os.stat({D!r} + '/f')")
+line_of_stranger()
+there("import contextlib")
+there(f"with contextlib.suppress(FileNotFoundError): os.unlink({D!r} + '/g')")
+there(f"os.unlink({D!r} + '/f'); " + make(D + "/f", "b"))
+end_if_inode_is_not_used_again("f")
+there(f"os.truncate({D!r} + '/f', 10000)")
+assert os.pread(fd, 4, 0) == b"aaaa", os.pread(fd, 4, 0)
+stranger.communicate("\\n")
 """)
 
 

@@ -1,10 +1,10 @@
 // Copies many bytes in memory: from a record to a program's buffer, or from a tier's buffer to a
-// record. The copy uses memcpy, except in the cases in which glibc's memcpy is slow: glibc 2.29 to
-// 2.38 copies with `rep movsb` from 2 KiB on. That instruction takes 2 to 8 times as long on AMD's
-// Zen 3 and Zen 4 if the target's offset in its page is 1 to 31 bytes larger than the source's
-// (https://sourceware.org/bugzilla/show_bug.cgi?id=30994). A large record begins on a page, and
-// malloc's large buffers begin 16 bytes after the start of a page. doc/benchmarks/calls.md has the
-// figures. Thread safety: as memcpy; async-signal-safe.
+// record. Uses memcpy, except in a case in which glibc's memcpy is slow. From 2 KiB on, glibc 2.29
+// to 2.38 copies with `rep movsb`. On AMD's Zen 3 and Zen 4, this instruction takes 2 to 8 times as
+// long if the target's offset within its page is 1 to 31 bytes larger than the source's
+// (https://sourceware.org/bugzilla/show_bug.cgi?id=30994). This case is common, because a large
+// record begins on a page, and a large buffer from malloc begins 16 bytes after the start of a
+// page. doc/benchmarks/calls.md has the figures. Thread safety: as memcpy; async-signal-safe.
 #pragma once
 
 #include <cstddef>

@@ -7,8 +7,8 @@
 namespace cube::base {
 namespace {
 
-// A signal handler can use free rows of this thread while the interrupted code fills a row. The
-// handler either restores all rows, or does not return.
+// A signal handler can use free rows of this thread while the interrupted code fills a row. If the
+// handler returns, it has freed all rows that it used.
 struct HeldRow {
   std::atomic<const void*> holder{nullptr};
   std::atomic<Held::GiveBack> give_back{nullptr};  // null: not filled yet
@@ -38,7 +38,7 @@ void give_back_row(HeldRow& row) {
 
 constinit thread_local std::size_t t_held_count [[gnu::tls_model("initial-exec")]] = 0;
 
-// This function is not inlined, so its frame lies below all living objects of this stack.
+// Not inlined, so that its frame lies below all living objects on this stack.
 [[gnu::noinline]] void Held::give_back_left_slow(const void* holder) {
   const void* const frame = __builtin_frame_address(0);
   bool is_known = false;
@@ -46,7 +46,8 @@ constinit thread_local std::size_t t_held_count [[gnu::tls_model("initial-exec")
     const void* const other = row.holder.load(std::memory_order_relaxed);
     if (other == nullptr || (other != holder && other >= frame)) continue;
     if (other != holder && !is_known) {
-      // The handler may run on another stack, while the object still lives on the thread's own.
+      // A handler may be running on another stack. The object can then still exist on the thread's
+      // own stack.
       if (may_be_in_handler()) return;
       is_known = true;
     }

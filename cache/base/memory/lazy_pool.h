@@ -1,7 +1,7 @@
-// Room for objects that are never freed. The first use reserves pages of zeros. prepare() makes
-// them usable in steps, from the first page on. `ulimit -v` and mlockall count all reserved pages,
-// so a program that uses no object reserves no pages. `ulimit -d` counts only usable pages.
-// Thread-safe and async-signal-safe.
+// A pool of k_count objects that are never freed. The first use reserves pages of zeros for all
+// objects. prepare() makes the pages usable in steps, from the first page on. A program that uses
+// no object reserves no pages, because `ulimit -v` and mlockall count all reserved pages. `ulimit
+// -d` counts only usable pages. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <algorithm>
@@ -52,7 +52,7 @@ class LazyPool {
   std::uint32_t index_of(const T* object) const {
     return static_cast<std::uint32_t>(object - first_.load(std::memory_order_relaxed));
   }
-  // Empty before reserve().
+  // The reserved memory. Empty before reserve().
   std::span<const std::byte> memory() const {
     const T* const first = first_.load(std::memory_order_acquire);
     return {reinterpret_cast<const std::byte*>(first), first != nullptr ? k_bytes : 0};

@@ -8,9 +8,9 @@
 #include "cache/base/sanitizers.h"
 #include "cache/base/sys.h"
 
-// ThreadSanitizer does not see raw system calls, so it mistakes a new mapping at an earlier
-// mapping's address for the same memory. note_unmapping and note_mapping tell it that the unmapping
-// happens first.
+// ThreadSanitizer does not see raw system calls. So if a new mapping has the address of an earlier
+// mapping, ThreadSanitizer takes both for the same memory. note_unmapping and note_mapping tell
+// ThreadSanitizer that the unmapping happens first.
 #if CUBE_TSAN
 #include <sanitizer/tsan_interface.h>
 #endif
@@ -46,8 +46,8 @@ class Mapping {
   static Result<Mapping> shared(int fd, std::uint64_t offset, std::size_t bytes, int protection) {
     return make(fd, offset, bytes, protection, MAP_SHARED);
   }
-  // A read-only mapping. It is private because a FUSE mount with direct I/O refuses shared
-  // mappings.
+  // A read-only mapping. The mapping is private, because a FUSE mount with direct I/O refuses
+  // shared mappings.
   static Result<Mapping> private_view(int fd, std::uint64_t offset, std::size_t bytes) {
     return make(fd, offset, bytes, PROT_READ, MAP_PRIVATE);
   }
@@ -59,8 +59,8 @@ class Mapping {
   static Result<Mapping> shared_zeros(std::size_t bytes) {
     return make(-1, 0, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS);
   }
-  // A shared mapping that begins on a multiple of 2 MiB, so that huge pages of the file are mapped
-  // as huge pages. `offset` must also be a multiple of 2 MiB.
+  // A shared mapping whose address is a multiple of 2 MiB, so that huge pages of the file are
+  // mapped as huge pages. `offset` must also be a multiple of 2 MiB.
   static Result<Mapping> shared_for_huge_pages(int fd, std::uint64_t offset, std::size_t bytes,
                                                int protection) {
     auto room =
@@ -86,19 +86,20 @@ class Mapping {
     mapping.bytes_ = bytes;
     return mapping;
   }
-  // Maps the pages of a shared mapping again, with other rights, without an fd or a path.
+  // Maps the pages of a shared mapping a second time, with other rights. Needs neither an fd nor a
+  // path.
   static Result<Mapping> duplicate(const std::byte* of, std::size_t bytes, int protection) {
     auto room = make(-1, 0, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
     return duplicate_at(room ? std::move(*room) : Mapping(), of, bytes, protection);
   }
-  // Like duplicate, but places the copy at the same offset within 2 MiB as `of`. So the file's huge
-  // pages are mapped as huge pages, each with one page fault instead of 512.
+  // Like duplicate, but the addresses of the copy and of `of` are equal modulo 2 MiB. The kernel
+  // can then map each huge page of the file with one page fault instead of 512.
   static Result<Mapping> duplicate_for_huge_pages(const std::byte* of, std::size_t bytes,
                                                   int protection) {
     auto room =
         make(-1, 0, bytes + k_huge_page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE);
-    // The larger mapping fails near a limit of the address space or of locked memory. Any address
-    // will do then.
+    // Near a limit of the address space or of locked memory, this larger mapping fails. The copy
+    // then gets any address.
     if (!room) return duplicate(of, bytes, protection);
     const auto begin = reinterpret_cast<std::uintptr_t>(room->address_);
     const std::uintptr_t at = begin + (reinterpret_cast<std::uintptr_t>(of) - begin) % k_huge_page;
@@ -112,8 +113,8 @@ class Mapping {
   std::byte* data() const { return address_; }
   std::size_t size() const { return bytes_; }
   explicit operator bool() const { return address_ != nullptr; }
-  // Releases the mapping without unmapping it. Used if the mapping has another owner now, or if
-  // this is a forked child that never had it (MADV_DONTFORK).
+  // Releases the mapping without unmapping it. Used if the mapping now has another owner, or in a
+  // forked child that did not inherit the mapping (MADV_DONTFORK).
   void forget() {
     address_ = nullptr;
     bytes_ = 0;
@@ -139,7 +140,7 @@ class Mapping {
     mapping.bytes_ = bytes;
     return mapping;
   }
-  // Maps over `room` or, if that is empty, at an address that the kernel chooses.
+  // Maps over `room`. If `room` is empty, the kernel chooses the address.
   static Result<Mapping> duplicate_at(Mapping room, const std::byte* of, std::size_t bytes,
                                       int protection) {
     const int flags = MREMAP_MAYMOVE | (room ? MREMAP_FIXED : 0);

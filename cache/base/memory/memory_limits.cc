@@ -26,7 +26,7 @@ std::uint64_t number_at(std::string_view text) {
              : k_unknown;
 }
 
-// The beginning of a file. The text lies in a mapping, because a thread may have a stack of only 16
+// The beginning of a file. The text is in a mapping, because a thread may have a stack of only 16
 // KB.
 class FileText {
  public:
@@ -73,8 +73,8 @@ std::uint64_t left_of(std::uint64_t limit, std::uint64_t usage) {
   return limit > usage ? limit - usage : 0;
 }
 
-// The path root + group + "/" + file. The path lies in an OffStack, because a thread may have a
-// stack of only 16 KB.
+// The path root + group + "/" + file. The path is in an OffStack, because a thread may have a stack
+// of only 16 KB.
 class GroupPath {
  public:
   GroupPath(std::string_view root, std::string_view group, std::string_view file) {
@@ -83,15 +83,15 @@ class GroupPath {
     for (const std::string_view part : {root, group, std::string_view("/"), file}) {
       for (const char c : part) {
         *to++ = c;
-        // Keeps the compiler from making this a memcpy, which a sanitizer of the host would
-        // intercept.
+        // Keeps the compiler from replacing the loop by a memcpy, which a sanitizer of the host
+        // would intercept.
         asm volatile("" : : : "memory");
       }
     }
     *to = '\0';
     is_whole_ = true;
   }
-  // "": there is no such file.
+  // "": the path is too long, or there is no memory.
   const char* c_str() const { return is_whole_ ? room_.data() : ""; }
 
  private:
@@ -126,7 +126,7 @@ constexpr GroupFiles k_v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
 constexpr GroupFiles k_v2 = {"memory.max", "memory.current", "inactive_file", "active_file",
                              "shmem"};
 
-// Applies the limits of the group and of its ancestors.
+// Lowers the figures in `memory` to the limits of the group and of its ancestors.
 void take_limits_of(std::string_view root, std::string_view group, const GroupFiles& files,
                     GroupMemory& memory) {
   while (true) {
@@ -134,7 +134,8 @@ void take_limits_of(std::string_view root, std::string_view group, const GroupFi
     // "max" in v2, and a huge number in v1, mean that there is no limit.
     if (most < k_unknown / 4) {
       const std::uint64_t used = number_in(GroupPath(root, group, files.usage).c_str());
-      // The group's page cache counts as used, but the kernel frees it when it needs memory.
+      // The group's page cache counts as used, but the kernel frees the cache when memory is
+      // needed.
       const std::uint64_t cached = sum_in_stat(root, group, files.inactive, files.active);
       const std::uint64_t left =
           left_of(most, used == k_unknown ? used : used - std::min(used, cached));
@@ -151,7 +152,8 @@ void take_limits_of(std::string_view root, std::string_view group, const GroupFi
 
 }  // namespace
 
-// A line of /proc/self/cgroup is "ID:CONTROLLERS:GROUP"; in v2 ID is 0 and CONTROLLERS is empty.
+// Each line of /proc/self/cgroup is "ID:CONTROLLERS:GROUP". In the line for v2, CONTROLLERS is
+// empty.
 GroupMemory memory_of_groups() {
   GroupMemory memory;
   const FileText text("/proc/self/cgroup");

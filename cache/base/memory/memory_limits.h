@@ -1,4 +1,4 @@
-// Tells how much memory this process may still use: the remaining memory of the machine or of the
+// Tells how much memory this process can still use: the remaining memory of the machine or of the
 // control groups, whichever is less. Also tells how much room is left in a tmpfs that other
 // programs use, too. Unit: bytes. Sources: MemAvailable of /proc/meminfo; memory.max and
 // memory.current of cgroup v2, memory.limit_in_bytes and memory.usage_in_bytes of v1. Thread
@@ -12,7 +12,7 @@
 
 namespace cube::base {
 
-// The memory that this process may still use. UINT64_MAX: it is not known.
+// The memory that this process can still use. UINT64_MAX: not known.
 std::uint64_t available_memory();
 
 // The limits of the control groups around this process: the lowest limit, and the least memory that
@@ -23,14 +23,14 @@ struct GroupMemory {
 };
 GroupMemory memory_of_groups();
 
-// Memory that always stays free on the machine and in the control group, even if the settings ask
-// for a larger region. If a page of a tmpfs cannot be allocated, the kernel calls the OOM killer
-// instead of returning an error.
+// The region always leaves this much memory free on the machine and in the control group, even if
+// the settings ask for a larger region. If the kernel cannot allocate a page of a tmpfs, it calls
+// the OOM killer instead of returning an error.
 inline constexpr std::uint64_t k_memory_left_alone = 64 << 20;
 struct MemoryLeft {
   std::uint64_t left = UINT64_MAX;  // the result of available_memory()
-  // How much of k_memory_left_alone is missing on the machine, or in a control group. For a control
-  // group, the amount is at most the size of the group's tmpfs files.
+  // How many more bytes must become free until the machine and each control group have
+  // k_memory_left_alone free. A control group counts at most with the size of its tmpfs files.
   std::uint64_t missing = 0;
 };
 MemoryLeft memory_left();
@@ -38,7 +38,7 @@ MemoryLeft memory_left();
 // The size of the smallest region that is created.
 inline constexpr std::uint64_t k_least_region = 8 << 20;
 
-// The room that is now in the file system of a region. Other programs use that file system, too:
+// The total and the free room of a region's file system. Other programs use this file system, too:
 // data loaders (for their batches), NCCL, MPI. A program that cannot get a page there dies of
 // SIGBUS, so the region leaves some room free.
 struct SharedRoom {
@@ -46,9 +46,10 @@ struct SharedRoom {
 
   std::uint64_t left_to_others() const { return std::max(k_least_left, total / 16); }
   std::uint64_t usable() const { return free - std::min(free, left_to_others()); }
-  // A region whose size is given as a share of the memory uses at most half of the free room. In a
-  // small file system it uses at most an eighth, because a container's data loader may need nearly
-  // all the room. A size given in bytes is not reduced.
+  // The largest size of a new region. A size that is given in bytes may take all usable room. A
+  // size that is given as a share of the memory may take half of the free room. In a small file
+  // system, such a size may take only an eighth, because a container's data loader may need nearly
+  // all the room.
   std::uint64_t most_for_region(bool is_share) const {
     if (!is_share) return usable();
     return std::min(usable(), total < k_small ? std::max(k_least_region, free / 8) : free / 2);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t k_pieces = 64;
 alignas(64) constinit char g_pieces[k_pieces][OffStack::k_bytes]{};
-// Each bit is set while its piece is taken. Acquire and release order the last owner's stores
-// before the next owner's.
+// Each bit is set while its piece is taken. Acquire and release put the stores of the previous
+// owner of a piece before the stores of the next owner.
 constinit std::atomic<std::uint64_t> g_taken{0};
 
 char* take_piece() {

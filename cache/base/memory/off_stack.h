@@ -1,7 +1,8 @@
-// Room for a path or a record's head outside the stack, because the stack of a thread may have only
-// 16 KB, and the stack of a signal handler only 8 KB. The room is a piece of static memory, or a
-// mapping if all pieces are taken. Its bytes are not initialized. Thread safety: an object belongs
-// to one thread. Async-signal-safe. A piece that a jump leaves behind is freed later (held.h).
+// A buffer for a path or a record's head that is not on the stack. Some threads have a stack of
+// only 16 KB, and some signal handlers a stack of only 8 KB. The buffer is a piece of static
+// memory, or a mapping if all pieces are taken. Its bytes are not initialized. Thread safety: an
+// object belongs to one thread. Async-signal-safe. A piece that a jump leaves behind is freed later
+// (held.h).
 #pragma once
 
 #include <cstddef>

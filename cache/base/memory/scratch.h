@@ -1,6 +1,7 @@
-// A buffer for bytes that are read. It is a mapping, not heap memory, because a signal handler may
-// open files. One unused piece is kept for the next object. Thread safety: an object belongs to one
-// thread. A piece that a jump leaves behind is freed later (held.h).
+// A buffer for the bytes that a read returns. The buffer is a mapping, not heap memory, because a
+// signal handler may open files. The process keeps one unused buffer for the next object. Thread
+// safety: an object belongs to one thread. A buffer that a jump leaves behind is freed later
+// (held.h).
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,8 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { give_back(); }
 
-  // Makes room for `bytes`, and loses the bytes that the buffer held. Null: there is no memory.
+  // Returns a buffer of at least `bytes` bytes, whose previous content may be lost. Null: there is
+  // no memory.
   std::byte* reserve(std::size_t bytes) {
     if (data_ != nullptr && bytes <= bytes_) return data_;
     give_back();

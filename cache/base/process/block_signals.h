@@ -20,8 +20,8 @@ inline std::uint64_t blocked_signals() {
 class BlockSignals {
  public:
   static constexpr std::uint64_t k_all = ~0ULL;
-  // All except libc's own two signals (32, 33): setuid() waits until every thread that libc has
-  // created has answered signal 33.
+  // All signals except 32 and 33, which libc uses itself. libc's setuid() sends signal 33 to each
+  // thread that libc has created, and waits until each has handled it.
   static constexpr std::uint64_t k_but_libcs = k_all & ~(3ULL << 31);
 
   explicit BlockSignals(std::uint64_t which = k_all) {

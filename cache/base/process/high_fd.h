@@ -1,5 +1,5 @@
-// Moves the library's fds to high numbers, because programs close low fds, replace them by dup2,
-// and rely on getting low numbers. Thread-safe.
+// Moves the library's fds to high numbers. Low numbers are not safe: programs close low fds,
+// replace them by dup2, and expect low numbers for their own files. Thread-safe.
 #pragma once
 
 #include <utility>

@@ -1,12 +1,13 @@
-// Tells whether a signal handler that ran during a wait should end the wait with EINTR. As in a
-// blocking call of the kernel, a handler ends the wait if it was installed without SA_RESTART. A
-// futex with a timeout does not report this. Thread-safe and async-signal-safe.
+// Decides whether a wait that a signal handler has interrupted must fail with EINTR. A blocking
+// call of the kernel fails if the handler was installed without SA_RESTART; otherwise the kernel
+// restarts the call. A futex wait with a timeout fails in both cases, so its caller must decide.
+// Thread-safe and async-signal-safe.
 #pragma once
 
 namespace cube::base {
 
-// True if handlers have run and none has SA_RESTART. The call must then fail. The signals that libc
-// sends to its threads do not count.
+// True if the process has handlers, and all were installed without SA_RESTART. The interrupted call
+// must then fail. Handlers of faults (SIGSEGV and similar) and of libc's own signals do not count.
 bool handlers_interrupt_calls();
 
 }  // namespace cube::base

@@ -1,7 +1,7 @@
-// The variable CUBESHIM_JOB identifies the job of a process by the ProcessId of the job's first
-// process. `cubeshim run` is the first process of the job that it starts. `cubeshim run` appends
-// the pid of the program that it runs: "PID.START.NAMESPACE/PID". That program writes the job's
-// messages until it ends. Thread safety: pure functions.
+// The environment variable CUBESHIM_JOB identifies the job of a process. The variable contains the
+// ProcessId of the job's first process. `cubeshim run` is itself the first process of the job that
+// it starts, and appends the pid of the program that it runs: "PID.START.NAMESPACE/PID". Until this
+// program ends, it writes the job's messages. Thread safety: pure functions.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@
 namespace cube::base {
 
 inline constexpr const char* k_job_variable = "CUBESHIM_JOB";
-// The ProcessId of the process that has already told the user that nothing will be served. The
-// descendants of that process do not repeat the message, and belong to no job.
+// This variable contains the ProcessId of a process that has already told the user that nothing
+// will be served. The descendants of this process do not repeat the message, and belong to no job.
 inline constexpr const char* k_told_variable = "CUBESHIM_TOLD";
 
 struct JobVariable {

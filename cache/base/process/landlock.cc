@@ -23,14 +23,14 @@ struct Found {
 };
 
 // Runs in a child while its parent waits. The child has its own rights and fd table, but may share
-// the parent's memory. The child never returns, so AddressSanitizer would leave a part of the
-// parent's stack poisoned.
+// the parent's memory. Not instrumented by AddressSanitizer: the function never returns, so a part
+// of the parent's stack would stay poisoned.
 [[noreturn, gnu::noinline]] __attribute__((no_sanitize("address"))) void
 enter_domains_until_refused(Found& found, bool is_own_memory) {
-  // Tries wait4, because the parent will call it next.
+  // Tries wait4 here, because the parent calls it next.
   sys::raw(SYS_wait4, -1, 0, WNOHANG | __WALL, 0);
   found.is_wait_allowed = true;
-  // Prevents a dump of the program's memory if a filter kills the child for a call.
+  // If a filter kills the child for a call, this prevents a core dump of the program's memory.
   if (is_own_memory) sys::raw(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
   const __u64 handled = LANDLOCK_ACCESS_FS_MAKE_BLOCK;
   const long rules = sys::raw(SYS_landlock_create_ruleset, sys::arg(&handled), sizeof handled, 0);
@@ -42,16 +42,16 @@ enter_domains_until_refused(Found& found, bool is_own_memory) {
   for (;;) sys::raw(SYS_exit, 0);
 }
 
-// This function is not inlined, so the child's frames lie below its frame.
+// Not inlined, so that the child's frames lie below the frame of this function.
 [[gnu::noinline]] std::uint32_t count_free_domains(bool is_sandboxed) {
   const auto shared = Mapping::shared_zeros(4096);
   if (!shared) return 0;
   auto& found = *new (shared->data()) Found;
-  // A handler must not run in the child.
+  // No signal handler may run in the child.
   const BlockSignals block;
-  // In a sandbox the child does not share memory: if a filter killed the child and the kernel
-  // dumped its memory, all processes that share the memory would die. The child's end raises no
-  // signal, and only waits with __WALL or __WCLONE report it.
+  // In a sandbox, the child does not share memory with its parent. Otherwise, if a filter killed
+  // the child and the kernel dumped its memory, all processes that share this memory would die. The
+  // end of the child raises no signal, and only a wait with __WALL or __WCLONE reports it.
   const long flags = CLONE_VFORK | CLONE_UNTRACED | (is_sandboxed ? 0 : CLONE_VM);
   const long child = sys::raw(SYS_clone, flags, 0, 0, 0, 0);
   if (child == 0) enter_domains_until_refused(found, is_sandboxed);

@@ -1,13 +1,13 @@
-// Tells whether this process was born into a Landlock domain. The kernel has no call that tells
-// this, but it allows at most 16 domains for a process. So a child enters further domains until the
-// kernel refuses. The number of domains that the child could enter shows how many domains the
-// process was born with. Thread-safe and async-signal-safe.
+// Tells whether this process is in a Landlock domain. No system call answers this question, but the
+// kernel allows at most 16 domains for a process. So a child process enters domains until the
+// kernel refuses. If the child can enter fewer than 16 domains, it has inherited a domain from this
+// process. Thread-safe and async-signal-safe.
 #pragma once
 
 namespace cube::base {
 
-// Also true if the answer is not known. The reason can be a seccomp filter that may kill the
-// process for such calls, or that no child can be created.
+// Also true if the answer is not known, because no child can be created, or because a seccomp
+// filter may kill a process for these calls.
 bool may_be_in_landlock_domain();
 
 }  // namespace cube::base

@@ -1,6 +1,6 @@
-// Makes short-lived fds possible when the program has reached its limit of fds. Thread-safe and
-// async-signal-safe. The caller must block signals, because a jump out of a handler would leave the
-// limit lifted.
+// Makes short-lived fds possible even if the program has reached its limit of open fds
+// (RLIMIT_NOFILE). Thread-safe and async-signal-safe. The caller must block signals, because a jump
+// out of a handler would leave the limit lifted.
 #pragma once
 
 #include <sys/resource.h>
@@ -16,18 +16,19 @@
 
 namespace cube::base {
 
-// Raises the process's soft limit of fds while this object lives, because the program may have
-// lowered the limit below its open fds. Lifting has no effect in an unprivileged process whose hard
-// limit is as low. The limit belongs to the process, so threads that lift it at the same time share
-// the lift. The last of these threads restores the limit, unless the program has set another limit
-// by then. A child of vfork shares the memory of its parent, but has a limit of its own.
+// Lifts the process's soft limit of fds while this object lives. The program may have lowered the
+// limit below the number of its open fds. In an unprivileged process whose hard limit is equally
+// low, lifting has no effect. Threads that lift the limit at the same time share one lift, because
+// the limit belongs to the process. The last of these threads restores the limit, unless the
+// program has set another limit in between. A child of vfork shares the memory of its parent, but
+// has its own limit.
 class LiftedFdLimit {
  public:
   LiftedFdLimit() : lift_(is_of_process() ? g_lift : of_child_) {
     const Lock lock(lift_);
     lift_.users.fetch_add(1, std::memory_order_relaxed);
     struct ::rlimit before {};
-    // If the soft limit is `lifted`, another thread has lifted it.
+    // If the soft limit equals `lifted`, another thread has lifted it.
     if (!get(before) || before.rlim_cur == lift_.lifted.load(std::memory_order_relaxed)) return;
     struct ::rlimit wide = before;
     wide.rlim_cur = std::max<rlim_t>(before.rlim_cur, 1 << 17);
@@ -54,8 +55,8 @@ class LiftedFdLimit {
     return result;
   }
 
-  // Call it at the start of a process and in a forked child. Restores the limit in the child if
-  // threads of the parent had lifted it. These threads do not exist in the child.
+  // Call it at the start of a process and in a forked child. If threads of the parent had lifted
+  // the limit, the child restores it, because these threads do not exist in the child.
   static void become_process() {
     g_process.store(sys::getpid(), std::memory_order_relaxed);
     g_lift.locked.store(0, std::memory_order_relaxed);
@@ -64,10 +65,10 @@ class LiftedFdLimit {
   }
 
  private:
-  // All zero at first.
+  // Initially all zero.
   struct Lift {
     std::atomic<std::uint32_t> locked;
-    // Guarded by `locked`, like all members below.
+    // `locked` guards this member and all members below it.
     std::atomic<int> users;
     // The soft limit while it is lifted. 0: it is not lifted.
     std::atomic<rlim_t> lifted;
@@ -78,7 +79,8 @@ class LiftedFdLimit {
       if (wide.rlim_cur <= before.rlim_cur) return false;
       program_soft.store(before.rlim_cur, std::memory_order_relaxed);
       program_hard.store(before.rlim_max, std::memory_order_relaxed);
-      // Stored before the change, so that a child that is forked now restores the limit.
+      // Stores `lifted` before the limit changes, so that a child that is forked in between
+      // restores the limit.
       lifted.store(wide.rlim_cur, std::memory_order_release);
       if (set(wide)) return true;
       lifted.store(0, std::memory_order_release);
@@ -95,9 +97,10 @@ class LiftedFdLimit {
     }
   };
 
-  // This lock makes the count and the limit change together. Otherwise a thread could find the
-  // limit lifted just before the last user restores it. The lock is held for a few system calls
-  // that do not wait. Signals are blocked, so no handler waits for a lock of its own thread.
+  // Makes a change of `users` and a change of the limit atomic. Without this lock, a thread could
+  // rely on a lifted limit that the last user is about to restore. The lock is held only for a few
+  // system calls that do not block. While a thread holds the lock, it blocks signals, so no handler
+  // waits for a lock that its own thread holds.
   class Lock {
    public:
     explicit Lock(Lift& lift) : locked_(lift.locked) {
@@ -129,14 +132,14 @@ class LiftedFdLimit {
   }
 
   static constinit inline Lift g_lift{};
-  // 0: the process has not noted itself yet.
+  // The pid of this process. 0: become_process() has not been called yet.
   static constinit inline std::atomic<int> g_process{0};
   Lift of_child_;
   Lift& lift_;
 };
 
 // Runs `call`, which creates an fd. If no fd below the limit is free, runs `call` again with the
-// limit lifted. May return -EMFILE.
+// limit lifted. The second call can fail with EMFILE, too.
 template <typename Call>
 long within_lifted_fd_limit(Call&& call) {
   const long fd = call();
@@ -146,13 +149,14 @@ long within_lifted_fd_limit(Call&& call) {
   return call();
 }
 
-// Opens the path with O_PATH, to look at what it leads to. Returns the fd or -errno.
+// Opens the path with O_PATH, to inspect the file to which it leads. Returns the fd or -errno.
 inline long open_path_only(int dir, const char* path, int more_flags = 0) {
   return within_lifted_fd_limit(
       [&] { return sys::openat(dir, path, O_PATH | O_CLOEXEC | more_flags); });
 }
 
-// Whether the result is an error that reports a lack of fds or memory, not a property of the file.
+// Whether the result is an error that reports a lack of fds or memory, and says nothing about the
+// file.
 inline bool is_exhausted(long result) {
   return result == -EMFILE || result == -ENFILE || result == -ENOMEM;
 }

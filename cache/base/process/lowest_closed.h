@@ -1,7 +1,7 @@
-// Tracks the lowest fd that this thread closes while the object lives. That fd may be free now, and
-// may be lower than the fd that other code believes to be the lowest free fd. Fds that a signal
-// handler on this thread closes count, too. Thread safety and async-signal safety: each thread has
-// its own state.
+// Tracks the lowest fd that this thread closes while the object lives. This fd may be free now. If
+// other code has looked for the lowest free fd before, the closed fd may be lower. Fds that a
+// signal handler on this thread closes count, too. Thread safety and async-signal safety: each
+// thread has its own state.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class LowestClosed {
   ~LowestClosed() { t_lowest_closed = std::min(t_lowest_closed, before_); }
   LowestClosed(const LowestClosed&) = delete;
   LowestClosed& operator=(const LowestClosed&) = delete;
-  // -1: none.
+  // The lowest fd. -1: the thread has closed no fd.
   int fd() const { return t_lowest_closed == INT_MAX ? -1 : t_lowest_closed; }
 
  private:

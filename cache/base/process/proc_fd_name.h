@@ -1,4 +1,4 @@
-// The name of an open fd in /proc. Thread safety: pure; async-signal-safe, no allocation.
+// The path of an open fd in /proc. Thread safety: pure; async-signal-safe, no allocation.
 #pragma once
 
 #include <charconv>
@@ -15,7 +15,7 @@ class ProcFdName {
   // but the file in which /proc describes the fd.
   enum class Table : std::uint8_t { process, thread, info_of_thread };
 
-  // Each miss makes such a name, so this uses std::to_chars, which takes a tenth of fmt's time.
+  // Uses std::to_chars, which takes a tenth of fmt's time, because each miss makes such a path.
   explicit ProcFdName(int fd, Table table = Table::process) {
     const std::string_view directory = table == Table::process  ? "/proc/self/fd/"
                                        : table == Table::thread ? "/proc/thread-self/fd/"

@@ -38,18 +38,19 @@ bool read_stat_line(const char* path, StatLine& line) {
   }
   if (std::from_chars(rest.data(), rest.data() + rest.size(), line.start_time).ec != std::errc{})
     return false;
-  // The kernel shifts the start time by the offset of the reader's time namespace, not by the
-  // offset of the process's time namespace.
+  // Undoes the shift of the time namespace. The kernel shifts the start time of any process by the
+  // offset of the reader's namespace.
   constexpr std::int64_t k_tick_ns = 10'000'000;
   line.start_time -=
       static_cast<std::uint64_t>(static_cast<std::int64_t>(g_clock_shifts.boot_ns) / k_tick_ns);
   return true;
 }
 
-// `process`: the folder of the process in /proc. Reads the line of the first thread, which has the
-// same numbers as that of the process. The first thread's line always comes from the kernel.
-// qemu-user, which runs containers of another architecture, makes up the line of the calling
-// process, with another start time.
+// `process`: the directory of the process in /proc. Reads the line of the process's first thread,
+// which has the same numbers as the line of the process. The line of the process cannot be used
+// under qemu-user, which runs containers of another architecture. qemu-user makes up the calling
+// process's own line, with another start time. The line of the first thread always comes from the
+// kernel.
 bool read_stat_of(const char* process, std::uint32_t pid, StatLine& line) {
   char path[64];
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/task/{}/stat", process, pid).out = '\0';
@@ -75,15 +76,15 @@ std::uint64_t own_pid_namespace() {
   return st.st_ino;
 }
 
-// No real start time has this bit.
+// Marks a substitute for a start time. No real start time has this bit.
 constexpr std::uint64_t k_first_asked = 1ULL << 63;
 
-// Returns a substitute for the start time if /proc cannot be read. Two containers that use the same
-// pids one after the other must not count as one job.
+// Returns a substitute for the start time if /proc cannot be read. The substitute is a time,
+// because two containers that use the same pids in succession must not count as one job.
 std::uint64_t first_asked(std::uint32_t pid) {
   static constinit std::atomic<std::uint64_t> time{0};
   static constinit std::atomic<std::uint32_t> asked_by{0};
-  // A forked child asks for its own time.
+  // A forked child gets its own time.
   if (asked_by.exchange(pid, std::memory_order_relaxed) != pid)
     time.store(boot_ns() | k_first_asked, std::memory_order_relaxed);
   return time.load(std::memory_order_relaxed);
@@ -111,8 +112,8 @@ Liveness liveness_of(const ProcessId& process) {
   if ((process.start_time & k_first_asked) != 0 || !has_own_proc() ||
       !read_stat_of(folder, process.pid, line))
     return Liveness::alive;
-  // If only the first thread has ended, the process shows as a zombie, but its other threads still
-  // run.
+  // If the first thread has ended before the other threads, the process looks like a zombie, but is
+  // alive.
   const bool gone = (line.state == 'Z' || line.state == 'X') && line.threads <= 1;
   const bool same = line.start_time == process.start_time && !gone;
   return same ? Liveness::alive : Liveness::dead;
@@ -124,8 +125,8 @@ bool is_of_this_user(const ProcessId& process) {
   *fmt::format_to_n(path, sizeof path - 1, "/proc/{}/status", process.pid).out = '\0';
   const long n = sys::read_small_file(path, text, sizeof text);
   if (sys::failed(n)) return true;
-  // The line lists the real user, then the effective user. The owner of the directory in /proc
-  // would be root if the process may not be dumped, so this reads the line instead.
+  // The line lists the real user, then the effective user. The owner of the directory in /proc does
+  // not help: the owner is root if the process must not be dumped.
   const std::string_view all(text, static_cast<std::size_t>(n));
   constexpr std::string_view k_label = "\nUid:\t";
   const std::size_t at = all.find(k_label);
@@ -148,8 +149,8 @@ bool parse_process_id(std::string_view text, ProcessId& process) {
   const auto dot = [&] { return at != end && *at++ == '.'; };
   const bool whole = number(process.pid) && dot() && number(process.start_time) && dot() &&
                      number(process.pid_namespace);
-  // kill(2) does not take 0 or a negative value as the pid of one process, and in the region 0
-  // marks a free row.
+  // The pid must be positive: for kill(2), 0 and negative numbers do not mean a single process, and
+  // in the region, 0 marks a free row.
   return whole && at == end && process.pid != 0 &&
          process.pid <= std::numeric_limits<std::int32_t>::max();
 }

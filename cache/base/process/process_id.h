@@ -10,8 +10,8 @@ namespace cube::base {
 struct ProcessId {
   std::uint32_t pid = 0;
   std::uint64_t start_time =
-      0;  // clock ticks since boot, field 22 of /proc/PID/stat without the shift of a time
-          // namespace; if that cannot be read, the time of the process's first call
+      0;  // clock ticks since boot: field 22 of /proc/PID/stat, without the shift of a time
+          // namespace; if /proc is unreadable, the time of the first current_process() call
   std::uint64_t pid_namespace = 0;  // inode of /proc/self/ns/pid; 0 if /proc is missing
 
   friend bool operator==(const ProcessId&, const ProcessId&) = default;
@@ -21,14 +21,16 @@ enum class Liveness { alive, dead, unknown };
 
 ProcessId current_process();
 
-// `unknown` for a process of another pid namespace. A zombie is dead, because it no longer holds
-// memory. The /proc entry may be unreadable: no fd is left, or /proc is missing or shows another
-// namespace. A process of this namespace then counts as alive while its pid exists.
+// Whether the process is alive. `unknown`: the process has another pid namespace. A zombie is dead,
+// because it no longer holds memory. If the process's entry in /proc cannot be read (no fd is left,
+// or /proc is missing or shows another namespace), the process counts as alive while its pid
+// exists.
 Liveness liveness_of(const ProcessId& process);
 
-// Whether the process has the effective user of this process. Also true if its user is not known.
+// Whether the given process has the same effective user as this process. Also true if the user of
+// the given process is not known.
 bool is_of_this_user(const ProcessId& process);
-// Parse and format "PID.START.NAMESPACE". False: the text does not parse.
+// These functions parse and format "PID.START.NAMESPACE". False: the text does not parse.
 bool parse_process_id(std::string_view text, ProcessId& process);
 std::size_t format_process_id(const ProcessId& process, char* to, std::size_t capacity);
 

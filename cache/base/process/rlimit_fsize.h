@@ -1,6 +1,6 @@
 // RLIMIT_FSIZE, the largest size of a file. Writing or growing a file beyond this limit raises
-// SIGXFSZ, which ends the program. The library checks the limit before a thread of the program
-// creates a file. Thread-safe and async-signal-safe.
+// SIGXFSZ, which ends the program. So the library checks the limit before it creates a file in a
+// thread of the program. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/resource.h>

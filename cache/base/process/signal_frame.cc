@@ -18,8 +18,8 @@ namespace {
 
 constexpr int k_signals = 64;
 
-// The kernel's structure, without libc's changes. On aarch64 it also has a restorer, although libc
-// does not set it.
+// The structure of the kernel's own call. On aarch64, the structure also has a restorer, but libc
+// does not set the restorer.
 struct KernelAction {
   std::uintptr_t handler;
   unsigned long flags;
@@ -31,14 +31,14 @@ constinit std::atomic<std::uintptr_t> g_first_thread{0};
 
 std::uintptr_t own_thread() { return reinterpret_cast<std::uintptr_t>(__builtin_thread_pointer()); }
 
-// The start (highest address) of this thread's stack: past the program's strings, or at the
-// thread's control block.
+// The start (highest address) of this thread's stack: near the program's strings for the first
+// thread, and the thread's control block for all others.
 std::uintptr_t stack_begin() {
   return own_thread() == g_first_thread.load(std::memory_order_relaxed) ? getauxval(AT_RANDOM)
                                                                         : own_thread();
 }
 
-// The signals whose handlers may be running (one bit for each), and the addresses to which the
+// The signals whose handlers may be running, one bit for each, and the addresses to which these
 // handlers return.
 struct Candidates {
   std::uint64_t signals = 0;
@@ -61,7 +61,8 @@ Candidates find_candidates() {
     KernelAction action{};
     if (sys::failed(sys::raw(SYS_rt_sigaction, signal, 0, sys::arg(&action), sizeof action.mask)))
       continue;
-    // With SA_RESETHAND, the handler is removed when it starts.
+    // With SA_RESETHAND, the kernel removes the handler when it starts, so the action no longer
+    // shows it.
     const bool has_handler = action.handler > 1 || (action.flags & SA_RESETHAND) != 0;
     const std::uint64_t bit = 1ULL << (signal - 1);
     if (!has_handler || ((blocked & bit) == 0 && (action.flags & SA_NODEFER) == 0)) continue;
@@ -73,7 +74,8 @@ Candidates find_candidates() {
   return found;
 }
 
-// The words of the stack, from this call's frame on. `end` points past the last readable word.
+// The words of the stack, from the frame of the current call on. `end` points past the last word
+// that is known to be readable.
 struct StackWords {
   const std::uintptr_t *begin = nullptr, *end = nullptr;
 };
@@ -83,16 +85,16 @@ struct StackWords {
 __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
                                                       const StackWords& stack,
                                                       const Candidates& candidates) {
-  // A frame begins with the return address. The context follows, and ends with the signal mask that
-  // was set before the signal.
+  // A frame begins with the return address. The context follows, which ends with the signal mask
+  // from before the signal.
   constexpr std::ptrdiff_t k_mask_at = 38;
   if (!candidates.holds(*at)) return false;
   return stack.end - at <= k_mask_at || (candidates.signals & ~at[k_mask_at]) != 0;
 }
 #else
-// The return address is in a register, and the handler may store it in signed form (PAC). So a
-// frame is recognized by the SIMD registers, which the kernel puts right after the context. The
-// words before these registers are the signal mask that was set before the signal.
+// The return address is in a register, and the handler may store this address in signed form (PAC).
+// So a frame is recognized by the SIMD registers, which the kernel puts right after the context.
+// The signal mask from before the signal is stored at a fixed distance before these registers.
 __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
                                                       const StackWords& stack,
                                                       const Candidates& candidates) {
@@ -103,16 +105,16 @@ __attribute__((no_sanitize("address"))) bool is_frame(const std::uintptr_t* at,
       sizeof *at;
   if (*at == k_simd && at - stack.begin >= k_mask_before)
     return (candidates.signals & ~at[-k_mask_before]) != 0;
-  // gVisor does not write the FPSIMD_MAGIC word, so a return address into the vdso counts, too. The
-  // address must lie after the vdso's header, because every program's stack holds the header's
-  // address.
+  // gVisor does not write the word FPSIMD_MAGIC, so a return address into the vdso counts as a
+  // frame, too. An address in the vdso's header does not count, because the stack of every program
+  // contains the header's address.
   constexpr std::uintptr_t k_not_signed = (1ULL << 48) - 1, k_header = 64, k_most = 0x4000;
   const std::uintptr_t address = *at & k_not_signed, vdso = candidates.vdso;
   return vdso != 0 && address > vdso + k_header && address < vdso + k_most;
 }
 #endif
 
-// The kernel reads the new mask before it finds that `how` is invalid.
+// The kernel reads the new mask before it rejects the invalid `how`.
 bool is_readable(std::uintptr_t at) {
   constexpr long k_nothing = -1;
   return sys::raw(SYS_rt_sigprocmask, k_nothing, static_cast<long>(at), 0, sizeof(std::uint64_t)) ==
@@ -122,7 +124,7 @@ bool is_readable(std::uintptr_t at) {
 }  // namespace
 
 void remember_first_thread() {
-  // Compares addresses, because a sandbox may kill the process for a system call.
+  // Compares addresses instead of making a system call, for which a sandbox may kill the process.
   constexpr std::uintptr_t k_near = 64 << 20;
   if (getauxval(AT_RANDOM) - reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) < k_near)
     g_first_thread.store(own_thread(), std::memory_order_relaxed);
@@ -134,10 +136,10 @@ __attribute__((no_sanitize("address"))) bool may_be_in_handler() {
   constexpr std::uintptr_t k_page = 4096;
   const std::uintptr_t end = stack_begin() / sizeof(std::uintptr_t) * sizeof(std::uintptr_t);
   auto at = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  // This call runs on another stack, above the thread's own.
+  // The current call runs on another stack, which lies above the thread's own.
   if (at >= end) return true;
-  // If this call runs on another stack below the thread's own, the memory in between may not be
-  // readable.
+  // The current call may run on another stack, which lies below the thread's own. Some memory
+  // between the two stacks may be unreadable.
   std::uintptr_t known = at;
   StackWords stack{.begin = reinterpret_cast<const std::uintptr_t*>(at)};
   while (at < end) {

@@ -1,17 +1,18 @@
 // Tells whether a signal handler runs on this thread. Some libc calls (pthread_create) use locks
 // and memory that the interrupted code may be using, so the library must not make them while a
-// handler runs. A check costs about a hundred system calls, so only code that runs once makes it.
-// Thread-safe and async-signal-safe. may_be_in_handler() returns true if the answer cannot be
-// determined. It also returns true, wrongly, if a handled signal is blocked and the stack holds a
-// stale word that looks like the mark of a frame. On x86-64 that word is the restorer of an action
-// that sigaction has reported; on aarch64 it is a return address into the vdso. A handler that
-// unblocks its own signal is detected only if it was installed with SA_NODEFER.
+// handler runs. A check costs about a hundred system calls, so only code that runs rarely makes
+// this check. Thread-safe and async-signal-safe. may_be_in_handler() also returns true if the
+// answer cannot be determined. The result can be wrong in two cases. First, a handler that unblocks
+// its own signal is not detected if it was installed without SA_NODEFER. Second, the result is
+// wrongly true if a signal that has a handler is blocked and the stack holds a stale word of a
+// signal frame. On x86-64, such a word is the address of a signal restorer. On aarch64, such a word
+// is a return address into the vdso.
 #pragma once
 
 namespace cube::base {
 
-// Called once, by a thread that may be the program's first thread. The stack of that thread differs
-// from the stacks that libc creates.
+// Call it once, in a thread that may be the program's first. The first thread's stack starts
+// elsewhere than a stack that libc has created, so may_be_in_handler() must know the first thread.
 void remember_first_thread();
 
 bool may_be_in_handler();

@@ -15,14 +15,14 @@ namespace {
 
 constexpr unsigned k_unique_mount_id = 0x4000;  // STATX_MNT_ID_UNIQUE: Linux 6.8
 
-// Covers all groups of the process, of which there can be 65,536.
+// Covers all groups of the process. There can be up to 65,536, so they are read into a mapping.
 std::uint64_t hash_of_groups() {
   const long count = sys::raw(SYS_getgroups, 0, 0);
   if (count == 0) return 0;
   const auto room =
       Mapping::anonymous(static_cast<std::size_t>(sys::failed(count) ? 0 : count) * sizeof(gid_t));
   const long n = room ? sys::raw(SYS_getgroups, count, sys::arg(room->data())) : -ENOMEM;
-  // If the groups are not known, the hash matches no other process.
+  // If the groups cannot be determined, the hash must differ from that of every other process.
   if (sys::failed(n))
     return static_cast<std::uint64_t>(sys::getpid()) << 32 | static_cast<std::uint32_t>(-n);
   return hash_bytes(room->data(), static_cast<std::size_t>(n) * sizeof(gid_t));
@@ -55,8 +55,8 @@ std::uint64_t inode_of(const char* path) {
   return sys::failed(sys::fstatat(AT_FDCWD, path, &st, 0)) ? 0 : st.st_ino;
 }
 
-// The first user namespace always has this inode. A later namespace has an arbitrary inode,
-// possibly that of a namespace that has ended.
+// The first user namespace always has this inode. A later namespace can have the inode of a
+// namespace that has ended.
 bool is_in_first_user_namespace() { return inode_of("/proc/self/ns/user") == 0xeffffffd; }
 
 // A token that a process shares with its forked children, but not with a program that it executes.
@@ -100,9 +100,9 @@ std::uint64_t current_rights() {
 }
 
 View current_view() {
-  // The root's mount belongs to one mount namespace. Paths are resolved in that namespace, even if
-  // the process is in another. A new directory can have the inode of a removed root, but not its
-  // birth time.
+  // Paths are resolved in the mount namespace to which the mount of the root belongs, even if the
+  // process is in another mount namespace. A new directory can have the inode of a removed root,
+  // but not its birth time.
   struct ::statx root {};
   sys::statx(AT_FDCWD, "/", AT_NO_AUTOMOUNT,
              STATX_INO | STATX_BTIME | STATX_MNT_ID | k_unique_mount_id, &root);
@@ -114,8 +114,8 @@ View current_view() {
       (root.stx_mask & (STATX_MNT_ID | k_unique_mount_id)) != 0 ? root.stx_mnt_id : 0,
       (static_cast<std::uint64_t>(root.stx_dev_major) << 32) | root.stx_dev_minor, root.stx_ino,
       static_cast<std::uint64_t>(root.stx_btime.tv_sec), root.stx_btime.tv_nsec,
-      // A region that is kept on a disk survives a reboot. But its marks contain times of a clock
-      // that restarts at a reboot.
+      // A region that is kept on a disk survives a reboot, but its marks contain times of a clock
+      // that starts again.
       hash_of_file("/proc/sys/kernel/random/boot_id")};
   view.number = hash_bytes(parts, sizeof parts);
   if (view.number <= View::k_ended) view.number = View::k_ended + 1;

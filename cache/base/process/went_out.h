@@ -1,6 +1,6 @@
-// Marks how a call of this thread was answered, unless memory alone answered it. Code that asks the
-// kernel, an origin or a tier on behalf of a program's call, or waits for another fetch, sets the
-// mark. A hit never sets it. The profiler (shim/profile) counts the time of a marked call as lost
+// Marks each call of this thread that memory alone could not answer. The mark is set by code that,
+// on behalf of a program's call, asks the kernel, an origin or a tier, or waits for another fetch.
+// A hit never sets the mark. The profiler (shim/profile) counts the time of a marked call as lost
 // to the origin. Thread safety and async-signal safety: each thread has its own mark. A signal
 // handler can set the mark of the call that it interrupts.
 #pragma once

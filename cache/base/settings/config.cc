@@ -45,7 +45,8 @@ bool share_or_bytes(std::string_view text, std::uint64_t most_percent, std::uint
   return true;
 }
 
-// One function for each other type named in config.def. False: the type does not accept this value.
+// One function for each type in config.def that is not a list. False: the text is not a valid value
+// of the type.
 struct Parse : ParseList {
   static bool Milliseconds(std::string_view text, Duration& value) {
     std::uint64_t number = 0;
@@ -224,8 +225,8 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong) {
   for (const auto& origin : parsed.config.origins) parsed.config.prefixes.push_back(origin.prefix);
   for (const auto& bucket : parsed.config.buckets) parsed.config.prefixes.push_back(bucket.prefix);
   keep_outermost(parsed.config.prefixes);
-  // Reports a size that was given without a directory. The default size is not reported, nor is a
-  // size if a wrong size or directory has already been reported.
+  // Reports a size that was given without a directory. Does not report the default size. Also
+  // reports nothing if an error in the size or in the directory is already reported.
   RamSize no_bound;
   Parse::DiskSize(row_of("CUBESHIM_DISK").default_text, no_bound);
   if (parsed.config.disk_dir.empty() && parsed.config.disk != no_bound) {
@@ -248,7 +249,8 @@ bool is_without_mount(const Config& config, std::string_view prefix) {
 
 bool parse_bytes(std::string_view text, std::uint64_t& bytes) {
   unsigned shift = 0;
-  // K, KB and KiB mean the same unit. B or i alone is not a unit.
+  // K, KB and KiB mean the same unit. "i" is allowed only after a unit letter, and "B" also after a
+  // number.
   for (const std::string_view suffix : {"iB", "B", "i"}) {
     if (!text.ends_with(suffix) || text.size() <= suffix.size()) continue;
     text.remove_suffix(suffix.size());

@@ -1,6 +1,6 @@
-// The settings, read once from the environment. For a wrong value the default is kept, and a line
-// of text names the variable, its value and the values that it accepts. Rows: config.def. Thread
-// safety: a Config is immutable after parse_config.
+// The settings, read once from the environment. A wrong value is replaced by the default, and a
+// line of text names the variable, the value, and the values that the variable accepts. config.def
+// defines the settings. Thread safety: a Config is immutable after parse_config.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace cube::base {
 
 enum class Mode { virtual_files, real_files, off };
 
-// The size of the region: a share of the memory that is free, or bytes.
+// The size of the region: a share of the free memory, or a number of bytes.
 struct RamSize {
   bool is_percent = true;
   std::uint64_t value = 25;
@@ -40,12 +40,14 @@ enum class StatsFormat { text, classic, json };
 enum class EngineKind { automatic, uring, threads };
 enum class S3Addressing { automatic, path, virtual_host };
 
-// An origin that is a file, and the directory at which programs see it.
+// An origin, and the prefix at which programs see it. `file` is the path of a pack, the URL of a
+// bucket, or an id (see config_types).
 struct OriginSetting {
   std::string prefix, file;
 };
 
-// HOST:PORT of each server, as the user wrote it; a missing port is added.
+// Each server as the user wrote it: HOST:PORT, or the path of a Unix socket. A missing port is
+// added.
 struct ServerList {
   std::vector<std::string> texts;
 };
@@ -91,8 +93,8 @@ struct ConfigRow {
   std::string_view variable, default_text, takes, help;
 };
 const std::vector<ConfigRow>& config_rows();
-// The value of a variable, fit for one line: control characters are replaced, and a long value is
-// cut.
+// Makes the value of a variable fit for one line: replaces control characters, and cuts a long
+// value.
 std::string for_a_line(std::string_view value);
 
 struct ParsedConfig {
@@ -101,8 +103,8 @@ struct ParsedConfig {
 };
 
 using Lookup = std::function<const char*(const char* variable)>;
-// How the caller reacts to a wrong value: it uses the default or exits. The line about the value
-// mentions the default in the first case.
+// How the caller reacts to a wrong value: by using the default, or by exiting. If the caller uses
+// the default, the line about the value names the default.
 enum class IfWrong { use_default, end };
 ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_default);
 
@@ -110,15 +112,15 @@ ParsedConfig parse_config(const Lookup& lookup, IfWrong if_wrong = IfWrong::use_
 // in the kernel's file tree.
 bool is_without_mount(const Config& config, std::string_view prefix);
 
-// A line for each unknown variable that starts with CUBESHIM_. `environment` is a null-terminated
-// list.
+// Returns a line for each variable that starts with CUBESHIM_ but is not a setting. `environment`
+// is a null-terminated list.
 std::vector<std::string> unknown_variables(const char* const* environment);
 
 // "512K", "8G", "1048576" -> bytes. False: the text does not parse or overflows.
 bool parse_bytes(std::string_view text, std::uint64_t& bytes);
 
-// Collapses "//" and "/./" of an absolute path and drops a trailing slash; false for relative paths
-// and for "..".
+// Collapses "//" and "/./" in an absolute path, and drops a trailing slash. False: the path is
+// relative or contains "..".
 bool normalize_prefix(std::string_view text, std::string& prefix);
 
 }  // namespace cube::base

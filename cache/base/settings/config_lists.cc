@@ -12,7 +12,8 @@
 namespace cube::base {
 namespace {
 
-// Calls use(item) for each item of the list until it returns false, and returns its last result.
+// Calls use(item) for each item of the list, until `use` returns false. Returns the last result of
+// `use`.
 template <typename Use>
 bool for_each_item(std::string_view list, char separator, Use&& use) {
   for (std::size_t at = 0; at <= list.size();) {
@@ -28,8 +29,8 @@ bool is_word(char c) {
          c == '-';
 }
 
-// "10.0.0.1", "cache-1:11211", "[fd00::1]:11211" -> the same with a port; "/run/m.sock", a Unix
-// socket, stays as it is. False: the text is not a server.
+// Adds the port to a server without one: "10.0.0.1", "cache-1:11211", "[fd00::1]:11211". A Unix
+// socket ("/run/m.sock") stays as it is. False: the text is not a server.
 bool server_of(std::string_view text, std::string& server) {
   constexpr std::string_view k_port = "11211";
   constexpr std::size_t k_longest = 255;
@@ -60,7 +61,8 @@ bool server_of(std::string_view text, std::string& server) {
   return true;
 }
 
-// "s3://bucket/a/b/" -> without the slash at its end.
+// Removes trailing slashes: "s3://bucket/a/b/" -> "s3://bucket/a/b". False: the text is not the URL
+// of a bucket.
 bool bucket_of(std::string_view text, std::string& url) {
   constexpr std::string_view k_scheme = "s3://";
   if (!text.starts_with(k_scheme)) return false;
@@ -98,8 +100,7 @@ bool ParseList::Prefixes(std::string_view text, config_types::Prefixes& value) {
   const bool are_usable = for_each_item(text, ':', [&](std::string_view item) {
     std::string prefix;
     if (item.empty()) return true;
-    // "/" is refused, because /proc and /dev lie below it, and their files are not ordinary
-    // files.
+    // "/" is refused, because it contains /proc and /dev, whose files are not ordinary files.
     if (!normalize_prefix(item, prefix) || prefix == "/") return false;
     value.push_back(std::move(prefix));
     return true;
@@ -124,7 +125,7 @@ bool ParseList::Origins(std::string_view text, config_types::Origins& value) {
     value.push_back(std::move(origin));
     return true;
   });
-  // Longest first: the innermost prefix answers.
+  // Sorts the longest prefix first, so that the innermost prefix answers.
   std::stable_sort(value.begin(), value.end(),
                    [](const auto& a, const auto& b) { return a.prefix.size() > b.prefix.size(); });
   return are_usable;

@@ -9,7 +9,8 @@
 
 namespace cube::base {
 
-// One function for each such type named in config.def. False: the type does not accept this value.
+// One function for each type in config.def that is a list. False: the text is not a valid value of
+// the type.
 struct ParseList {
   static bool Prefixes(std::string_view text, config_types::Prefixes& value);
   static bool Origins(std::string_view text, config_types::Origins& value);

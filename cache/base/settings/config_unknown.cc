@@ -1,4 +1,4 @@
-// Environment variables that look like settings but are not.
+// Finds environment variables that look like settings but are not.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// This node's view of a server of the cluster: a row of a table in the region. The table is in the
-// order of CUBESHIM_CLUSTER. The leader writes all fields except `free_ns`. A reader can see a
-// partly updated row, which is good enough for a report. Thread-safe.
+// The state of a server of the cluster, as this node knows it: a row of a table in the region. The
+// rows have the order of CUBESHIM_CLUSTER. The leader writes all fields except `free_ns`. A reader
+// can see a row that is only partly updated, which is good enough for a report. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace cube::base {
 
 inline constexpr std::uint32_t k_server_rows = 64;
 
-// Times are of base::monotonic_ns.
+// All times are times of base::monotonic_ns.
 struct ServerRow {
   static constexpr std::size_t k_name_words = 15;
   std::atomic<std::uint64_t>
@@ -28,7 +28,7 @@ struct ServerRow {
   std::atomic<std::uint32_t> is_full;      // the server refused the last record for lack of room
   std::atomic<std::uint64_t> name[k_name_words];
 
-  // A longer name is cut.
+  // Stores the name. A name that is too long is cut.
   void set_name(std::string_view text) {
     char bytes[8 * k_name_words] = {};
     std::memcpy(bytes, text.data(), std::min(text.size(), sizeof bytes - 1));

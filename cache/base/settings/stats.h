@@ -1,7 +1,7 @@
 // Counters and latency histograms of one process, laid out for shared memory: only atomics, no
-// pointers, all zero when new. Rows: stats.def. Thread safety: every member may be used from any
-// thread and signal handler. The memory order is relaxed, because the members publish no other
-// data.
+// pointers, all zero when new. stats.def defines the counters. Thread safety: every member may be
+// used from any thread and signal handler. The memory order is relaxed, because no other data
+// depends on the members.
 #pragma once
 
 #include <array>
@@ -55,7 +55,7 @@ struct Stats {
   }
 };
 
-// A plain sum of Stats.
+// The sum of several Stats, as plain numbers.
 struct Totals {
   std::array<std::uint64_t, k_counters> counters{};
   std::array<std::uint64_t, Histogram::k_buckets> hit_latency{};
@@ -80,7 +80,7 @@ inline std::uint64_t count_of(const std::array<std::uint64_t, Histogram::k_bucke
   return total;
 }
 
-// The mean, computed from the middles of the buckets; 0 if there are no entries.
+// The mean in nanoseconds, computed from the middles of the buckets. 0: there are no entries.
 inline double mean_ns(const std::array<std::uint64_t, Histogram::k_buckets>& counts) {
   const std::uint64_t total = count_of(counts);
   double sum = 0;
@@ -90,7 +90,7 @@ inline double mean_ns(const std::array<std::uint64_t, Histogram::k_buckets>& cou
   return total == 0 ? 0 : sum / static_cast<double>(total);
 }
 
-// The quantile `q` of the entries, in nanoseconds; 0 if there are none.
+// The quantile `q` of the entries in nanoseconds. 0: there are no entries.
 inline std::uint64_t quantile_ns(const std::array<std::uint64_t, Histogram::k_buckets>& counts,
                                  double q) {
   const std::uint64_t total = count_of(counts);

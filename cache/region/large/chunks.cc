@@ -20,14 +20,14 @@ std::uint64_t hash_of(const FileKey& key, std::uint32_t number) {
   return base::hash_bytes(words, sizeof words);
 }
 
-// The two buckets in which a chunk can be.
+// The two candidate buckets of a chunk.
 struct Buckets {
   ChunkBucket* of[2];
 };
 Buckets buckets_of(const Region& region, std::uint64_t hash) {
   const std::uint32_t n = region.layout().chunk_bucket_count();
   const auto first = static_cast<std::uint32_t>(hash % n);
-  // Chooses a different bucket if there are at least two.
+  // The second bucket differs from the first if there are at least two buckets.
   const auto second =
       (first + 1 + static_cast<std::uint32_t>((hash * k_second_hash >> 32) % std::max(n - 1, 1U))) %
       n;
@@ -64,7 +64,8 @@ FileKey key_of_file(std::string_view path, const FileStat& stat) {
                                  stat.changed.nanoseconds};
   FileKey key{.path = base::hash_path(path)};
   for (std::uint64_t i = 0; i < 2; ++i) {
-    // Two seeds yield one hash of 128 bits, which covers the path and the stat.
+    // With two seeds, the two words together are a hash of 128 bits, which covers the path and the
+    // stat.
     key.version[i] = XXH3_64bits_withSeed(words, sizeof words,
                                           XXH3_64bits_withSeed(path.data(), path.size(), i + 1));
   }
@@ -80,7 +81,7 @@ std::uint32_t Chunks::Claim::end_of_run(std::uint32_t page, std::uint32_t end, b
   end = std::min(end, ChunkRow::k_pages);
   if (row_ == nullptr) return present ? page : end;
   while (page < end) {
-    // Acquire: pairs with note_present, which runs after the bytes were written.
+    // Acquire: pairs with the release in note_present. If the bit is set, the bytes are written.
     std::uint64_t bits = row_->present[page / 64].load(std::memory_order_acquire);
     if (present) bits = ~bits;
     bits >>= page % 64;
@@ -159,10 +160,10 @@ bool Chunks::insert(std::uint64_t hash, std::uint32_t place) const {
   return false;
 }
 
-// Whether another process has made the same chunk while this process searched for a place. The
-// other process then fetches another block of the chunk. The place of this process is open and has
-// the chunk's key. If two processes have open places for the chunk, at least one sees the place of
-// the other, and the chunk in the lower place stays.
+// Whether another process has made the same chunk, for another of its blocks, while this process
+// searched for a place. `place` is the place of this process, which is open and has the chunk's
+// key. If two processes have open places for the chunk, at least one of them sees the other place.
+// The chunk in the lower place stays.
 bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uint32_t place,
                               std::uint32_t wanted, Claim& other) const {
   const auto rival = [&] {
@@ -185,8 +186,8 @@ bool Chunks::is_made_by_other(const FileKey& key, std::uint32_t number, std::uin
     if (at == k_none) return false;
     if (other = find(key, number, wanted); other) return true;
     is_lower = at < place;
-    // The process with the higher place gives way. But it may not have seen the lower place, and
-    // may be about to seal the higher place.
+    // The process with the higher place gives way. But a process that has not seen the lower place
+    // yet may be about to seal the higher place, so this process looks again.
     if (!is_lower) base::sys::raw(SYS_sched_yield);
   }
   return is_lower;
@@ -196,7 +197,7 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
                            Pass pass) {
   if (Claim own = find(key, number, wanted); own) return own;
   const bool is_taken = wanted < region_->layout().chunk_count() && take_place(wanted, key, number);
-  // Another process may just have made this chunk.
+  // Another process may have made this chunk in the meantime.
   if (!is_taken) {
     if (Claim own = find(key, number, wanted); own) return own;
   }
@@ -206,23 +207,24 @@ Chunks::Claim Chunks::make(const FileKey& key, std::uint32_t number, std::uint32
   return place == k_none ? Claim() : seal(place, key, number, wanted);
 }
 
-// The place is open and has the chunk's key. Makes the place findable. Gives the place back if
-// another process has made the chunk, or if the buckets have no room.
+// Makes the place findable. The place must be open and must have the chunk's key. Gives the place
+// back if another process has made the chunk, or if the buckets have no room.
 Chunks::Claim Chunks::seal(std::uint32_t place, const FileKey& key, std::uint32_t number,
                            std::uint32_t wanted) {
   region_->header().has_chunks.store(1, std::memory_order_relaxed);
   ChunkRow& row = region_->chunk_row(place);
-  // Until the place is sealed, no process has a pin on it, so it can be given back.
+  // No process has a pin on the place until it is sealed. So until then, the place can be given
+  // back.
   bool is_known = insert(hash_of(key, number), place);
-  // Either this process sees the entry of another process, or that process sees this entry after
-  // its own fence.
+  // If two processes make the same chunk, at least one of them sees the entry of the other after
+  // this fence.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   Claim other;
   if (is_known && is_made_by_other(key, number, place, wanted, other)) {
     remove_name(place);
-    // The other process seals its place a few instructions later. If that process is stopped
-    // before, this process keeps its place as well. An empty Claim would mean that no place is
-    // left, and large files would be refused for a second.
+    // The other process seals its place a few instructions later, so this process waits. If the
+    // other process is stopped before that, this process keeps its own place, too. An empty Claim
+    // would mean that no place is left, and large files would then be refused for a second.
     for (int tries = 0; !other && tries < k_tries_for_maker; ++tries) {
       other = find(key, number, wanted);
       if (!other) base::sys::raw(SYS_sched_yield);
@@ -246,7 +248,7 @@ void Chunks::forget(const FileKey& key, std::uint32_t number) {
     if (before.state != SegmentState::sealed || !swap_word(row, before, evicting)) continue;
     for (ChunkBucket* const bucket : buckets_of(*region_, hash_of(key, number)).of)
       remove_from(*bucket, own.place());
-    // The chunk's readers may continue, because the bytes do not change.
+    // The chunk's readers can continue, because its bytes do not change.
     row.version[0].fetch_xor(1, std::memory_order_relaxed);
     swap_word(row, evicting, {SegmentState::sealed, k_no_owner, evicting.generation});
   }
@@ -258,7 +260,7 @@ void forget_chunks_of(Region& region, std::uint32_t process_slot) {
     ChunkRow& row = region.chunk_row(place);
     const SegmentWord word = word_of(row);
     if (word.owner != process_slot) continue;
-    // Nothing in the chunk has changed, and other processes may have pins on it.
+    // The chunk has not changed, and other processes may have pins on it, so it is sealed again.
     if (word.state == SegmentState::evicting)
       swap_word(row, word, {SegmentState::sealed, k_no_owner, word.generation});
     if (word.state != SegmentState::open) continue;

@@ -1,18 +1,19 @@
 // Chunks of large files in the region. A chunk is 2 MiB of a file, and begins at a multiple of 2
-// MiB. Each of its pages of 4 KiB is present or absent, and a present page holds the bytes of this
+// MiB. Each of its pages (4 KiB) is present or absent. A present page holds the bytes of one
 // version of the file.
 //
 // A chunk has a place: 2 MiB of a segment that belongs to large files. The chunks of a file are
-// adjacent if the region has room for that, so that a mapping of the file consists of few pieces.
-// Most chunks stay in their places, so that data larger than the memory still gets hits in
-// proportion to the part that fits. A chunk is replaced only if no process has a pin on it and no
-// program has mapped it, and only in these cases. Chunks of an earlier version of the same file may
-// always be replaced. If no place is free, chunks that pass are replaced, the oldest first
-// (chunks_passing.cc). These chunks have an eighth of the places, but at least 64 MiB and at most
-// half of the places. Kept chunks hold parts of files that are not large files, and are replaced
-// before all others (chunks_kept.cc). Invariants: a page that is present is never written to while
-// the chunk has its place. A writer of an absent page holds the flight for its block
-// (single_flight.h). Thread-safe, also across processes. Async-signal-safe, no allocation.
+// adjacent if the region has room for this, so that a mapping of the file consists of few pieces.
+// Most chunks stay in their places. So even if the data is larger than the memory, the part that
+// fits still gets hits. No chunk is replaced while a process has a pin on it, or after a program
+// has mapped it. If no place is free, three kinds of chunks can be replaced. Kept chunks, which
+// hold parts of files that are not large files, are replaced first (chunks_kept.cc). Chunks of an
+// earlier version of a file can be replaced by chunks of the same file. Chunks that pass are
+// replaced by each other, the oldest first (chunks_passing.cc). Chunks that pass have an eighth of
+// the places, but at least 64 MiB and at most half of the places. Invariants: a page that is
+// present is never written to while the chunk has its place. A writer of an absent page holds the
+// flight for its block (single_flight.h). Thread-safe, also across processes. Async-signal-safe, no
+// allocation.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +32,7 @@ struct FileKey {
   friend bool operator==(const FileKey&, const FileKey&) = default;
 };
 FileKey key_of_file(std::string_view path, const FileStat& stat);
-// The hash that identifies the flight of a block of this version (single_flight.h).
+// The hash for the flight that fetches block `number` of this version (single_flight.h).
 std::uint64_t block_hash_of(const FileKey& key, std::uint64_t number);
 
 // Pages of a chunk, from `first` up to but not including `end`.
@@ -95,13 +96,13 @@ class Chunks {
     bool has_all(const PageRun& pages) const {
       return end_of_run(pages.first, pages.end, true) == pages.end;
     }
-    // Counts the pages of the run that were fetched ahead and are now read for the first time. If
-    // there are none, it stores nothing.
+    // Returns how many pages of the run were fetched ahead and are now read for the first time. If
+    // there are none, stores nothing.
     std::uint32_t take_unread(const PageRun& pages) const {
       return row_->unread.load(std::memory_order_relaxed) == 0 ? 0 : take_unread_slow(pages);
     }
-    // Notes that a mapping shows these pages to the program's job. Returns how many of the pages
-    // are new to the job. If two jobs alternate, pages count again.
+    // Notes that a mapping shows these pages to the job. Returns how many of the pages are new to
+    // the job. If two jobs alternate, a page can count as new several times.
     std::uint32_t note_shown(const PageRun& pages, std::uint32_t job) const;
     // The values by which give_up() can end the pin without this object, after a jump. `counter` is
     // null if there is no pin.
@@ -110,12 +111,14 @@ class Chunks {
       std::uint32_t epoch;
     };
     Words words() const { return {counter_, epoch_}; }
-    // Ends a pin. A pin from before a fork belongs to the parent and is ignored.
+    // Ends a pin. Does nothing if the pin was made before a fork, because such a pin belongs to the
+    // parent.
     static void give_up(std::atomic<std::uint32_t>* counter, std::uint32_t epoch) {
       if (epoch == own_epoch.load(std::memory_order_relaxed))
         counter->fetch_sub(1, std::memory_order_release);
     }
-    // Whether a chunk of another file may replace this chunk when no process has a pin on it.
+    // Whether this chunk passes: a chunk of another file may replace it when no process has a pin
+    // on it.
     bool is_passing() const { return row_->passed.load(std::memory_order_relaxed) != 0; }
     // Notes that a program maps the chunk.
     void note_mapped() const { row_->is_mapped.store(1, std::memory_order_seq_cst); }
@@ -141,19 +144,19 @@ class Chunks {
 
   explicit Chunks(Region& region) : region_(&region) {}
 
-  // For a forked child: forgets the pins of its thread, because they belong to the parent. The call
-  // is needed because a signal handler that forked can return into a read that holds a pin.
+  // For a forked child: forgets the pins of its thread, because they belong to the parent. There
+  // can be such pins, because a signal handler that forked can return into a read that holds a pin.
   static void forget_claims() { own_epoch.fetch_add(1, std::memory_order_relaxed); }
 
   // Finds a chunk. Empty: there is no such chunk. `hint`: a place to search first, or k_none.
   Claim find(const FileKey& key, std::uint32_t number, std::uint32_t hint = k_none) const;
-  // Finds the chunk, or makes a place for it: the place `wanted` if that is free. Empty: no place
-  // is left. If another process makes the same chunk at the same time, for another block of it, two
-  // chunks may be made. Each of them then has pages that the other lacks. So each caller must
-  // always search for a chunk with the same `hint`, and determine the absent pages from the Claim
-  // through which it writes. If no place is free, a chunk that `may_pass` replaces another chunk
-  // that passes. Chunks with blocks that the tiers are about to get are spared, but a chunk that
-  // `must_pass` replaces even those.
+  // Finds the chunk, or makes it: in the place `wanted` if that place is free, or in another place.
+  // Empty: no place is left. Two processes that need different blocks of a chunk can make the chunk
+  // twice at the same time. Each copy then has pages that the other copy lacks. So a caller must
+  // always search for a chunk with the same `hint`, and must determine the absent pages from the
+  // Claim through which it writes. `pass` applies if no place is free. `no`: the result is empty.
+  // `may_pass`: the chunk replaces a chunk that passes, but not a chunk with blocks that the tiers
+  // are about to get. `must_pass`: the chunk replaces even such a chunk.
   enum class Pass : std::uint8_t { no, may_pass, must_pass };
   Claim make(const FileKey& key, std::uint32_t number, std::uint32_t wanted, Pass pass = Pass::no);
   // Like find() and make(), but for a kept chunk.
@@ -163,9 +166,10 @@ class Chunks {
   bool free_kept_segments();
   // True if a recent search found no free place.
   bool is_full() const;
-  // How many of `places` places chunks that pass may have when no place is free.
+  // The largest number of chunks that pass, if the region has this many places and none of them is
+  // free.
   static std::uint32_t most_passing(std::uint32_t places);
-  // How many bytes of places chunks that pass may have when no place is free.
+  // The largest total size of the chunks that pass in this region, in bytes.
   std::uint64_t passing_bytes() const;
   // The total size in bytes of the places that are free or have a kept chunk.
   std::uint64_t free_bytes() const;
@@ -176,19 +180,20 @@ class Chunks {
   // Reserves memory for these pages and maps them writable. The caller must hold the flight of the
   // pages, and all of the pages must be absent.
   base::Result<base::Mapping> window(const Claim& claim, const PageRun& pages);
-  // Writes the pages through an fd of the region's file, from memory that may be missing (EFAULT).
-  // The caller must meet the conditions of window().
+  // Writes the pages at `from` to the chunk through an fd of the region's file. EFAULT: the memory
+  // at `from` cannot be read. The conditions of window() apply here, too.
   base::Result<void> copy_in(int region_fd, const Claim& claim, const PageRun& pages,
                              const std::byte* from);
-  // Notes that the pages were fetched before any program asked for them. Call it before the pages
-  // are present.
+  // Notes that the pages were fetched before any program asked for them. Call it before
+  // note_present().
   void note_ahead(const Claim& claim, const PageRun& pages) const;
   // For the tiers (tier/block_writer.h, tier/cluster_blocks.h): notes that a block of the chunk has
-  // become whole, so that the tiers may get the block. `has_disk`: the disk already has the block.
+  // become whole and can be offered to the tiers. `has_disk`: the disk already has the block.
   void note_whole(const Claim& claim, bool has_disk = false) const;
-  // Notes that the tiers have these pages, have been offered them, or must not get them.
+  // Notes that these pages must no longer be offered to the tiers. The tiers have these pages, have
+  // been offered them, or must not get them.
   void note_offered(const Claim& claim, const PageRun& pages) const;
-  // Like note_offered, but for the cluster.
+  // Like note_offered, but only for the cluster.
   void note_shared(const Claim& claim, const PageRun& pages) const;
   bool is_shared(const Claim& claim, const PageRun& pages) const;
   // How many blocks have ever become whole, at this place or in the whole region.
@@ -198,7 +203,8 @@ class Chunks {
   }
   // True if any of these pages was noted as offered.
   bool is_offered(const Claim& claim, const PageRun& pages) const;
-  // Returns the chunk at this place if blocks of it have become whole since it was last offered.
+  // Returns the chunk at this place if some of its blocks have become whole since the chunk was
+  // last offered.
   struct Offer {
     Claim claim;
     FileKey key;
@@ -218,17 +224,18 @@ class Chunks {
   std::uint32_t offers_ended() const {
     return region_->header().chunks_written.load(std::memory_order_seq_cst);
   }
-  // True if the last make() found only places that wait for the tiers.
+  // True if the last make() found no place, but found a chunk that can be replaced as soon as the
+  // tiers have its blocks.
   bool waits_for_tiers() const { return waits_for_tiers_; }
-  // Waits until the count of ended offers differs from `ended`, but at most `at_most_ns`.
+  // Waits until offers_ended() differs from `ended`, but for at most `at_most_ns`.
   void wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const;
 
-  // Gives the memory of the chunk at this place back to the machine. Does nothing if a process has
-  // a pin on the chunk or a program has mapped it. If `whatever` is false, it also spares a chunk
-  // with unread pages, or with blocks that the tiers are about to get. Returns the number of bytes
-  // that it gave back.
+  // Drops the chunk at this place, and gives its memory back to the machine. Returns the number of
+  // bytes. Spares a chunk if a process has a pin on it or a program has mapped it. If `whatever` is
+  // false, also spares a chunk that has unread pages, or blocks that the tiers are about to get.
   std::uint64_t give_back_memory(std::uint32_t place, bool whatever);
-  // Hides this chunk from lookups. The chunk then counts as one of an earlier version of the file.
+  // Hides the chunk from lookups. The chunk then counts as a chunk of an earlier version of the
+  // file.
   void forget(const FileKey& key, std::uint32_t number);
   // Notes that the pages hold the bytes of the file.
   void note_present(const Claim& claim, const PageRun& pages) const;
@@ -237,7 +244,7 @@ class Chunks {
 
  private:
   static inline constinit std::atomic<std::uint32_t> own_epoch{
-      // Counts the forks between the first process and this one.
+      // The number of forks between the first process and this process.
       0};
 
   Claim claim(std::uint32_t place) const;
@@ -245,8 +252,8 @@ class Chunks {
   Claim claim_if(std::uint32_t place, const FileKey& key, std::uint32_t number) const;
   // Takes a place. On success the place is open, and the caller must seal it or give it back.
   bool take_place(std::uint32_t place, const FileKey& key, std::uint32_t number);
-  // Which chunk may be replaced: a chunk of an earlier version of the file, a kept chunk, or any
-  // chunk. `any` is for a chunk that passes.
+  // The chunk that may be replaced: a chunk of an earlier version of the file, a kept chunk, or any
+  // chunk. `any` is used for a chunk that passes.
   enum class Replaced : std::uint8_t { former_version, kept, any };
   bool take_replaced(std::uint32_t place, const FileKey& key, std::uint32_t number,
                      Replaced replaced);
@@ -258,8 +265,7 @@ class Chunks {
   void drop_unread(ChunkRow& row) const;
   bool insert(std::uint64_t hash, std::uint32_t place) const;
   Claim seal(std::uint32_t place, const FileKey& key, std::uint32_t number, std::uint32_t wanted);
-  // This bit marks the number of a kept chunk, so that lookups for large files do not find the
-  // chunk.
+  // The number of a kept chunk has this bit, so that lookups for large files do not find the chunk.
   static constexpr std::uint32_t k_kept = 1U << 31;
   static bool is_kept(const ChunkRow& row) {
     return (row.number.load(std::memory_order_relaxed) & k_kept) != 0;

@@ -1,12 +1,12 @@
-// Kept chunks. Kept chunks hold the parts that a program has read of a file that is served in
-// parts, for the file's next open (fill/kept_parts.h). Most of their space is empty, so kept chunks
+// Kept chunks. If a file is served in parts, kept chunks hold the parts that programs have read,
+// for the next open of the file (fill/kept_parts.h). Most of their space is empty, so kept chunks
 // use only places that nothing else needs.
 //
-// Kept chunks may have as many places as chunks that pass. If all of these places are taken, a new
-// kept chunk replaces another kept chunk. The hash of the new chunk decides which. If the oldest
-// chunk were replaced, a program that reads too many files in rotation would never get a hit. A
-// chunk of another kind replaces a kept chunk if no place is free. If no segment is free, segments
-// that contain only kept chunks are freed for records.
+// Kept chunks may have as many places as chunks that pass. If all these places are taken, a new
+// kept chunk replaces another kept chunk, which the hash of the new chunk selects. If the oldest
+// chunk were replaced instead, a program that reads too many files in rotation would never get a
+// hit. If no place is free, a chunk of another kind replaces a kept chunk. If no segment is free,
+// segments that contain only kept chunks are freed for records.
 #include "cache/base/process/block_signals.h"
 #include "cache/region/large/chunks.h"
 #include "cache/region/segments.h"
@@ -65,9 +65,10 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
     if (!(is_free || is_kept(row)) || row.is_mapped.load(std::memory_order_seq_cst) != 0)
       return false;
   }
-  // Clears the mark first. Even if this process dies now, no segment without memory has the mark.
+  // Clears the mark before the memory is given back. Even if this process dies in between, no
+  // segment without memory has the mark.
   of.has_memory.store(0, std::memory_order_release);
-  // Other processes make no chunk in a place that this process has open.
+  // Opens all places of the segment, because other processes make no chunk in an open place.
   std::uint32_t taken = 0;
   for (; taken < each; ++taken) {
     ChunkRow& row = region_->chunk_row(first + taken);
@@ -76,11 +77,11 @@ bool Chunks::free_kept_segment(std::uint32_t segment) {
     if (free.state != SegmentState::free ||
         !swap_word(row, free, {SegmentState::open, region_->own_slot(), free.generation + 1}))
       break;
-    // If a process left a place open when it died, the place still has its pages.
+    // If a process died and left this place open, the place still has marks of present pages.
     write(first + taken, {}, 0, /*passes=*/false);
   }
-  // If this process dies before the segment is free, the segment stays open and empty until the
-  // reaper gives it back.
+  // If this process dies before free_run(), the segment stays open and empty until the reaper gives
+  // it back.
   const bool is_ours =
       taken == each &&
       swap_word(of, before, {SegmentState::open, region_->own_slot(), before.generation + 1});

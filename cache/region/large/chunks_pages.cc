@@ -1,5 +1,5 @@
-// The pages of chunks (chunks.h): their memory, and which of them are present or were fetched
-// ahead.
+// The pages of chunks (chunks.h): their memory, and the marks of pages that are present or were
+// fetched ahead.
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -15,7 +15,7 @@ namespace cube::cache {
 namespace {
 
 // Calls act(word, bits) for each word of a bitmap that covers some of these pages. `word` is the
-// index of the word, `bits` are the bits of the pages.
+// index of the word, and `bits` are the bits of these pages in it.
 template <typename Act>
 void for_each_word(const PageRun& pages, Act act) {
   for (std::uint32_t page = pages.first; page < pages.end;) {
@@ -41,8 +41,8 @@ bool has_any(const Bits& of, const PageRun& pages) {
   return is_any;
 }
 
-// The available memory is checked only once per this number of bytes, because a check reads four
-// files of /proc and /sys.
+// The available memory is checked only once for each 32 MiB, because a check reads four files of
+// /proc and /sys.
 constexpr std::int64_t k_bytes_a_look = 32 << 20;
 constinit std::atomic<std::int64_t> g_looked_for{0};
 
@@ -57,10 +57,12 @@ bool has_memory_for(Region& region, std::uint64_t bytes) {
 
 constexpr int k_madv_populate_write = 23, k_no_advice = 0x5a5a5a;
 
-// Reserves memory for the whole window. Uses no fd, because the program could replace an fd by
-// dup2. Empty: the kernel does not know the advice (Linux before 5.14), or a sandbox refuses it.
+// Reserves memory for the whole window by madvise. Uses no fd, because the program could replace
+// the fd by dup2. Empty: the kernel does not know the advice (Linux before 5.14), or a sandbox
+// refuses it.
 std::optional<base::Result<void>> populate(const base::Mapping& window) {
-  // An emulator reports success for any advice, even one that it does not know.
+  // An emulator may report success for an advice that it does not know. To find out, populate()
+  // first tries an advice that does not exist.
   static constinit std::atomic<int> cannot_ask{-1};
   if (cannot_ask.load(std::memory_order_relaxed) < 0) {
     const bool follows_any =
@@ -70,7 +72,7 @@ std::optional<base::Result<void>> populate(const base::Mapping& window) {
   if (cannot_ask.load(std::memory_order_relaxed) != 0) return {};
   const long error = base::sys::madvise(window.data(), window.size(), k_madv_populate_write);
   if (!base::sys::failed(error)) return base::Result<void>();
-  // EFAULT: a store would raise SIGBUS, because the file system is full.
+  // EFAULT: the file system is full, so a store would raise SIGBUS.
   if (error == -EFAULT || error == -ENOMEM) return base::Result<void>(base::fail(ENOMEM));
   return {};
 }
@@ -102,7 +104,8 @@ base::Result<void> Chunks::copy_in(int region_fd, const Claim& claim, const Page
 }
 
 void Chunks::note_ahead(const Claim& claim, const PageRun& pages) const {
-  // Increments the count before the bits are set, so that the count never falls below zero.
+  // Increments the count before the bits are set. Otherwise a reader that clears a bit could
+  // decrement the count below zero.
   claim.row_->unread.fetch_add(pages.count(), std::memory_order_relaxed);
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
     claim.row_->ahead[word].fetch_or(bits, std::memory_order_relaxed);
@@ -134,7 +137,7 @@ std::uint32_t Chunks::Claim::take_unread_slow(const PageRun& pages) const {
 
 void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
   for_each_word(pages, [&](std::uint32_t word, std::uint64_t bits) {
-    // Release: the bytes were written before. Pairs with end_of_run.
+    // Release: the bytes are written. Pairs with the acquire in end_of_run.
     claim.row_->present[word].fetch_or(bits, std::memory_order_release);
   });
   const std::uint64_t bytes = pages.count() * k_page_bytes;
@@ -144,7 +147,7 @@ void Chunks::note_present(const Claim& claim, const PageRun& pages) const {
 }
 
 void Chunks::note_whole(const Claim& claim, bool has_disk) const {
-  // Release: the pages were written before. Pairs with the acquire in chunk_at.
+  // Release: the pages are written. Pairs with the acquire in chunk_at.
   if (!has_disk) claim.row_->to_offer.fetch_add(1, std::memory_order_release);
   claim.row_->wholes.fetch_add(1, std::memory_order_release);
   region_->header().blocks_whole.fetch_add(1, std::memory_order_release);
@@ -183,8 +186,8 @@ std::optional<Chunks::Offer> Chunks::offer_at(std::uint32_t place) const {
 std::optional<Chunks::Offer> Chunks::chunk_at(std::uint32_t place) const {
   const ChunkRow& row = region_->chunk_row(place);
   Offer offer{.claim = claim(place), .key = {}, .number = 0, .whole = 0};
-  // A chunk that is sealed while this process has a pin on it is not replaced until the pin ends
-  // (see claim_if).
+  // Checks the state under the pin. A chunk that is still sealed now is not replaced until the pin
+  // ends (see claim_if).
   if (word_of(row, std::memory_order_seq_cst).state != SegmentState::sealed) return {};
   offer.whole = row.to_offer.load(std::memory_order_acquire);
   offer.key = {row.path.load(std::memory_order_relaxed),
@@ -195,7 +198,7 @@ std::optional<Chunks::Offer> Chunks::chunk_at(std::uint32_t place) const {
 }
 
 void Chunks::end_offer(const Offer& offer) const {
-  // Fails if another block has become whole in between.
+  // The swap fails if another block has become whole in the meantime.
   std::uint32_t whole = offer.whole;
   offer.claim.row_->to_offer.compare_exchange_strong(whole, 0, std::memory_order_relaxed);
   tell_waiting();
@@ -212,8 +215,8 @@ void Chunks::tell_waiting() const {
 void Chunks::wait_for_tiers(std::uint32_t ended, std::uint64_t at_most_ns) const {
   RegionHeader& header = region_->header();
   tell_tier_writer(header);
-  // If a process is killed here, the count stays too high, which only causes needless wake-up
-  // calls.
+  // If this process is killed while it waits, the count stays too high, which only causes needless
+  // wake-up calls.
   header.chunks_waiting.fetch_add(1, std::memory_order_seq_cst);
   base::note_way_out();
   base::sys::futex_wait(&header.chunks_written, ended, at_most_ns);

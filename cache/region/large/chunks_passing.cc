@@ -1,14 +1,15 @@
-// Chunks that pass. If no place is free, a limited part of the places is reused, and the oldest
-// chunk is replaced first.
+// Chunks that pass. If no place is free, new chunks use a limited part of the places, in which they
+// replace the oldest chunk first.
 //
-// A search visits all places in a circle, starting after the last place that was taken. The search
-// skips a place of the part if half of the part's places are older. Otherwise pins on some segments
-// could evict a recent chunk too early. The search adds places to the part until the part has its
-// full size, and places never leave the part. The number of places is counted whenever the region
-// turns out to be full, so a death between two steps matters for only a second.
+// A search visits all places in a circle, starting after the place that was taken last. The search
+// skips a place of the limited part if half of the part's places are older. Otherwise, if pins hold
+// the older chunks, the search would evict a recent chunk too early. The search adds places to the
+// limited part until the part has its full size. Places never leave the part. The places of the
+// part are counted again whenever the region turns out to be full. So if a process dies between two
+// steps, the count is wrong for only a second.
 //
-// The search spares a place with blocks that the tiers are about to get, so that data larger than
-// the memory reaches the disk completely.
+// The search spares a chunk with blocks that the tiers are about to get, so that all data reaches
+// the disk even if the data is larger than the memory.
 #include <algorithm>
 
 #include "cache/base/clock.h"
@@ -18,8 +19,8 @@
 namespace cube::cache {
 namespace {
 
-// The usual part has room for four windows of read-ahead. With fewer than four places, chunks would
-// be replaced before they are read.
+// k_usual_places has room for four windows of read-ahead. With fewer places than k_fewest_places,
+// chunks would be replaced before they are read.
 constexpr std::uint32_t k_usual_places = (64U << 20) / k_chunk_bytes, k_fewest_places = 4;
 
 }  // namespace

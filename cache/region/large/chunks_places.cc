@@ -1,4 +1,4 @@
-// Places of chunks: chooses the place for a new chunk, and frees places.
+// The places of chunks: chooses a place for a new chunk, and frees places.
 #include <bit>
 
 #include "cache/base/clock.h"
@@ -11,11 +11,11 @@
 namespace cube::cache {
 namespace {
 
-// After a search that found no place, no search is made for this time.
+// After a search found no place, no process searches again for this time.
 constexpr std::uint64_t k_full_ns = 1'000'000'000;
 
-// The number of files for which it is remembered that they have no chunks of an earlier version.
-// Otherwise each new chunk would cost a search of the whole region.
+// How many files without chunks of an earlier version the process remembers. Without this memory,
+// each new chunk would cost a search of the whole region.
 constexpr std::size_t k_known = 64;
 constinit std::atomic<std::uint64_t> g_without_former[k_known]{};
 
@@ -43,7 +43,7 @@ std::uint64_t clear(std::atomic<std::uint64_t> (&words)[N]) {
 
 }  // namespace
 
-// Drops the marks of unread pages, which will never be read.
+// Drops the marks of unread pages, because these pages will never be read.
 void Chunks::drop_unread(ChunkRow& row) const {
   const std::uint64_t pages = clear(row.ahead);
   row.unread.store(0, std::memory_order_relaxed);
@@ -51,7 +51,8 @@ void Chunks::drop_unread(ChunkRow& row) const {
     region_->own_process().stats.count(base::Counter::block_wasted, pages * k_page_bytes);
 }
 
-// The caller must have put the row into the state open. The row stays in that state.
+// Writes the identity of a new chunk into the place's row. The caller must have opened the row,
+// which stays open.
 void Chunks::write(std::uint32_t place, const FileKey& key, std::uint32_t number,
                    bool passes) const {
   ChunkRow& row = region_->chunk_row(place);
@@ -84,7 +85,7 @@ bool Chunks::take_place(std::uint32_t place, const FileKey& key, std::uint32_t n
   if (before.state != SegmentState::free) return false;
   const SegmentWord open{SegmentState::open, region_->own_slot(), before.generation + 1};
   if (!swap_word(row, before, open)) return false;
-  // free_kept_segments() may have given the segment to records before the place was taken.
+  // In the meantime, free_kept_segments() may have given the segment to records.
   if (word_of(of, std::memory_order_seq_cst).state != SegmentState::chunks) {
     swap_word(row, open, {SegmentState::free, k_no_owner, open.generation});
     return false;
@@ -101,7 +102,8 @@ bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_
     return false;
   const SegmentWord evicting{SegmentState::evicting, region_->own_slot(), before.generation + 1};
   if (!swap_word(row, before, evicting)) return false;
-  // A chunk of an earlier version may be replaced, because that version will not be opened again.
+  // A chunk of another version with the same path may be replaced, because the earlier version will
+  // not be opened again.
   const bool may =
       replaced == Replaced::any ||
       (replaced == Replaced::kept ? is_kept(row)
@@ -111,8 +113,8 @@ bool Chunks::take_replaced(std::uint32_t place, const FileKey& key, std::uint32_
     swap_word(row, evicting, before);
     return false;
   }
-  // Opens the place before writing to it. If this process dies, forget_chunks_of frees an open
-  // place, but seals an evicting place unchanged.
+  // Opens the place before the row changes. If this process dies later, forget_chunks_of frees the
+  // open place. A place in the state `evicting` would be sealed as if it were unchanged.
   swap_word(row, evicting, {SegmentState::open, evicting.owner, evicting.generation});
   remove_name(place);
   write(place, key, number,
@@ -130,7 +132,8 @@ std::uint32_t Chunks::place_for(std::uint32_t count) {
   const auto is_free = [&](std::uint32_t segment) {
     return word_of(region_->segment_row(segment)).state == SegmentState::free;
   };
-  // Each call moves the hint, so two files that are opened at the same time get separate places.
+  // Each call moves the hint, so that two files that are opened at the same time get different
+  // places.
   const std::uint32_t hint = header.chunk_hint.load(std::memory_order_relaxed);
   const std::uint32_t from = hint != 0 && hint <= end ? hint : end;
   for (const std::uint32_t top : {from, end}) {
@@ -163,12 +166,12 @@ std::uint64_t Chunks::free_bytes() const {
 }
 
 std::uint32_t Chunks::any_place(const FileKey& key, std::uint32_t number) {
-  // Avoids a search, which visits the whole region.
+  // If a recent search found no place, avoids another search of the whole region.
   if (is_full()) return may_have_former(*region_, key) ? former_place(key, number) : k_none;
   const std::uint32_t each = region_->layout().chunks_of_segment(),
                       end = resident_segments(*region_);
-  // Searches the segments that already belong to large files, then free segments. Starts at the
-  // top, away from the records of small files.
+  // Searches the segments that already belong to large files, then the free segments. Starts at the
+  // end, far from the records of small files.
   for (const bool in_free : {false, true}) {
     for (std::uint32_t segment = end; segment-- > 0;) {
       const SegmentRow& row = region_->segment_row(segment);
@@ -203,13 +206,13 @@ std::uint32_t Chunks::former_place(const FileKey& key, std::uint32_t number) {
   return k_none;
 }
 
-// The caller must have the place open, and no process may have a pin on it.
+// Gives the place back. The caller must have opened the place, and no process may have a pin on it.
 void Chunks::give_back(std::uint32_t place) const {
   ChunkRow& row = region_->chunk_row(place);
   remove_name(place);
   const bool passes = row.passed.load(std::memory_order_relaxed) != 0;
   if (passes) {
-    // The next chunk that passes may use the place.
+    // Leaves the place to the next chunk that passes.
     for (auto* const part : {&row.path, &row.version[0], &row.version[1]})
       part->store(0, std::memory_order_relaxed);
     row.passed.store(1, std::memory_order_relaxed);
@@ -237,7 +240,7 @@ std::uint64_t Chunks::give_back_memory(std::uint32_t place, bool whatever) {
     swap_word(row, evicting, before);
     return 0;
   }
-  // take_replaced() opens the segment in the same way.
+  // Opens the place before the row changes, as in take_replaced().
   const SegmentWord open{SegmentState::open, evicting.owner, evicting.generation};
   swap_word(row, evicting, open);
   std::uint64_t pages = 0;

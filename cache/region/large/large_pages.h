@@ -21,7 +21,7 @@ inline std::uint64_t byte_of(std::uint32_t chunk, std::uint32_t page) {
 }
 
 // The pages that contain the bytes [at, end), which must lie in one chunk. The run is extended to
-// whole kernel pages, because the kernel maps only whole pages.
+// whole pages of the kernel, because the kernel maps no smaller parts.
 inline PageRun pages_of(std::uint64_t at, std::uint64_t end) {
   const std::uint64_t unit = base::kernel_page();
   const std::uint64_t chunk = at / k_chunk_bytes * k_chunk_bytes;

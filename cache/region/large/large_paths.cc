@@ -7,7 +7,7 @@
 namespace cube::cache {
 namespace {
 
-// A tag of 0 means that a row is free.
+// Never 0, because a tag of 0 means that a row is free.
 std::uint64_t tag_of(const FileKey& key) { return key.version[0] | 1; }
 
 constexpr std::uint64_t k_ns_of_step = 1'000'000'000;
@@ -31,8 +31,8 @@ LargePathRow& LargePaths::row_of(const FileKey& key, std::uint32_t way) const {
 bool LargePaths::read(const LargePathRow& row, const FileKey& key, Content& content) {
   static_assert(sizeof(Content) <= sizeof row.words &&
                 sizeof(Content) % sizeof(std::uint64_t) == 0);
-  // Acquire: pairs with the release in note(). If a writer interferes, the content does not yield
-  // the key.
+  // Acquire: pairs with the release in note(). If another process writes the row during this read,
+  // the key that is computed from the content does not match.
   if (row.tag.load(std::memory_order_acquire) != tag_of(key)) return false;
   auto* const to = reinterpret_cast<std::byte*>(&content);
   for (std::size_t i = 0; i < sizeof content / sizeof(std::uint64_t); ++i) {
@@ -56,8 +56,8 @@ bool LargePaths::note(const FileKey& key, std::string_view path, const FileStat&
       return true;
     }
     const std::uint64_t tag = row.tag.load(std::memory_order_relaxed);
-    // The tag matches, but the content does not, because two writers wrote the row at the same
-    // time. A row with the wrong content is replaced first, like a free row.
+    // The content does not match. If the tag does match, two processes have written the row at the
+    // same time, and the row is replaced first, like a free row.
     const std::uint64_t noted =
         tag == 0 || tag == tag_of(key) ? 0 : row.words[0].load(std::memory_order_relaxed);
     if (noted >= oldest) continue;

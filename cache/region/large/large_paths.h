@@ -1,10 +1,10 @@
 // The paths and the stats of large files whose chunks are in the region. A chunk identifies its
 // file only by a FileKey (chunks.h), but a process that writes the chunk to a tier needs the path.
-// There are as many rows as chunks, but at most 4,096 rows of 1 KiB. If no row is free for a file,
-// the row that was noted longest ago is replaced. Invariant: a key is found only together with the
-// path and stat from which it was computed. Rows are written without a lock, so a reader recomputes
-// the key from the row's content. Thread-safe, also across processes. Async-signal-safe, no
-// allocation.
+// There are as many rows as chunks, but at most 4,096 rows of 1 KiB. A file has eight candidate
+// rows. If none of them is free, the candidate that was noted longest ago is replaced. Invariant:
+// find() returns only the path and the stat from which the key was computed. Rows are written
+// without a lock, so a reader computes the key again from the row's content. Thread-safe, also
+// across processes. Async-signal-safe, no allocation.
 #pragma once
 
 #include <string_view>
@@ -33,7 +33,7 @@ class LargePaths {
 
  private:
   struct Content;
-  // The number of rows in which a key can be.
+  // The number of candidate rows of a key.
   static constexpr std::uint32_t k_ways = 8;
 
   LargePathRow& row_of(const FileKey& key, std::uint32_t way) const;

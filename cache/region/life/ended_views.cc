@@ -45,7 +45,8 @@ bool forget_views(Region& region, std::uint32_t bits) {
   const std::uint64_t segment_bytes = region.layout().segment_bytes;
   bool is_undecided = false;
   for (std::uint32_t segment = 0; segment < region.layout().segment_count; ++segment) {
-    // A pin keeps the segment from being reclaimed, but it may be set too late.
+    // The pin keeps the segment from being reclaimed. hold() fails if the segment was reclaimed
+    // before the pin was set. The loop then checks again whether the segment has records.
     Pin claim;
     std::uint32_t generation = 0;
     while (has_records(region, segment, is_undecided) && !tier.hold(segment, generation, claim)) {

@@ -41,8 +41,8 @@ bool LeadClaim::take(std::uint32_t lock, std::uint64_t word) {
   RegionHeader& header = region_->header();
   lock_.emplace(&header.lead_locks[lock], 0);
   const std::uint64_t mine = next_lead_word(word, lock);
-  // Relaxed: a leader's stores to the region are ordered separately, because the previous leader
-  // may still be working.
+  // Relaxed: this word does not order the stores of successive leaders. The previous leader may
+  // still be working, so other means must order them.
   if (*lock_ && header.lead_word.compare_exchange_strong(word, mine, std::memory_order_relaxed)) {
     own_.store(mine, std::memory_order_relaxed);
     return true;

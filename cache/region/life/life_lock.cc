@@ -20,7 +20,7 @@ constexpr std::int64_t k_first_byte = std::int64_t{1} << 62;
 constinit std::atomic<int> g_open_fd{-1};
 constinit std::atomic<std::uint64_t> g_open_device{0}, g_open_inode{0};
 
-// Set if a sandbox has refused MADV_DONTFORK, so that a forked child inherits the mapping.
+// Set if a sandbox has refused MADV_DONTFORK. A forked child then inherits the mapping.
 constinit std::atomic<bool> g_is_inherited{false};
 
 struct ::flock lock_of(short type, std::uint32_t slot, std::uint32_t count) {
@@ -84,7 +84,8 @@ bool LifeProbe::is_held(std::uint32_t slot, std::uint32_t count) const {
 void close_life_lock_after_fork() {
   const int fd = g_open_fd.exchange(-1, std::memory_order_acquire);
   struct ::stat st {};
-  // The fd may have referred to another file when the fork copied the fds.
+  // The parent may have closed the fd before the fork, and opened another file under the same
+  // number.
   if (fd < 0 || sys::failed(sys::fstat(fd, &st))) return;
   if (st.st_dev == g_open_device.load(std::memory_order_relaxed) &&
       st.st_ino == g_open_inode.load(std::memory_order_relaxed))

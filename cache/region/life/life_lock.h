@@ -1,10 +1,10 @@
-// A lock by which other processes see that a process lives. Each process slot has one byte of the
-// region's file. The process locks its byte through an open file that only a mapping of the process
-// keeps open. The lock ends with the mapping: at any kind of death, at an exec, or when the library
-// unmaps it. The end of a thread, the close of an fd, or a fork does not end the lock. The lock
-// works across pid namespaces and does not need /proc. Invariant: if a process cannot test a lock
-// (no fd is left, the name is gone, a sandbox), it considers the lock's owner alive. Thread safety:
-// plain values. Async-signal-safe.
+// A lock that shows other processes that its owner is alive. Each process slot has one byte of the
+// region's file. A process locks the byte of its slot through an open file that only a memory
+// mapping of the process keeps open. The lock ends when the mapping ends: when the process dies in
+// any way, at an exec, or when the library unmaps the mapping. The end of a thread, the close of an
+// fd, and a fork do not end the lock. The lock works across pid namespaces and does not need /proc.
+// Invariant: a lock that cannot be tested counts as held (because no fd is left, the region has
+// lost its name, or a sandbox refuses the test). Thread safety: plain values. Async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ class LifeLock {
   base::UniqueFd fd_;
 };
 
-// Tests locks. It uses one open file for any number of slots.
+// Tests the locks of any number of slots, with one open file.
 class LifeProbe {
  public:
   // `fd`: any fd of the region's file. Without an fd, every slot counts as held.
@@ -47,8 +47,8 @@ class LifeProbe {
 
 // For a forked child: drops the mapping, which the parent keeps.
 void drop_life_after_fork(base::Mapping& life);
-// For a forked child. Another thread of the parent may have been taking the lock through an fd;
-// this closes the child's copy of that fd.
+// For a forked child. If another thread of the parent was taking the lock during the fork, closes
+// the child's copy of that thread's fd.
 void close_life_lock_after_fork();
 
 }  // namespace cube::cache

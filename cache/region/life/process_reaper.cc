@@ -23,17 +23,17 @@
 namespace cube::cache {
 namespace {
 
-// With this many processes or more, each process is checked only occasionally, because the kernel
-// walks all locks for each check.
+// If there are more processes than this, each process is checked only once a second, because the
+// kernel walks all locks for each check.
 constexpr std::uint32_t k_many = 64;
 constexpr std::uint64_t k_between_looks_ns = 1'000'000'000;
 
-// Moves counters one by one. If the process is killed in between, the counter that it is moving is
-// lost, but no counter is counted twice.
+// Moves the value of the counter `one` to `sum`. If this process is killed in between, the value is
+// lost, but is never counted twice.
 template <typename Word>
 void move_counter(Word& one, Word& sum) {
-  // Release: a reader that finds the value in the sum does not also find it in `one`. Pairs with
-  // the fences in collect_all.
+  // Release: a reader that sees the value in `sum` no longer sees it in `one`. Pairs with the
+  // fences in collect_all.
   sum.fetch_add(one.exchange(0, std::memory_order_relaxed), std::memory_order_release);
 }
 
@@ -64,8 +64,8 @@ void clear_slot(Region& region, std::uint32_t index) {
   forget_chunks_of(region, index);
   forget_writers_of(region, index);
   forget_pins_of(region, index);
-  // A process that has executed another program has lost its lock with its memory, but its job
-  // continues.
+  // If the process has executed another program, the process has lost its lock together with its
+  // memory, but the job continues.
   if (slot.job < region.layout().job_rows && region.job_row(slot.job).leader == slot.process &&
       base::liveness_of(slot.process) != base::Liveness::alive)
     region.job_row(slot.job).reported.store(1, std::memory_order_relaxed);
@@ -93,8 +93,8 @@ JobSet jobs_in_use(const Region& region) {
   return jobs;
 }
 
-// Returns the unused row that was claimed earliest after `last_used`. If there is none, returns the
-// number of rows.
+// Returns the oldest unused row that was claimed later than the row with this `last_used`. If there
+// is none, returns the number of rows.
 std::uint32_t oldest_unused_job(const Region& region, const JobSet& used, std::uint64_t last_used) {
   const std::uint32_t rows = region.layout().job_rows;
   std::uint32_t best = rows;
@@ -106,8 +106,8 @@ std::uint32_t oldest_unused_job(const Region& region, const JobSet& used, std::u
   return best;
 }
 
-// Returns the oldest row whose job is known to have ended. If there is none, returns the oldest row
-// for which this is unknown.
+// Returns the oldest unused row whose job is known to have ended. If there is none, returns the
+// oldest unused row whose job may have ended, or the number of rows.
 std::uint32_t find_job_that_is_over(const Region& region) {
   const std::uint32_t rows = region.layout().job_rows;
   const JobSet used = jobs_in_use(region);
@@ -143,7 +143,7 @@ base::Result<std::uint32_t> claim_job(Region& region, const base::ProcessId& job
   return row;
 }
 
-// The caller's process must already hold the slot's life lock.
+// This process must already hold the slot's life lock.
 base::Result<SlotClaim> claim_slot(Region& region, std::uint32_t index, LifeLock& lock,
                                    const base::ProcessId& self, const base::ProcessId& job) {
   SlotClaim claim;
@@ -160,8 +160,8 @@ base::Result<SlotClaim> claim_slot(Region& region, std::uint32_t index, LifeLock
   slot.process = self;
   note_attached(region, self);
   slot.generation.fetch_add(1, std::memory_order_relaxed);
-  // seq_cst, before the first pin: a process that checks for pins sees this store, or this process
-  // sees the mark on the segment (Ring::is_pinned).
+  // seq_cst, before the first pin: either a process that checks the pins on a segment sees this
+  // store, or this process sees the mark on the segment (Ring::is_pinned).
   if (slots_reached(region) <= index)
     region.header().slots_reached.store(index + 1, std::memory_order_seq_cst);
   slot.used.store(1, std::memory_order_release);
@@ -182,7 +182,8 @@ base::Result<SlotClaim> claim_process_slot(Region& region, const base::ProcessId
       if (region.process_slot(i).used.load(std::memory_order_relaxed) != 0) continue;
       const auto taken = lock.take(i);
       if (taken) return claim_slot(region, i, lock, self, job);
-      // A process that has left still holds the lock until the kernel has freed its memory.
+      // EAGAIN: a process that has left the slot holds the lock until the kernel has freed its
+      // memory.
       if (taken.error().value != EAGAIN) return base::fail(taken.error().value);
     }
   }

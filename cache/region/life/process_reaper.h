@@ -31,9 +31,10 @@ base::Result<SlotClaim> claim_process_slot(Region& region, const base::ProcessId
 // next.
 void release_process_slot(Region& region, std::uint32_t slot);
 
-// Frees the slots of dead processes: pins, leases, statistics. Returns how many processes other
-// than `except` (or k_nobody) are left. If there are many processes and `thoroughly` is false, it
-// checks each process only once a second. But it always notices if no process is left.
+// Frees the slots of dead processes, and everything that these processes held. Returns how many
+// processes are left, not counting the process of the slot `except` (k_nobody: counts all
+// processes). If there are many processes and `thoroughly` is false, the function checks each
+// process only once a second, but always notices if no process is left.
 std::uint32_t reap_dead_processes(Region& region, std::uint32_t except, bool thoroughly = false);
 
 }  // namespace cube::cache

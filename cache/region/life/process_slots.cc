@@ -38,7 +38,7 @@ std::atomic<std::uint64_t>& attached_row(Region& region, std::uint32_t pid) {
 }  // namespace
 
 void note_attached(Region& region, const base::ProcessId& self) {
-  // Release: the process that reaps this process has waited for its end.
+  // Release: the parent loads the row only after it has waited for the end of this process.
   attached_row(region, self.pid)
       .store(word_of_program(self.pid, self.pid_namespace), std::memory_order_release);
 }
@@ -63,7 +63,8 @@ bool report_is_due(Region& region, const base::ProcessId& except) {
     if (row.leader.pid == 0 || row.leader == except ||
         row.reported.load(std::memory_order_relaxed) != 0)
       continue;
-    // A parent that runs as another user has its own region, and reads no report from this region.
+    // If the job's first process runs as another user, the first process uses another region, and
+    // reads no report here.
     if (base::liveness_of(row.leader) == base::Liveness::alive && base::is_of_this_user(row.leader))
       return true;
   }

@@ -22,9 +22,9 @@ std::uint32_t slots_reached(const Region& region);
 // counter, then checks the segment.
 bool is_segment_pinned(const Region& region, std::uint32_t segment);
 
-// These functions note which programs have attached, for the processes that reap them. The note of
-// another program may overwrite a row; the child then counts as not attached. A program that is
-// about to execute another program also counts as not attached.
+// These functions note which programs have attached. The parent of such a program reads the note
+// when it has reaped the program. If another program overwrites the note, the first program counts
+// as not attached. A program that is about to execute another program also counts as not attached.
 void note_attached(Region& region, const base::ProcessId& self);
 void note_exec(Region& region, const base::ProcessId& self);
 // Whether the child that `self` has just reaped had attached. Removes the note.
@@ -32,8 +32,7 @@ bool take_attached(Region& region, const base::ProcessId& self, std::uint32_t ch
 
 bool process_is_alive(Region& region, std::uint32_t slot);
 
-// Whether the first process of a job other than `except` is alive, so that the report of that job
-// is still due.
+// Whether any job's report is still due: the job's first process is alive, and is not `except`.
 bool report_is_due(Region& region, const base::ProcessId& except);
 
 }  // namespace cube::cache

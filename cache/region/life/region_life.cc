@@ -1,4 +1,4 @@
-// Region: how processes join and leave a region, and how its name is removed.
+// Region: how processes join and leave a region, and how the region's name is removed.
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -26,7 +26,8 @@ namespace {
 
 namespace sys = base::sys;
 
-// A region or a socket of at most this age belongs to its creator, even if its locks are free.
+// A region or a socket that is younger than this belongs to its creator, even if no process holds a
+// lock on it.
 constexpr std::uint64_t k_young_ns = 60'000'000'000;
 
 bool is_own_socket(const std::string& path, struct ::stat& st) {
@@ -34,15 +35,15 @@ bool is_own_socket(const std::string& path, struct ::stat& st) {
          S_ISSOCK(st.st_mode) && st.st_uid == sys::geteuid();
 }
 
-// Whether the file is so old that its creator is either listening by now or dead.
+// Whether the socket is old. The creator of an old socket is either listening by now, or dead.
 bool is_old(const struct ::stat& st) {
   const std::uint64_t made_ns = static_cast<std::uint64_t>(st.st_mtim.tv_sec) * 1'000'000'000ULL +
                                 static_cast<std::uint64_t>(st.st_mtim.tv_nsec);
   return base::wall_ns() - made_ns >= k_young_ns;
 }
 
-// Whether all jobs that have used the region are over. The process that creates a region begins a
-// job in it when it joins.
+// Whether jobs have used the region, and all of them are over. The process that creates a region
+// begins a job when it joins the region.
 bool has_only_dead_jobs(const Region& region) {
   bool has_jobs = false;
   for (std::uint32_t i = 0; i < region.layout().job_rows; ++i) {
@@ -59,8 +60,8 @@ bool is_old_socket(const std::string& path) {
   return is_own_socket(path, st) && is_old(st);
 }
 
-// Removes a socket that a dead leader has left. Does nothing if a process listens on it, or if the
-// name now belongs to another file, because a new leader was faster.
+// Removes a socket that a dead leader has left. Does nothing if a process listens on the socket, or
+// if a new leader has replaced the file.
 void remove_dead_socket(const std::string& path) {
   sockaddr_un address{};
   struct ::stat before {
@@ -74,7 +75,8 @@ void remove_dead_socket(const std::string& path) {
   if (sys::connect(client.get(), &address, sizeof address) != -ECONNREFUSED ||
       !is_own_socket(path, now))
     return;
-  // The socket of a new leader also refuses connections until the leader listens.
+  // Before a new leader listens, its socket refuses connections, too. So only an old socket is
+  // removed.
   if (is_old(now) && now.st_dev == before.st_dev && now.st_ino == before.st_ino)
     sys::unlink(path.c_str());
 }
@@ -111,8 +113,8 @@ bool Region::retire_if_unused() {
   if (!lock || reap_dead_processes(*this, k_nobody, true) != 0 || report_is_due(*this, {}))
     return false;
   header().dead.store(1, std::memory_order_relaxed);
-  // Only processes that use the region listen on the socket, and the next region is created only
-  // after the name was removed.
+  // No process listens on the socket: only processes that use the region do so, and the next region
+  // cannot exist before this name is removed.
   struct ::stat st {};
   if (const std::string socket = socket_path_of(path_); is_own_socket(socket, st))
     sys::unlink(socket.c_str());
@@ -130,8 +132,8 @@ base::Result<void> Region::retire() {
 }
 
 Region::Joined Region::join(const RegionOptions& options, std::string& why) {
-  // The identity is determined only now, when there is a region to join: a program that reads no
-  // covered file may first call attach() at its exit.
+  // Determines the identity of the process only when there is a region to join, because a program
+  // that reads no covered file may call attach() only at its exit.
   const base::ProcessId self = base::current_process();
   const base::View view =
       options.view.number != base::View::k_free ? options.view : base::current_view();
@@ -140,8 +142,9 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     why = fmt::format("{} is held by a stopped process", path_);
     return Joined::no;
   }
-  // `left_over`: killed processes have left the region, and no setting keeps it. A `dead` region
-  // has ended; its last process may have died before it removed the name.
+  // `left_over`: the last processes of the region were killed, and no setting keeps the region. If
+  // `dead` is set, the region has ended, but its last process may have died before removing the
+  // name.
   const bool unused =
       options.create && reap_dead_processes(*this, k_nobody) == 0 && !report_is_due(*this, {});
   const bool left_over =
@@ -159,7 +162,7 @@ Region::Joined Region::join(const RegionOptions& options, std::string& why) {
     // ESTALE: another process has removed the name.
     if (claim.error().value == ESTALE) return Joined::gone;
     why = why_not_claimed(claim.error().value);
-    // The region was created for this process only. No other process uses or will use it.
+    // This process has created the region for itself. No other process uses it.
     if (unused && !options.keep && header().records.load(std::memory_order_relaxed) == 0) {
       header().dead.store(1, std::memory_order_relaxed);
       remove_name();
@@ -213,7 +216,8 @@ std::string Region::why_not_claimed(int error) const {
 std::uint32_t Region::claim_view(const base::View& view) {
   for (std::uint32_t i = 0; i < k_views; ++i) {
     std::uint64_t& known = header().views[i];
-    // This view may have the same number as an ended view whose ids the kernel has reused.
+    // If the kernel reuses the ids of an ended view, this view can have the number of the ended
+    // view.
     if (known == view.number && !view.is_lasting &&
         (living_views(*this, LeftViews::have_ended) >> i & 1) == 0)
       known = base::View::k_ended;
@@ -239,8 +243,7 @@ bool Region::is_named() const {
 }
 
 void Region::remove_name() {
-  // Checks that the name still belongs to this region, because another region may have been created
-  // under the name.
+  // Checks is_named(), because the name may belong to another region by now.
   if (is_named()) sys::unlink(path_.c_str());
 }
 
@@ -257,8 +260,8 @@ void Region::detach() {
     header().dead.store(1, std::memory_order_relaxed);
     remove_name();
   }
-  // If this process has pins, it keeps the slot. The kernel reports its death when its memory is
-  // freed.
+  // If this process has pins, it keeps its slot. The slot is reaped when the kernel has freed the
+  // memory of this process.
   if (pins_of(*this, own_slot_) != 0) return;
   release_process_slot(*this, own_slot_);
   life_.reset();
@@ -267,7 +270,7 @@ void Region::detach() {
 void Region::sweep_name(RegionOptions& options, std::string_view name) {
   options.name = name;
   std::string why;
-  // A region may have the name of another region's socket.
+  // A name with this suffix can also be the name of a region.
   const std::string path = path_of(options.directory, options.name);
   const bool is_socket = name.ends_with(k_socket_suffix) && is_old_socket(path);
   if (is_socket) options.name.resize(name.size() - k_socket_suffix.size());
@@ -277,8 +280,8 @@ void Region::sweep_name(RegionOptions& options, std::string_view name) {
     if (region != nullptr) region->retire_if_left();
     return;
   }
-  // Does not test the socket while a process uses the region: a leader may be listening, and a
-  // connection would disturb it. The next leader replaces the socket anyway.
+  // Does not test the socket while a process uses the region. A leader may be listening, and a
+  // connection would disturb the leader. The next leader replaces a dead socket anyway.
   const bool is_left =
       region != nullptr ? region->count_processes() == 0 : found.error().value == ENOENT;
   if (is_left) remove_dead_socket(path);

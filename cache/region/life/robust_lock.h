@@ -1,6 +1,6 @@
-// A process-shared robust mutex in the region: when its holder dies, the kernel passes it to the
-// next process. The memory that the mutex guards must be consistent after a death at any
-// instruction. Thread-safe. Not async-signal-safe.
+// A process-shared robust mutex in the region. When its holder dies, the kernel passes the mutex to
+// the next process. The memory that the mutex guards must be consistent even if the holder dies at
+// an arbitrary instruction. Thread-safe. Not async-signal-safe.
 #pragma once
 
 #include <pthread.h>
@@ -34,9 +34,10 @@ inline bool is_robust_mutex(const pthread_mutex_t& mutex, const pthread_mutex_t&
   return mutex.__data.__kind == fresh.__data.__kind;
 }
 
-// Holds the mutex, with signals blocked. Otherwise a handler could leave by a jump, and all others
-// would wait for a thread that continues elsewhere. The constructor waits at most two seconds, or
-// `at_most_ms`, so that a stopped process (SIGSTOP, a debugger) does not hold up the others.
+// Holds the mutex for a scope. Also blocks all signals, because a handler that leaves the scope by
+// a jump would leave the mutex locked. The constructor waits for at most `at_most_ms`, so that a
+// stopped process (SIGSTOP, a debugger) does not hold up the others. If the constructor could not
+// get the mutex, the object converts to false.
 class RobustLock {
  public:
   explicit RobustLock(pthread_mutex_t* mutex, long at_most_ms = 2000) : mutex_(mutex) {

@@ -17,9 +17,10 @@ constexpr std::uint64_t k_between_room_looks_ns = 10'000'000;
 constexpr int k_looks_at_gift = 1000;
 enum class Goes : std::uint8_t { empty, read, any };
 
-// This process must own the segments, and lookups must find nothing in them. The mark is cleared
-// first. If the process dies in between, the memory is later reserved again, but no segment without
-// memory has the mark.
+// Gives the memory of these segments back to the machine. This process must own the segments, and
+// lookups must find nothing in them. Clears the marks first. If the process dies in between, some
+// memory will be reserved twice, which does no harm. But no segment without memory ever has the
+// mark.
 void drop_memory(const Region& region, std::uint32_t first, std::uint32_t count) {
   for (std::uint32_t i = first; i < first + count; ++i)
     region.segment_row(i).has_memory.store(0, std::memory_order_release);
@@ -68,15 +69,15 @@ std::uint64_t give_back_chunks(Region& region, std::uint32_t segment, Goes goes)
   return given;
 }
 
-// Whether no process has checked for `between_ns`. If so, the caller must check.
+// Whether the last check was at least `between_ns` ago. If true, the caller must check now.
 bool is_due(std::atomic<std::uint64_t>& looked_ns, std::uint64_t now, std::uint64_t between_ns) {
   std::uint64_t looked = looked_ns.load(std::memory_order_relaxed);
   return now - looked >= between_ns &&
          looked_ns.compare_exchange_strong(looked, now, std::memory_order_relaxed);
 }
 
-// Programs that have only hits never check. So the library's threads must check as soon as the
-// region uses more than a sixteenth of the free memory. Less is not worth giving back.
+// A program that has only hits never checks. So the library's threads must check as soon as the
+// region uses more than a sixteenth of the free memory. Less than that is not worth giving back.
 void want_looks(RegionHeader& header, std::uint64_t own, std::uint64_t free) {
   if (own > free / 16 && (header.threads_wanted.load(std::memory_order_relaxed) &
                           RegionHeader::k_to_look_at_room) == 0)
@@ -92,7 +93,7 @@ std::uint64_t missing_memory() {
   return memory.missing;
 }
 
-// The memory of the region's file. Empty: the region has lost its name.
+// The memory that the region's file uses. Empty: the region has lost its name.
 std::optional<std::uint64_t> own_bytes(const Region& region) {
   struct ::stat st {};
   if (base::sys::failed(
@@ -113,8 +114,8 @@ std::uint64_t missing_room(Region& region) {
 
 std::uint64_t give_back(Region& region, std::uint64_t bytes) {
   std::uint64_t given = 0;
-  // Starts at the end, where the ring and large files lie. The files that programs read first lie
-  // at the beginning.
+  // Starts at the end of the region, which holds the ring and large files. The beginning holds the
+  // files that programs read first.
   for (const Goes goes : {Goes::empty, Goes::read, Goes::any}) {
     for (std::uint32_t segment = region.layout().segment_count; segment-- > 0 && given < bytes;) {
       const bool has_chunks = word_of(region.segment_row(segment)).state == SegmentState::chunks;
@@ -130,11 +131,11 @@ bool give_back_for(Region& region, std::uint64_t bytes) {
   const auto own = own_bytes(region);
   if (room && own && bytes > room->free + *own) return false;
   const std::uint64_t free = room ? room->free : 0;
-  // Sets the time first, so that the node's processes do not take the memory that is being given
+  // Sets the time first, so that no process of the node takes the memory that is about to be given
   // back.
   region.header().gave_back_ns.store(base::coarse_monotonic_ns(), std::memory_order_relaxed);
   if (give_back(region, bytes > free ? bytes - free : 1) > 0) return true;
-  // Looks several times, because another process may be giving back the rest.
+  // Checks several times, because another process may be giving memory back now.
   for (int looks = 0; looks < k_looks_at_gift; ++looks) {
     const auto now = base::shared_room(region.path().c_str());
     if (now && now->free >= bytes) return true;
@@ -146,11 +147,11 @@ bool give_back_for(Region& region, std::uint64_t bytes) {
 void keep_room_for_others(Region& region) {
   RegionHeader& header = region.header();
   const std::uint64_t now = base::coarse_monotonic_ns();
-  // This process may be in another control group than other processes. A check of the memory takes
-  // longer than a check of the room.
+  // Each process checks its memory itself, because processes can be in different control groups.
+  // The memory is checked less often than the room, because the check of the memory takes longer.
   static constinit std::atomic<std::uint64_t> memory_looked_ns{0};
   std::uint64_t missing = is_due(memory_looked_ns, now, k_look_at_room_ns) ? missing_memory() : 0;
-  // Runs each time, because the region may grow to its full size between two checks.
+  // Called each time, because the region may grow to its full size between two checks.
   want_looks(header, header.used_bytes.load(std::memory_order_relaxed),
              g_memory_left.load(std::memory_order_relaxed));
   if (is_due(header.room_looked_ns, now, k_between_room_looks_ns))

@@ -1,14 +1,14 @@
 // Leaves room for other programs that use the region's file system (a data loader's batches, NCCL,
-// MPI) or need the memory that the region takes. A program that cannot get a page there dies
-// (SIGBUS, the OOM killer). So the region takes no segment that others may need. If they need more
-// later, it gives segments back: first empty segments, then segments that have been read, then the
-// rest, and metadata last.
+// MPI) or the machine's memory. A program that cannot get a page dies (SIGBUS, the OOM killer). So
+// the region takes no memory that other programs may need. If other programs need more later, the
+// region gives segments back: first empty segments, then segments that have been read, then all
+// others, metadata included.
 //
 // Invariants: a segment or a chunk that a process has a pin on, or that a program has ever mapped,
 // keeps its bytes. A segment or chunk that is given back counts as evicted before its memory is
-// released, so no lookup finds it. A process that dies in between leaves segments that can be
-// leased. No fd is needed, and the region may have lost its name. Thread-safe, also across
-// processes. No locks, no allocation.
+// released, so no lookup finds it. If a process dies while it gives segments back, other processes
+// can still lease these segments. Giving back needs no fd, and works even if the region has lost
+// its name. Thread-safe, also across processes. No locks, no allocation.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace cube::cache {
 class Region;
 
 // Checks whether enough is free, and gives back the missing amount. Call it before each fetch, and
-// from time to time in threads that wait. A call costs nothing if a process of the node has just
-// checked.
+// from time to time in threads that wait. A call costs almost nothing if a process of the node has
+// just checked.
 void keep_room_for_others(Region& region);
 
 // Gives back up to this many bytes. Returns how many bytes it gave back.

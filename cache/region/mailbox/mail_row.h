@@ -1,6 +1,6 @@
-// The words of a row of the mailbox. One word has the state, the asker and the number of the
-// request. Another word has the kind of the query and the lengths of its texts. The texts follow.
-// Only the sources of Mailbox use this header.
+// Reads and writes the words of a row of the mailbox. One word contains the state, the asker and
+// the number of the request. Another word contains the kind of the query and the lengths of its
+// texts. The texts themselves follow. Only the sources of Mailbox use this header.
 #pragma once
 
 #include <array>
@@ -27,8 +27,8 @@ inline std::uint64_t with_state(std::uint64_t word, MailState state, int error =
   return (word & k_request_mask) | static_cast<std::uint64_t>(state) << k_state_at |
          (static_cast<std::uint64_t>(error) & k_error_mask) << k_error_at;
 }
-// The bits that identify the asker. The bits include the generation, because the slot may belong to
-// another process when they are checked.
+// The bits that identify the asker. These bits include the generation of the asker's slot, because
+// the slot may belong to another process when the bits are checked.
 inline std::uint64_t asker_bits(const Region& region, std::uint32_t process) {
   const std::uint64_t generation =
       region.process_slot(process).generation.load(std::memory_order_relaxed);
@@ -63,8 +63,8 @@ inline Lengths lengths_of(std::uint64_t head) {
           static_cast<std::uint16_t>(head)};
 }
 
-// Writes texts one after another, as words. The words are atomic, because a row that has changed
-// hands may be read and written at the same time. The reader detects this by MailRow::word.
+// Writes texts one after another, as words. The words are atomic, because another process may be
+// reading the row of an earlier request. The reader detects this by MailRow::word.
 class TextWriter {
  public:
   explicit TextWriter(std::atomic<std::uint64_t>* words) : words_(words) {}

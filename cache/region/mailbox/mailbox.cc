@@ -20,8 +20,8 @@ constexpr std::uint64_t k_start_ns = 5'000'000'000;
 
 void tell_row_is_free(const Region& region) {
   RegionHeader& header = region.header();
-  // seq_cst: either this load sees the asker that waits, or that asker sees the new count and does
-  // not sleep.
+  // seq_cst: either this exchange sees that an asker waits, or the asker sees the new count and
+  // does not sleep.
   header.mail_freed.fetch_add(1, std::memory_order_seq_cst);
   if (header.mail_waiting.exchange(0, std::memory_order_seq_cst) != 0)
     base::sys::futex_wake_all(&header.mail_freed);
@@ -36,8 +36,8 @@ bool free_row(const Region& region, std::uint32_t row, std::uint64_t word) {
   return true;
 }
 
-// The time that this process has waited. If the process was stopped or the machine was suspended,
-// that time counts as one slice only.
+// Measures how long this process has waited. Each count() adds at most one slice. So if the process
+// was stopped or the machine was suspended, this time counts as only one slice.
 class Waited {
  public:
   explicit Waited(std::uint64_t slice_ns) : slice_ns_(slice_ns), last_ns_(base::monotonic_ns()) {}
@@ -60,7 +60,7 @@ void Mailbox::Post::free() {
   if (region == nullptr) return;
   MailRow& row = region->mail_row(ticket_.row);
   std::uint64_t word = row.word.load(std::memory_order_acquire);
-  // Repeats the swap, because the gateway may just take or finish the request.
+  // Repeats the swap, because the gateway may take or finish the request in the meantime.
   while (((word ^ ticket_.word) & k_request_mask) == 0 && state_of(word) != MailState::free &&
          !free_row(*region, ticket_.row, word))
     word = row.word.load(std::memory_order_acquire);
@@ -114,10 +114,11 @@ int Mailbox::post(const MailQuery& query, const Patience& patience, Post& post) 
   if (!ticket) return ETIMEDOUT;
   RegionHeader& header = region_->header();
   MailRow& row = region_->mail_row(ticket->row);
-  // A gateway may still be reading the previous request of this row. If that gateway sees one of
-  // these words, it also sees that the row has changed hands. Pairs with the fence in take.
+  // A gateway may still be reading the previous request of this row. If the gateway sees a word
+  // that this function stores, the gateway also sees that the row has another owner. Pairs with the
+  // fence in take.
   std::atomic_thread_fence(std::memory_order_release);
-  // Uses twice the time, so that the row becomes overdue only after its owner has given it up.
+  // Twice the patience, so that the row becomes overdue only after its owner has given up.
   row.overdue_ns.store(base::coarse_monotonic_ns() + 2 * patience.longest_ns,
                        std::memory_order_relaxed);
   row.head.store(head_of(query), std::memory_order_relaxed);
@@ -162,7 +163,7 @@ int Mailbox::need_gateway(Start start) const {
   auto& due_ns = start_due_ns();
   const std::uint64_t now = base::coarse_monotonic_ns();
   std::uint64_t due = due_ns.load(std::memory_order_relaxed);
-  // Another process has just started a gateway.
+  // Another process has just started a gateway, so this process must not start one.
   if (now < due ||
       !due_ns.compare_exchange_strong(due, now + k_start_ns, std::memory_order_relaxed))
     return 0;

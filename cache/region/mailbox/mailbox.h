@@ -1,18 +1,18 @@
-// The mailbox is a fixed table of requests in the region. Through it processes ask the gateway, the
-// node's only process that talks to an object store. Each store with its credentials has its own
-// gateway. An asker posts a request and waits for the answer. The gateway takes the request, does
-// the work, and finishes the request:
+// The mailbox is a fixed table of requests in the region. Processes use the mailbox to ask a
+// gateway, the only process of the node that talks to an object store. Each store with its
+// credentials has its own gateway. An asker posts a request and waits for the answer. The gateway
+// takes the request, does the work, and finishes the request:
 //   free -> writing -> posted -> taken -> done -> free
 // The bytes do not pass through the mailbox: the gateway puts the requested data into RAM, and the
 // answer is an errno.
 //
 // Invariants: one compare-and-swap changes the whole word of a row (its state, its owner and the
 // number of its request). So a process that is too late changes nothing. The rows of a dead asker
-// become free when its slot is reaped. If a gateway dies, the next gateway posts the requests again
-// that the dead gateway had taken. If an owner leaves its row by a jump, the row becomes free when
-// it is overdue and another asker needs it. Every wait checks that the gateway lives, and is
-// limited by Patience. Thread-safe; only one thread of the gateway calls become_gateway and resign.
-// The askers' part is async-signal-safe.
+// become free when its slot is reaped. If a gateway dies, the next gateway posts again all requests
+// that the dead gateway had taken. If an asker leaves its row by a jump, the row becomes free when
+// it is overdue and another asker needs a row. During every wait, the asker checks that the gateway
+// lives. Patience limits every wait. Thread-safe; only one thread of the gateway calls
+// become_gateway and resign. The askers' part is async-signal-safe.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace cube::cache {
 enum class MailKind : std::uint8_t {
   // Fetch the file into RAM. If its version is known, room is reserved before the store is asked.
   object = 1,
-  listing = 2,  // list the directory, into RAM
+  listing = 2,  // fetch the listing of the directory into RAM
   copy = 3,     // fetch the file into a copy, which the asker collects with its ticket
   blocks = 4,   // fetch a part of a large file into its chunks (fill/large/large_object.cc)
   check = 5     // ask whether the store still has this version of the file; ESTALE: it has another
@@ -49,9 +49,9 @@ static_assert(sizeof(MailPart) == MailRow::k_part_words * sizeof(std::uint64_t))
 
 struct MailQuery {
   MailKind kind = MailKind::object;
-  bool is_prefetch = false;  // no program waits for it
-  // The bucket `url` appears at `prefix`. `below` is the path below both; it is empty for the root
-  // itself.
+  bool is_prefetch = false;  // no program waits for the answer
+  // The bucket `url` appears at `prefix`. `below` is the path below both. `below` is empty for the
+  // root itself.
   std::string_view prefix, url, below;
   // base::boot_ns: a record that was verified at or after this time is fresh enough.
   std::uint64_t since_ns = UINT64_MAX;
@@ -81,13 +81,14 @@ class Mailbox {
   // The functions for askers.
 
   struct Patience {
-    // The longest wait without progress, and the interval of the checks that the gateway lives.
+    // The longest wait without progress, and the interval at which the asker checks that the
+    // gateway lives.
     std::uint64_t longest_ns = 35'000'000'000, look_again_ns = 50'000'000;
-    // True: a signal handler ends the wait if it would end a blocking call
+    // True: a signal handler ends the wait if the handler would end a blocking call
     // (interrupting_handlers.h).
     bool ends_on_signal = false;
   };
-  // Starts a gateway for this region. Returns 0, or an errno that is never the answer of a gateway.
+  // Starts a gateway for this region. Returns 0, or an errno that no gateway returns as its answer.
   using Start = int (*)();
 
   // The asker's row. The destructor of a Post frees the row.
@@ -118,7 +119,7 @@ class Mailbox {
 
   // Asks the gateway, starts one if there is none, and waits for the answer: an errno, or 0.
   // ETIMEDOUT: no answer arrived in time. EINTR: a signal handler ran. ENAMETOOLONG: the query does
-  // not fit. `post` keeps the row, so that the caller can collect a copy and call why().
+  // not fit. `post` holds the row, so that the caller can collect a copy and call why().
   int ask(const MailQuery& query, Start start, const Patience& patience, Post& post);
   // The gateway's message about its answer: one line, or empty. `to` has room for k_why bytes.
   static constexpr std::size_t k_why = MailRow::k_why_words * 8;
@@ -145,7 +146,7 @@ class Mailbox {
     MailPart part;
     MailTicket ticket;
   };
-  // Takes the next posted request to this store. Empty: there is none.
+  // Takes the next posted request for this store. Empty: there is no such request.
   std::optional<Request> take();
   // Whether the asker still waits for the answer, or has yet to collect the copy.
   bool is_wanted(const MailTicket& ticket) const;
@@ -163,9 +164,8 @@ class Mailbox {
   bool has_gateway() const;
   // The path of the Unix socket on which the gateway passes copies to processes.
   std::string socket_path() const;
-  // `socket`: the eight letters that distinguish the gateways of a region. If the path would be too
-  // long for a socket's address, it contains a hash of the region's path instead of the region's
-  // name.
+  // `socket`: eight hex digits that distinguish the gateways of a region. If the path would be too
+  // long for a socket's address, a hash of the region's path replaces the region's name.
   static std::string socket_path_of(const std::string& region_path, std::string_view socket);
 
  private:

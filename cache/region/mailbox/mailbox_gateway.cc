@@ -33,7 +33,7 @@ int Mailbox::become_gateway() {
   RegionHeader& header = region_->header();
   const RobustLock lock(&header.gateway_lock);
   if (!lock) return EEXIST;
-  // The lock allows only one process at a time to change the gateway rows.
+  // While this process holds the lock, no other process changes the gateway rows.
   if (GatewayRow* const former = row_of_gateway(); former != nullptr) {
     if (has_gateway()) return EEXIST;
     former->process.store(0, std::memory_order_relaxed);
@@ -118,7 +118,7 @@ std::optional<Mailbox::Request> Mailbox::take() {
       part[j] = row.part[j].load(std::memory_order_relaxed);
     request.part = std::bit_cast<MailPart>(part);
     request.ticket = {i, mine};
-    // Wrong lengths mean that the asker has given the row up, and that another asker writes to it.
+    // If the lengths are wrong, the asker has given up the row, and another asker is writing to it.
     if (lengths.sum() > MailRow::k_words * 8) continue;
     request.prefix = text_of(row, 0, lengths.prefix);
     request.url = text_of(row, lengths.prefix, lengths.url);
@@ -151,12 +151,13 @@ void Mailbox::tell_progress(const MailTicket& ticket) const {
 bool Mailbox::finish(const MailTicket& ticket, int error, std::string_view why) const {
   MailRow& row = region_->mail_row(ticket.row);
   if (!is_wanted(ticket)) return false;
-  // If the asker gives up the row during this write, the next asker sees a wrong message at worst.
+  // If the asker gives up the row during this write, at worst the next asker sees a wrong message.
   TextWriter text(row.why);
   text.add(why.substr(0, k_why));
   text.end(MailRow::k_why_words);
   std::uint64_t word = ticket.word;
-  // Release: the asker sees everything that was published before. Pairs with the acquire in wait.
+  // Release: the asker sees everything that this process has published so far. Pairs with the
+  // acquire in wait.
   if (!row.word.compare_exchange_strong(word, with_state(word, MailState::done, error),
                                         std::memory_order_acq_rel))
     return false;

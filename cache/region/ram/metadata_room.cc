@@ -43,8 +43,8 @@ base::Result<std::uint32_t> MetadataRoom::lease(
     auto leased = lease_run(*region_, 1);
     if (!leased && Chunks(*region_).free_kept_segments()) leased = lease_run(*region_, 1);
     if (leased) {
-      // Sets the mark while the segment is empty and belongs to this process. If the process dies,
-      // the segment is given back, and take_free clears the mark.
+      // Sets the mark while the segment is empty and belongs to this process. If the process dies
+      // now, the segment is given back, and the next take_free clears the mark.
       region_->segment_row(*leased).holds_metadata.store(1, std::memory_order_release);
       return *leased;
     }

@@ -23,7 +23,7 @@ Pin RamTier::pin(const RecordPlace& place) const {
   if (place.segment >= layout.segment_count || place.offset + sizeof(Record) > layout.segment_bytes)
     return {};
   const std::byte* const at = region_->segment(place.segment) + place.offset;
-  // Prefetches the header and the path before pinning, because the atomic operation of the pin
+  // Prefetches the header and the path before pinning, because the atomic operation that pins
   // delays later loads.
   for (std::size_t line = 0; line < sizeof(Record) + 2 * 64; line += 64)
     __builtin_prefetch(at + line);
@@ -141,8 +141,8 @@ void RamTier::show_to_own_view(const Record& record) {
 
 const Record* RamTier::published_at(std::uint32_t segment, std::uint64_t offset) const {
   const std::byte* const at = region_->segment(segment) + offset;
-  // The place may be a hole, or another process may be writing to it. So each field is read only
-  // once, and the path is read only within the region.
+  // This place may be a hole, or another process may be writing to it. So published_at() reads each
+  // field only once, and reads no part of the path outside the region.
   if (reinterpret_cast<const Record*>(at)->magic != Record::k_magic) return nullptr;
   Record head;
   std::memcpy(static_cast<void*>(&head), at, sizeof head);
@@ -177,8 +177,8 @@ bool RamTier::hold(std::uint32_t segment, std::uint32_t& generation, Pin& claim)
 
 base::Result<void> RamTier::insert(std::uint64_t hash, const RecordPlace& place,
                                    const Record& record) {
-  // A dead record is useless to all processes, even if it was a record of another file. A new file
-  // often gets the inode of a removed file.
+  // A dead record is useless to all processes. A record of another file can have the same hash,
+  // because a new file often gets the inode of a removed file.
   const auto is_dead = [&](const Record& old) { return old.has_changed(); };
   const auto with_record = [&](const RecordPlace& other, auto&& says) {
     const Pin old = pin(other);
@@ -209,8 +209,8 @@ bool RamTier::knows_device(std::uint64_t device) const {
 
 void RamTier::note_device(std::uint64_t device) {
   for (auto& known : region_->header().devices) {
-    // seq_cst, like the swap, because this load may see the result of another process's swap
-    // (knows_device).
+    // seq_cst, like the swap. If this load sees that another process has already noted the device,
+    // this process relies on the swap of that process (knows_device).
     std::uint64_t word = known.load(std::memory_order_seq_cst);
     if (word == 0 && known.compare_exchange_strong(word, device + 1, std::memory_order_seq_cst))
       return;
@@ -218,7 +218,8 @@ void RamTier::note_device(std::uint64_t device) {
   }
 }
 
-// Adds this process's view: this process has found the file, so it may open the record.
+// Adds this process's view and rights, because this process has found the file and may open the
+// record.
 RecordContent RamTier::seen_by_us(const RecordContent& content) const {
   RecordContent seen = content;
   seen.views |= region_->own_view();
@@ -239,8 +240,8 @@ Pin RamTier::write_head(const Reservation& reservation, const RecordContent& con
 base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent& content) {
   const Window& window = *reservation.window_;
   RegionHeader& header = region_->header();
-  // Notes the device and the count before the record can be found. So if a writer finds its device
-  // unknown, or finds no records at all, its change came before the record.
+  // Notes the device and increments the count before the record can be found. So if a writer finds
+  // that its device is unknown or that there are no records, its change came before this record.
   note_device(content.stat.device());
   header.records.fetch_add(1, std::memory_order_seq_cst);
   const RecordContent seen = seen_by_us(content);
@@ -251,15 +252,15 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
                           reservation.plan_.start};
   Pin pin(pin_segment(*region_, place.segment),
           reinterpret_cast<const Record*>(region_->segment(place.segment) + place.offset));
-  // Seals the run before the record can be found. So if a run is still open when its writer dies,
-  // no process has found its record. Seals the run under a pin, because a sealed run without a pin
-  // may be given back to the machine.
+  // Seals the run before the record can be found. So if a writer dies while its run is open, no
+  // process has found the record. The run is pinned before it is sealed, because a sealed run
+  // without a pin may be given back to the machine.
   if (window.count > 1) seal_segment(*region_, window.segment);
   if (content.prefetched) ring_.note_published(*pin);
-  // Adds the entry for the inode first, because a writer may use another path.
+  // Adds the entry for the inode first, because a writer of the file may use another path.
   auto inserted = insert(base::hash_inode(content.stat.device(), content.stat.inode), place, *pin);
-  // From here on, another process may have seen the record. Before this point, the room of the
-  // record can still be given back.
+  // From here on, another process may have seen the record, so its room can no longer be given
+  // back.
   reservation.published_ = static_cast<bool>(inserted) || window.count > 1;
   if (!inserted && window.count > 1) free_run(*region_, window.segment);
   if (inserted) inserted = insert(base::hash_path(content.path), place, *pin);
@@ -269,8 +270,8 @@ base::Result<Pin> RamTier::publish(Reservation& reservation, const RecordContent
     note_index_error(inserted.error().value);
     return base::fail(inserted.error().value);
   }
-  // Increases the totals before the values of the row. The ring subtracts the values of rows from
-  // the totals, and must not subtract more than the totals hold.
+  // Increases the totals before the values of the row. Otherwise the ring, which subtracts a row's
+  // values from the totals, could subtract more than the totals contain.
   header.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.used_bytes.fetch_add(pin->record_size, std::memory_order_relaxed);
   row.records.fetch_add(1, std::memory_order_relaxed);
@@ -296,8 +297,8 @@ bool RamTier::confirm(Reservation&& reservation, const Pin& pin) {
 template <typename Change>
 bool RamTier::change_marks(const Record& record, Change&& change) const {
   const std::uint64_t at = region_->offset_in_data(&record);
-  // Maps one page only: the marks lie in the record's first cache line, which never crosses a page
-  // boundary.
+  // Maps only one page, because the marks are in the record's first cache line, which never crosses
+  // a page boundary.
   const std::uint64_t page_bytes = base::kernel_page(), page = base::round_down(at, page_bytes);
   const auto mapping = region_->window(page, page_bytes);
   std::byte* const there = mapping ? mapping->data() + (at - page) : region_->writable_at(at);
@@ -309,7 +310,8 @@ bool RamTier::change_marks(const Record& record, Change&& change) const {
 bool RamTier::mark_changed(const Record& record, std::uint32_t how) {
   std::uint32_t before = record.stale.load(std::memory_order_acquire);
   const bool is_marked = (before & Record::k_changed) != 0;
-  // If the file is gone, its inode may belong to another file, to which the change applies.
+  // If the file is gone, its inode may belong to another file. The change is then a change of the
+  // other file.
   const bool is_gone = (before & Record::k_unlinked) != 0;
   const std::uint32_t more = is_gone ? how & ~Record::k_in_place : how;
   if (is_marked && (before & more) == more) return false;
@@ -344,9 +346,10 @@ std::size_t RamTier::mark_each(std::uint64_t hash, MarksOf&& marks_of) {
 
 std::size_t RamTier::mark_stale(std::string_view path, std::uint32_t how) {
   return mark_each(base::hash_path(path), [&](const Record& record) -> std::uint32_t {
-    // The path of a record that was marked before may name another file by now.
+    // If the record was marked before, its path may lead to another file by now.
     if (record.path() != path || record.has_changed()) return 0;
-    // A path through a link may have lost the link, and not the file.
+    // If the path goes through a link, the file may still exist, because perhaps only the link was
+    // removed.
     return record.is_physical() ? how : how & ~Record::k_unlinked;
   });
 }
@@ -362,7 +365,8 @@ std::size_t RamTier::mark_stale_tree(std::string_view directory) {
     const Pin record = pin(place);
     if (!record || record->has_changed()) return;
     const bool below = base::is_below(record->path(), directory);
-    // A path through a link may lead below the directory without containing the directory's name.
+    // A path that goes through a link can lead below the directory without containing the
+    // directory's name.
     if (!below && record->is_physical()) return;
     if (mark_changed(*record, Record::k_changed)) ++marked;
   });

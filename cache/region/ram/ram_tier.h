@@ -1,10 +1,11 @@
 // The RAM tier: records in the shared region. RamTier finds records, and adds records in three
 // steps: reserve the room, write the bytes, publish. Invariants: a pinned record does not move or
 // change while its Pin lives, except for its marks. A reader never sees an incomplete record. The
-// resident pool keeps its records, except in the few segments that may join the ring (ring.h). Only
-// the segments of the ring are reclaimed. Thread-safe, also across processes. find is
-// async-signal-safe and allocates nothing. reserve and publish lock a mutex of this process, so a
-// signal handler that interrupts them must not call them.
+// resident pool keeps its records, except in segments that join the ring (ring.h) or are given back
+// to the machine (room_for_others.h). Apart from these, only segments of the ring and segments with
+// metadata are reclaimed. Thread-safe, also across processes. find is async-signal-safe and
+// allocates nothing. reserve and publish lock a mutex of this process, so a signal handler that
+// interrupts one of these functions must call neither of them.
 #pragma once
 
 #include <pthread.h>
@@ -23,8 +24,8 @@ namespace cube::cache {
 // A pin on a record's segment, counted in a word that belongs to this process (lanes.h).
 class Pin {
  public:
-  // A pin in static memory. It has no destructor, because static destructors run while other
-  // threads still run, and after the process has left the region.
+  // A pin for static memory. This type has no destructor, because static destructors run while
+  // other threads still run, and after the process has left the region.
   struct Kept {
     std::atomic<std::uint32_t>* counter = nullptr;
     const Record* record = nullptr;
@@ -97,7 +98,8 @@ class RamTier {
     ~Reservation();
     // The writable room for the data, of the requested size.
     std::byte* data() const;
-    // Gives up the room permanently, because the kernel may still write to it for an unknown time.
+    // Gives up the room permanently. Used if the kernel may still write to the room for an unknown
+    // time.
     void lose();
     // Whether the destructor will give all of the room back. True if the room is a run, or the last
     // room in its segment.
@@ -109,7 +111,7 @@ class RamTier {
     friend class RamTier;
     std::shared_ptr<Window> window_;
     RecordPlan plan_;
-    // Keeps the segment from being reclaimed. Empty for a run, which stays open until publish()
+    // Keeps the segment from being reclaimed. Empty for a run: a run stays open until publish()
     // pins it.
     Pin claim_;
     bool has_claim_ = false;
@@ -124,8 +126,8 @@ class RamTier {
   // record that only other views have found by this path.
   Pin find(std::string_view path, std::uint64_t hash) const;
   Pin find_of_others(std::string_view path, std::uint64_t hash) const;
-  // The record that has replaced `of` (Record::k_replaced). This record may be stale. Empty: the
-  // index no longer has such a record.
+  // Returns the record that has replaced `of` (Record::k_replaced). The result may be stale. Empty:
+  // the index no longer has such a record.
   Pin find_successor(const Record& of) const;
   // Whether any view has a record of this path.
   bool has_any(std::string_view path, std::uint64_t hash) const;
@@ -136,8 +138,8 @@ class RamTier {
                      std::uint64_t hash) const;
   // The listing of a directory, under any path by which this view has found the directory.
   Pin find_directory(const FileStat& directory) const;
-  // Shares the record of another view with this process's view, after this process has found the
-  // same file under the same path.
+  // Shares a record of another view with this process's view. Call it after this process has found
+  // the same file under the same path.
   Pin adopt(const RecordContent& found, std::uint64_t hash);
   // Shares a record with this process's view. The record's origin must show the same files to all
   // views.
@@ -166,7 +168,7 @@ class RamTier {
                                                  const MetadataLimits& limits);
   // Leases the segment for reserve_shared. Call it before the prefetcher takes all segments.
   void prepare_shared();
-  // Whether the index has as many paths of this file as it can hold. Publishing one more path fails
+  // Whether the index has no room for another path of this file. To publish another path would fail
   // with EMLINK.
   bool has_many_names(const FileStat& stat) const;
   // Writes the head of a record whose data follows later. The record is unconfirmed, and the index
@@ -183,14 +185,14 @@ class RamTier {
   // process has overwritten the header.
   bool is_within_region(const Record& record) const;
 
-  // Each of these functions marks records, and returns their number: all records of this path, of
-  // this device and inode, or below this directory. `how`: Record::k_changed, possibly with
-  // k_in_place or k_removed.
+  // These functions mark records: all records of this path, this record, all records of this device
+  // and inode, or all records below this directory. The functions return how many records they have
+  // marked. `how`: Record::k_changed, possibly with k_in_place or k_removed.
   std::size_t mark_stale(std::string_view path, std::uint32_t how = Record::k_changed);
   void mark_record_stale(const Record& record, std::uint32_t how = Record::k_changed);
   std::size_t mark_stale_inode(const FileStat& stat, std::uint32_t how = Record::k_changed);
   std::size_t mark_stale_tree(std::string_view directory);
-  // Notes that the origin was asked and the record is still current.
+  // Notes that the origin has confirmed at `now_ns` that the record is still right.
   void mark_verified(const Record& record, std::uint64_t now_ns);
 
   // Calls visit(offset, record), in order, for each record of this segment that can be found or
@@ -222,15 +224,15 @@ class RamTier {
   void note_device(std::uint64_t device);
   bool knows_device(std::uint64_t device) const;
 
-  // Whether a fetch is not worth trying. True while the index gets no memory. Also true for some
-  // seconds after the region had no room, if this process's own segment has no room for small files
-  // either.
+  // Whether the region has no room for a fetch. True while the index gets no memory. Also true for
+  // some seconds after the region had no room, if the segment that this process has leased cannot
+  // even take small files.
   bool is_full() const;
   // The size of the resident pool in bytes, used or not.
   std::uint64_t resident_bytes() const {
     return std::uint64_t{ring_.first_segment()} * region_->layout().segment_bytes;
   }
-  // Called at the end of the process: lets others use the rest of the leased segment.
+  // Called at the end of the process: lets other processes use the rest of the leased segment.
   void release_lease();
   // Like release_lease, but only for the segment of the ring.
   void release_ring_lease();
@@ -255,7 +257,7 @@ class RamTier {
   Pin find_if(RecordKind kind, std::string_view path, std::uint64_t hash, Accept&& accept) const;
   // Pins the record at this place. Empty: there is no record, or it does not end within the region.
   Pin pin(const RecordPlace& place) const;
-  // `marks_of` returns the marks that a record of this hash gets; 0: none.
+  // Marks all records of this hash. `marks_of` returns the marks that a record gets. 0: no marks.
   template <typename MarksOf>
   std::size_t mark_each(std::uint64_t hash, MarksOf&& marks_of);
   template <typename Change>
@@ -293,8 +295,8 @@ class RamTier {
   Index index_;
   Ring ring_;
   MetadataRoom metadata_room_;
-  // The mutex is error-checking, because a signal handler that exits in the middle of a fetch must
-  // not deadlock with its own thread.
+  // The mutex checks errors (ERRORCHECK), because a signal handler that exits in the middle of a
+  // fetch must not deadlock with its own thread.
   pthread_mutex_t mutex_ = PTHREAD_ERRORCHECK_MUTEX_INITIALIZER_NP;
   // The windows of the segments that are being filled. Guarded by mutex_.
   std::shared_ptr<Window> windows_[4];

@@ -1,5 +1,6 @@
-// RamTier: reserves room for records. A process leases a segment for resident records. With a ring,
-// it also leases a segment of the ring, and shares another segment of the ring with all processes.
+// RamTier: reserves room for records. A process leases a segment for its resident records. The
+// leader also leases a segment of the ring. All processes share another segment of the ring, and a
+// segment for metadata.
 #include <algorithm>
 #include <cerrno>
 #include <new>
@@ -14,7 +15,8 @@
 namespace cube::cache {
 namespace {
 
-// The rest of a segment is worth leasing to another process only if it has room for a small file.
+// The rest of a segment is worth leasing to another process only if the rest has room for a small
+// file.
 constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
 // The pause after a lack of memory. The pause is short, because memory may soon be available again.
@@ -25,7 +27,7 @@ std::uint32_t seconds_now() {
 }
 bool is_before(std::uint32_t until) { return until != 0 && seconds_now() < until; }
 
-// An upper limit on the record's size, which holds wherever the free part of the segment begins.
+// An upper limit of the record's size, wherever the free part of the segment begins.
 std::uint64_t most_bytes(std::size_t path_length, std::uint64_t data_size) {
   return plan_record(0, path_length, data_size, RecordShape::mappable).end + 2 * k_page;
 }
@@ -39,14 +41,15 @@ RamTier::Reservation::~Reservation() {
   const base::MutexGuard guard(&tier_->mutex_);
   SegmentRow& row = tier_->region_->segment_row(window_->segment);
   if (window_->count > 1) {
-    // If the run is sealed, it was being published, and another process may have seen its entry in
-    // the index.
+    // A sealed run may have been published, so another process may have seen its entry in the
+    // index.
     const auto head = SegmentWord::of_word(row.word.load(std::memory_order_acquire));
     if (head.state == SegmentState::open) free_run(*tier_->region_, window_->segment);
     return;
   }
-  // Only the last reservation can be undone. Any process that leases the segment now may undo it. A
-  // hole elsewhere does no harm, because readers use the index.
+  // Only the last reservation in the segment can be undone, even by a process that no longer leases
+  // the segment. Any other reservation leaves a hole, which does no harm, because readers use the
+  // index.
   auto last = static_cast<std::uint32_t>(plan_.end);
   row.fill.compare_exchange_strong(last, static_cast<std::uint32_t>(fill_before_),
                                    std::memory_order_acq_rel);
@@ -63,8 +66,8 @@ void RamTier::Reservation::abandon() {
   claim_.forget();
 }
 
-// Keeps the windows in a chain, because a leak checker would report unreferenced memory as a leak
-// of the program.
+// Keeps the windows in a list. Without a reference, a leak checker would report them as leaks of
+// the program.
 void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
   struct Kept {
     std::shared_ptr<Window> window;
@@ -78,9 +81,8 @@ void RamTier::keep_for_ever(std::shared_ptr<Window> window) {
 
 void RamTier::Reservation::lose() {
   if (window_ == nullptr) return;
-  // Keeps the mapping and the pin, although only the region still refers to them. While there is a
-  // pin, detach() keeps the slot and all leases. The kernel reports the death of this process when
-  // its memory is freed.
+  // Keeps the mapping and the pin until this process dies. While there is a pin, detach() keeps the
+  // slot and all leases. The slot is reaped when the kernel has freed the memory of this process.
   if (!has_claim_) pin_segment(*tier_->region_, window_->segment);
   keep_for_ever(std::move(window_));
   claim_.forget();
@@ -129,8 +131,8 @@ base::Result<void> RamTier::show_window(Pool pool, std::uint32_t segment) {
 }
 
 base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
-  // Small files may still fit into the current segment, so it is given up only for a segment with
-  // more room.
+  // Leases the next segment first. If there is none, the current segment is kept, because small
+  // files may still fit into it.
   const auto next = pool == Pool::ring ? ring_.lease() : lease_segment(*region_, bytes);
   if (!next) return base::fail(next.error().value);
   let_go_of_window(pool);
@@ -140,7 +142,7 @@ base::Result<void> RamTier::next_segment(Pool pool, std::uint64_t bytes) {
     return base::fail(window.error().value);
   }
   window_of(pool) = std::move(*window);
-  // The writer prepares the next segment.
+  // The tiers' writer prepares the next segment.
   if (pool == Pool::resident) tell_tier_writer(region_->header());
   return {};
 }
@@ -200,7 +202,7 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
       const RecordPlan plan = plan_record(fill, needs.path_length, needs.data_size, needs.shape);
       if (plan.end <= segment_bytes) {
         // The fill includes all reservations. If this process dies, the process that takes over the
-        // segment writes after them.
+        // segment writes behind all of them.
         auto expected = static_cast<std::uint32_t>(fill);
         if (!row.fill.compare_exchange_strong(expected, static_cast<std::uint32_t>(plan.end),
                                               std::memory_order_acq_rel))
@@ -212,7 +214,8 @@ base::Result<RamTier::Reservation> RamTier::reserve_in_segment(const RecordNeeds
         reservation.plan_ = plan;
         reservation.fill_before_ = fill;
         reservation.tier_ = this;
-        // Pins the segment while this process leases it, because afterwards it may join the ring.
+        // Pins the segment, because the segment may join the ring when this process no longer
+        // leases it.
         reservation.claim_ = Pin(pin_segment(*region_, window->segment), nullptr);
         reservation.has_claim_ = true;
         return reservation;
@@ -235,8 +238,8 @@ base::Result<RamTier::Reservation> RamTier::reserve_where_all_fill(Pool pool, co
   if (!guard) return base::fail(EBUSY);
   for (int attempt = 0; attempt < 4; ++attempt) {
     const Filling filling = room.filling();
-    // Pins first, then checks. From here on, the segment is not reclaimed, even if another process
-    // closes it.
+    // Pins the segment first, then checks it. From here on, the segment is not reclaimed, even if
+    // another process closes it.
     if (Pin claim(filling.is_any ? pin_segment(*region_, filling.segment) : nullptr, nullptr);
         filling.is_any && room.is_open(filling)) {
       if (const auto shown = show_window(pool, filling.segment); !shown)
@@ -274,8 +277,8 @@ base::Result<RamTier::Reservation> RamTier::reserve_shared(std::size_t path_leng
                                 [&](const Filling& full) { return ring_.next_filling(full); });
 }
 
-// True if the segment is empty, if more than half of it is dead, or if none of its records is in
-// use.
+// True if the segment has no living record, if more than half of the segment is dead, or if no
+// living record was verified since `used_since_ns`.
 bool RamTier::may_drop_metadata(std::uint32_t segment, std::uint64_t used_since_ns) const {
   Pin claim;
   std::uint32_t generation = 0;
@@ -331,12 +334,13 @@ bool RamTier::is_full() const {
 }
 
 void RamTier::set_full(int error) {
-  // ENOSPC: a full region usually stays full until a process leaves, so the pause is longer.
+  // After ENOSPC, the pause is longer, because a full region usually stays full until a process
+  // leaves.
   region_->header().full_until.store(
       seconds_now() + (error == ENOSPC ? 30 : k_until_memory_seconds), std::memory_order_relaxed);
 }
 
-// Prevents fetches while the index gets no memory, because a file that is fetched in vain is read
+// Prevents fetches while the index gets no memory, because a file that cannot be published is read
 // twice.
 void RamTier::note_index_error(int error) {
   if (error == EMLINK || error == EAGAIN) return;

@@ -7,8 +7,8 @@
 
 namespace cube::cache {
 
-// The writable mapping of a leased segment or run. It lives as long as any thread writes through
-// it.
+// The writable mapping of a leased segment or run. The mapping lives as long as any thread writes
+// through it.
 struct RamTier::Window {
   base::Mapping mapping;
   std::uint32_t segment = 0;

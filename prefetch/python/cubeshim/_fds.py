@@ -2,8 +2,8 @@
 import fcntl
 import os
 
-# Lower fds belong to the program, even if it has closed them, because C code writes to 1 and 2
-# whatever file they refer to.
+# Lower fds belong to the program even after it has closed them, because C code writes to fds 1 and
+# 2 without checking which files they refer to.
 STANDARD = 3
 
 

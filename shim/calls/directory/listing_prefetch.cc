@@ -21,7 +21,7 @@ void note_miss(cache::FileCache& cache, std::string_view file, std::uint64_t byt
   if (!process::config().prefetch ||
       !cache.ahead().listings().note_read(file, bytes, /*was_fetched_ahead=*/false))
     return;
-  // A signal handler must not start a thread. A later miss can start it.
+  // A signal handler must not start a thread. A later miss can start the thread.
   if (base::may_be_in_handler()) return;
   if (cache.ahead().is_full() || !cache.ahead().listings().post(file.substr(0, file.rfind('/'))))
     return;

@@ -33,7 +33,7 @@ int open_covered(int dir, const char* path, CoveredPath& covered, bool& is_kerne
   if (cache->metadata().is_file(covered.key())) return -ENOTDIR;
   expect_new_fd();
   cache::MountMetadata::Listed listed = cache->metadata().list(covered.key(), covered.c_str());
-  // Another thread, or a signal handler, may have parked an fd by now.
+  // Another thread, or a signal handler, may have parked an fd in the meantime.
   placeholder::fd_was_freed(0);
   if (listed.listing == nullptr && !listed.fd) return k_kernels;
   // The directory may have been made after its negative entry was cached.
@@ -191,8 +191,8 @@ void hold(int fd) {
   const int own = static_cast<int>(real);
   std::uint64_t row = 0;
   if (g_fds.lock_if(fd, file.get(), row, RowKind::mount_stream)) {
-    // Stored before the fd changes, so that no new empty directory is opened through this fd from
-    // now on.
+    // The store precedes the change of the fd, so that from now on no new empty directory is opened
+    // through this fd.
     file->fd_kind.store(OpenFile::FdKind::origin, std::memory_order_seq_cst);
     put_over(own, fd, O_CLOEXEC);
     g_fds.unlock(fd, row);

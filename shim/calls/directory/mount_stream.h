@@ -34,8 +34,8 @@ bool seek(OpenFile& file, long place);
 // leads to the directory that was opened.
 int materialize_directory(int fd);
 // Call this before a directory or a link is moved or removed. Puts the origin's own directories
-// under the fds of all streams, because the paths may lead elsewhere when the program asks for the
-// fds. The streams still read from memory.
+// under the fds of all streams, because a path may lead elsewhere by the time the program asks for
+// the fd. The streams still read from memory.
 void hold_all();
 
 }  // namespace cube::shim::mount_stream

@@ -24,8 +24,8 @@ namespace sys = base::sys;
 constinit std::atomic<int> g_model{-1};
 constinit std::atomic<std::uint32_t> g_made{0};
 
-// Makes a directory within another, opens the inner directory, and removes both, so that ".." leads
-// nowhere, too.
+// Makes a directory within another, opens the inner directory, and removes both, so that ".." also
+// leads nowhere.
 long make(int flags) {
   base::OffStack room;
   if (!room) return -ENOMEM;

@@ -1,10 +1,10 @@
 // An open directory of a pack or a bucket. This process answers calls on the directory from the
 // listing. The fd refers to an empty directory that no path leads to. So a call that bypasses this
-// library never sees entries of another directory. It fails with ENOENT, or as on any directory
-// (EISDIR, EBADF). The row of the fd holds an OpenFile, whose offset is the position.
-// mount_stream.h also uses serve() and the functions below is_below(), for streams over directories
-// of mounts. Thread-safe and async-signal-safe. The result of next_entry is valid until the stream
-// is closed.
+// library never sees entries of another directory. Such a call fails with ENOENT, or with the error
+// that it gives on any directory (EISDIR, EBADF). The row of the fd holds an OpenFile, whose offset
+// is the position. For streams over directories of mounts, mount_stream.h also uses serve() and the
+// functions that follow is_below(). Thread-safe and async-signal-safe. The result of next_entry is
+// valid until the stream is closed.
 #pragma once
 
 #include <dirent.h>
@@ -22,7 +22,7 @@ int serve(cache::Listing* listing, RowKind kind, int flags);
 // Returns the error of Metadata::list if that fails.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
-// Returns an empty reference unless the fd is an open directory of a pack or bucket.
+// Returns an empty reference if the fd is not an open directory of a pack or bucket.
 [[gnu::always_inline]] inline OpenFileRef acquire(int fd) {
   return g_fds.kind(fd) == RowKind::unmounted_directory
              ? g_fds.acquire_kind(fd, RowKind::unmounted_directory)

@@ -22,8 +22,8 @@ constexpr std::size_t k_most_pieces = 2048, k_at_once = 32;
 
 constexpr std::uint64_t round_up(std::uint64_t n) { return (n + k_page - 1) / k_page * k_page; }
 
-// False if the kernel must make the mapping, because the flags need the kernel or because the
-// mapping extends beyond the file's last page.
+// False if the kernel must make the mapping: the flags need the kernel, or the mapping extends
+// beyond the file's last page.
 bool is_ours(const mappings::MapRequest& request, std::uint64_t size) {
   const int type = request.flags & 0x0f;
   const bool is_shared = type == MAP_SHARED || type == MAP_SHARED_VALIDATE;
@@ -90,7 +90,8 @@ long map_pieces(int fd, cache::FileCache& cache, LargeFile& file,
   mappings::give_pieces_back(most - shown);
   if (pieces && mappings::note_mapping(static_cast<std::uintptr_t>(at), request, file, shown))
     return at;
-  // Without a row, a piece that grows would show the bytes that follow it in the region.
+  // The mapping has no row. If it grew, a piece would show the bytes that follow the piece in the
+  // region.
   mappings::give_pieces_back(shown);
   const int flags = (request.flags & ~MAP_FIXED_NOREPLACE) | MAP_FIXED;
   return sys::mmap(reinterpret_cast<void*>(at), request.length, request.protection, flags, fd,
@@ -123,8 +124,8 @@ bool map_for_keeping(int fd, LargeFile& file, const mappings::MapRequest& reques
   auto own = base::Mapping::private_view(fd, static_cast<std::uint64_t>(request.offset),
                                          round_up(request.length));
   if (!own) return false;
-  // A child would keep the file open and its locks alive, and has no thread that would release
-  // them.
+  // A child must not inherit the mapping, which would keep the file open and its locks alive. No
+  // thread of the child would remove the mapping.
   if (sys::failed(sys::madvise(own->data(), own->size(), MADV_DONTFORK))) return false;
   // An access by the library must not make the kernel read ahead.
   sys::madvise(own->data(), own->size(), MADV_RANDOM);
@@ -163,7 +164,7 @@ void bring_if_read_all_over(cache::FileCache& cache, LargeFile& file,
 }
 
 // Reads a whole mapping for MAP_POPULATE. The threads that follow the mapping read ahead of the
-// kernel. Like the kernel's, this read reports no error.
+// kernel. As in the kernel, errors of this read are not reported.
 void populate(void* at, const mappings::MapRequest& request) {
   constexpr int k_madv_populate_read = 22, k_madv_populate_write = 23;
   mappings::advised(at, request.length, MADV_WILLNEED);
@@ -200,12 +201,14 @@ file_calls::Answer map(int fd, const mappings::MapRequest& request) {
       cache->large().note_shown(*file->large, {begin, end});
       return at;
     }
-    // Without a row, a mapping that grows would show the bytes that follow it in the region.
+    // The mapping has no row. If it grew, it would show the bytes that follow the file's piece in
+    // the region.
     sys::munmap(reinterpret_cast<void*>(at), request.length);
     return left_to_kernel(*cache);
   }
   const bool may_keep = may_keep_pages(*file->large);
-  // Measured before the mapping is made, because a populated mapping has all its pages at once.
+  // This is measured before the mapping is made, because a populated mapping immediately has all
+  // its pages.
   const std::uint64_t before = may_keep ? bytes_in_kernel(fd, request) : 0;
   at = map_pieces(fd, *cache, *file->large, request);
   if (sys::failed(at)) return at;

@@ -12,7 +12,7 @@ namespace {
 
 namespace sys = base::sys;
 
-constinit std::atomic<std::uint64_t> g_bytes{0};  // of all copies of this process
+constinit std::atomic<std::uint64_t> g_bytes{0};  // the cost() of all copies of this process
 // The total up to which the machine's memory has been checked. Below this total there is no further
 // check, because a check takes longer than a copy.
 constinit std::atomic<std::uint64_t> g_looked_up_to{0};
@@ -30,8 +30,8 @@ bool has_memory_for(std::uint64_t bytes) {
   return true;
 }
 
-// Call this after the mapping. The program may have closed the fd of the copy and opened another
-// file under it; then returns false.
+// Call this after the mapping. Returns false if the fd no longer refers to the copy. The program
+// may have closed the fd and opened another file under it.
 bool is_copy_of(const OpenFile& file, int fd) {
   struct ::stat st {};
   return !sys::failed(sys::fstat(fd, &st)) && S_ISREG(st.st_mode) && st.st_nlink == 0 &&

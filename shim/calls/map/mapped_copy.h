@@ -22,7 +22,7 @@ long map(const OpenFile& file, const mappings::MapRequest& request, std::uint64_
 // Counts another mapping of the same copy.
 void add(std::uint64_t bytes);
 void drop(std::uint64_t bytes);
-// For a forked child: the existing copies count for its parent.
+// Call this in a forked child. The existing copies count only towards the share of the parent.
 void forget_after_fork();
 
 }  // namespace cube::shim::mapped_copy

@@ -13,9 +13,9 @@
 
 namespace cube::shim::mappings {
 
-// A mapping, or several adjacent mappings of one file. An entry whose `begin` is 0 is free. An
-// entry whose `begin` is 1 is being filled or changed by one thread, which owns its plain fields.
-// There is no destructor, because it would touch every row at the end of every program.
+// A mapping, or several adjacent mappings of one file. An entry whose `begin` is 0 is free. If
+// `begin` is 1, one thread is filling or changing the entry, and owns its plain fields. There is no
+// destructor, because it would touch every row at the end of every program.
 struct MappingRow {
   std::atomic<std::uintptr_t> begin{0};
   std::atomic<std::uintptr_t> end{0};
@@ -52,11 +52,11 @@ void copy_entry(const MappingRow& from, MappingRow& to);
 // two parts are left), or frees the entry if nothing is left.
 void publish_without(MappingRow& entry, const PageRange& all, const PageRange& gone);
 // Claims the entry that covers this address and returns it. The caller can change the entry until
-// it publishes it. Sets `range` to the entry's range.
+// publish(). Sets `range` to the entry's range.
 MappingRow* claim_entry_at(std::uintptr_t address, PageRange& range);
 // Removes these pages, which the program no longer has, from all entries.
 void remove_rows(const PageRange& gone);
-// For a forked child, which has neither the pins of its parent nor its other threads.
+// Call this in a forked child, which has neither the pins nor the other threads of its parent.
 void forget_rows();
 
 }  // namespace cube::shim::mappings

@@ -20,7 +20,7 @@ namespace {
 namespace sys = base::sys;
 using cache::k_page;
 
-// The copies of one process use at most the region's size divided by this.
+// The copies of one process use at most 1 / k_copies_share of the region.
 constexpr std::uint64_t k_copies_share = 16;
 
 long map_through(int fd, const MapRequest& request, std::uint64_t offset) {
@@ -29,8 +29,8 @@ long map_through(int fd, const MapRequest& request, std::uint64_t offset) {
 }
 
 long map_file_of(cache::Region& region, const MapRequest& request, std::uint64_t offset) {
-  // With MAP_FIXED, a first try through the kept fd would destroy the mapping that it replaces, so
-  // there could be no second try.
+  // With MAP_FIXED, even a wrong first try through the kept fd would destroy the program's old
+  // mapping. So do not try the kept fd.
   const int kept = region_fd::kept();
   if (kept >= 0 && (request.flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) == 0) {
     const long at = map_through(kept, request, offset);

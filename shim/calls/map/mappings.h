@@ -20,7 +20,7 @@ enum class MapResult {
 };
 MapResult map(OpenFile& file, const MapRequest& request, long& result);
 
-// Maps a part of the region's file. Call note_mapping afterwards, which enters the mapping in the
+// Maps a part of the region's file. Afterwards, call note_mapping, which enters the mapping in the
 // table. Returns the address or -errno.
 long map_region(cache::Region& region, const MapRequest& request, std::uint64_t offset);
 // Maps a piece of the region through `fd` (region_fd.h), over a mapping that the program does not
@@ -28,10 +28,10 @@ long map_region(cache::Region& region, const MapRequest& request, std::uint64_t 
 // other file.
 bool show_piece(cache::Region& region, int fd, const MapRequest& piece, std::uint64_t offset,
                 bool& is_shown);
-// Notes that the program has mapped a large file at `at`, as `request` says. Its pages in the
-// region stay in place. If the mapping grows, the kernel maps the added part. `pieces` is the
-// number of pieces from take_pieces() that the mapping shows. Returns false if no row is left; the
-// mapping must then not show the region.
+// Notes that the program has mapped a large file at `at`, as `request` says. The pages that it
+// shows stay in their places in the region. If the mapping grows, the kernel maps the added part.
+// `pieces` is the number of pieces from take_pieces() that the mapping shows. Returns false if no
+// row is left; the mapping must then not show the region.
 bool note_mapping(std::uintptr_t at, const MapRequest& request, cache::LargeFile& file,
                   std::size_t pieces);
 // Reserves up to `most` pieces of the region for a mapping, because the kernel limits the number of
@@ -58,8 +58,8 @@ std::optional<long> remap(const RemapRequest& request);
 
 extern constinit std::atomic<int> g_count;
 inline bool any() { return g_count.load(std::memory_order_acquire) != 0; }
-// For a forked child. The pins belong to the parent; the mappings exist in both processes. A
-// segment with mapped records is never reclaimed (Ring::note_mapped).
+// Call this in a forked child. The pins belong to the parent; the mappings exist in both processes.
+// A segment with mapped records is never reclaimed (Ring::note_mapped).
 void forget_after_fork();
 
 }  // namespace cube::shim::mappings

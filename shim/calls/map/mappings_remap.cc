@@ -45,7 +45,7 @@ std::optional<int> protection_of(const PageRange& range) {
 }
 
 // Moves the parts of a mapping one by one. Returns how many bytes were moved. The kernel does not
-// report where a part ends, so this finds the ends by trying.
+// report where a part ends, so this function finds the ends by bisection.
 std::uint64_t move_parts(std::uintptr_t from, std::uintptr_t to, std::uint64_t size, int flags) {
   const long at = sys::raw(SYS_mremap, static_cast<long>(from), static_cast<long>(size),
                            static_cast<long>(size), flags | MREMAP_MAYMOVE | MREMAP_FIXED,
@@ -62,7 +62,8 @@ long reserve(std::uintptr_t at, std::uint64_t size, int flags) {
 }
 
 // Grows or moves a mapping that shows parts of both the region and the origin's file. The kernel's
-// mremap refuses it, because it consists of several mappings. The added part has no pages yet.
+// mremap refuses such a mapping, because to the kernel it is several mappings. The added part has
+// no pages yet.
 long remap_parts(const RemapRequest& request) {
   const auto at = reinterpret_cast<std::uintptr_t>(request.at);
   const std::uint64_t old_size = round_up(request.old_size), size = round_up(request.new_size),
@@ -109,7 +110,7 @@ std::optional<long> remap(const RemapRequest& request) {
   const bool stays_there = request.old_size == 0 || (request.flags & MREMAP_DONTUNMAP) != 0;
   const bool is_all = !stays_there && old.begin == range.begin && old.end == range.end;
   MappingRow* const other = is_all ? entry : take_entry();
-  // Opens the file before the move, because after the move the call cannot fail any more.
+  // Opens the file before the move, because the call can no longer fail after the move.
   const std::uint64_t size = round_up(request.new_size), old_size = old.end - old.begin,
                       rest = entry->file_end - std::min(at, entry->file_end),
                       offset = entry->offset_of_end + at - entry->file_end;
@@ -146,8 +147,8 @@ std::optional<long> remap(const RemapRequest& request) {
       publish_without(*entry, range, stays_there ? PageRange{} : old);
       g_count.fetch_add(1, std::memory_order_acq_rel);
     }
-    // Comes after publish_without, because the call may also have replaced pages that are left of
-    // `entry`.
+    // This must follow publish_without, because the program's call may also have replaced pages
+    // that still belong to `entry`.
     if ((request.flags & MREMAP_FIXED) != 0) unmapped(request.to, request.new_size);
     other->file_end = begin + rest;
     if (other->large != nullptr) other->offset_of_end = offset + rest;

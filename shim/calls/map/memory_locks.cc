@@ -120,7 +120,7 @@ int lock_all(int flags, int (*kernels)(int flags)) {
                         (flags & (MCL_CURRENT | MCL_FUTURE)) != 0;
   if (!is_known || !process::is_active() || !process::owns_table()) return kernels(flags);
   const bool future = (flags & MCL_FUTURE) != 0;
-  // The kernel will also lock later mappings of the library. If the library mapped a region then,
+  // The kernel will also lock later mappings of the library. If the library mapped a region later,
   // the kernel would refuse the mapping or make the region resident. So the library makes its own
   // mappings now.
   if (future) {

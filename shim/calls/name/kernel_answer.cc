@@ -100,7 +100,7 @@ Answer meaning_of(const PathCall& call, int error) {
   }
 }
 
-// Finds the prefix that covers the path in the same way as a query to the cache does.
+// Finds the prefix that covers the path, in the same way as a query to the cache.
 bool covers(const PathCall& call, CoveredPath& covered) {
   if (!process::owns_table() && !path_filter::is_absolute(call.path)) return false;
   if (call.is_change && path_filter::covers_changed(call.dir, call.path, covered)) return true;
@@ -127,8 +127,8 @@ bool covers_by_inode(cache::FileCache& cache, const PathCall& call, CoveredPath&
   return length != 0 && path_filter::join({room.data(), length}, name, covered);
 }
 
-// A forked child of an attached process attaches for any call, because the answer may contradict
-// its parent's region.
+// A forked child of an attached process attaches for any call, because the kernel's answer may
+// contradict the region of the parent.
 bool may_attach(const PathCall& call) {
   return call.is_change || attachment::is_child_of_attached();
 }

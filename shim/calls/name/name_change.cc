@@ -60,11 +60,15 @@ NameChange::NameChange(int dir, const char* path, Of of)
     materialize_below(prefix_);
     mount_stream::hold_all();
   }
-  // The name still leads to the file.
+  // Materialize the file while the name still leads to it.
   if (covered_) materialize_below(path_.key());
   if (of == Of::file || !prefix_.empty()) return;
   const KeepErrno keep;
-  const auto stat = cache::stat_path(dir, path, of == Of::mount_point ? 0 : AT_SYMLINK_NOFOLLOW);
+  const int follow = of == Of::mount_point ? 0 : AT_SYMLINK_NOFOLLOW;
+  auto stat = cache::stat_path(dir, path, follow);
+  // Another node may have removed the other links. The mount's attributes would not show that.
+  if (of == Of::name && stat && stat->is_regular() && stat->links > 1)
+    stat = cache::stat_path(dir, path, follow | cache::k_ask_server);
   if (!stat || (!covered_ && !cache->changes().knows_device(stat->device()))) return;
   before_ = *stat;
   materialize_other_names(*stat, "rename");
@@ -167,7 +171,7 @@ void NameChange::commit(const Passage& before) {
       note_changed(static_cast<int>(fd), before);
       sys::close(static_cast<int>(fd));
     } else if (base::is_exhausted(fd)) {
-      // The inode is known without an fd, and finds the records of a file.
+      // A stat needs no fd, and its inode identifies the records of a file.
       const auto stat = cache::stat_path(dir_, followed_, AT_STATX_DONT_SYNC);
       if (stat && stat->is_regular())
         cache->changes().bytes_changed({}, *stat);
@@ -198,8 +202,8 @@ void NameChange::commit(const Passage& before) {
     cache->changes().tree_changed(knows_tree_ ? path_.key() : "/");
 }
 
-// Nothing was cached when the call began. But during the call, a process may have begun the very
-// first fetch, for the file that the name used to lead to.
+// Nothing was cached when the call began. But a process may have begun the very first fetch during
+// the call, and may fetch the file that the name led to before.
 void NameChange::commit_of_unlooked() const {
   const KeepErrno keep;
   auto* const cache = attachment::existing_cache();
@@ -285,7 +289,7 @@ Passage passage_by_attribute(int dir, const char* path, const char* name) {
 
 void note_changed(int fd, const Passage& before) {
   if (!process::tells()) return;
-  // Attaches if necessary, because a forked child may change files before it has opened any.
+  // Attaches if necessary, because a forked child may change files before it has opened a file.
   auto* const cache = cache_of_changes();
   if (cache == nullptr || cache->changes().is_empty()) return;
   const KeepErrno keep;

@@ -17,8 +17,8 @@ struct Passage {
   std::uint32_t mode = 0, user = 0, group = 0;
 };
 Passage passage_of(int dir, const char* path);
-// For a change of an extended attribute. An access control list may override the mode, so the right
-// counts as lost.
+// Like passage_of(), but for a change of an extended attribute. The attribute may be an access
+// control list, which overrides the mode, so the right counts as lost.
 Passage passage_by_attribute(int dir, const char* path, const char* name);
 
 class NameChange {
@@ -42,7 +42,7 @@ class NameChange {
   void commit(const Passage& before = {});
   // Notes that an uncached name was made or removed, which changes the entries of its directory.
   static void note_entry(int dir, const char* path);
-  // Like note_entry, but for a file that is open as `fd` and that its open may have made.
+  // Like note_entry, but for a file that the open of `fd` may have made.
   static void note_entry_of(int fd, int dir, const char* path);
 
  private:
@@ -65,7 +65,7 @@ class NameChange {
   std::optional<cache::FileStat> before_;
   bool is_tree_ = false;      // a directory or a link: more than one name changes
   bool is_new_tree_ = false;  // the name has become a directory or a link
-  bool knows_tree_ = false;   // path_ is its real path
+  bool knows_tree_ = false;   // path_ is the real path of the tree
   CoveredPath path_;
 };
 

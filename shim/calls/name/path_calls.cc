@@ -70,7 +70,7 @@ Known stat_of_key(cache::FileCache& cache, const CoveredPath& covered, const Sta
   return Known::present;
 }
 
-// Called after memory has answered for a path.
+// Call this after memory has answered for a path.
 void note_answer(cache::FileCache& cache, std::string_view key) {
   if (cache.metadata().is_first_in_directory(key)) own_threads::follow_metadata(key);
 }
@@ -91,9 +91,10 @@ Known go_by_links(cache::FileCache& cache, CoveredPath& covered) {
   return is_ours || known == Known::absent ? known : Known::unknown;
 }
 
-// True if a negative answer for a relative path was derived from a directory above, and so is not
-// reliable. The directory in which the path begins exists, because the program has it open. But it
-// may have been renamed, and a cached listing of its parent may lack the new name.
+// True if a negative answer for a relative path was derived from a directory above the parent of
+// the path, and so is not reliable. The directory in which the path begins exists, because the
+// program has it open. But the directory may have been renamed, and a cached listing of its parent
+// may lack the new name.
 bool is_negative_from_above(const cache::FileCache& cache, const char* path,
                             const CoveredPath& covered) {
   return !path_filter::is_absolute(path) && !cache.metadata().has_listing_beside(covered.key());

@@ -12,7 +12,7 @@
 
 namespace cube::shim {
 
-// The answer of the cache about a path.
+// The cache's answer about a path.
 using Known = cache::MountMetadata::Says;
 
 // Answers a stat from the path's record, from cached metadata of the mount, or from a pack or

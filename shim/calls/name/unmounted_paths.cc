@@ -58,7 +58,8 @@ bool stat(int dir, const char* path, bool no_follow, cache::FileStat& stat) {
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return false;
-  // A path with a trailing slash means the target of a link, which must be a directory.
+  // If the path ends in a slash, it names the target of a final link, and the target must be a
+  // directory.
   const bool wants_directory = asks_for_directory(path);
   const auto found = metadata->stat(covered.key(), as_follow(!no_follow || wants_directory));
   if (!found || (wants_directory && !is_directory(*found))) return false;
@@ -81,7 +82,7 @@ std::optional<long> readlink(int dir, const char* path, char* to, std::size_t n)
   CoveredPath covered;
   const Metadata* const metadata = of(dir, path, covered);
   if (metadata == nullptr) return std::nullopt;
-  // A path with a trailing slash means the target of a link, which is not a link.
+  // If the path ends in a slash, it names the target of a final link. That target is not a link.
   if (asks_for_directory(path)) {
     const auto found = metadata->stat(covered.key(), Metadata::Follow::last);
     return found && is_directory(*found) ? std::optional<long>(-EINVAL) : std::nullopt;
@@ -194,7 +195,7 @@ int error_of_name(const cache::AllMetadata& all, int dir, const char* path, bool
 int error_of(int dir, const char* path, bool no_follow) {
   const cache::AllMetadata* const all = process::origin_metadata();
   if (all == nullptr || !process::is_active()) return ENOENT;
-  // Off the stack, because the caller already has a CoveredPath on its stack.
+  // The path is kept off the stack, because the caller already has a CoveredPath on its stack.
   return base::use_off_stack<CoveredPath>(
       [&](CoveredPath& covered) { return error_of_name(*all, dir, path, no_follow, covered); });
 }

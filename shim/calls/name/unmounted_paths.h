@@ -1,7 +1,7 @@
-// Paths that no mount has, such as the paths of a pack. Other files call them "our paths". This
-// process answers calls with such a path (cache/metadata). The kernel answers for all other paths.
-// If a path below such a prefix does not exist, the kernel answers, too. path_calls.h answers for
-// paths of mounts. Thread-safe and async-signal-safe.
+// Paths that no mount has, such as the paths of a pack. Other files call such paths "our paths".
+// This process answers calls with such a path (cache/metadata). The kernel answers for all other
+// paths. The kernel also answers if a path below such a prefix does not exist. path_calls.h answers
+// for paths of mounts. Thread-safe and async-signal-safe.
 #pragma once
 
 #include <sys/statvfs.h>
@@ -38,7 +38,7 @@ bool statfs(int dir, const char* path, struct ::statfs& s);
 bool statvfs(int dir, const char* path, struct ::statvfs& s);
 
 // True for a relative path below a served directory. The caller must then return ENOENT without
-// asking the kernel, for which `dir` is another directory.
+// asking the kernel, because in the kernel `dir` refers to another directory.
 bool is_below_served(int dir, const char* path);
 // Returns the error for a path that exists neither in the kernel nor among our paths: ENOENT, or
 // the more precise error of the pack (ENOTDIR, ELOOP).

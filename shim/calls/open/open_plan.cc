@@ -144,7 +144,7 @@ void OpenPlan::plan_kernel_flags() {
 void OpenPlan::plan_name() {
   if (may_write()) return answer(-error_of_change());
   const bool asks_for_directory = unmounted_paths::asks_for_directory(program_path_);
-  // A path with a trailing slash means the target of a link.
+  // If the path ends in a slash, it names the target of a final link.
   if (asks_for_directory) flags_ &= ~O_NOFOLLOW;
   open_directory();
   if (answered_) return;
@@ -235,8 +235,7 @@ int OpenPlan::error_of_change() const {
   return is_directory && (flags_ & O_TMPFILE) != O_TMPFILE ? EISDIR : EROFS;
 }
 
-// If the directory is not one of our paths, the kernel may have it, unless one of our files has
-// this name.
+// Leaves the open to the kernel if the path does not exist among our paths.
 void OpenPlan::open_directory() {
   int result = unmounted_directory::open(*metadata_, path_.key(), flags_);
   if (result >= 0) listing_prefetch::note_listing(path_.key());
@@ -306,7 +305,7 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
     // libc's streams read fds 0 to 2 with internal calls that bypass this library.
     if (fd >= 0) sys::close(fd);
     answered_ = false;
-    // If no fd is free, do not read the bytes of a copy, which needs an fd, too.
+    // A copy needs an fd, too. If no fd is free, do not read the bytes for a copy.
     if (!is_in_kernel && (fd >= 0 || !prefer_limit())) open_copy();
     return;
   }
@@ -314,8 +313,8 @@ void OpenPlan::serve(cache::OpenOutcome&& outcome) {
   file->kind = OpenFile::Kind::served;
   file->record = &*outcome.pin;
   file->data = outcome.pin->data();
-  // The first read will come soon. So this loads the page's translation into the TLB, and its first
-  // lines into the processor's cache.
+  // The first read will come soon. This loop loads the page's translation into the TLB, and the
+  // page's first lines into the processor's cache.
   for (std::size_t line = 0; line < 512; line += 64) __builtin_prefetch(file->data + line);
   file->size = outcome.pin->data_size;
   file->flags = status_flags(flags_);
@@ -355,7 +354,7 @@ bool OpenPlan::serve_fill(cache::PartialFill& fill, int fd) {
   OpenFileRef file = open_files::make();
   if (!file) return false;
   const bool close_on_exec = (flags_ & O_CLOEXEC) != 0;
-  // The kernel's flag is always set, because the row holds the program's flag.
+  // The fd is always close-on-exec in the kernel. The row holds the program's flag.
   if (!close_on_exec) sys::fcntl(fd, F_SETFD, FD_CLOEXEC);
   g_fds.forget(fd);
   file->kind = OpenFile::Kind::served;

@@ -15,8 +15,8 @@ void note_vforked_writer(int fd);
 // Notes an fd that was not made by opening a path. If it is open for writing, its file counts as
 // being written until the fd is closed. Returns the fd.
 int note_foreign_fd(int fd);
-// Like note_foreign_fd, but for the fds of a program that starts. Makes a few system calls, and
-// more only if the file's path may lie below a prefix.
+// Like note_foreign_fd, but for the fds of a program that starts. Makes a few system calls. If the
+// file's path may lie below a prefix, makes more.
 void note_inherited_fd(int fd);
 // Notes that another process, perhaps without the library, has opened this file for writing. The
 // file counts as being written until this process ends.

@@ -8,8 +8,8 @@
 
 namespace cube::shim::path_only_fd {
 
-// Returns an fd or -errno. For a file, the fd refers to a copy in memory; for a link, to a real
-// link whose name was removed.
+// Returns an fd or -errno. For a file, the fd refers to a copy in memory. For a link, it refers to
+// a real link whose name was removed.
 int open(const cache::Metadata& metadata, std::string_view key, int flags);
 
 }  // namespace cube::shim::path_only_fd

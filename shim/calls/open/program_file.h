@@ -37,7 +37,7 @@ class ProgramFile {
   base::UniqueFd copy_;
   base::ProcFdName copy_name_{-1};
   char interpreter_[256] = {};
-  const char* argument_ = nullptr;  // of the first line, in interpreter_
+  const char* argument_ = nullptr;  // points into interpreter_
 };
 
 // Returns the name to load instead of the library `path`. If the kernel has the library, returns

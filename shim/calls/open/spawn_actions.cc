@@ -83,7 +83,7 @@ bool may_change(int flags) {
   return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_TRUNC | O_CREAT)) != 0;
 }
 
-// For a list whose layout is unknown: the child may change any file.
+// The layout of the list is unknown, so the child may change any file.
 void note_any_change() {
   if (auto* const cache = attachment::attached_cache(); cache != nullptr)
     cache->changes().tree_changed("/");

@@ -9,8 +9,8 @@
 
 namespace cube::shim {
 
-// Call this after the spawn even if it failed, because the child may have truncated a file before
-// it failed to find its program.
+// Call this after the spawn, even if the spawn failed. A child that does not find its program may
+// already have truncated a file.
 void note_spawned_writers(const posix_spawn_file_actions_t* actions);
 
 }  // namespace cube::shim

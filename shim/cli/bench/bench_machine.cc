@@ -31,7 +31,7 @@
 namespace cube::cli {
 namespace {
 
-// Larger than most processor caches, so that a hit copies from memory.
+// The files together are larger than most processor caches, so that a hit copies from memory.
 constexpr std::uint64_t k_most_bytes = 64 << 20;
 constexpr std::size_t k_most_files = 2048;
 constexpr std::size_t k_on_disk = 256;  // the number of files to read from the disk
@@ -187,7 +187,7 @@ Pass parse_times(const std::string& text) {
   return pass;
 }
 
-constexpr unsigned k_hit_rounds = 4;  // the first round fetches the files; all others hit
+constexpr unsigned k_hit_rounds = 4;  // the first round fetches the files; all later rounds hit
 
 void measure_hits(const base::Config& config, const BenchScratch& scratch, BenchMachine& machine) {
   const std::string library = find_library();

@@ -21,7 +21,7 @@ class BucketPacker {
   // `build.root` is the s3:// name, without a trailing slash.
   BucketPacker(s3::Client& client, s3::ObjectName name, const cache::PackBuild& build);
   cache::PackBuilder::End run(std::string& why);
-  const cache::PackHeader& header() const { return writer_->header(); }  // after run() was done
+  const cache::PackHeader& header() const { return writer_->header(); }  // valid after run()
   std::uint64_t resumed() const { return resumed_; }
   std::uint64_t objects() const { return rows_.size(); }
 
@@ -38,7 +38,7 @@ class BucketPacker {
     std::string path;
     cache::TreeNames names;
     bool is_whole = true;
-    // Written together, as in PackBuilder.
+    // These records are written together, as in PackBuilder.
     std::vector<DirectoryRecord> done;
   };
   struct Fetched;

@@ -1,5 +1,5 @@
-// For commands that fill a cache: uses the cache's gateway to read buckets, and starts a gateway if
-// none is running. Thread safety: one thread.
+// The gateway of a command that fills a cache. The command reads buckets through the cache's
+// gateway, and starts a gateway if none is running. Thread safety: one thread.
 #pragma once
 
 #include <map>

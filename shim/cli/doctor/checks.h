@@ -61,7 +61,7 @@ void check_library(Findings& findings);
 void check_program(const std::string& program, Findings& findings);
 // Checks which libraries LD_PRELOAD already names.
 void check_preloaded(Findings& findings);
-// True if this process has a seccomp filter, as processes in containers have.
+// True if this process has a seccomp filter. Processes in containers usually have a filter.
 bool is_filtered();
 // Tries the system calls that the library makes. An old kernel may lack some of them, and a sandbox
 // may refuse them.

@@ -1,4 +1,4 @@
-// cubeshim doctor: checks whether files can be served in blocks. This needs certain settings, room
+// cubeshim doctor: checks whether files can be served in blocks. Blocks need certain settings, room
 // in memory, copies of fds for reading ahead, and a mount on which repeated stats of a file agree.
 #include <fcntl.h>
 
@@ -22,7 +22,8 @@
 namespace cube::cli {
 namespace {
 
-// Enough memory: four times the maximum that is fetched ahead for one reader of a file.
+// This much memory is enough: four times the most bytes that are fetched ahead for one reader of a
+// file.
 constexpr std::uint64_t k_enough = 64 << 20;
 
 // The first call that fails among the calls that reading ahead needs. `call` is empty if all

@@ -19,8 +19,8 @@ class ExporterServer {
 
 // False in a build without prometheus-cpp.
 bool has_exporter_server();
-// On failure, returns null and sets `why`. `metrics` must outlive the server. The server passes the
-// messages of collect() about caches that cannot be read to `tell_of`.
+// On failure, returns null and sets `why`. `metrics` must outlive the server. If collect() reports
+// that a cache cannot be read, the server passes the message to `tell_of`.
 std::unique_ptr<ExporterServer> start_exporter_server(
     const std::string& address, CacheMetrics& metrics,
     void (*tell_of)(const std::vector<std::string>&), std::string& why);

@@ -52,8 +52,8 @@ class CacheMetrics {
   std::vector<std::string> absent() const;
 
  private:
-  // The counters of a region at the last sample. With these counters, a reported counter never
-  // falls, although the counters of an ending process are in no row for a moment.
+  // The counters of a region at the last sample. The counters of a process that ends are in no row
+  // for a moment. With the counters of the last sample, a reported counter never falls.
   struct Seen {
     std::uint64_t created_ns = 0, look = 0;
     base::Totals totals;

@@ -53,7 +53,7 @@ class Rooms {
   std::uint32_t places() const { return places_; }
 
  private:
-  // Must equal k_worth_leasing of ram_tier_reserve.cc.
+  // This value must equal k_worth_leasing of ram_tier_reserve.cc.
   static constexpr std::uint64_t k_worth_leasing = 64 << 10;
 
   bool next_segment(std::uint64_t& fill, std::uint64_t path, std::uint64_t size) {
@@ -89,7 +89,7 @@ struct Kept {
   bool is_all = true;
 };
 
-// True if a region has a ring, because there is prefetching or a disk.
+// True if there is prefetching or a disk, because a region then has a ring.
 bool makes_ring(const Observed& observed, std::uint64_t disk) {
   const auto ahead = std::count_if(observed.files.begin(), observed.files.end(),
                                    [](const auto& file) { return file.was_fetched_ahead(); });

@@ -18,7 +18,7 @@ struct Wish {
 };
 
 struct Epoch {
-  double hit_ratio = 0;  // of opens; a file above CUBESHIM_MAX_FILE counts by its bytes
+  double hit_ratio = 0;  // hits per open; a file above CUBESHIM_MAX_FILE counts by its bytes
   // Empty if a necessary latency was not measured.
   std::optional<double> seconds;
   // True if hits were not measured, so that `seconds` lacks their time.
@@ -26,8 +26,8 @@ struct Epoch {
 };
 
 struct Forecast {
-  Epoch first;  // begins with nothing cached
-  Epoch later;  // begins with the tiers as full as they can be
+  Epoch first;  // an epoch that begins with nothing cached
+  Epoch later;  // an epoch that begins with the tiers as full as they can be
 };
 
 // Uses CUBESHIM_MAX_FILE, CUBESHIM_BLOCK, CUBESHIM_RING and CUBESHIM_METADATA of `config`.

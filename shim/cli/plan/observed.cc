@@ -9,7 +9,7 @@ namespace cube::cli {
 namespace {
 
 namespace recorded = shim::profile;
-using Files = std::map<std::uint64_t, ObservedFile>;  // by the hash of the path
+using Files = std::map<std::uint64_t, ObservedFile>;  // the key is the hash of the path
 
 void add_use(ObservedFile& file, const RawUse& use) {
   const bool is_first = file.at(recorded::k_file_opens) == 0;
@@ -26,8 +26,8 @@ void add_use(ObservedFile& file, const RawUse& use) {
   }
 }
 
-// Returns the time that a process spent reading: from its first call to the end of its last call
-// or, if several threads read, the sum of all its calls.
+// Returns the time that a process spent reading: the time from its first call to the end of its
+// last call, or the sum of the times of all calls if that is more (several threads).
 double reading_ns(const RawSection& section, double all_opens) {
   ObservedFile sum;
   for (const RawUse& use : section.files) add_use(sum, use);

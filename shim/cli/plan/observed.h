@@ -37,7 +37,7 @@ struct ObservedFile {
 };
 
 struct Observed {
-  std::vector<ObservedFile> files;  // in the order of their first opens
+  std::vector<ObservedFile> files;  // ordered by their first opens
   std::uint64_t bytes = 0;          // size of all files
   std::uint64_t processes = 0;
   bool has_cache = false;       // false: a run with --observe, in which nothing was served

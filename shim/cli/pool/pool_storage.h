@@ -1,7 +1,7 @@
 // A memcached's file on NVMe. Invariants: The file is locked while the memcached lives, because the
 // memcached inherits the fd. Only the holder of the lock unlinks the file. No other user can ever
-// open it. So two memcacheds never write to the same file, even if they belong to different users,
-// region names or containers. Thread safety: one thread.
+// open the file. So two memcacheds never write to the same file, even if they belong to different
+// users, region names or containers. Thread safety: one thread.
 #pragma once
 
 #include <string>

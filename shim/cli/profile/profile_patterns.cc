@@ -188,7 +188,7 @@ std::vector<Pattern> find_patterns(const Profile& profile) {
     look_at_calls(site, found);
   }
   if (!profile.sites.empty()) look_at_time_line(profile, found);
-  // The pattern of locks is never minor: a lock is cheap, but to materialize its file is not.
+  // The pattern of locks is never minor: a lock is cheap, but materializing its file is expensive.
   for (Pattern& one : found)
     one.is_minor =
         one.cost_ns < (profile.end_ns - profile.start_ns) / k_part_worth_it && one.name != k_locks;

@@ -11,7 +11,7 @@ namespace {
 
 using base::number_of;
 
-// Small enough that the sum of such counts over many sites does not overflow.
+// Counts are limited to this value, so that their sum over many sites does not overflow.
 constexpr std::uint64_t k_largest_count = 1ULL << 53;
 constexpr std::size_t k_most_rows = 1 << 20;
 

@@ -96,7 +96,7 @@ void add_cost(ProfileCost& sum,
   const auto mean = [&](shim::profile::CostCount ns, shim::profile::CostCount timed) {
     return cost[timed] == 0 ? 0.0 : of(ns) / of(timed);
   };
-  // Forged counts can only make the sum large.
+  // Only forged counts can make the sum this large.
   constexpr double k_most = 1ULL << 53;
   const auto whole = [&](double ns) { return static_cast<std::uint64_t>(std::min(ns, k_most)); };
   const double reading_ns = of(shim::profile::k_clock_ns);

@@ -43,8 +43,8 @@ struct Profile {
                 bin_width_ns = 0;
   bool observes = false;
   ProfileCost cost;
-  std::vector<ProfileSite> sites;  // the most time at the origin first
-  std::vector<ProfileBin> bins;    // in the order of time; only bins with calls
+  std::vector<ProfileSite> sites;  // the site with the most time at the origin comes first
+  std::vector<ProfileBin> bins;    // the bins that have calls, in the order of time
   std::array<std::uint64_t, shim::profile::k_drop_counts> dropped{};
 
   std::uint64_t total(std::size_t count) const;

@@ -9,7 +9,7 @@ namespace cube::cli {
 struct ChartLine {
   struct Point {
     double seconds = 0, value = 0;
-    bool is_joined = false;  // by a line to the previous point
+    bool is_joined = false;  // a line joins this point to the previous point
   };
   std::string name;
   std::vector<Point> points;

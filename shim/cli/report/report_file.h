@@ -19,9 +19,9 @@ struct CoursePoint {
 
 struct JobReport {
   std::string path;
-  std::size_t jobs_in_file = 1;  // the number of jobs in the file, of which this is the last
+  std::size_t jobs_in_file = 1;  // the number of jobs in the file; the last job is reported
   std::map<std::string, double>
-      values;  // of the last line, by the names in doc/CONFIG.md: "origin.opens"
+      values;  // the figures of the last line, by name (doc/CONFIG.md): "origin.opens"
   std::vector<CoursePoint> course;  // a point of zeros, then a point for each line
 
   // Returns 0 if the report has no such figure.

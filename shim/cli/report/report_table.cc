@@ -67,7 +67,7 @@ std::string heading_of(std::string_view object) {
   return "Other";
 }
 
-// Figures of which more is better in any job. Shorter times are always better.
+// Figures for which more is better in every job. Shorter times are always better.
 constexpr std::string_view k_more_is_better[] = {
     "hits.ram",       "hits.disk",   "hits.cluster",      "hit_rate",
     "stat_hits",      "calls_saved", "metadata.listings", "metadata.stats",

@@ -1,7 +1,7 @@
 // The properties of an executable or a library that decide whether the loader can preload
-// libcubeshim.so. They are read from the headers, the dynamic section and the needed versions of
-// the file. All offsets are checked, because the file may contain arbitrary bytes. Thread safety:
-// pure functions.
+// libcubeshim.so. The properties are read from the headers, the dynamic section and the needed
+// versions of the file. All offsets are checked, because the file may contain arbitrary bytes.
+// Thread safety: pure functions.
 #pragma once
 
 #include <cstdint>

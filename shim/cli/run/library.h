@@ -10,8 +10,9 @@ namespace cube::cli {
 // Returns the directory of this command, with a slash at the end.
 std::string own_folder();
 // Returns the first of these places that exists and belongs to this user, to root or to the owner
-// of this command; otherwise "". Other owners are not trusted. If all users can write to the
-// directory of this command (as in /tmp), another user could have put a file next to it.
+// of this command. If there is no such place, returns "". Other owners are not trusted. If all
+// users can write to the directory of this command (as in /tmp), another user could have put a file
+// next to it.
 std::string first_found(std::initializer_list<std::string> places);
 // Returns the path of libcubeshim.so, which is next to this command (in a build) or in a library
 // folder of Debian, Red Hat or other systems.

@@ -180,8 +180,8 @@ class Supervisor {
       if (pid == witness_ && !WIFSTOPPED(status)) witness_ = -1;
       if (pid != program_) continue;
       if (!WIFSTOPPED(status)) return status;
-      // If SIGSTOP has stopped the program, this command does not stop, because a process that
-      // stops the program by its PID will also continue it by its PID.
+      // If SIGSTOP has stopped the program, this command does not stop. A process that stops the
+      // program by its PID will also continue it by its PID.
       const int signal = WSTOPSIG(status);
       if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) stop(signal);
     }
@@ -205,8 +205,8 @@ class Supervisor {
   struct sigaction child_action_ {};
   sigset_t all_{}, mask_{};
   pid_t program_ = -1, witness_ = -1;
-  // Signals that earlier witnesses have received. The program has received them, too. In this
-  // process they are pending.
+  // Signals that earlier witnesses have received. The program has received these signals, too. In
+  // this process, they are pending.
   std::uint64_t left_by_witness_ = 0;
 };
 

@@ -5,10 +5,10 @@
 //
 // The terminal and other senders (kill(-group), a service manager, Slurm) send their signals to the
 // whole process group. Such a signal has already reached the program and must not be passed on. To
-// detect this, a third process of the group, the witness, keeps its signals pending. A signal that
-// the witness lacks was for the command alone. As in any process, two equal signals that arrive at
-// almost the same time can become one. SIGKILL for the command kills the program; SIGSTOP cannot be
-// passed on. Thread safety: the process must have only one thread.
+// detect such signals, a third process of the group, the witness, keeps its signals pending. If the
+// witness lacks a signal, the signal was sent to the command alone. As in any process, two equal
+// signals that arrive at almost the same time can become one. SIGKILL for the command kills the
+// program; SIGSTOP cannot be passed on. Thread safety: the process must have only one thread.
 #pragma once
 
 #include <sys/types.h>

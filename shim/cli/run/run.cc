@@ -40,9 +40,9 @@ namespace cube::cli {
 
 namespace {
 
-// Returns an errno if the path is not a directory. Returns 0 if it is, or if the server does not
-// answer in time. The check runs in a child, because a dead server would block this command
-// forever.
+// Returns an errno if the path is not a directory. Returns 0 if the path is a directory, or if the
+// server does not answer in time. The check runs in a child, because a dead server would block this
+// command forever.
 int error_of_directory(const std::string& path) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return 0;
@@ -156,8 +156,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
         "not served\n",
         executable, elf->interpreter);
   }
-  // This command shows the progress. The program must not, because its first process may be a shell
-  // that reads nothing.
+  // This command shows the progress. The program must not show it, because the first process of the
+  // program may be a shell that reads nothing.
   setenv("CUBESHIM_PROGRESS", "off", 1);
   if (run.is_not_announced) setenv("CUBESHIM_ANNOUNCE", "0", 1);
   if (run.config.announce && !run.is_not_announced && is_preloaded) {
@@ -177,8 +177,8 @@ int exec_program(const Run& run, const base::ProcessId& job) {
 }
 
 // Removes the region in the background, after its last process has left. The background process is
-// a child of init in a new session. It closes all fds, because another process might wait for the
-// end of a pipe.
+// a child of init in a new session. The background process closes all its fds, because another
+// process might wait for the end of a pipe.
 void retire_in_background(cache::Region& region) {
   const pid_t child = fork();
   if (child > 0) waitpid(child, nullptr, 0);
@@ -218,7 +218,7 @@ class JobProgress {
  private:
   const base::Config& config_;
   const base::ProcessId job_;
-  // Each call ends an interval.
+  // Each call of look() ends an interval.
   cache::Progress progress_{0};
   std::unique_ptr<cache::Region> region_;
 };

@@ -1,6 +1,6 @@
-// The names of the working directory. If the shell entered it by a symbolic link, there are two
-// names: the shell's (with links) and the kernel's. A job may use either name. Thread safety: pure
-// functions.
+// The names of the working directory. If the shell entered the directory by a symbolic link, there
+// are two names: the shell's (with links) and the kernel's. A job may use either name. Thread
+// safety: pure functions.
 #pragma once
 
 #include <string>

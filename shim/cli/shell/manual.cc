@@ -68,7 +68,7 @@ std::string part_of(const CommandText& command) {
   } else if (!settings.empty()) {
     text += ".PP\nOf the SETTINGS it takes ";
     for (std::size_t i = 0; i < settings.size(); ++i) {
-      // A line for each setting, because lines must be short.
+      // Each setting is on its own line, because lines must be short.
       const char* const before = i == 0 ? "" : i + 1 < settings.size() ? ",\n" : " and\n";
       text += fmt::format("{}\\fB{}\\fR", before, for_troff(settings[i].names.back()));
     }

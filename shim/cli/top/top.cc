@@ -89,7 +89,7 @@ void tell_of(const std::vector<std::string>& troubles, std::set<std::string>& to
   }
 }
 
-// For the first frame, which has no rates yet: shows the means since the start of each job instead.
+// The first frame has no rates yet, so it shows the means since the start of each job.
 void show_totals(std::vector<CacheLook>& caches) {
   for (CacheLook& cache : caches) {
     for (JobRise& job : cache.jobs) {

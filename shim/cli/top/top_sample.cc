@@ -109,8 +109,8 @@ std::vector<CacheLook> WatchedCaches::look(std::vector<std::string>& troubles) {
   for (auto& watched : watched_) {
     cache::Region& region = *watched.region;
     const BusGuard guard;
-    // Checked before the counters are read. The last counts are stored before the name is removed,
-    // so they are not missed.
+    // This check precedes the reading of the counters. A process stores its last counts before its
+    // name is removed, so no count is missed.
     const bool is_gone = !region.is_named();
     auto now = sample_jobs(region);
     if (is_gone) {

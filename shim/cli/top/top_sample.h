@@ -19,14 +19,14 @@ struct JobRise {
   std::uint32_t pid = 0;
   bool is_over = false;  // the job has ended since the last sample
   double seconds = 1;
-  cache::JobTotals rise, totals;   // between the samples; since the job began
+  cache::JobTotals rise, totals;   // `rise` between the samples; `totals` since the job began
   std::vector<JobRise> processes;  // the job's living processes in this cache; empty for a process
 };
 
 struct GatewayRise {
   std::uint32_t gateways = 0;  // the number of living gateways
   double seconds = 1;
-  cache::GatewayFigures rise;  // between the samples; its requests in flight are the current ones
+  cache::GatewayFigures rise;  // between the samples; requests in flight are current
 };
 
 struct CacheLook {
@@ -36,8 +36,8 @@ struct CacheLook {
   std::uint32_t processes = 0;
   base::TierStatus tiers[base::k_tiers];
   bool is_gone = false;             // the last process has ended; these are the last figures
-  std::vector<SeenServer> servers;  // of the cache's cluster
-  GatewayRise gateway;              // of the cache's buckets
+  std::vector<SeenServer> servers;  // the servers of the cache's cluster
+  GatewayRise gateway;              // the gateways for the cache's buckets
   std::vector<JobRise> jobs;
 };
 

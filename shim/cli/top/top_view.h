@@ -1,6 +1,7 @@
 // The pages of `cubeshim top` and the meaning of its keys. TopTerminal reads the keys and draws the
-// lines. The first page shows the caches and their jobs, the second the processes of a job, the
-// third the figures of a process. The lines fit a terminal of any size. Thread safety: one thread.
+// lines. The first page shows the caches and their jobs. The second page shows the processes of a
+// job, and the third page shows the figures of a process. The lines fit a terminal of any size.
+// Thread safety: one thread.
 #pragma once
 
 #include <deque>
@@ -43,7 +44,8 @@ class TopView {
  private:
   using Look = ScreenLine::Look;
   enum class Page { jobs, job, process, help };
-  // The job or process that the user has opened. It remains on display after its end.
+  // The job or process that the user has opened. The job or process remains on display after its
+  // end.
   struct Chosen {
     std::string cache, command;
     CacheLook look;  // without its jobs
@@ -89,10 +91,10 @@ class TopView {
   std::size_t set_ = 0, sort_ = 0;  // an index of k_top_sets; an index of the columns of that set
   bool is_reversed_ = false;
   std::uint32_t cursor_ = 0;  // a pid
-  std::size_t scrolled_ = 0;  // how many lines of the text
+  std::size_t scrolled_ = 0;  // the number of lines scrolled
   std::size_t shown_rows_ = 1;
   Chosen job_, process_;
-  std::map<std::string, Course> courses_;          // by the name of the cache
+  std::map<std::string, Course> courses_;          // the key is the name of the cache
   std::map<std::uint32_t, std::string> commands_;  // by pid
 };
 

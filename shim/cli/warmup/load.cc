@@ -8,7 +8,7 @@ namespace cube::cli {
 namespace {
 
 constexpr std::uint64_t k_look_ns = 100'000'000;  // the interval of checks of progress and signals
-constexpr unsigned k_patience_ms = 2000;          // for fetches in flight after an interrupt
+constexpr unsigned k_patience_ms = 2000;          // the wait for fetches after an interrupt
 
 // The census does not count files of directories in a list, because such a directory is recognized
 // only when it is opened.

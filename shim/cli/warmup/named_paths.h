@@ -32,7 +32,7 @@ class NamedPaths {
  public:
   static std::unique_ptr<NamedPaths> open(const NamedInput& input, std::string& why);
 
-  // Returns false if no path is left, but walk() can then still add a directory. walk() and
+  // Returns false if no path is left. Afterwards, walk() can still add a directory. walk() and
   // refuse() need the `reader` that next() sets.
   bool next(prefetch::PlannedFile& file);
   void walk(const prefetch::PlannedFile& directory) {

@@ -15,7 +15,7 @@ struct Tally {
   std::uint64_t total_files = 0;  // files counted so far
   bool is_total_final = false;
   // The number of large files in flight whose size is known, and their remaining bytes. `has_large`
-  // is true if there are large files; `is_bytes_final`, if all sizes are known.
+  // is true if there are large files. `is_bytes_final` is true if all sizes are known.
   std::uint64_t measured_files = 0, bytes_to_come = 0;
   bool has_large = false, is_bytes_final = false;
 

@@ -15,7 +15,7 @@ struct SkippedRow {
   std::uint64_t count = 0;
   std::string first;                     // the first file, with its line of the list and its error
   bool is_wanted = false;                // the list itself excludes the files
-  std::uint64_t bytes = 0, missing = 0;  // of files without room, as far as known
+  std::uint64_t bytes = 0, missing = 0;  // of files without room, if known
 };
 
 // Adds the row, or merges it into the row of the same reason.

@@ -22,9 +22,9 @@ CacheRoom room_of(const cache::Region& region);
 struct WarmupReport {
   enum class What { load, cluster, names, check, dry_run, evict } what = What::load;
   prefetch::PrefetchCounts loaded;  // of load
-  ClusterLoadCounts cluster;        // of cluster
-  LoadedMetadata names;             // of load and of names
-  SurveyCounts found;               // of check, dry_run and evict
+  ClusterLoadCounts cluster;        // if `what` is cluster
+  LoadedMetadata names;             // if `what` is load or names
+  SurveyCounts found;               // if `what` is check, dry_run or evict
   std::vector<SkippedRow> skipped;
   CacheRoom room;
   double seconds = 0;

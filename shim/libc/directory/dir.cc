@@ -28,7 +28,7 @@ namespace {
 
 struct OwnStream {
   shim::OpenFileRef file;  // empty: the stream is libc's
-  bool is_listed = false;  // true: of a directory of a mount whose listing is in memory
+  bool is_listed = false;  // true: a directory of a mount, with the listing in memory
 };
 
 OwnStream stream_of(DIR* directory) {
@@ -170,8 +170,8 @@ DIR* export_opendir(const char* path) {
 int export_closedir(DIR* directory) {
   if (directory == nullptr) return real::closedir(directory);
   CUBE_PLAIN(int, {
-    // The fd will refer to another file next. So clear its row, even if this process no longer
-    // serves anything.
+    // The fd may refer to another file after the close. So clear its row, even if this process no
+    // longer serves anything.
     const auto held = shim::file_calls::note_close(real::dirfd(directory));
     return real::closedir(directory);
   });

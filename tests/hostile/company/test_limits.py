@@ -164,7 +164,7 @@ there(f'mv {sys.argv[2]} {D}/f5')
 
     def test_smallest_thread_stacks(self):
         self.check_job("read:DIR", "read:DIR", "threads:DIR:8:16384")
-        # Here, threads with small stacks also have misses, and one of them makes the region.
+        # In this job, a thread with a small stack makes the region, and such threads have misses.
         self.check_job("threads:DIR:8:16384", "read:DIR")
 
     def test_names_on_the_smallest_thread_stacks(self):

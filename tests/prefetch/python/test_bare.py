@@ -91,7 +91,7 @@ class Bare(Case):
                              f"{SITE} True\n{place}\n")
 
     def test_the_sitecustomize_that_would_have_run_runs(self):
-        """This is the sitecustomize of the venv, or of the distribution if that comes first."""
+        """Python would run the venv's sitecustomize, or the distribution's if that comes first."""
         place = self.dir / "venv"
         subprocess.run(["/usr/bin/python3", "-m", "venv", "--without-pip", place], check=True,
                        timeout=100)

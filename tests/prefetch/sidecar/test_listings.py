@@ -18,8 +18,7 @@ names = []
 def list_directory():
     names[:] = [entry.name for entry in os.scandir(D)]
 def read_all_in_turn(read_some):
-    # The requested files are in memory before more is read: in all, 1.5 times the bytes that were
-    # read.
+    # Before each further read, memory must hold 1.5 times as many files as have been read.
     done, sums = 0, {}
     while done < len(names):
         n = 20 if done == 0 else done

@@ -42,8 +42,8 @@ std::uint64_t sum_of(const cache::ClusterHead& head, std::uint64_t data) {
   return head.size + data + head.padding;
 }
 
-// Returns the memory for files that were read but not yet sent. The content of this memory can be
-// sent long before the leases end.
+// Returns the memory for files that were read but not yet sent. This memory is small enough that
+// its content can be sent long before the leases end.
 std::uint64_t most_memory(const base::Config& config) {
   constexpr std::uint64_t k_most = 256 << 20, k_seconds = 8;
   return config.cluster_fill >= k_most

@@ -1,9 +1,9 @@
 // Sends files to the servers of CUBESHIM_CLUSTER, for `cubeshim warmup --to-cluster`. If several
-// nodes run this at the same time, they share the work: the server's lease decides which node reads
-// a file from the origin. A file is read, sent and freed, so no cache of this node is used, and
-// little memory. Invariants: Only files that programs would have shared are sent
-// (cluster_record.h). If no file is sent for a lease, the lease is given back. Thread safety: one
-// thread calls load_to_cluster, which works in its own threads.
+// nodes run this command at the same time, they share the work: the server's lease decides which
+// node reads a file from the origin. A file is read, sent and freed, so this node's caches are not
+// used, and little memory is needed. Invariants: Only files that programs would have shared are
+// sent (cluster_record.h). If no file is sent for a lease, the lease is given back. Thread safety:
+// one thread calls load_to_cluster, which works in its own threads.
 #pragma once
 
 #include <cstdint>
