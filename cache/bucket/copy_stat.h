@@ -1,8 +1,8 @@
-// The inode, device and ctime that a copy of an object shows. A stat of the copy's fd shows them in
-// place of the kernel file's own values, and so agrees with a stat of the object's path. The values
-// are stored in the copy itself: in the name of a memfd, or in an extended attribute of a file on
-// disk. So every process that has the fd can read them, even if it got the fd by a fork, by an exec
-// or from another process. Thread-safe. Async-signal-safe, no allocation.
+// The inode, device and ctime that a copy of an object shows. A stat of the copy's fd shows these
+// values, so it agrees with a stat of the object's path. The values are stored in the copy itself:
+// in the name of a memfd, or in an extended attribute of a file on disk. So every process that has
+// the fd can read the values, even after a fork or an exec. Thread-safe. Async-signal-safe, no
+// allocation.
 #pragma once
 
 #include "cache/record/file_stat.h"
