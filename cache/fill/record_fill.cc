@@ -74,8 +74,8 @@ RecordFill::Next RecordFill::accept(const FileAtOrigin& file) {
   const bool may_change = rules_.consistency != base::ConsistencyKind::immutable && !is_immutable_;
   if (may_change && is_recent(stat.modified, began_ns_, static_cast<std::uint64_t>(k_racy_seconds)))
     return refused(Counter::bypassed_busy);
-  // In every mode, a file is not cached if later stats, in this job or the next, could fail to
-  // reveal a second change.
+  // In every mode, a file is not cached if a second change could leave its stat unchanged, so that
+  // neither this job nor the next would detect the change.
   if (!is_immutable_ && may_hide_change(stat, began_ns_)) return refused(Counter::bypassed_busy);
   auto reservation = reserve(stat.size);
   if (!reservation)

@@ -1,7 +1,8 @@
 // Counts the library's own copies or mappings of a file that the program has open, because a lock
-// of the program lasts as long as they exist. Memory order (seq_cst): a user increments the count
-// before it checks for locks and closed fds. A thread that locks the file or closes an fd notes
-// this before it loads the count. Thread-safe within one process; async-signal-safe.
+// of the program lasts as long as such copies and mappings exist. Memory order (seq_cst): a user
+// increments the count before it checks for locks and closed fds. A thread that locks the file or
+// closes an fd notes this before it loads the count. Thread-safe within one process;
+// async-signal-safe.
 #pragma once
 
 #include <atomic>

@@ -86,8 +86,8 @@ PageRun LargeFile::wanted_pages(CacheParts& parts, const Chunks::Claim& claim, c
   const bool is_second = claim.has_any(pages_of(block_begin, block_end));
   if (is_second && !goes_on && !is_random && by.bytes < block / 4)
     wanted_block_.store(at / block + 1, std::memory_order_relaxed);
-  // If several threads read a model with O_DIRECT, their reads overlap within a block, so the first
-  // of them fetches the rest of the block.
+  // If several threads read a model with O_DIRECT, their reads overlap within a block. So the first
+  // read fetches the rest of the block.
   if (is_direct() && is_of_whole_format(parts)) end = block_end;
   const PageRun pages = pages_of(at, end);
   return claim.absent_from(pages.first, pages.end);

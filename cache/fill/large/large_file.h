@@ -11,9 +11,9 @@
 // Objects live in a static pool of the process. A forked child may continue to use them.
 // Thread-safe, lock-free and async-signal-safe. A signal handler that interrupts a fetch fetches
 // nothing. Invariants: all pages belong to the version of the file that the stat at the open
-// identifies. Pages are published only if a stat less than 100 ms earlier showed this version, and
-// the file was not changed through the shim since that stat. A file that was changed through the
-// shim is served by the kernel.
+// identifies. Pages are published only if a stat has shown this version less than 100 ms earlier,
+// and only if the file was not changed through the shim since the stat. A file that was changed
+// through the shim is served by the kernel.
 #pragma once
 
 #include <atomic>
@@ -64,9 +64,9 @@ class LargeFile {
   }
 
   FdsLeft fds_left() const { return fds_left_.load(std::memory_order_seq_cst); }
-  // Called before an fd of the file is closed or replaced by another file. If the program has a
-  // lock on the file, waits until the library has closed its own copies of the fd, but at most a
-  // second: the lock must end when the program closes its last fd.
+  // Called before an fd of the file is closed or replaced by another file. A lock of the program
+  // must end when the program closes its last fd. So if the program has a lock, this waits until
+  // the library has closed its own copies of the fd, but at most a second.
   void fd_leaves() {
     fds_left_.fetch_add(1, std::memory_order_seq_cst);
     if (is_locked()) [[unlikely]]
