@@ -110,8 +110,8 @@ class MountMetadata final : public KnownStats {
   Listed list(std::string_view key, const char* path);
 
   // Notes a stat that the kernel must answer. Returns true if threads should gather the stats of
-  // the directory's entries: several stats in the directory, and many in the process, had to be
-  // answered by the kernel.
+  // the directory's entries. The kernel must have answered several stats in the directory, and many
+  // in the process.
   bool note_miss(std::string_view key);
   // Like note_miss, but for an open that has waited for the stat that proves its record. Always
   // returns false if the region is too small.

@@ -49,9 +49,8 @@ bool MountMetadata::is_young(const Record& record, bool again) const {
 }
 
 // The stat of a directory at the origin. If `is_physical`, checks that the path still contains no
-// link: after a move of a parent directory, its old path may be a link to the new path, and the
-// directory's stat does not show the move. If the kernel cannot detect links, no record is
-// physical.
+// link. When a parent directory is moved, a link to its new path may take its place, which the
+// directory's stat does not show. If the kernel cannot detect links, no record is physical.
 base::Result<FileStat> MountMetadata::stat_of_directory(const char* path, bool is_physical) {
   if (!is_physical) return stat_path(AT_FDCWD, path, k_ask_server);
   LinksOnWay links = LinksOnWay::unknown;

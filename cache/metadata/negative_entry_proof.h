@@ -14,14 +14,14 @@
 namespace cube::cache {
 
 // Whether a name may become a negative entry. The caller must have a listing for which
-// proves_negative_entries() is true, and which does not contain the name, regardless of the case of
-// its letters.
+// proves_negative_entries() is true. The listing must not contain the name in upper, lower or mixed
+// case.
 bool may_be_negative(std::string_view name);
 
 class NegativeEntryProof {
  public:
-  // Whether each name that the directory's listing lacks, regardless of the case of its letters,
-  // does not exist. Asks the kernel once for each device.
+  // Whether the directory's listing proves that a name does not exist. The listing must not contain
+  // the name in upper, lower or mixed case. Asks the kernel once for each device.
   bool proves_negative_entries(int directory, std::uint64_t device,
                                std::span<const std::byte> entries);
 

@@ -20,8 +20,8 @@ class StatGather {
  public:
   // `asked`: the name that a program has asked for; empty: the program will ask for all names.
   // `most`: if `asked` is empty, the directory may have at most this many entries. Null: the
-  // directory cannot be listed, has too many entries, or lacks the name `asked`; nearly all stats
-  // are known already; or another process is gathering them.
+  // directory cannot be listed, has too many entries, or lacks the name `asked`. Also null if
+  // nearly all stats are known, or if another process is gathering the stats.
   static std::unique_ptr<StatGather> begin(MountMetadata& metadata, const std::string& directory,
                                            std::string_view asked,
                                            std::uint32_t most = k_most_unasked);
