@@ -31,7 +31,7 @@ class PackReader {
 
   // The place of the n-th record whose path has this hash, from the index alone. (More than one
   // such record is very rare.) If the caller has room for the whole record, locate() and
-  // read_record() need one read less than find() and read(). ENOENT: there are at most `n` such
+  // read_record() need one read fewer than find() and read(). ENOENT: there are at most `n` such
   // records.
   base::Result<PackSlot> locate(std::uint64_t path_hash, std::uint64_t n = 0) const;
   // Reads the whole record with one read, and checks its header and data. `to` must have room for

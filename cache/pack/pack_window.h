@@ -2,10 +2,10 @@
 // read of the whole window around a record takes scarcely longer than a read of the record alone.
 // The larger read saves a read for each other file in the window. A process and its forked children
 // together read each window only once. A record of the window that found no room in the cache is
-// later read alone. So no byte of the pack is read more than twice. While the read of a window
-// takes less than 1.5 times as long as the read of a single record, windows grow, up to k_most. If
-// it takes more than three times as long, windows shrink, down to k_least. Thread-safe, also
-// between a process and its forked children. Async-signal-safe; allocates nothing after make().
+// later read alone. So no byte of the pack is read more than twice. Windows grow, up to k_most,
+// while a window takes less than 1.5 times as long to read as a single record. Windows shrink, down
+// to k_least, if a window takes more than three times as long. Thread-safe, also between a process
+// and its forked children. Async-signal-safe; allocates nothing after make().
 #pragma once
 
 #include <atomic>
