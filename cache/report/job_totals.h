@@ -1,7 +1,8 @@
-// The totals of a job: the sums of the counters of its first process and of all descendants of this
-// process (no matter how they ended), and the state of the region. figures.h has their names in the
-// report. Thread safety: collect() reads atomics, and may run concurrently with everything else.
-// collect() allocates nothing, because a signal handler may end the program.
+// The totals of a job: the sums of the counters of its processes, and the state of the region. The
+// processes are the job's first process and all its descendants, no matter how they ended.
+// figures.h has their names in the report. Thread safety: collect() reads atomics, and may run
+// concurrently with everything else. collect() allocates nothing, because a signal handler may end
+// the program.
 #pragma once
 
 #include <cstddef>
