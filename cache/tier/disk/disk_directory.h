@@ -18,8 +18,8 @@
 namespace cube::cache {
 
 // The lock of a directory. The kernel releases the lock when its holder dies. The destructor
-// unlocks explicitly: a child that was forked in the meantime shares the open file, so to close the
-// fd would not unlock it.
+// unlocks explicitly: closing the fd would not suffice if a child was forked since the lock was
+// taken, because the child shares the open file.
 class DirectoryLock {
  public:
   explicit DirectoryLock(base::UniqueFd fd) : fd_(std::move(fd)) {}

@@ -96,8 +96,9 @@ class DiskStore {
   // so a power cut may lose a part of the file. An exiting process must not wait.
   base::Result<void> seal(bool durable = true);
 
-  // Two functions that remove all records of a changed file, and return their number: by path, or
-  // by device and inode (under any path).
+  // These two functions remove all records of a changed file, and return the number of removed
+  // records. forget finds the records by their path, forget_inode by device and inode under any
+  // path.
   std::size_t forget(std::string_view path);
   std::size_t forget_inode(std::uint64_t device, std::uint64_t inode);
   // Removes only this record, because the origin has shown that it is outdated.

@@ -1,5 +1,5 @@
 // Reusable memory for reads of records from the disk. With new memory for each read, each page
-// would cost a page fault; for a file of 110 KB, these faults take longer than to check and copy
+// would cost a page fault; for a file of 110 KB, these faults take longer than checking and copying
 // the bytes. A buffer belongs to one read at a time, begins at a page boundary, and still contains
 // the bytes of its last read. At most k_kept buffers of k_bytes each are kept. All other buffers
 // are freed after one read: larger ones, and those of further concurrent readers. Thread-safe. The

@@ -1,9 +1,9 @@
 // The tier of the memcached servers that nodes share (doc/CLUSTER.md). On a miss, a program asks
 // the home server of the file. Files that a program has fetched from the origin are offered in the
 // background (cluster_offers.h). Invariants: visit() passes only records that are whole and have
-// this path. A record is served without a revalidation at the origin only under four conditions:
-// another process of this job has read the file, the mode is `immutable`, the mount's inode numbers
-// are the same on both nodes, and this node has not changed the file. An open waits at most
+// this path. A record is served without a revalidation at the origin only under four conditions.
+// Another process of this job has read the file. The mode is `immutable`. The mount's inode numbers
+// are the same on both nodes. This node has not changed the file. An open waits at most
 // CUBESHIM_CLUSTER_DEADLINE for an answer. An open waits at most 50 ms for another node that
 // fetches the file or block; a fetch ahead of a block waits at most 200 ms. If this process will
 // not use a lease, it gives the lease back. If the client's thread cannot be started, the tier has

@@ -1,8 +1,8 @@
 // Looks up the name of a server. Like libc, a query searches /etc/hosts first, and then asks the
 // name servers of /etc/resolv.conf, with the search list of that file. libc's own resolver is not
-// used, because it loads libraries, allocates, and waits, all of which could harm the host program.
-// No function of this class waits: the owner polls. Invariant: a query ends within k_longest_ns.
-// The socket of a query belongs to the fd table of its thread. Thread safety: one thread.
+// used: it loads libraries, allocates, and waits, which a thread in a host program must not do. No
+// function of this class waits: the owner polls. Invariant: a query ends within k_longest_ns. The
+// socket of a query belongs to the fd table of its thread. Thread safety: one thread.
 #pragma once
 
 #include <poll.h>
