@@ -90,7 +90,8 @@ Tier::Verdict TierOpen::judge(const Record& record) {
   const Verdict verdict = is_immutable ? judge_immutable(record) : judge_mutable(record);
   if (verdict != Verdict::taken) return verdict;
   if (!is_immutable && !may_be_opened(record)) return Verdict::refused;
-  // If the origin has no kernel fd, it is a bucket or a pack, and its stat identifies the version.
+  // An origin without kernel fds is a bucket or a pack. Its stat identifies the version of the
+  // file.
   const bool has_versions = !origin_.traits().has_kernel_fd;
   switch (fill_.accept({*stat_, is_physical_, origin_.id(), is_immutable || has_versions})) {
     case RecordFill::Next::refuse: return Verdict::refused;

@@ -198,7 +198,7 @@ LargeFile::Fetched LargeFile::read_pages(CacheParts& parts, const By& by, std::u
     const long n = base::sys::pread(by.fd, to, bytes + beyond, static_cast<std::int64_t>(at));
     if (n == -EINTR) return Fetched::interrupted;
     // Errors are not reported here: the kernel will report them when it answers the program's read.
-    // If the file is shorter or longer than its known size, it is another version.
+    // A file that is shorter or longer than its known size is another version.
     if (n <= 0 || static_cast<std::uint64_t>(n) > bytes) return Fetched::at_origin;
     parts.stats().count(Counter::origin_bytes, static_cast<std::uint64_t>(n));
     parts.stats().count(Counter::block_origin, static_cast<std::uint64_t>(n));

@@ -109,7 +109,7 @@ class LargeFile {
   // A kernel file with all bytes of the object in this version. `flags` are those of the program's
   // call.
   base::Result<base::UniqueFd> copy_object(CacheParts& parts, int flags) const;
-  // Copies `n` bytes from offset `at` on. False: some of them are absent from the chunks.
+  // Copies `n` bytes from offset `at` on. False: some of these bytes are absent from the chunks.
   bool copy_if_present(CacheParts& parts, std::byte* to, std::size_t n, std::uint64_t at) const;
   // A record without data, for calls about the open object, such as fstat.
   const Record& record() const { return *reinterpret_cast<const Record*>(named_.record); }

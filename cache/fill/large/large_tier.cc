@@ -33,7 +33,7 @@ class WaitShare {
  private:
   const std::uint64_t one_in_, most_ns_;
   std::atomic<std::uint64_t> paid_at_ns_{
-      0};  // monotonic clock: when the waits so far will be within the share
+      0};  // monotonic clock: from then on, the waits so far are within the share
 };
 // The shares for waits of programs and of threads that read ahead. Without them, a disk that is
 // slower than the origin would slow a program down to the disk's speed.
