@@ -5,7 +5,7 @@
 //
 // Freshness: a listing is served if it was read or revalidated less than CUBESHIM_METADATA_TTL
 // (default: 1 s) ago and no process of the node has changed the directory since. A revalidation is
-// a stat of the directory. If its file system is not known to keep the times of directories
+// a stat of the directory. If the mount is not known to keep the times of directories
 // (directory_times.h), the directory is read again as well. The stat of an entry is served for a
 // tenth of the file's age, but at least for 1 s and at most for 60 s. A change of the file through
 // the shim ends this time. If a directory was changed less than two seconds before it was read, its

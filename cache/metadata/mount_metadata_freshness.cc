@@ -40,8 +40,8 @@ bool MountMetadata::is_young(const Record& record, bool again) const {
   const std::uint64_t verified = record.verified_ns.load(std::memory_order_relaxed);
   if (verified < doubted_ns()) return false;
   if (ttl_.kind == base::MetadataTtl::Kind::job) return verified >= job_start_ns_;
-  // A TTL of more than a second applies only to the first time that a program asks. If it asks
-  // again, it may be waiting for another program to create the file.
+  // A TTL of more than a second applies only to the first time that a program asks. A program that
+  // asks again may be waiting for another program to create the file.
   const bool may_be_longer = ttl_.kind == base::MetadataTtl::Kind::seconds && !again;
   return is_within(
       verified,
