@@ -169,7 +169,7 @@ void PackReader::will_need_index() const {
 
 // Reads the index for one lookup. If the pack was truncated, a load from a missing page of the
 // index would end the program. So the kernel is asked whether both ends of a value can be read
-// before the value is read. For consecutive reads of the same page, it is asked only once.
+// before the value is read. For consecutive reads of the same page, the kernel is asked only once.
 class PackReader::IndexLook {
  public:
   template <typename T>

@@ -3,10 +3,11 @@
 //
 // A run can continue the work of an earlier run that did not finish. old() returns the records of
 // the earlier run, in order. The caller passes its entries in the order of a pack. For each entry,
-// it either keeps the old record (adopt) or writes a new one (add). If the new record has the same
-// place and length as the old record, the later old records stay; otherwise all of them are
-// dropped. The bytes before the journal's safe_end were on the disk when the journal was written.
-// After a crash, bytes past safe_end may be lost, so the data of old records there is checked.
+// the caller either keeps the old record (adopt) or adds a new record (add). If the new record has
+// the same place and length as the old record, the later old records stay; otherwise all of them
+// are dropped. The bytes before the journal's safe_end were on the disk when the journal was
+// written. After a crash, bytes past safe_end may be lost, so the data of old records there is
+// checked.
 //
 // Thread safety: one thread. Invariants: after the written records, the file contains zeros, or old
 // records at their places. FILE appears only when the whole pack is on the disk.
