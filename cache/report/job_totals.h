@@ -25,7 +25,7 @@ struct JobTotals {
 
   base::TierStatus tiers[base::k_tiers];
   bool is_index_full = false;
-  // The path outside all prefixes by which a file below a prefix was opened; empty: there is none.
+  // A path outside all prefixes by which a file below a prefix was opened; empty: there is none.
   char misspelled[sizeof JobRow::misspelled] = {};
   // For each reason of k_bypassed, in this order: the first file that was not served for this
   // reason; empty: there is none.
