@@ -3,8 +3,8 @@
 // record is current; for an immutable origin, the origin's id is the proof. The tier does not check
 // permissions, so the caller must check them. Invariant: fill() returns the bytes that the file had
 // when the origin reported this inode, size, mtime and ctime. Thread-safe. visit, fill,
-// content_changed and tree_changed take no lock, and allocate only by mmap. The last two are
-// async-signal-safe.
+// content_changed and tree_changed take no lock, and allocate only by mmap. content_changed and
+// tree_changed are async-signal-safe.
 #pragma once
 
 #include <algorithm>

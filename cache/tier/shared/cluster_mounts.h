@@ -2,8 +2,8 @@
 // this node, and whether its files have the same inode numbers on both nodes. For the first files
 // of a mount, the inode number in the other node's record is compared with the inode number of a
 // stat on this node. Invariants: after 16 files whose inode numbers agree, a mount is stable. After
-// one file whose inode number differs, it is never stable. If this machine itself has read a file,
-// and the device is the same or is a disk, a different inode number means a different file.
+// one file whose inode number differs, the mount is never stable. If this machine itself has read a
+// file, and the device is the same or is a disk, a different inode number means a different file.
 // Thread-safe.
 #pragma once
 

@@ -93,7 +93,7 @@ class ClusterOffers final : public OfferSource {
     std::uint64_t offset = 0;
   };
 
-  // Prepares the offer of a record. If it returns `yes`, it has taken over the pin.
+  // Prepares the offer of a record. Takes over the pin if the result is `yes`.
   Ready prepare(ClusterOffer& offer, Pin& pin, const Record& record, std::uint64_t cas,
                 std::uint64_t now_ns);
   Ready prepare_block(ClusterOffer& offer, const ClusterBlocks::Found& found, std::uint64_t now_ns);
